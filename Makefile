@@ -1,0 +1,32 @@
+# Every goal does its own set-up; `make` alone lists them.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+UV := $(VENV)/bin/uv
+READY := $(VENV)/.ready
+LOCKS := locks/bootstrap.txt locks/dev.txt
+
+.PHONY: help setup demo test check check-deep bench lock crds clean
+
+help: ## list the goals
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(READY) ## local venv with the locked packages
+
+$(READY): $(LOCKS) pyproject.toml
+	@echo "setting up $(VENV) with the locked packages"
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt
+	@$(UV) pip sync --quiet --python $(PY) --require-hashes locks/bootstrap.txt locks/dev.txt
+	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+check: $(READY) ## the fast tests: no Spark, no cluster, under two minutes
+	$(PY) -m pytest -m "not spark and not cluster and not deep"
+
+lock: $(READY) ## write locks/ anew from pyproject.toml
+	$(PY) tests/house/lock.py
+
+clean: ## remove the venv and build outputs of this folder
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""LogHub consumer groups: the shared domain, wire, client and embedded service."""

@@ -1,0 +1,110 @@
+"""What a worker process is told at its start, and the files it answers in.
+
+What for: the operator (cluster) and `loghub up` (local processes) start the same
+worker; both write this, the worker reads it. What it must not know: Kubernetes,
+Spark, HTTP. Read next: `loghub_worker.__main__` (reader),
+`loghub_operator.workers` (writer).
+
+Environment of a worker process:
+
+``LOGHUB_WORKER_CONFIG``    path of a JSON file holding a `WorkerConfig`
+``LOGHUB_CONSUMER``         the consumer name: the pod's name
+``LOGHUB_CREDENTIALS_DIR``  folder with the files ``accessKeyId``, ``accessKeySecret`` and,
+                            for STS, ``securityToken``; read again when they change
+``LOGHUB_SEAT_FILE``        path of a file that says `SEAT_KEEP` or `SEAT_LEAVE`; absent means
+                            keep. On ``leave`` the worker drains, checkpoints, gives every
+                            shard up, leaves the group, and then waits to be stopped.
+                            In a pod this is a downwardAPI file of the annotation `SEAT_ANNOTATION`.
+``LOGHUB_STATE_DIR``        writable scratch folder: Spark's own checkpoints, the exchange files
+                            between the worker's processes; may be empty at every start
+``LOGHUB_STATUS_FILE``      path at which the worker replaces a JSON `WorkerStatus` about once a second
+``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz`` and ``/readyz``; absent: none
+``LOGHUB_TERMINATION_LOG``  path for the last words of a fatal error: ``Reason: message``
+                            (in a pod the container's terminationMessagePath)
+"""
+
+from typing import Literal
+
+import msgspec
+
+SEAT_KEEP = "keep"
+SEAT_LEAVE = "leave"
+SEAT_ANNOTATION = "loghub.dev/seat"
+
+ENV_CONFIG = "LOGHUB_WORKER_CONFIG"
+ENV_CONSUMER = "LOGHUB_CONSUMER"
+ENV_CREDENTIALS_DIR = "LOGHUB_CREDENTIALS_DIR"
+ENV_SEAT_FILE = "LOGHUB_SEAT_FILE"
+ENV_STATE_DIR = "LOGHUB_STATE_DIR"
+ENV_STATUS_FILE = "LOGHUB_STATUS_FILE"
+ENV_METRICS_ADDRESS = "LOGHUB_METRICS_ADDRESS"
+ENV_TERMINATION_LOG = "LOGHUB_TERMINATION_LOG"
+
+ACCESS_KEY_ID_FILE = "accessKeyId"
+ACCESS_KEY_SECRET_FILE = "accessKeySecret"  # noqa: S105 - a file's name, not a secret
+SECURITY_TOKEN_FILE = "securityToken"  # noqa: S105 - a file's name, not a secret
+
+
+class ParquetSink(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="parquet", forbid_unknown_fields=True
+):
+    """Parquet files under one folder of a file system with atomic rename (a PVC, a local disk)."""
+
+    path: str  # absolute
+
+
+class LogstoreSink(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="logstore", forbid_unknown_fields=True
+):
+    """Another logstore of the same endpoint."""
+
+    project: str
+    logstore: str
+
+
+Sink = ParquetSink | LogstoreSink
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One worker's settings; equal for all workers of a group, so that none imposes its own on it."""
+
+    endpoint: str  # URL of the SLS endpoint without the project, e.g. http://127.0.0.1:8080
+    project: str
+    logstore: str
+    consumer_group: str
+    order: bool  # children of a split wait for their parents
+    heartbeat_interval_s: float
+    timeout_s: int  # the group's: a consumer silent for so long loses its shards
+    initial_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists
+    fetch_interval_s: float  # how often the end of a held shard is asked for
+    max_log_groups: int  # per shard and micro-batch, 1..1000
+    trigger_interval_s: float
+    sql: str  # over the view `logs`; the result's columns are the sink's
+    sink: Sink
+    cores: int  # Spark local[cores]
+    spark_conf: dict[str, str]
+    drain_timeout_s: float  # how long SIGTERM or leave may take
+
+
+class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """One held shard as its worker sees it."""
+
+    shard: int
+    cursor: str | None  # end of the last batch that the sink has; None before the first
+    checkpoint: str | None  # last checkpoint that the service took from this worker
+    logs: int  # logs taken into committed batches since this worker took the shard
+    lag_s: float | None  # age of the newest log not yet taken; None: not known
+    draining: bool  # an answer dropped it; it is given up after the running batch
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself, for the live view, the metrics and the operator."""
+
+    consumer: str
+    phase: Literal["starting", "running", "fenced", "draining", "left", "failed"]
+    reason: str  # one CamelCase word, "" while all is well
+    message: str
+    rows_written: int  # by the sink, since the process started
+    last_heartbeat_age_s: float | None
+    shards: list[ShardProgress]
+    written_at: float  # unix seconds

@@ -1,0 +1,1 @@
+"""The worker: membership in the consumer group, and the pipeline on Spark."""
