@@ -1,0 +1,32 @@
+"""Rules for every test run: what a skip means, and where real log lines come from.
+
+With ``LOGHUB_TEST_REQUIRE=all`` (continuous integration) a skip is a failure: a part
+that is missing there must not pass unseen.
+"""
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"
+
+
+def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped under LOGHUB_TEST_REQUIRE=all: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _fail_if_skipped(report)
+    return report

@@ -1,0 +1,45 @@
+"""The lock files: exact, hashed, without any registry's address, and in step with pyproject.toml."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOCKS = sorted((ROOT / "locks").glob("*.txt"))
+PINNED = re.compile(r"^(?P<name>[A-Za-z0-9_.\-]+)==(?P<version>[^ ;\\]+)", re.MULTILINE)
+
+
+def pins(lock: str) -> dict[str, str]:
+    """Package name to version, as one lock file has them."""
+    text = (ROOT / "locks" / f"{lock}.txt").read_text()
+    return {found["name"].lower(): found["version"] for found in PINNED.finditer(text)}
+
+
+def wanted(*groups: str) -> set[str]:
+    """Names that pyproject.toml asks for in its main list and the given extras or groups."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lists = {**project["project"]["optional-dependencies"], **project["dependency-groups"]}
+    lines = [*project["project"]["dependencies"], *(line for group in groups for line in lists[group])]
+    return {re.split(r"[ <>=!~;\[]", line, maxsplit=1)[0].lower() for line in lines}
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
+def test_lock_names_no_address_and_hashes_everything(lock: Path) -> None:
+    text = lock.read_text()
+    assert "://" not in text
+    assert "index-url" not in text
+    blocks = re.split(r"\n(?=[a-z])", text.strip())
+    assert [block.splitlines()[0] for block in blocks if "--hash=sha256:" not in block] == []
+
+
+@pytest.mark.parametrize("part", ["service", "worker", "operator"])
+def test_image_lock_holds_its_extra_at_the_tested_versions(part: str) -> None:
+    locked, tested = pins(part), pins("dev")
+    assert wanted(part) <= locked.keys()
+    assert {name: version for name, version in locked.items() if tested.get(name) != version} == {}
+
+
+def test_dev_lock_holds_everything() -> None:
+    assert wanted("service", "worker", "operator", "dev") <= pins("dev").keys()

@@ -1,0 +1,23 @@
+"""The linters are tests, so that pytest is the one gate."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+TOOLS = {
+    "ruff check": [BIN / "ruff", "check", "."],
+    "ruff format": [BIN / "ruff", "format", "--check", "."],
+    "mypy": [BIN / "mypy"],
+    "import contracts": [BIN / "lint-imports", "--no-cache"],
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_tool_is_content(tool: str) -> None:
+    run = subprocess.run(TOOLS[tool], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, f"{tool}:\n{run.stdout}{run.stderr}"

@@ -1,0 +1,114 @@
+"""What must not be in a tracked file, and the shape of the tree (style.md)."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Limits of style.md, habit 5.
+LONGEST_FUNCTION_LINES = 60
+LONGEST_FILE_LINES = 400
+
+# Written in pieces, so that this file does not hold what it looks for.
+REGISTRY_HOSTS = [
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("npmjs", "org"),
+        ("proxy.golang", "org"),
+        ("sum.golang", "org"),
+        ("deb.debian", "org"),
+        ("repo1.maven", "org"),
+        ("repo.maven.apache", "org"),
+        ("static.crates", "io"),
+    )
+]
+# Absolute folders that exist only on somebody's machine; the images' own folders are named differently.
+MACHINE_PATH = re.compile(
+    r"(^|[^A-Za-z0-9_.\-}])/(" + "|".join(("work", "farm", "root", "home/[a-z]+")) + r")/"
+)
+SECRET = re.compile(
+    r"(?<![A-Za-z0-9+/])LTAI[0-9A-Za-z]{12,26}(?![A-Za-z0-9+/=])|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+
+
+def tracked_files() -> list[Path]:
+    """Files that git tracks or would track; every file where there is no git (an unpacked archive)."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in run.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+@pytest.mark.parametrize("host", REGISTRY_HOSTS)
+def test_no_file_names_a_package_registry(host: str) -> None:
+    assert [str(p) for p in tracked_files() if host in text_of(p)] == []
+
+
+def test_no_file_names_a_path_of_a_machine() -> None:
+    hits = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in tracked_files()
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if MACHINE_PATH.search(line)
+    ]
+    assert hits == []
+
+
+def test_no_file_holds_a_secret() -> None:
+    assert [str(p) for p in tracked_files() if SECRET.search(text_of(p))] == []
+
+
+def test_no_lock_file_of_uv() -> None:
+    # uv.lock names the registry it was made with.
+    assert not (ROOT / "uv.lock").exists()
+
+
+def test_operator_folder_is_no_package() -> None:
+    # With an __init__.py it would hide the standard library's module.
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    assert not (ROOT / "worker" / "__init__.py").exists()
+
+
+def test_every_test_folder_is_a_package() -> None:
+    # Without the top one, tests/loghub would hide loghub.
+    folders = {p.parent for p in tracked_files() if p.suffix == ".py" and (ROOT / "tests") in p.parents}
+    assert [str(f) for f in sorted(folders) if not (f / "__init__.py").exists()] == []
+
+
+def _sources() -> list[Path]:
+    return [p for p in tracked_files() if p.suffix == ".py"]
+
+
+def test_files_and_functions_stay_short() -> None:
+    too_long = []
+    for path in _sources():
+        text = text_of(path)
+        name = path.relative_to(ROOT)
+        if text.count("\n") > LONGEST_FILE_LINES:
+            too_long.append(f"{name}: {text.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > LONGEST_FUNCTION_LINES:
+                    too_long.append(f"{name}:{node.lineno} {node.name}: {lines} lines")
+    assert too_long == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    packages = [ROOT / "loghub", ROOT / "operator", ROOT / "worker"]
+    without = [
+        str(p.relative_to(ROOT))
+        for p in _sources()
+        if any(root in p.parents for root in packages)
+        and text_of(p).strip()
+        and not ast.get_docstring(ast.parse(text_of(p)))
+    ]
+    assert without == []
