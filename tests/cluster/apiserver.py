@@ -1,0 +1,73 @@
+"""A real kube-apiserver with its etcd and nothing else: seconds to start, no root needed.
+
+What for: tests of schema, CEL rules, server-side apply and watches against the real
+code; no pod ever runs. What it must not know: nodes and images. Read next:
+`fixtures.apiserver`, which hands it to tests.
+"""
+
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cluster import control_plane, runs
+from tests.cluster.control_plane import LOOPBACK, Plan
+from tests.cluster.processes import Processes, wait_until
+
+READY_GUARD_S = 120.0
+PREFIX = "apiserver"
+
+
+def plan(binaries: Path, folder: Path) -> Plan:
+    api, etcd, peer = runs.free_ports(3)
+    return Plan(
+        binaries=binaries,
+        folder=folder,
+        address=LOOPBACK,
+        api_port=api,
+        etcd_port=etcd,
+        etcd_peer_port=peer,
+    )
+
+
+def start(layout: Plan, processes: Processes) -> None:
+    """Certificates, etcd, apiserver; returns once it says that it is ready."""
+    control_plane.write_pki(layout)
+    processes.start("etcd", control_plane.etcd(layout))
+    processes.start("apiserver", control_plane.apiserver(layout))
+
+    def ready() -> bool:
+        for name in ("etcd", "apiserver"):
+            if not processes.alive(name):
+                raise RuntimeError(f"{name} ended while starting:\n{processes.tail(name)}")
+        return is_ready(layout)
+
+    try:
+        wait_until(ready, what="kube-apiserver ready", guard_s=READY_GUARD_S)
+    except TimeoutError as error:
+        raise RuntimeError(f"{error}\n{processes.tail('apiserver')}") from error
+
+
+def is_ready(layout: Plan) -> bool:
+    """Does ``/readyz`` answer 200 to the administrator's certificate?"""
+    context = ssl.create_default_context(cafile=str(layout.pki / "ca.crt"))
+    context.load_cert_chain(layout.pki / "admin.crt", layout.pki / "admin.key")
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    try:
+        with opener.open(f"{layout.url}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@contextmanager
+def running(binaries: Path) -> Iterator[Path]:
+    """Path of a kubeconfig with every right; gone afterwards, and so are the processes."""
+    with runs.own_folder(PREFIX) as folder:
+        layout = plan(binaries, folder)
+        start(layout, Processes(folder))
+        yield layout.kubeconfig

@@ -1,0 +1,95 @@
+"""Folders of started clusters, and whose they are.
+
+What for: a run's folder is locked by the process that uses it for as long as it
+lives (the kernel frees the lock of a dead one), so that a later run can tell leftovers
+from a neighbour at work. What it must not know: what runs in a folder. Read next:
+`apiserver`, `upstream`.
+"""
+
+import fcntl
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.cluster import paths
+from tests.cluster.processes import Processes
+
+LOCK = "lock"
+
+
+@contextmanager
+def locked(
+    path: Path, *, guard_s: float, what: str, say: Callable[[str], None] = print, every_s: float = 20.0
+) -> Iterator[None]:
+    """Hold the lock of ``path``; says every ``every_s`` seconds what it waits for."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    started = said = time.monotonic()
+    with path.open("a") as handle:
+        while not _try_lock(handle.fileno()):
+            now = time.monotonic()
+            if now - started > guard_s:
+                raise TimeoutError(f"{path} is held by another process: {what}")
+            if now - said > every_s:
+                said = now
+                say(f"waiting for another process: {what} ({now - started:.0f} s)")
+            time.sleep(0.2)
+        yield
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def own_folder(prefix: str) -> Iterator[Path]:
+    """A new folder for this process alone, with its processes ended and removed afterwards.
+
+    Folders of the same prefix whose owner has died are cleaned first.
+    """
+    base = paths.run_folder()
+    base.mkdir(parents=True, exist_ok=True)
+    clean_dead(prefix)
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=base))
+    with locked(folder / LOCK, guard_s=10, what="its own new folder"):
+        try:
+            yield folder
+        finally:
+            Processes(folder).stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def clean_dead(prefix: str) -> list[Path]:
+    """End and remove runs whose owner has died; tells which."""
+    cleaned = []
+    for folder in sorted(paths.run_folder().glob(f"{prefix}-*")):
+        lock = folder / LOCK
+        if not lock.exists():
+            continue  # being made right now
+        with lock.open("a") as handle:
+            if _try_lock(handle.fileno()):
+                Processes(folder).stop()
+                shutil.rmtree(folder, ignore_errors=True)
+                cleaned.append(folder)
+    return cleaned
+
+
+def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
+    """Ports that are free now, all different."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((address, 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0

@@ -1,0 +1,69 @@
+"""The stand-alone apiserver refuses and accepts as a cluster's does."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.cluster import build
+from tests.cluster.fixtures import apiserver  # noqa: F401 - a fixture
+
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "probes.test.loghub.dev"},
+    "spec": {
+        "group": "test.loghub.dev",
+        "scope": "Namespaced",
+        "names": {"kind": "Probe", "plural": "probes", "singular": "probe"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {"low": {"type": "integer"}, "high": {"type": "integer"}},
+                                "x-kubernetes-validations": [
+                                    {"rule": "self.low <= self.high", "message": "low is above high"}
+                                ],
+                            }
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+def probe(low: int, high: int) -> dict[str, object]:
+    spec = {"low": low, "high": high}
+    return {"apiVersion": "test.loghub.dev/v1", "kind": "Probe", "metadata": {"name": "p"}, "spec": spec}
+
+
+def apply(kubeconfig: Path, value: object) -> "subprocess.CompletedProcess[str]":
+    kubectl = str(build.folder() / "kubectl")
+    command = [kubectl, "--kubeconfig", str(kubeconfig), "apply", "--server-side", "-f", "-"]
+    return subprocess.run(
+        command, input=json.dumps(value), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_standalone_apiserver_checks_cel_rules(apiserver: Path) -> None:  # noqa: F811
+    made = apply(apiserver, CRD)
+    assert made.returncode == 0, made.stderr
+    established = ["wait", "--for=condition=Established", "crd/probes.test.loghub.dev", "--timeout=60s"]
+    subprocess.run(
+        [build.folder() / "kubectl", "--kubeconfig", apiserver, *established], check=True, timeout=90
+    )
+
+    refused = apply(apiserver, probe(low=3, high=1))
+    assert refused.returncode != 0
+    assert "low is above high" in refused.stderr
+
+    accepted = apply(apiserver, probe(low=1, high=3))
+    assert accepted.returncode == 0, accepted.stderr
