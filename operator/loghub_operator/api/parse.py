@@ -1,0 +1,109 @@
+"""Read a CR, or say everything that is wrong with it, in the apiserver's words.
+
+What for: `loghub up -f` and the operator read objects through it. What it must not know:
+where the text came from. Read next: `loghub_operator.api.v1alpha1`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from loghub_operator.api.rules import RULE_ERROR, Immutable
+from loghub_operator.api.status import Status
+from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup, Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong; ``path`` such as ``spec.scaling``."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class InvalidResourceError(ValueError):
+    """The object is refused; `problems` has every reason, in the order of the fields."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+def parse_resource(
+    document: Mapping[str, Any], *, old: LogHubConsumerGroup | None = None
+) -> LogHubConsumerGroup:
+    """The object; with ``old``, also whether it may become this. Raises `InvalidResourceError`."""
+    written = {key: value for key, value in document.items() if key != "status"}
+    try:
+        resource = LogHubConsumerGroup.model_validate_json(json.dumps(written, default=str))
+    except ValidationError as error:
+        raise InvalidResourceError(
+            tuple(problem for detail in error.errors() for problem in _problems(detail))
+        ) from None
+    problems = () if old is None else tuple(_changed(old.spec, resource.spec))
+    if problems:
+        raise InvalidResourceError(problems)
+    return resource.model_copy(update={"status": _status(document.get("status"))})
+
+
+def resources_in(text: str) -> tuple[dict[str, Any], ...]:
+    """The documents of our kind in a YAML file; others (a Secret, a claim) are left to kubectl.
+
+    Raises `InvalidResourceError` where the text is not YAML.
+    """
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        raise InvalidResourceError((Problem("(file)", f"not YAML: {error}"),)) from None
+    ours = (
+        document
+        for document in documents
+        if isinstance(document, dict)
+        and document.get("kind") == KIND
+        and str(document.get("apiVersion", "")).split("/")[0] == API_VERSION.split("/")[0]
+    )
+    return tuple(ours)
+
+
+def _status(document: object) -> Status:
+    """What an earlier round told; one that we cannot read (another version wrote it) counts as none."""
+    try:
+        return Status.model_validate_json(json.dumps(document or {}))
+    except ValidationError:
+        return Status()
+
+
+def _problems(detail: ErrorDetails) -> tuple[Problem, ...]:
+    path = _path(detail["loc"])
+    match detail["type"]:
+        case "extra_forbidden":
+            return (Problem(path, f'unknown field "{path}"'),)
+        case "missing":
+            return (Problem(path, "Required value"),)
+        case kind if kind == RULE_ERROR:
+            failed = detail["ctx"]["failed"]
+            return tuple(Problem(f"{path}.{field}" if field else path, text) for field, text in failed)
+        case _:
+            given = json.dumps(detail["input"], default=str)
+            return (Problem(path, f"Invalid value: {given}: {detail['msg']}"),)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location) or "(object)"
+
+
+def _changed(old: Spec, new: Spec) -> Iterator[Problem]:
+    names = {to_camel(name): name for name in Spec.model_fields}
+    for rule in Spec.IMMUTABLE:
+        assert isinstance(rule, Immutable)
+        if getattr(old, names[rule.field]) != getattr(new, names[rule.field]):
+            yield Problem(f"spec.{rule.field}", rule.message)

@@ -1,0 +1,85 @@
+"""Rules that a schema cannot say: one text for the apiserver's CEL and for our own check.
+
+What for: each `Rule` holds the CEL expression for the CRD, the message that both sides
+show, and the same check in Python, so that `loghub up` refuses what `kubectl apply`
+refuses, in the same words. What it must not know: any one field of the CR. Read next:
+`loghub_operator.api.v1alpha1` (the models and their rules).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+RULE_ERROR = "rule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """``holds(self)`` is the same sentence as ``cel``; ``field`` is where the message points."""
+
+    cel: str
+    message: str
+    holds: Callable[[Any], bool]
+    field: str = ""
+
+    def as_cel(self) -> dict[str, str]:
+        """One entry of ``x-kubernetes-validations``."""
+        path = {"fieldPath": f".{self.field}"} if self.field else {}
+        return {"rule": self.cel, "message": self.message, **path}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Immutable:
+    """A field that may not change once the object exists; an optional one may not appear or go."""
+
+    field: str
+    optional: bool = False
+
+    @property
+    def message(self) -> str:
+        return f"{self.field} cannot be changed; make another LogHubConsumerGroup instead"
+
+    def as_cel(self) -> dict[str, str]:
+        """One entry of ``x-kubernetes-validations``; ``oldSelf`` makes it a transition rule."""
+        name = self.field
+        same = f"self.{name} == oldSelf.{name}"
+        if self.optional:
+            same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
+        return {"rule": same, "message": self.message, "fieldPath": f".{name}"}
+
+
+def _add_rules(schema: dict[str, Any], model: type["ApiModel"]) -> None:
+    rules = [rule.as_cel() for rule in model.RULES] + [rule.as_cel() for rule in model.IMMUTABLE]
+    if rules:
+        schema["x-kubernetes-validations"] = rules
+
+
+class ApiModel(BaseModel):
+    """A part of the CR: camelCase outside, immutable, strict, an unknown field is an error."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        json_schema_extra=_add_rules,
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+    IMMUTABLE: ClassVar[tuple[Immutable, ...]] = ()
+
+    @model_validator(mode="after")
+    def _rules_hold(self) -> "ApiModel":
+        failed = [(rule.field, rule.message) for rule in self.RULES if not rule.holds(self)]
+        if failed:
+            raise PydanticCustomError(RULE_ERROR, "a rule does not hold", {"failed": failed})
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the CR: camelCase, without the fields that are not set."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

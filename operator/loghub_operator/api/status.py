@@ -1,0 +1,107 @@
+"""The status of a `LogHubConsumerGroup`: what we tell.
+
+What for: the one definition; `plan` computes it, both executors show it, the CRD is
+generated from it. What it must not know: how anything was observed. Read next:
+`loghub_operator.plan`, `loghub_operator.conditions` (the reasons, a paragraph each).
+
+A number that is not known is absent, never zero.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from loghub_operator.api.rules import ApiModel
+
+MAX_SHARDS = 2048
+ShardStateText = Literal["not_alloc", "already_alloc", "wait", "transfer", "over", "unknown"]
+
+
+class Phase(StrEnum):
+    """One word for `kubectl get`; the conditions say why.
+
+    PENDING: no worker is ready yet. RUNNING: the group is in step and every worker is
+    ready. REBALANCING: shards are on their way between workers, or the number of workers is
+    being changed. DEGRADED: something is wrong that will not pass by waiting, or the log
+    service does not answer; workers that run go on. DELETING: the object is being deleted.
+    """
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    REBALANCING = "Rebalancing"
+    DEGRADED = "Degraded"
+    DELETING = "Deleting"
+
+
+class ShardStatus(ApiModel):
+    """One shard, as last written; `observedAt` is the time of the answer that it stands for."""
+
+    id: Annotated[int, Field(ge=0)] = Field(description="Number of the shard.")
+    state: ShardStateText = Field(description="State of the shard in this group, as on the wire.")
+    holder: str | None = Field(default=None, description="The consumer that holds it.")
+    next_holder: str | None = Field(default=None, description="In transfer: who gets it next.")
+    checkpoint: str | None = Field(default=None, description="Saved cursor.")
+    checkpoint_age_seconds: int | None = Field(
+        default=None, description="Age of the checkpoint at observedAt."
+    )
+    lag_seconds: int | None = Field(
+        default=None, description="Age of the oldest log not yet checkpointed; 0: none is left."
+    )
+    lag_logs: int | None = Field(default=None, description="Logs not yet checkpointed.")
+    read_only: bool = Field(default=False, description="Split or merged: nothing more comes in.")
+    parents: Annotated[tuple[int, ...], Field(max_length=2)] = Field(
+        default=(), description="Shards that it came from."
+    )
+    observed_at: str | None = Field(default=None, description="When this was so.")
+
+
+class Condition(ApiModel):
+    """As in every Kubernetes API."""
+
+    type: Annotated[str, Field(max_length=64)]
+    status: Literal["True", "False", "Unknown"]
+    reason: Annotated[str, Field(max_length=64)]
+    message: Annotated[str, Field(max_length=4096)] = ""
+    last_transition_time: str
+    observed_generation: int | None = None
+
+
+class Lag(ApiModel):
+    """Over all shards; absent while one of them is not known."""
+
+    seconds: int | None = Field(default=None, description="The largest of the shards' lags.")
+    logs: int | None = Field(default=None, description="The sum of the shards' lags.")
+
+
+class Status(ApiModel):
+    """All that the operator tells about one consumer group."""
+
+    phase: Phase | None = Field(default=None, description="One word; the conditions say why.", strict=False)
+    observed_generation: int | None = Field(default=None, description="The generation this status is about.")
+    replicas: int = Field(default=0, description="Workers asked for after all bounds.")
+    ready_replicas: int = Field(default=0, description="Workers that are ready.")
+    workers: str | None = Field(default=None, description="ready/asked for, for people.")
+    selector: str | None = Field(default=None, description="Selects the worker pods, for /scale.")
+    group_origin: Literal["Created", "Adopted"] | None = Field(
+        default=None, description="Whether this object made the consumer group or found it."
+    )
+    shard_count: int | None = Field(default=None, description="Shards of the logstore.")
+    assignable: int | None = Field(default=None, description="Shards that a worker can hold now.")
+    waiting: int | None = Field(default=None, description="Shards that wait for their parents.")
+    over: int | None = Field(default=None, description="Shards consumed to their end.")
+    lag: Lag | None = Field(default=None, description="How far the group is behind.")
+    shards: Annotated[
+        tuple[ShardStatus, ...],
+        Field(
+            max_length=MAX_SHARDS,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]},
+        ),
+    ] = Field(default=(), description="Each shard.")
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            max_length=32,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = Field(default=(), description="What is so, and why.")

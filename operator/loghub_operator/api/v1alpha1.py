@@ -1,0 +1,284 @@
+"""The custom resource ``loghub.dev/v1alpha1 LogHubConsumerGroup``: what a user writes.
+
+What for: the one definition of the spec; the CRD in ``crds/`` is generated from it and
+`loghub up` reads files through it. What it must not know: how any of it is carried out.
+Read next: `loghub_operator.api.status` (what we answer), `loghub_operator.api.parse`.
+"""
+
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from loghub_operator.api import patterns
+from loghub_operator.api.rules import ApiModel, Immutable, Rule
+from loghub_operator.api.status import Status
+
+GROUP = "loghub.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "LogHubConsumerGroup"
+PLURAL = "loghubconsumergroups"
+SINGULAR = "loghubconsumergroup"
+SHORT_NAME = "lhcg"
+EMBEDDED = "embedded"
+MAX_REPLICAS = 1000
+
+_WORDS: tuple[Literal["begin"], Literal["end"]] = ("begin", "end")
+
+Seconds = Annotated[int, Field(ge=1, le=86_400)]
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.OBJECT_NAME)]
+ProjectName = Annotated[str, Field(min_length=3, max_length=63, pattern=patterns.PROJECT)]
+LogstoreName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.LOGSTORE)]
+GroupName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.CONSUMER_GROUP)]
+Quantity = Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
+
+
+class CredentialsSecret(ApiModel):
+    """The Secret with accessKeyId, accessKeySecret and, for STS, securityToken; in the CR's namespace."""
+
+    name: ObjectName = Field(default="loghub-credentials", description="Name of the Secret.")
+
+
+class Fetch(ApiModel):
+    """How a held shard is read."""
+
+    interval_seconds: Seconds = Field(
+        default=1, description="How often the end of a held shard is asked for."
+    )
+    max_log_groups: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1000, description="Most log groups per shard and micro-batch."
+    )
+
+
+class Scaling(ApiModel):
+    """Bounds on replicas, whoever sets them (a person, an HPA on /scale)."""
+
+    RULES: ClassVar = (
+        Rule(
+            cel="self.minReplicas <= self.maxReplicas",
+            message="minReplicas must not be more than maxReplicas",
+            holds=lambda self: self.min_replicas <= self.max_replicas,
+        ),
+    )
+
+    min_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
+        default=0, description="Fewest workers."
+    )
+    max_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
+        default=MAX_REPLICAS, description="Most workers."
+    )
+
+
+class ParquetSink(ApiModel):
+    """Parquet files in a folder of a PersistentVolumeClaim, each log exactly once."""
+
+    path: Annotated[str, Field(min_length=1, max_length=512, pattern=patterns.RELATIVE_PATH)] = Field(
+        description="Folder inside the claim."
+    )
+    volume_claim: ObjectName = Field(
+        description="Name of the claim, in the CR's namespace; every worker mounts it."
+    )
+
+
+class LogstoreSink(ApiModel):
+    """Another logstore of the same endpoint."""
+
+    project: ProjectName | None = Field(
+        default=None, description="Project of the logstore; default: the source's."
+    )
+    name: LogstoreName = Field(description="Name of the logstore.")
+
+
+class Sink(ApiModel):
+    """Where the rows go."""
+
+    RULES: ClassVar = (
+        Rule(
+            cel="has(self.parquet) != has(self.logstore)",
+            message="exactly one sink must be given: parquet or logstore",
+            holds=lambda self: (self.parquet is None) != (self.logstore is None),
+        ),
+    )
+
+    parquet: ParquetSink | None = None
+    logstore: LogstoreSink | None = None
+
+
+class Trigger(ApiModel):
+    """When the next micro-batch starts."""
+
+    interval_seconds: Seconds = Field(default=1, description="Time from one micro-batch to the next.")
+
+
+class Pipeline(ApiModel):
+    """What every worker does with the logs of its shards."""
+
+    sql: Annotated[str, Field(min_length=1, max_length=65_536)] = Field(
+        description="Spark SQL over the view `logs`; the columns of the result are the sink's."
+    )
+    trigger: Trigger = Field(default=Trigger(), description="When the next micro-batch starts.")
+    sink: Sink = Field(description="Where the rows go; exactly one kind.")
+
+
+class Spark(ApiModel):
+    """The Spark inside each worker."""
+
+    conf: Annotated[
+        dict[
+            Annotated[str, Field(max_length=256)],
+            Annotated[str, Field(max_length=4096)],
+        ],
+        Field(max_length=128),
+    ] = Field(default={}, description="Further Spark settings.")
+    cores: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Spark local[cores].")
+
+
+class Resources(ApiModel):
+    """Requests and limits of the worker container, as in a pod; a key that is not given keeps our default."""
+
+    requests: Annotated[dict[str, Quantity], Field(max_length=16)] = Field(default={})
+    limits: Annotated[dict[str, Quantity], Field(max_length=16)] = Field(default={})
+
+
+class Worker(ApiModel):
+    """The worker pods; without meaning for `loghub up`."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        default=None, description="Image of the workers; default: the one that came with the operator."
+    )
+    resources: Resources = Field(default=Resources(), description="Requests and limits of a worker.")
+
+
+class Spec(ApiModel):
+    """One consumer group, and the workers that consume it."""
+
+    RULES: ClassVar = (
+        Rule(
+            field="endpoint",
+            cel=f"self.endpoint == '{EMBEDDED}' || self.endpoint.matches({patterns.cel(patterns.ENDPOINT)})",
+            message="endpoint must be 'embedded' or the URL of an endpoint without project and path, "
+            "such as https://cn-hangzhou.log.aliyuncs.com",
+            holds=lambda self: (
+                self.endpoint == EMBEDDED or patterns.matches(patterns.ENDPOINT, self.endpoint)
+            ),
+        ),
+        Rule(
+            field="initialPosition",
+            cel="self.initialPosition in ['begin', 'end'] || "
+            f"(self.initialPosition.matches({patterns.cel(patterns.RFC3339)}) && "
+            "timestamp(self.initialPosition) > timestamp('1970-01-01T00:00:00Z'))",
+            message="initialPosition must be 'begin', 'end' or a time such as 2026-01-31T08:00:00Z",
+            holds=lambda self: (
+                self.initial_position in ("begin", "end") or patterns.unix_s(self.initial_position) > 0
+            ),
+        ),
+        Rule(
+            field="timeoutSeconds",
+            cel="self.timeoutSeconds >= 2 * self.heartbeatIntervalSeconds",
+            message="timeoutSeconds must be at least twice heartbeatIntervalSeconds",
+            holds=lambda self: self.timeout_seconds >= 2 * self.heartbeat_interval_seconds,
+        ),
+        Rule(
+            field="pipeline",
+            cel="!has(self.pipeline.sink.logstore) || self.pipeline.sink.logstore.name != self.logstore || "
+            "(has(self.pipeline.sink.logstore.project) && "
+            "self.pipeline.sink.logstore.project != self.project)",
+            message="the sink must not be the logstore that is consumed",
+            holds=lambda self: not self.writes_to_its_source(),
+        ),
+    )
+    IMMUTABLE: ClassVar = (
+        Immutable(field="project"),
+        Immutable(field="logstore"),
+        Immutable(field="consumerGroup", optional=True),
+    )
+
+    endpoint: Annotated[str, Field(min_length=1, max_length=512)] = Field(
+        default=EMBEDDED,
+        description="'embedded' (the service that came with the operator) or the URL of an SLS endpoint.",
+    )
+    project: ProjectName = Field(description="Project of the logstore.")
+    logstore: LogstoreName = Field(description="The logstore to consume.")
+    consumer_group: GroupName | None = Field(
+        default=None, description="Name of the consumer group; default: this object's name."
+    )
+    credentials_secret: CredentialsSecret = Field(
+        default=CredentialsSecret(), description="Secret with the access key."
+    )
+    order: bool = Field(
+        default=False, description="Shards of a split or merge wait until their parents are consumed."
+    )
+    heartbeat_interval_seconds: Annotated[int, Field(ge=1, le=600)] = Field(
+        default=5, description="How often a worker beats."
+    )
+    timeout_seconds: Annotated[int, Field(ge=2, le=3600)] = Field(
+        default=30, description="A worker silent for so long loses its shards."
+    )
+    initial_position: Annotated[str, Field(min_length=1, max_length=64)] = Field(
+        default="begin", description="begin, end or a time (RFC 3339); used only where no checkpoint exists."
+    )
+    fetch: Fetch = Field(default=Fetch(), description="How a held shard is read.")
+    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
+        default=1, description="Workers wanted; never more run than there are assignable shards."
+    )
+    scaling: Scaling = Field(default=Scaling(), description="Bounds on replicas.")
+    pipeline: Pipeline = Field(description="What every worker does with its logs.")
+    spark: Spark = Field(default=Spark(), description="The Spark inside each worker.")
+    worker: Worker = Field(default=Worker(), description="The worker pods.")
+    deletion_policy: Literal["Delete", "Retain"] = Field(
+        default="Retain",
+        description="What becomes of the group and its checkpoints when this object is deleted. "
+        "A group that existed before this object is kept in any case.",
+    )
+
+    def writes_to_its_source(self) -> bool:
+        """The pipeline would read its own output for ever."""
+        sink = self.pipeline.sink.logstore
+        return sink is not None and (sink.project or self.project, sink.name) == (self.project, self.logstore)
+
+    def initial_position_or_time(self) -> Literal["begin", "end"] | int:
+        """``begin``, ``end`` or unix seconds."""
+        for word in _WORDS:
+            if self.initial_position == word:
+                return word
+        return patterns.unix_s(self.initial_position)
+
+
+class Metadata(ApiModel):
+    """The part of an object's metadata that we use; the rest is the apiserver's business."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: ObjectName
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 1
+    deletion_timestamp: str | None = None  # RFC 3339
+    annotations: dict[str, str] = Field(default={})
+    finalizers: tuple[str, ...] = ()
+
+    def deleted_at_unix_s(self) -> float | None:
+        """When the deletion was asked for; None while nobody did."""
+        if self.deletion_timestamp is None:
+            return None
+        return datetime.fromisoformat(self.deletion_timestamp).timestamp()
+
+
+class LogHubConsumerGroup(ApiModel):
+    """A whole object, as `kubectl apply` and `loghub up -f` take it."""
+
+    api_version: Literal["loghub.dev/v1alpha1"]
+    kind: Literal["LogHubConsumerGroup"]
+    metadata: Metadata
+    spec: Spec
+    status: Status = Status()
+
+    @property
+    def group(self) -> str:
+        """Name of the consumer group at the log service."""
+        return self.spec.consumer_group or self.metadata.name
+
+    def consumer(self, ordinal: int) -> str:
+        """Name of one worker: its pod's name, its consumer name, its process's name."""
+        return f"{self.metadata.name}-{ordinal}"

@@ -1,0 +1,261 @@
+"""The types between observing, planning and doing.
+
+What for: `observe` (cluster) and `loghub_operator.local` (processes) fill an `Observed`;
+`loghub_operator.plan.plan` turns it into a `Plan`; the two executors carry its actions
+out. What it must not know: Kubernetes, processes, HTTP, time. Read next:
+`loghub_operator.plan`.
+
+The loop of both executors: observe, ``plan(resource, observed, now)``, carry the actions
+out in their order, stop at the first that fails (the next round sees what is), then show
+the status. Every action is idempotent. ``now`` and all ``*_unix_s`` are unix seconds.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from loghub.worker_contract import WorkerConfig
+from loghub_operator.api.status import ShardStateText, Status
+
+GroupOrigin = Literal["Created", "Adopted"]
+
+
+class ServiceTrouble(StrEnum):
+    """Why the log service could not be asked; the value is the condition's reason.
+
+    CREDENTIALS_MISSING: the Secret, or a key in it, is not there. ENDPOINT_UNREACHABLE: no
+    answer (DNS, connection, TLS, time). CREDENTIALS_REFUSED: the access key is unknown, the
+    signature wrong or the right to do this not given. PROJECT_NOT_FOUND and
+    LOGSTORE_NOT_FOUND: the endpoint answers, and has no such thing. REQUEST_REFUSED: any
+    other refusal, in the service's words.
+    """
+
+    CREDENTIALS_MISSING = "CredentialsMissing"
+    ENDPOINT_UNREACHABLE = "EndpointUnreachable"
+    CREDENTIALS_REFUSED = "CredentialsRefused"
+    PROJECT_NOT_FOUND = "ProjectNotFound"
+    LOGSTORE_NOT_FOUND = "LogstoreNotFound"
+    REQUEST_REFUSED = "RequestRefused"
+
+
+class WorkerPhase(StrEnum):
+    """A worker as its executor sees it.
+
+    PENDING: asked for, not started (no node, image on its way). STARTING: started, not yet
+    ready. RUNNING: ready. LEFT: it said that it left the group and waits to be stopped.
+    FAILED: it ended or cannot start; ``reason`` and ``message`` are its own (or its pod's)
+    last words. A failed worker is restarted by its executor, and stays FAILED here until it
+    is ready again or its settings change.
+    """
+
+    PENDING = "pending"
+    STARTING = "starting"
+    RUNNING = "running"
+    LEFT = "left"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where the workers will run: what differs between a cluster and one machine."""
+
+    endpoint: str  # URL of the log service, the CR's own or the embedded one's
+    sink_root: str  # absolute folder in which a claim's content is: "/sink", or <state>/volumes/<claim>
+    needs_project_address: bool  # a name must be made before `project` can be reached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """The log service could not be asked, in a person's words; never holds a key."""
+
+    reason: ServiceTrouble
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupObserved:
+    """The consumer group at the log service."""
+
+    timeout_s: int
+    order: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardObserved:
+    """One shard; None is unknown. ``state`` is as on the wire, or "unknown"."""
+
+    shard: int
+    state: ShardStateText
+    holder: str = ""
+    next_holder: str = ""
+    checkpoint: str = ""  # cursor as on the wire
+    checkpoint_unix_s: float | None = None
+    lag_s: float | None = None
+    lag_logs: int | None = None
+    read_only: bool = False
+    parents: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceObserved:
+    """One round of questions to the log service.
+
+    With ``trouble`` everything else is unknown. ``group`` None without trouble: there is no
+    such group. ``shards`` are those of the logstore; while the group does not exist they are
+    ``not_alloc``. ``consumers`` are the live ones, None where the endpoint cannot tell.
+    """
+
+    trouble: Trouble | None = None
+    group: GroupObserved | None = None
+    shards: tuple[ShardObserved, ...] = ()
+    consumers: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerObserved:
+    """One worker that exists: a pod, or a local process with its name."""
+
+    name: str  # the consumer name
+    ordinal: int
+    phase: WorkerPhase
+    ready: bool
+    config_hash: str  # of the settings that it runs with
+    seat_leave: bool  # it was told to leave the group
+    seat_since_unix_s: float | None = None  # when it was told so
+    reason: str = ""  # one CamelCase word: its last words, or its pod's
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSet:
+    """What the executor was last asked to run (the StatefulSet), whatever runs now."""
+
+    replicas: int
+    config_hash: str
+    drifted: bool = False  # something else than the replicas and the settings is not as we would write it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Everything that a decision may look at, besides the resource itself and the time."""
+
+    at_unix_s: float
+    site: Site
+    service: ServiceObserved
+    worker_set: WorkerSet | None  # None: never applied, or removed
+    workers: tuple[WorkerObserved, ...] = ()  # by ordinal
+    project_address: bool = True  # the project's name resolves (made by us, or needs no making)
+    held: bool = True  # our finalizer is on the object
+    group_origin: GroupOrigin | None = None  # as recorded on the object
+
+
+@dataclass(frozen=True, slots=True)
+class HoldObject:
+    """Put our finalizer on the object, so that a deletion waits for us. Local: nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureProjectAddress:
+    """Make the project's host name resolve (one Service named like the project). Local: nothing to do."""
+
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordGroupOrigin:
+    """Write onto the object whether we make the group or found it; before `CreateGroup`."""
+
+    origin: GroupOrigin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateGroup:
+    """Make the consumer group. Exists already: not an error, but record "Adopted" instead."""
+
+    timeout_s: int
+    order: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateGroup:
+    """Give the consumer group these settings."""
+
+    timeout_s: int
+    order: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """Delete the consumer group with its checkpoints. Gone already: not an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyWorkers:
+    """Run exactly the ordinals 0 .. replicas-1 with these settings.
+
+    Missing workers are started together. A worker with another ``config_hash`` is replaced
+    without leaving the group (SIGTERM, seat kept), one at a time, highest ordinal first, the
+    next one when the former is ready. A worker of an ordinal >= replicas is stopped (it has
+    left already).
+    """
+
+    replicas: int
+    config: WorkerConfig
+    config_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskLeave:
+    """Tell this worker to leave the group (`loghub.worker_contract`), and note when it was told first."""
+
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartWorker:
+    """Stop this worker; its executor starts it anew with the seat kept (it had been told to leave)."""
+
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveWorkers:
+    """Stop all workers and remove what was made for them; the sink's data stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseObject:
+    """Take our finalizer off: nothing is left to be done. Local: forget the object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmitEvent:
+    """Tell a person once; executors may fold repeats."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+Action = (
+    HoldObject
+    | EnsureProjectAddress
+    | RecordGroupOrigin
+    | CreateGroup
+    | UpdateGroup
+    | DeleteGroup
+    | ApplyWorkers
+    | AskLeave
+    | RestartWorker
+    | RemoveWorkers
+    | ReleaseObject
+    | EmitEvent
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do, in this order, and what to tell."""
+
+    actions: tuple[Action, ...]
+    status: Status
