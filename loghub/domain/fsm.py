@@ -1,0 +1,158 @@
+"""The shard FSM of a consumer group: one table, and the one gate through it.
+
+What for: which state changes a shard may make, by which trigger, and why
+(architecture.md, "The FSM's edges"). What it must not know: consumers, cursors, time;
+the effects of an edge are the coordinator's. Read next: `loghub.domain.coordinator`.
+
+The states, as on the wire:
+
+``not_alloc``
+    Nobody holds the shard and nothing keeps it from being held. No heartbeat answer names
+    it. It stays so only while the group has no live consumer: every step ends with a
+    balance that assigns it (3). A shard that turns out to have nothing left goes to
+    ``over`` (10, 14).
+
+``already_alloc``
+    One live consumer, the holder, has the shard; the answers to its heartbeats name it,
+    and only its checkpoints need no force. It leaves when the holder is silent too long
+    (4) or leaves (11), when balance wants it elsewhere (5), or when it is read-only and
+    consumed (8, 10).
+
+``wait``
+    The group is ordered and an ancestor of the shard is not consumed yet. Nobody holds it,
+    it takes no part in the balance, and an answer never names it. It leaves when its
+    ancestors are consumed (2), when the group stops being ordered (12), or when there is
+    nothing in it to wait for (10, 14).
+
+``transfer``
+    Taken from its holder and bound to a next holder. The holder's answers no longer name
+    it, yet the holder still works on it and may save its checkpoint; the next holder does
+    not get it before the holder's heartbeat stops naming it (6). Balance counts it for the
+    next holder. It falls back to the holder when the next holder is gone (6, 11) or when
+    balance changes its mind (15), becomes free when the holder is gone (9, 11), and ends
+    when the holder reaches the end while draining (10, 13).
+
+``over``
+    Read-only and consumed to its end: assigned to nobody, for good. Its children may start.
+    Only a forced checkpoint that is not the end brings it back (7).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ShardState(StrEnum):
+    """Where a shard stands in one consumer group; the values are the wire's words."""
+
+    NOT_ALLOC = "not_alloc"
+    ALREADY_ALLOC = "already_alloc"
+    WAIT = "wait"
+    TRANSFER = "transfer"
+    OVER = "over"
+
+
+class Trigger(StrEnum):
+    """What happened to a shard; one word for the log line of the change."""
+
+    APPEARED = "appeared"
+    APPEARED_BEHIND_ANCESTOR = "appeared_behind_ancestor"
+    ANCESTORS_CONSUMED = "ancestors_consumed"
+    ASSIGNED = "assigned"
+    HOLDER_TIMED_OUT = "holder_timed_out"
+    MOVED_TO_BALANCE = "moved_to_balance"
+    HOLDER_GAVE_UP = "holder_gave_up"
+    NEXT_TIMED_OUT = "next_timed_out"
+    FORCED_BACK = "forced_back"
+    END_CHECKPOINTED = "end_checkpointed"
+    NOTHING_LEFT = "nothing_left"
+    HOLDER_LEFT = "holder_left"
+    NEXT_LEFT = "next_left"
+    ORDER_DROPPED = "order_dropped"
+    RECALLED = "recalled"
+
+
+class IllegalTransition(Exception):
+    """No edge leaves this state by this trigger; nothing has been changed."""
+
+    def __init__(self, state: ShardState | None, trigger: Trigger) -> None:
+        super().__init__(f"a shard in {state or 'no state'} has no edge for {trigger}")
+        self.state = state
+        self.trigger = trigger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """One row: ``number`` is architecture.md's for 1 to 9 and DECISIONS.md's from 10 on."""
+
+    number: int
+    old: ShardState | None  # None: the group has just learned of the shard
+    trigger: Trigger
+    new: ShardState
+    why: str
+
+
+def _edge(number: int, old: ShardState | None, trigger: Trigger, new: ShardState, why: str) -> Edge:
+    return Edge(number=number, old=old, trigger=trigger, new=new, why=why)
+
+
+_FREE, _HELD, _WAIT = ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.WAIT
+_MOVING, _OVER = ShardState.TRANSFER, ShardState.OVER
+
+_EMPTY_WHY = "read-only and empty, or its checkpoint stood at its end before it became read-only"
+_FORCED_END_WHY = "a forced checkpoint says that all of it is consumed"
+
+EDGES: tuple[Edge, ...] = (
+    _edge(1, None, Trigger.APPEARED, _FREE, "nothing keeps the shard from being held"),
+    _edge(1, None, Trigger.APPEARED_BEHIND_ANCESTOR, _WAIT, "ordered, an ancestor is not consumed"),
+    _edge(2, _WAIT, Trigger.ANCESTORS_CONSUMED, _FREE, "its ancestors are consumed"),
+    _edge(3, _FREE, Trigger.ASSIGNED, _HELD, "balance gives it to a consumer"),
+    _edge(4, _HELD, Trigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
+    _edge(5, _HELD, Trigger.MOVED_TO_BALANCE, _MOVING, "balance wants it at its next holder"),
+    _edge(6, _MOVING, Trigger.HOLDER_GAVE_UP, _HELD, "the holder names it no more: to the next holder"),
+    _edge(6, _MOVING, Trigger.NEXT_TIMED_OUT, _HELD, "the next holder timed out: back to the holder"),
+    _edge(7, _OVER, Trigger.FORCED_BACK, _FREE, "a forced checkpoint that is not the end"),
+    _edge(8, _HELD, Trigger.END_CHECKPOINTED, _OVER, "read-only and checkpointed at its end"),
+    _edge(9, _MOVING, Trigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
+    _edge(10, _WAIT, Trigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    _edge(10, _FREE, Trigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    _edge(10, _HELD, Trigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    _edge(10, _MOVING, Trigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    _edge(11, _HELD, Trigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
+    _edge(11, _MOVING, Trigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
+    _edge(11, _MOVING, Trigger.NEXT_LEFT, _HELD, "the next holder left: back to the holder"),
+    _edge(12, _WAIT, Trigger.ORDER_DROPPED, _FREE, "the group is no longer ordered"),
+    _edge(13, _MOVING, Trigger.END_CHECKPOINTED, _OVER, "the holder reached the end while it drained"),
+    _edge(14, _FREE, Trigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
+    _edge(14, _WAIT, Trigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
+    _edge(15, _MOVING, Trigger.RECALLED, _HELD, "balance no longer wants it at the next holder"),
+)
+
+_TABLE: dict[tuple[ShardState | None, Trigger], Edge] = {(e.old, e.trigger): e for e in EDGES}
+
+
+def transition(state: ShardState | None, trigger: Trigger) -> ShardState:
+    """The state that follows; ``None`` is a shard the group has just learned of.
+
+    Raises IllegalTransition, which names state and trigger, for every pair without a row.
+    """
+    edge = _TABLE.get((state, trigger))
+    if edge is None:
+        raise IllegalTransition(state, trigger)
+    return edge.new
+
+
+def mermaid() -> str:
+    """The table as a Mermaid state diagram, for the README."""
+    lines = ["stateDiagram-v2"]
+    lines += [f"    {edge.old or '[*]'} --> {edge.new}: {edge.number} {edge.trigger}" for edge in EDGES]
+    return "\n".join(lines) + "\n"
+
+
+def markdown_table() -> str:
+    """The table as a Markdown table, for the README."""
+    lines = ["| edge | from | to | trigger | why |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| {edge.number} | {edge.old or '(new)'} | {edge.new} | {edge.trigger} | {edge.why} |"
+        for edge in EDGES
+    ]
+    return "\n".join(lines) + "\n"
