@@ -71,7 +71,7 @@ class Trigger(StrEnum):
     RECALLED = "recalled"
 
 
-class IllegalTransition(Exception):
+class IllegalTransition(Exception):  # noqa: N818 - says what happened, as the FSM's word for it
     """No edge leaves this state by this trigger; nothing has been changed."""
 
     def __init__(self, state: ShardState | None, trigger: Trigger) -> None:

@@ -1,0 +1,96 @@
+"""A group state under construction: the workbench of one step.
+
+What for: it gathers the changes of one event, and every change of a shard's state goes
+through its `Draft.go` and `Draft.add`, which ask the table and note the passage. What it
+must not know: why a change is made. Read next: `coordinator`, its only user.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from loghub.domain.fsm import Trigger, transition
+from loghub.domain.group import ConsumerEntry, GroupState, LogShard, ShardEntry, Transition
+
+
+class Draft:
+    """Mutable for the length of one step; the state it started from stays as it was."""
+
+    def __init__(self, state: GroupState) -> None:
+        self.group = state.group
+        self.timeout_s = state.timeout_s
+        self.order = state.order
+        self.consumers: dict[str, ConsumerEntry] = dict(state.consumers)
+        self.shards: dict[int, ShardEntry] = dict(state.shards)
+        self.transitions: list[Transition] = []
+        # Whether waiting shards and the balance must be looked at before the step ends.
+        self.unsettled = False
+
+    def go(
+        self, shard: int, trigger: Trigger, *, holder: str | None = None, next_holder: str | None = None
+    ) -> ShardEntry:
+        """The gate: one edge for one shard, with the holders that are right after it."""
+        old = self.shards[shard]
+        new = replace(old, state=transition(old.state, trigger), holder=holder, next_holder=next_holder)
+        self.shards[shard] = new
+        self._note(old, new, trigger)
+        return new
+
+    def add(self, log_shard: LogShard, trigger: Trigger) -> None:
+        """The gate for a shard the group has just learned of (edge 1)."""
+        new = ShardEntry(log_shard=log_shard, state=transition(None, trigger))
+        self.shards[new.shard] = new
+        self._note(None, new, trigger)
+
+    def _note(self, old: ShardEntry | None, new: ShardEntry, trigger: Trigger) -> None:
+        self.unsettled = True
+        self.transitions.append(
+            Transition(
+                group=self.group,
+                shard=new.shard,
+                old=old.state if old else None,
+                new=new.state,
+                trigger=trigger,
+                holder=new.holder,
+                next_holder=new.next_holder,
+            )
+        )
+
+    def put_shard(self, entry: ShardEntry) -> ShardEntry:
+        """Replace what does not touch the state: the checkpoint, or what the logstore says."""
+        self.shards[entry.shard] = entry
+        return entry
+
+    def keep_shards(self, existing: Collection[int]) -> None:
+        """Forget all other shards, in the consumers' reports too."""
+        self.unsettled = True
+        self.shards = {s: e for s, e in self.shards.items() if s in existing}
+        self.consumers = {
+            name: replace(c, held=c.held & self.shards.keys()) for name, c in self.consumers.items()
+        }
+
+    def put_consumer(self, consumer: ConsumerEntry) -> None:
+        if consumer.name not in self.consumers:
+            self.unsettled = True
+        self.consumers[consumer.name] = consumer
+
+    def drop_consumers(self, names: Collection[str]) -> None:
+        if any(name in self.consumers for name in names):
+            self.unsettled = True
+        self.consumers = {name: c for name, c in self.consumers.items() if name not in names}
+
+    def configure(self, *, timeout_s: float | None, order: bool | None) -> None:
+        self.timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        self.order = self.order if order is None else order
+
+    def reporter_of(self, shard: int) -> str | None:
+        """The first live consumer, by name, whose last heartbeat named the shard."""
+        return min((c.name for c in self.consumers.values() if shard in c.held), default=None)
+
+    def finish(self) -> GroupState:
+        return GroupState(
+            group=self.group,
+            timeout_s=self.timeout_s,
+            order=self.order,
+            consumers=dict(sorted(self.consumers.items())),
+            shards=dict(sorted(self.shards.items())),
+        )
