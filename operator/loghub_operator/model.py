@@ -42,7 +42,8 @@ class WorkerPhase(StrEnum):
     """A worker as its executor sees it.
 
     PENDING: asked for, not started (no node, image on its way). STARTING: started, not yet
-    ready. RUNNING: ready. LEFT: it said that it left the group and waits to be stopped.
+    ready. RUNNING: ready. STOPPING: it was told to end and has not yet. LEFT: it said that
+    it left the group, and waits to be stopped.
     FAILED: it ended or cannot start; ``reason`` and ``message`` are its own (or its pod's)
     last words. A failed worker is restarted by its executor, and stays FAILED here until it
     is ready again or its settings change.
@@ -51,6 +52,7 @@ class WorkerPhase(StrEnum):
     PENDING = "pending"
     STARTING = "starting"
     RUNNING = "running"
+    STOPPING = "stopping"
     LEFT = "left"
     FAILED = "failed"
 

@@ -1,0 +1,126 @@
+"""How many workers to run now, and why not as many as were asked for.
+
+What for: bounds, the cap by assignable shards, holding still, draining before shrinking.
+What it must not know: time's source, how a worker is started or told to leave. Read next:
+`loghub_operator.plan`.
+
+A worker that is to go is told to leave and waited for (bounded); only then the number is
+lowered, by one. At most one worker is leaving at a time, the highest ordinal, so that the
+others only ever gain shards. A step (a worker more, or the next one told to leave) is not
+begun while a shard is in transfer.
+"""
+
+from dataclasses import dataclass
+
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.conditions import ScalingReason
+from loghub_operator.model import Observed, ServiceObserved, WorkerObserved, WorkerPhase
+from loghub_operator.workers import leave_bound_s
+
+NOT_ASSIGNABLE = ("wait", "over")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """The decision. ``run`` is for now, ``target`` for when nothing is held back."""
+
+    run: int
+    target: int
+    reason: ScalingReason
+    message: str
+    ask: str | None = None  # tell this worker to leave
+    gave_up_on: str | None = None  # this one was told and did not leave in time
+
+
+def assignable(service: ServiceObserved) -> int:
+    """Shards that a worker can hold: neither waiting for parents nor consumed to the end."""
+    return sum(shard.state not in NOT_ASSIGNABLE for shard in service.shards)
+
+
+def has_left(worker: WorkerObserved, service: ServiceObserved) -> bool:
+    """Nobody beats under its name any more, as far as the endpoint can tell."""
+    if worker.phase is WorkerPhase.LEFT:
+        return True
+    if service.consumers is None:
+        return worker.phase in (WorkerPhase.PENDING, WorkerPhase.FAILED)
+    holds = any(shard.holder == worker.name for shard in service.shards)
+    return worker.name not in service.consumers and not holds
+
+
+def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool:
+    """It was told to leave so long ago that we go on without its answer."""
+    return worker.seat_since_unix_s is not None and now - worker.seat_since_unix_s > bound_s
+
+
+def size(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Size:
+    """What to run now."""
+    current = observed.worker_set.replicas if observed.worker_set else 0
+    if observed.service.trouble is not None:
+        message = f"the log service cannot be asked; the number of workers stays at {current}"
+        return Size(run=current, target=current, reason=ScalingReason.SHARDS_UNKNOWN, message=message)
+    goal = _target(resource, observed.service)
+    if goal.target == current:
+        return goal
+    if goal.target > current:
+        return _unless_in_transfer(goal, observed.service, current)
+    return _shrink(resource, observed, goal, current, now)
+
+
+def _target(resource: LogHubConsumerGroup, service: ServiceObserved) -> Size:
+    """Bounds first, then the cap: more workers than shards would only stand by."""
+    wanted, bounds = resource.spec.replicas, resource.spec.scaling
+    target, reason, message = wanted, ScalingReason.AS_ASKED, f"{wanted} asked for"
+    if wanted > bounds.max_replicas:
+        target, reason = bounds.max_replicas, ScalingReason.ABOVE_MAXIMUM
+        message = f"{wanted} workers are asked for, scaling.maxReplicas is {target}"
+    elif wanted < bounds.min_replicas:
+        target, reason = bounds.min_replicas, ScalingReason.BELOW_MINIMUM
+        message = f"{wanted} workers are asked for, scaling.minReplicas is {target}"
+    shards = assignable(service)
+    if target > shards:
+        message = f"{target} workers are asked for, and only {shards} shards can be assigned"
+        target, reason = shards, ScalingReason.TOO_FEW_SHARDS
+    return Size(run=target, target=target, reason=reason, message=message)
+
+
+def _unless_in_transfer(goal: Size, service: ServiceObserved, current: int) -> Size:
+    moving = [shard.shard for shard in service.shards if shard.state == "transfer"]
+    if not moving:
+        return goal
+    numbers = ", ".join(map(str, moving[:10]))
+    message = f"{goal.target} workers are wanted; waiting until no shard is in transfer (now: {numbers})"
+    return Size(run=current, target=goal.target, reason=ScalingReason.REBALANCE_IN_PROGRESS, message=message)
+
+
+def _shrink(resource: LogHubConsumerGroup, observed: Observed, goal: Size, current: int, now: float) -> Size:
+    top = resource.consumer(current - 1)
+    worker = next((one for one in observed.workers if one.name == top), None)
+    if worker is None:
+        return _lowered(goal, current)
+    if not worker.seat_leave:
+        held = _unless_in_transfer(goal, observed.service, current)
+        return held if held is not goal else _draining(goal, current, top, ask=top)
+    if has_left(worker, observed.service):
+        return _lowered(goal, current)
+    if waited_enough(worker, bound_s=leave_bound_s(resource), now=now):
+        return _lowered(goal, current, gave_up_on=top)
+    return _draining(goal, current, top)
+
+
+def _lowered(goal: Size, current: int, gave_up_on: str | None = None) -> Size:
+    if goal.target == current - 1:
+        return Size(
+            run=current - 1,
+            target=goal.target,
+            reason=goal.reason,
+            message=goal.message,
+            gave_up_on=gave_up_on,
+        )
+    message = f"{goal.target} workers are wanted; they leave one by one, {current - 1} are left"
+    reason = ScalingReason.DRAINING
+    return Size(run=current - 1, target=goal.target, reason=reason, message=message, gave_up_on=gave_up_on)
+
+
+def _draining(goal: Size, current: int, leaver: str, ask: str | None = None) -> Size:
+    message = f"{goal.target} workers are wanted; {leaver} finishes its batch and leaves the group first"
+    return Size(run=current, target=goal.target, reason=ScalingReason.DRAINING, message=message, ask=ask)

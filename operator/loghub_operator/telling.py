@@ -1,0 +1,270 @@
+"""The status: what people and autoscalers are told about one consumer group.
+
+What for: everything in the status, from what was observed and decided. What it must not
+know: how a status is written. Read next: `loghub_operator.conditions` (the reasons).
+
+A status is written only where it says something new (`worth_writing`): at once where a
+state, a holder, a number of workers or a condition changed; at a bounded rate where only
+the lag and the checkpoints moved; never where only the time of observation did.
+"""
+
+import math
+from typing import Any
+
+from loghub_operator.api.status import Lag, Phase, ShardStatus, Status
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.conditions import (
+    ConditionType,
+    Finding,
+    GroupReason,
+    LagReason,
+    ReadyReason,
+    RebalancingReason,
+    ScalingReason,
+    WorkersReason,
+    dated,
+    rfc3339,
+)
+from loghub_operator.model import Observed, ServiceObserved, ShardObserved, WorkerObserved, WorkerPhase
+from loghub_operator.names import selector_text
+from loghub_operator.sizing import Size, assignable
+
+LAG_EVERY_S = 10.0
+_TIMES = ("observedAt", "checkpointAgeSeconds")
+_LAGS = ("lag", "lagSeconds", "lagLogs", "checkpoint")
+
+
+def worth_writing(old: Status, new: Status, *, since_last_s: float) -> bool:
+    """Does the new status say something that the old one does not, and is it time to say it?"""
+    before, after = _without(_TIMES, old.to_dict()), _without(_TIMES, new.to_dict())
+    if before == after:
+        return False
+    return _without(_LAGS, before) != _without(_LAGS, after) or since_last_s >= LAG_EVERY_S
+
+
+def _without(names: tuple[str, ...], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without(names, part) for key, part in value.items() if key not in names}
+    if isinstance(value, list):
+        return [_without(names, part) for part in value]
+    return value
+
+
+def status_of(
+    resource: LogHubConsumerGroup, observed: Observed, size: Size, group: Finding, now: float
+) -> Status:
+    """The whole status while the object lives."""
+    workers = workers_finding(observed, size)
+    rebalancing = rebalancing_finding(observed.service)
+    scaling = _scaling(resource, size)
+    findings = (
+        _ready(group, workers),
+        group,
+        workers,
+        rebalancing,
+        lag_finding(observed.service),
+        scaling,
+    )
+    phase = _phase(observed, size, group, rebalancing)
+    return _with_numbers(resource, observed, size.run, phase, findings, now)
+
+
+def deleting_status(
+    resource: LogHubConsumerGroup, observed: Observed, waiting_for: str, now: float
+) -> Status:
+    """The whole status once the deletion was asked for."""
+    left = len(observed.workers)
+    findings = (
+        Finding(type=ConditionType.READY, status="False", reason=ReadyReason.DELETING, message=waiting_for),
+        Finding(
+            type=ConditionType.GROUP_SYNCED,
+            status="False",
+            reason=GroupReason.BEING_DELETED,
+            message=f"deletionPolicy is {resource.spec.deletion_policy}",
+        ),
+        Finding(
+            type=ConditionType.WORKERS_AVAILABLE,
+            status="False",
+            reason=WorkersReason.STOPPING,
+            message=f"{left} workers are left",
+        ),
+        rebalancing_finding(observed.service),
+        lag_finding(observed.service),
+    )
+    return _with_numbers(resource, observed, 0, Phase.DELETING, findings, now)
+
+
+def _with_numbers(
+    resource: LogHubConsumerGroup,
+    observed: Observed,
+    replicas: int,
+    phase: Phase,
+    findings: tuple[Finding, ...],
+    now: float,
+) -> Status:
+    service, known = observed.service, observed.service.trouble is None
+    ready = sum(worker.ready for worker in observed.workers)
+    generation = resource.metadata.generation
+    return Status(
+        phase=phase,
+        observed_generation=generation,
+        replicas=replicas,
+        ready_replicas=ready,
+        workers=f"{ready}/{replicas}",
+        selector=selector_text(resource.metadata.name),
+        group_origin=observed.group_origin,
+        shard_count=len(service.shards) if known else None,
+        assignable=assignable(service) if known else None,
+        waiting=_in_state(service, "wait") if known else None,
+        over=_in_state(service, "over") if known else None,
+        lag=_lag(service) if known else None,
+        shards=_shards(resource, observed),
+        conditions=dated(findings, resource.status.conditions, generation=generation, now=now),
+    )
+
+
+def _in_state(service: ServiceObserved, state: str) -> int:
+    return sum(shard.state == state for shard in service.shards)
+
+
+def _shards(resource: LogHubConsumerGroup, observed: Observed) -> tuple[ShardStatus, ...]:
+    if observed.service.trouble is None:
+        return tuple(_shard(shard, observed.at_unix_s) for shard in observed.service.shards)
+    return tuple(_forgotten(shard) for shard in resource.status.shards)
+
+
+def _shard(shard: ShardObserved, at_unix_s: float) -> ShardStatus:
+    age = None if shard.checkpoint_unix_s is None else max(0, int(at_unix_s - shard.checkpoint_unix_s))
+    return ShardStatus(
+        id=shard.shard,
+        state=shard.state,
+        holder=shard.holder or None,
+        next_holder=shard.next_holder or None,
+        checkpoint=shard.checkpoint or None,
+        checkpoint_age_seconds=age,
+        lag_seconds=None if shard.lag_s is None else math.ceil(shard.lag_s),
+        lag_logs=shard.lag_logs,
+        read_only=shard.read_only,
+        parents=shard.parents,
+        observed_at=rfc3339(at_unix_s),
+    )
+
+
+def _forgotten(shard: ShardStatus) -> ShardStatus:
+    """What may have changed since is unknown; ``observedAt`` still says when it was seen."""
+    return ShardStatus(
+        id=shard.id,
+        state="unknown",
+        read_only=shard.read_only,
+        parents=shard.parents,
+        observed_at=shard.observed_at,
+    )
+
+
+def _lag(service: ServiceObserved) -> Lag | None:
+    seconds = [shard.lag_s for shard in service.shards]
+    logs = [shard.lag_logs for shard in service.shards]
+    largest = None if None in seconds else max((s for s in seconds if s is not None), default=0.0)
+    total = None if None in logs else sum(n for n in logs if n is not None)
+    if largest is None and total is None:
+        return None
+    return Lag(seconds=None if largest is None else math.ceil(largest), logs=total)
+
+
+def lag_finding(service: ServiceObserved) -> Finding:
+    """Is the lag in the status of now?"""
+    kind = ConditionType.LAG_KNOWN
+    if service.trouble is not None:
+        message = "the log service could not be asked"
+        return Finding(type=kind, status="False", reason=LagReason.SERVICE_NOT_ASKED, message=message)
+    unknown = [shard.shard for shard in service.shards if shard.lag_s is None and shard.lag_logs is None]
+    if unknown:
+        message = f"not known for shards {', '.join(map(str, unknown[:10]))}"
+        return Finding(type=kind, status="False", reason=LagReason.NOT_TOLD, message=message)
+    return Finding(type=kind, status="True", reason=LagReason.KNOWN, message="of every shard")
+
+
+def rebalancing_finding(service: ServiceObserved) -> Finding:
+    """Is a shard on its way?"""
+    kind = ConditionType.REBALANCING
+    if service.trouble is not None:
+        message = "the log service could not be asked"
+        return Finding(type=kind, status="Unknown", reason=RebalancingReason.UNKNOWN, message=message)
+    moving = [shard for shard in service.shards if shard.state == "transfer"]
+    if not moving:
+        message = "no shard is in transfer"
+        return Finding(type=kind, status="False", reason=RebalancingReason.SETTLED, message=message)
+    moves = (f"{shard.shard}: {shard.holder} -> {shard.next_holder}" for shard in moving[:10])
+    message = "in transfer: " + ", ".join(moves)
+    return Finding(type=kind, status="True", reason=RebalancingReason.SHARDS_IN_TRANSFER, message=message)
+
+
+def _failing(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
+    return next((worker for worker in workers if worker.phase is WorkerPhase.FAILED), None)
+
+
+def workers_finding(observed: Observed, size: Size) -> Finding:
+    """Is every worker that should run ready? A failing one speaks for itself."""
+    status, reason, message = _workers(observed, size)
+    return Finding(
+        type=ConditionType.WORKERS_AVAILABLE,
+        status="True" if status else "False",
+        reason=reason,
+        message=message,
+    )
+
+
+def _workers(observed: Observed, size: Size) -> tuple[bool, str, str]:
+    failing = _failing(observed.workers)
+    if failing is not None:
+        words = f"{failing.name}: {failing.message or 'it ended and left no words'}"
+        return False, failing.reason or WorkersReason.WORKER_FAILED, words
+    if size.run == 0:
+        if observed.service.trouble is not None:
+            return False, WorkersReason.NOT_STARTED, "no worker was started yet"
+        return True, WorkersReason.NONE_WANTED, "no worker should run"
+    ready = sum(worker.ready for worker in observed.workers if worker.ordinal < size.run)
+    if ready < size.run:
+        return False, WorkersReason.STARTING, f"{ready} of {size.run} are ready{_pending(observed)}"
+    return True, WorkersReason.ALL_READY, f"{ready} of {size.run} are ready"
+
+
+def _pending(observed: Observed) -> str:
+    """The words of the first that cannot go on by itself, say, for want of a node."""
+    told = (one for one in observed.workers if not one.ready and one.message)
+    first = next(told, None)
+    return "" if first is None else f"; {first.name}: {first.message}"
+
+
+def _scaling(resource: LogHubConsumerGroup, size: Size) -> Finding:
+    limited = size.reason is not ScalingReason.AS_ASKED
+    return Finding(
+        type=ConditionType.SCALING_LIMITED,
+        status="True" if limited else "False",
+        reason=size.reason,
+        message=size.message if limited else f"{resource.spec.replicas} workers are asked for",
+    )
+
+
+def _ready(group: Finding, workers: Finding) -> Finding:
+    for finding in (group, workers):
+        if finding.status != "True":
+            return Finding(
+                type=ConditionType.READY, status="False", reason=finding.reason, message=finding.message
+            )
+    message = "the group is in step and every worker is ready"
+    return Finding(type=ConditionType.READY, status="True", reason=ReadyReason.RUNNING, message=message)
+
+
+def _phase(observed: Observed, size: Size, group: Finding, rebalancing: Finding) -> Phase:
+    if _failing(observed.workers) is not None:
+        return Phase.DEGRADED
+    if observed.service.trouble is not None:
+        return Phase.DEGRADED if size.run > 0 else Phase.PENDING
+    ready = any(worker.ready for worker in observed.workers)
+    if group.status != "True" or (size.target > 0 and not ready):
+        return Phase.PENDING
+    in_step = observed.worker_set is not None and observed.worker_set.replicas == size.target
+    if rebalancing.status == "True" or not in_step:
+        return Phase.REBALANCING
+    return Phase.RUNNING
