@@ -1,0 +1,90 @@
+"""How far a group is behind: log groups, logs, seconds.
+
+What for: the same numbers in the service's group status, the operator's status and the
+scaler. What it must not know: where the numbers come from. Read next: `observed`, which works
+out the FSM state where the service does not tell it.
+
+Unknown is None, never 0: a zero says "nothing is left" and would scale a group down.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """What is not yet checkpointed of one shard, or of many; each None when not known.
+
+    ``groups`` and ``logs`` are counts; ``seconds`` is the age of the oldest log group not yet
+    checkpointed, 0.0 when none is left.
+    """
+
+    groups: int | None = None
+    logs: int | None = None
+    seconds: float | None = None
+
+
+UNKNOWN = Lag()
+NONE_LEFT = Lag(groups=0, logs=0, seconds=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardMarks:
+    """What is known of one shard; None: not known.
+
+    ``position``: the checkpoint, or where consumption would begin without one. ``begin_cursor``:
+    the oldest log group kept. ``end_cursor``: the cursor of the next write.
+    ``logs_before_position`` and ``logs_before_end`` count logs from the shard's birth.
+    ``next_received_unix_s``: when the log group at the position was received.
+    """
+
+    position: int | None = None
+    begin_cursor: int | None = None
+    end_cursor: int | None = None
+    logs_before_position: int | None = None
+    logs_before_end: int | None = None
+    next_received_unix_s: float | None = None
+
+
+def shard_lag(marks: ShardMarks, *, now_unix_s: float) -> Lag:
+    """The lag of one shard at a moment of the wall clock.
+
+    A position before the oldest kept log group counts from there: what retention took cannot
+    be read any more. A position past the end, which only a restored logstore can have, counts
+    as the end.
+    """
+    groups = _groups(marks)
+    if groups == 0:
+        return NONE_LEFT
+    return Lag(groups=groups, logs=_logs(marks), seconds=_age(marks.next_received_unix_s, now_unix_s))
+
+
+def _groups(marks: ShardMarks) -> int | None:
+    if marks.position is None or marks.end_cursor is None:
+        return None
+    begin = marks.position if marks.begin_cursor is None else marks.begin_cursor
+    return max(0, marks.end_cursor - max(marks.position, begin))
+
+
+def _logs(marks: ShardMarks) -> int | None:
+    if marks.logs_before_position is None or marks.logs_before_end is None:
+        return None
+    return max(0, marks.logs_before_end - marks.logs_before_position)
+
+
+def _age(received_unix_s: float | None, now_unix_s: float) -> float | None:
+    # The wall clock may have been set back; an age is never negative.
+    return None if received_unix_s is None else max(0.0, now_unix_s - received_unix_s)
+
+
+def total_lag(lags: Iterable[Lag]) -> Lag:
+    """Counts added, the greatest age; a number is None as soon as one of its parts is."""
+    parts = list(lags)
+    groups = [lag.groups for lag in parts]
+    logs = [lag.logs for lag in parts]
+    ages = [lag.seconds for lag in parts]
+    return Lag(
+        groups=None if None in groups else sum(n for n in groups if n is not None),
+        logs=None if None in logs else sum(n for n in logs if n is not None),
+        seconds=None if None in ages else max((s for s in ages if s is not None), default=0.0),
+    )

@@ -1,0 +1,173 @@
+"""The shards of one logstore: made evenly, split, merged, deleted, found by key.
+
+What for: the rules of sls-protocol.md 2.3 and 5 as pure functions over an immutable
+`ShardMap`. What it must not know: log data, consumer groups, time. Read next: `hashrange`;
+`group.LogShard` is a shard as a group sees it.
+
+The shards that can be written to always cover the whole key space without overlap. A split
+or a merge makes the old ones read-only and gives the new ones new numbers; a number is never
+given twice, not even after its shard is deleted.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from loghub.domain.hashrange import BadHashKey, HashRange, even_ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One shard of a logstore; ``parents`` are the shards it was split or merged from."""
+
+    shard: int
+    keys: HashRange
+    read_only: bool = False
+    parents: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardMap:
+    """All shards of a logstore in ascending number, and the number that the next new one gets."""
+
+    shards: Mapping[int, Shard] = field(default_factory=dict)
+    next_shard: int = 0
+
+    def writable(self) -> tuple[Shard, ...]:
+        """The shards that take writes, ascending by key."""
+        return tuple(sorted((s for s in self.shards.values() if not s.read_only), key=lambda s: s.keys.begin))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reshard:
+    """A split or merge: the map after it, the shards it closed and those it made."""
+
+    after: ShardMap
+    closed: tuple[Shard, ...]
+    made: tuple[Shard, ...]
+
+
+class ShardError(Exception):
+    """What was asked of the shards cannot be done; nothing has been changed."""
+
+
+class ShardNotFound(ShardError):  # noqa: N818 - says what is wrong
+    """No shard has that number."""
+
+    def __init__(self, shard: int) -> None:
+        super().__init__(f"shard {shard} does not exist")
+
+
+class ShardIsReadOnly(ShardError):  # noqa: N818 - says what is wrong
+    """A read-only shard can be neither split nor merged."""
+
+    def __init__(self, shard: int) -> None:
+        super().__init__(f"shard {shard} is read-only, it was split or merged before")
+
+
+class ShardIsWritable(ShardError):  # noqa: N818 - says what is wrong
+    """Only a read-only shard can be deleted: the others must cover the key space."""
+
+    def __init__(self, shard: int) -> None:
+        super().__init__(f"shard {shard} takes writes, only a read-only shard can be deleted")
+
+
+class NoRightNeighbour(ShardError):  # noqa: N818 - says what is wrong
+    """The last shard by key has nothing to merge with."""
+
+    def __init__(self, shard: int) -> None:
+        super().__init__(f"shard {shard} is the last one by key and has no right neighbour to merge with")
+
+
+def create(count: int) -> ShardMap:
+    """``count`` writable shards, numbered from 0, over even parts of the key space."""
+    shards = {n: Shard(shard=n, keys=keys) for n, keys in enumerate(even_ranges(count))}
+    return ShardMap(shards=shards, next_shard=count)
+
+
+def split(before: ShardMap, *, shard: int, key: int | None = None) -> Reshard:
+    """One writable shard becomes two, cut at ``key`` or in the middle.
+
+    Raises ShardNotFound, ShardIsReadOnly, or hashrange.BadHashKey for a key that is not inside.
+    """
+    old = _writable(before, shard)
+    left, right = old.keys.split(old.keys.midpoint() if key is None else key)
+    return _reshard(before, closing=(old,), ranges=(left, right))
+
+
+def merge(before: ShardMap, *, shard: int) -> Reshard:
+    """A writable shard and its right neighbour by key become one.
+
+    Raises ShardNotFound, ShardIsReadOnly or NoRightNeighbour.
+    """
+    left = _writable(before, shard)
+    right = next((s for s in before.writable() if s.keys.begin == left.keys.end), None)
+    if right is None:
+        raise NoRightNeighbour(shard)
+    return _reshard(before, closing=(left, right), ranges=(left.keys.join(right.keys),))
+
+
+def delete(before: ShardMap, *, shard: int) -> ShardMap:
+    """Without one read-only shard. Raises ShardNotFound or ShardIsWritable."""
+    if not _get(before, shard).read_only:
+        raise ShardIsWritable(shard)
+    return replace(before, shards={n: s for n, s in before.shards.items() if n != shard})
+
+
+def route(shards: ShardMap, *, key: int) -> Shard:
+    """The writable shard whose range holds the key (sls-protocol.md 2.3, PutLogs by key)."""
+    found = next((s for s in shards.writable() if key in s.keys), None)
+    if found is None:
+        raise BadHashKey(f"the key {key:#x} is outside the MD5 key space")
+    return found
+
+
+def infer_parents(shards: Iterable[Shard]) -> dict[int, tuple[int, ...]]:
+    """Each shard's parents worked out from numbers and ranges, where the service tells none.
+
+    ListShards says only number, status and keys. A shard with a lower number that overlaps a
+    later one must have been read-only before the later one was made, so it is an ancestor; the
+    parents are the latest ones that cover the range. Where a parent is gone an older ancestor
+    may stand in for it.
+    """
+    known = sorted(shards, key=lambda s: s.shard)
+    return {s.shard: _latest_cover(s, [o for o in known if o.shard < s.shard]) for s in known}
+
+
+def _latest_cover(child: Shard, older: list[Shard]) -> tuple[int, ...]:
+    bare = [child.keys]  # parts of the child's range no ancestor has been found for
+    parents = []
+    for candidate in reversed(older):
+        if any(candidate.keys.overlaps(part) for part in bare):
+            parents.append(candidate.shard)
+            bare = [rest for part in bare for rest in _without(part, candidate.keys)]
+    return tuple(sorted(parents))
+
+
+def _without(part: HashRange, cover: HashRange) -> list[HashRange]:
+    pieces = ((part.begin, min(part.end, cover.begin)), (max(part.begin, cover.end), part.end))
+    return [HashRange(begin=b, end=e) for b, e in pieces if b < e]
+
+
+def _get(shards: ShardMap, shard: int) -> Shard:
+    found = shards.shards.get(shard)
+    if found is None:
+        raise ShardNotFound(shard)
+    return found
+
+
+def _writable(shards: ShardMap, shard: int) -> Shard:
+    found = _get(shards, shard)
+    if found.read_only:
+        raise ShardIsReadOnly(shard)
+    return found
+
+
+def _reshard(before: ShardMap, *, closing: tuple[Shard, ...], ranges: tuple[HashRange, ...]) -> Reshard:
+    closed = tuple(replace(s, read_only=True) for s in closing)
+    parents = tuple(sorted(s.shard for s in closing))
+    made = tuple(
+        Shard(shard=before.next_shard + i, keys=keys, parents=parents) for i, keys in enumerate(ranges)
+    )
+    shards = {**before.shards, **{s.shard: s for s in (*closed, *made)}}
+    after = ShardMap(shards=shards, next_shard=before.next_shard + len(made))
+    return Reshard(after=after, closed=closed, made=made)
