@@ -1,0 +1,73 @@
+"""Compressed bodies: raw LZ4 blocks and zstd frames, with a bound on what comes out.
+
+What for: PutLogs bodies in, pull answers out (sls-protocol.md 1.6). What it must not know:
+what is inside. Read next: `loggroup`.
+
+LZ4 here is a bare block: no frame, no length in front; the size travels in x-log-bodyrawsize,
+and Go fails unless it is exact.
+"""
+
+from enum import StrEnum
+
+import lz4.block
+import zstandard
+
+from loghub.wire.errors import MalformedCompression, TooLarge
+
+_ZSTD_LEVEL = 1  # speed matters more here; the SDKs use the same
+# One byte of an LZ4 block makes at most 255 bytes: a longer promise is a lie, refused before memory is taken.
+_LZ4_MAX_RATIO = 255
+
+
+class Compression(StrEnum):
+    """The values of x-log-compresstype that both directions know."""
+
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+def compress(raw: bytes | bytearray | memoryview, how: Compression) -> bytes:
+    """The compressed form, without any size in front."""
+    if how is Compression.ZSTD:
+        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(raw)
+    compressed: bytes = lz4.block.compress(raw, store_size=False)
+    return compressed
+
+
+def decompress(body: bytes, how: Compression, *, raw_size: int, max_size: int) -> bytes:
+    """The raw bytes; exactly ``raw_size`` of them, which may not exceed ``max_size``.
+
+    Raises TooLarge before anything is decompressed, MalformedCompression for all else.
+    """
+    if raw_size > max_size:
+        raise TooLarge(f"{raw_size} bytes are announced, {max_size} are taken")
+    if raw_size < 0:
+        raise MalformedCompression(f"a size of {raw_size} is announced")
+    if raw_size == 0 and not body:
+        return b""
+    raw = _unzstd(body, raw_size) if how is Compression.ZSTD else _unlz4(body, raw_size)
+    if len(raw) != raw_size:
+        raise MalformedCompression(f"{len(raw)} bytes came out of {how}, {raw_size} were announced")
+    return raw
+
+
+def _unlz4(body: bytes, raw_size: int) -> bytes:
+    if raw_size > _LZ4_MAX_RATIO * len(body):
+        raise MalformedCompression(f"{len(body)} bytes of lz4 cannot hold {raw_size}")
+    try:
+        raw: bytes = lz4.block.decompress(body, uncompressed_size=raw_size)
+    except (lz4.block.LZ4BlockError, ValueError) as error:
+        raise MalformedCompression(f"not an lz4 block of {raw_size} bytes: {error}") from error
+    return raw
+
+
+def _unzstd(body: bytes, raw_size: int) -> bytes:
+    # The frame's own size is checked first: the decompressor would allocate what it says.
+    try:
+        told = zstandard.frame_content_size(body)
+        if told > raw_size:
+            raise MalformedCompression(f"a zstd frame of {told} bytes, {raw_size} were announced")
+        decompressor = zstandard.ZstdDecompressor()
+        return decompressor.decompress(body, max_output_size=max(raw_size, 1), allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise MalformedCompression(f"not a zstd frame of {raw_size} bytes: {error}") from error

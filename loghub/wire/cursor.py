@@ -1,0 +1,39 @@
+"""Cursors as they travel: base64 of a decimal 64-bit integer (sls-protocol.md 2.1).
+
+What for: the one place that turns the wire's cursor into the domain's integer and back.
+What it must not know: shards, or which cursors exist. Read next: `loghub.domain.lag`.
+
+Python's and Go's clients decode a cursor themselves and subtract 1, so the form is part of
+the wire and 0 needs a neighbour below: real cursors start above 0.
+"""
+
+import base64
+import binascii
+
+from loghub.wire.errors import MalformedCursor
+
+MAX_CURSOR = 2**63 - 1
+# Base64 of 19 digits is 28 characters; a sign and a trailing newline may come on top.
+_MAX_CHARS = 32
+
+
+def encode(cursor: int) -> str:
+    """The wire's form of a cursor in 0..2**63-1, e.g. ``MTI=`` for 12."""
+    if not 0 <= cursor <= MAX_CURSOR:
+        raise MalformedCursor(f"cursor {cursor} is not in 0..2**63-1")
+    return base64.b64encode(b"%d" % cursor).decode("ascii")
+
+
+def decode(text: str) -> int:
+    """The integer of a wire cursor. Raises MalformedCursor; an empty cursor is malformed too."""
+    # Python's SDK encodes with line ends (encodebytes), so a newline may trail.
+    compact = text.strip()
+    if not compact or len(compact) > _MAX_CHARS:
+        raise MalformedCursor(f"cursor {text[:_MAX_CHARS]!r} is empty or too long")
+    try:
+        digits = base64.b64decode(compact, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise MalformedCursor(f"cursor {text!r} is not base64") from error
+    if not digits.isdigit() or int(digits) > MAX_CURSOR:
+        raise MalformedCursor(f"cursor {text!r} is not a decimal 64-bit integer")
+    return int(digits)

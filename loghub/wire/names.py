@@ -1,0 +1,53 @@
+"""Name rules: projects, logstores, consumer groups, consumers (sls-protocol.md 2.4).
+
+What for: the same rule in the service, the clients and the operator's schema. What it must
+not know: which names exist. Read next: `hosts` (a project is a DNS label).
+"""
+
+import re
+from dataclasses import dataclass
+
+from loghub.wire.errors import MalformedName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameRule:
+    """``pattern`` is a whole match; ``words`` tells it to a person."""
+
+    kind: str
+    pattern: str
+    words: str
+
+    def check(self, name: str) -> str:
+        """The name itself. Raises MalformedName with the rule in words."""
+        if re.fullmatch(self.pattern, name, re.ASCII) is None:
+            raise MalformedName(f"{name[:200]!r} is no {self.kind} name: {self.words}")
+        return name
+
+    def allows(self, name: str) -> bool:
+        return re.fullmatch(self.pattern, name, re.ASCII) is not None
+
+
+PROJECT = NameRule(
+    kind="project",
+    pattern=r"[A-Za-z0-9]([A-Za-z0-9_-]{0,126}[A-Za-z0-9])?",
+    words="1 to 128 letters and digits, with - and _ inside",
+)
+LOGSTORE = NameRule(
+    kind="logstore",
+    # Java refuses one character, and more than 80.
+    pattern=r"[a-z0-9][a-z0-9_-]{0,78}[a-z0-9]",
+    words="2 to 80 lower-case letters and digits, with - and _ inside",
+)
+CONSUMER_GROUP = NameRule(
+    kind="consumer group",
+    pattern=r"[A-Za-z0-9_-]{1,128}",
+    words="1 to 128 letters, digits, - and _",
+)
+CONSUMER = NameRule(
+    kind="consumer",
+    # No client checks it and people put host names, addresses and times in it; only what would
+    # break a log line or a header is refused.
+    pattern=r"[\x21-\x7e]([\x20-\x7e]{0,254}[\x21-\x7e])?",
+    words="1 to 256 printable ASCII characters, no space at either end",
+)

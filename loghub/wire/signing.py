@@ -1,0 +1,100 @@
+"""Signature version 1: what is signed, signing it, checking it (sls-protocol.md 1.3).
+
+What for: the client signs and the service checks with the same text. Pure: headers and
+query in, text out. What it must not know: time, sockets, whose key it is. Read next:
+`loghub.client.http` (signs), `loghub.service` (checks).
+
+Version 4 will be a module beside this one; `version` tells them apart by the Authorization.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from loghub.wire.errors import MalformedSignature
+
+METHOD = "hmac-sha1"
+_SCHEME = "LOG "
+_SCHEME_V4 = "SLS4-HMAC-SHA256 "
+# Python adds x-log-date after signing, and keeps x-log-meta-* out of what it signs.
+_UNSIGNED = "x-log-date"
+_UNSIGNED_PREFIX = "x-log-meta-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What an Authorization header says: under which key, and the signature itself."""
+
+    access_key_id: str
+    signature: str
+
+
+def content_md5(body: bytes) -> str:
+    """Upper-case hex, as version 1 wants it; "" without a body."""
+    return hashlib.md5(body, usedforsecurity=False).hexdigest().upper() if body else ""
+
+
+def string_to_sign(
+    *, method: str, path: str, query: Iterable[tuple[str, str]], headers: Mapping[str, str]
+) -> str:
+    """The text under the signature.
+
+    ``path`` as written in the request; ``query`` decoded, in any order; header names in any case.
+    """
+    lower = {name.lower(): value for name, value in headers.items()}
+    return "\n".join(
+        (
+            method,
+            lower.get("content-md5", ""),
+            lower.get("content-type", ""),
+            lower.get("date", ""),
+            *(f"{name}:{lower[name]}" for name in sorted(lower) if _is_signed(name)),
+            _resource(path, query),
+        )
+    )
+
+
+def _is_signed(name: str) -> bool:
+    if name.startswith("x-acs-"):
+        return True
+    return name.startswith("x-log-") and name != _UNSIGNED and not name.startswith(_UNSIGNED_PREFIX)
+
+
+def _resource(path: str, query: Iterable[tuple[str, str]]) -> str:
+    pairs = "&".join(f"{name}={value}" for name, value in sorted(query))
+    return f"{path}?{pairs}" if pairs else path
+
+
+def sign(text: str, *, secret: str) -> str:
+    """HMAC-SHA1 of the text, base64."""
+    digest = hmac.new(secret.encode(), text.encode(), hashlib.sha1).digest()
+    return base64.b64encode(digest).decode("ascii")
+
+
+def authorization(text: str, *, access_key_id: str, secret: str) -> str:
+    """The value of the Authorization header for a `string_to_sign`."""
+    return f"{_SCHEME}{access_key_id}:{sign(text, secret=secret)}"
+
+
+def version(authorization_value: str) -> Literal[1, 4] | None:
+    """Which signature version an Authorization header is of; None: neither."""
+    if authorization_value.startswith(_SCHEME):
+        return 1
+    return 4 if authorization_value.startswith(_SCHEME_V4) else None
+
+
+def parse(authorization_value: str) -> Claim:
+    """The claim of a version 1 Authorization header. Raises MalformedSignature."""
+    rest = authorization_value.removeprefix(_SCHEME)
+    key_id, colon, signature = rest.partition(":")
+    if rest == authorization_value or not colon or not key_id or not signature:
+        raise MalformedSignature("Authorization is not of the form 'LOG <access key id>:<signature>'")
+    return Claim(access_key_id=key_id, signature=signature)
+
+
+def verify(claim: Claim, text: str, *, secret: str) -> bool:
+    """Whether the claim's signature is that of the text; takes the same time either way."""
+    return hmac.compare_digest(sign(text, secret=secret).encode(), claim.signature.encode())
