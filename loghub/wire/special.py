@@ -16,6 +16,9 @@ CHECKPOINT_BY_A_STRANGER = Code.CONSUMER_NOT_MATCH
 CHECKPOINT_OF_NO_SHARD = Code.SHARD_NOT_EXIST
 CHECKPOINT_OF_NO_SHARD_FOR_GO = "ShardNotExsit"
 
+# How the User-Agents of Python's, Java's and our own clients begin.
+_NOT_GO = ("log-python-sdk", "Consumer-Library", "aliyun-log", "loghub-client/")
+
 # Substring, any case, by which Python jumps to the END of the shard and Java starts over:
 # never send it for a cursor that is merely expired (sls-protocol.md 7.8).
 LOSES_DATA_IN_CLIENTS = "invalidcursor"
@@ -24,14 +27,11 @@ LOSES_DATA_IN_CLIENTS = "invalidcursor"
 def checkpoint_of_no_shard(user_agent: str) -> str:
     """The code to answer a checkpoint of a shard that is gone, by who asks.
 
-    Go's consumer sends ``<group>_<consumer>`` as its User-Agent, Python and Java name their
-    library (sls-protocol.md 1.2); an agent that names none is taken for Go, which loops at its
-    shutdown without it (4.4). Our own client names itself.
+    Go's consumer sends ``<group>_<consumer>`` as its User-Agent, the others begin with their
+    library's name (sls-protocol.md 1.2); an agent that names none is taken for Go, which loops
+    at its shutdown without its own spelling (4.4).
     """
-    known = ("log-python-sdk", "Consumer-Library", "aliyun-log", "loghub")
-    if any(name in user_agent for name in known):
-        return CHECKPOINT_OF_NO_SHARD
-    return CHECKPOINT_OF_NO_SHARD_FOR_GO
+    return CHECKPOINT_OF_NO_SHARD if user_agent.startswith(_NOT_GO) else CHECKPOINT_OF_NO_SHARD_FOR_GO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,188 @@
+"""LogGroup and LogGroupList: values, bytes, and lists of groups (sls-protocol.md 3).
+
+What for: producers encode, tools and tests decode, the service puts stored groups into a list
+and the readers take them out, in all cases without touching the groups' own bytes. What it
+must not know: HTTP, shards. Read next: `scan` (the check on PutLogs' way), `protobuf`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from loghub.wire.errors import MalformedLogGroup
+from loghub.wire.protobuf import (
+    BYTES,
+    FIXED32,
+    VARINT,
+    Buffer,
+    delimited,
+    fields,
+    read_varint,
+    tag,
+    varint,
+)
+
+Text = str | bytes
+
+_TIME, _CONTENTS, _TIME_NS = tag(1, VARINT), tag(2, BYTES), tag(4, FIXED32)
+_KEY, _VALUE = tag(1, BYTES), tag(2, BYTES)
+_LOGS, _LOG_TAGS = tag(1, BYTES), tag(6, BYTES)
+_CATEGORY, _TOPIC, _SOURCE, _MACHINE_UUID = (tag(n, BYTES) for n in (2, 3, 4, 5))
+_GROUPS = tag(1, BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One log. ``time`` is unix seconds, ``time_ns`` the part below a second, if told.
+
+    Keys and values may be given as str or bytes; a decoded log has str keys and bytes values,
+    since a value need not be text.
+    """
+
+    time: int
+    contents: tuple[tuple[Text, Text], ...]
+    time_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogGroup:
+    """What one PutLogs writes; stored, pulled and given a cursor as a whole."""
+
+    logs: tuple[Log, ...]
+    topic: str = ""
+    source: str = ""
+    tags: tuple[tuple[str, str], ...] = ()
+    category: str = ""
+    machine_uuid: str = ""
+
+
+def encode(group: LogGroup) -> bytes:
+    """The serialised group. Raises MalformedLogGroup for a time that does not fit."""
+    parts = [delimited(_LOGS, _encode_log(log)) for log in group.logs]
+    texts = (
+        (_CATEGORY, group.category),
+        (_TOPIC, group.topic),
+        (_SOURCE, group.source),
+        (_MACHINE_UUID, group.machine_uuid),
+    )
+    parts += [delimited(key, text.encode()) for key, text in texts if text]
+    parts += [delimited(_LOG_TAGS, _encode_pair(key, value)) for key, value in group.tags]
+    return b"".join(parts)
+
+
+def _encode_log(log: Log) -> bytes:
+    if not 0 <= log.time <= 0xFFFF_FFFF:
+        raise MalformedLogGroup(f"time {log.time} is not unix seconds of 32 bits")
+    parts = [_TIME, varint(log.time)]
+    parts += [delimited(_CONTENTS, _encode_pair(key, value)) for key, value in log.contents]
+    if log.time_ns is not None:
+        if not 0 <= log.time_ns < 1_000_000_000:
+            raise MalformedLogGroup(f"time_ns {log.time_ns} is not below one second")
+        parts += [_TIME_NS, log.time_ns.to_bytes(4, "little")]
+    return b"".join(parts)
+
+
+def _encode_pair(key: Text, value: Text) -> bytes:
+    return delimited(_KEY, _bytes(key)) + delimited(_VALUE, _bytes(value))
+
+
+def _bytes(text: Text) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+def decode(body: Buffer) -> LogGroup:
+    """All of a group. Raises MalformedLogGroup; for tools and tests, not for speed."""
+    view = memoryview(body)
+    logs: list[Log] = []
+    tags: list[tuple[str, str]] = []
+    texts = dict.fromkeys((2, 3, 4, 5), "")
+    for number, wire_type, start, stop in fields(view, 0, len(view)):
+        if number > 6:
+            continue
+        _expect(wire_type, BYTES, number)
+        if number == 1:
+            logs.append(_decode_log(view[start:stop]))
+        elif number == 6:
+            key, value = _decode_pair(view[start:stop])
+            tags.append((key, _text(value)))
+        else:
+            texts[number] = _text(view[start:stop])
+    return LogGroup(
+        logs=tuple(logs),
+        topic=texts[3],
+        source=texts[4],
+        tags=tuple(tags),
+        category=texts[2],
+        machine_uuid=texts[5],
+    )
+
+
+def _decode_log(view: memoryview) -> Log:
+    time: int | None = None
+    time_ns: int | None = None
+    contents: list[tuple[Text, Text]] = []
+    for number, wire_type, start, stop in fields(view, 0, len(view)):
+        if number == 1:
+            _expect(wire_type, VARINT, number)
+            time = read_varint(view, start, stop)[0]
+        elif number == 2:
+            _expect(wire_type, BYTES, number)
+            contents.append(_decode_pair(view[start:stop]))
+        elif number == 4:
+            _expect(wire_type, FIXED32, number)
+            time_ns = int.from_bytes(view[start:stop], "little")
+    if time is None or time > 0xFFFF_FFFF:
+        raise MalformedLogGroup("a log has no time of 32 bits")
+    return Log(time=time, contents=tuple(contents), time_ns=time_ns)
+
+
+def _decode_pair(view: memoryview) -> tuple[str, bytes]:
+    key: str | None = None
+    value: bytes | None = None
+    for number, wire_type, start, stop in fields(view, 0, len(view)):
+        if number == 1:
+            _expect(wire_type, BYTES, number)
+            key = _text(view[start:stop])
+        elif number == 2:
+            _expect(wire_type, BYTES, number)
+            value = bytes(view[start:stop])
+    if key is None or value is None:
+        raise MalformedLogGroup("a pair lacks its key or its value")
+    return key, value
+
+
+def _expect(wire_type: int, wanted: int, number: int) -> None:
+    if wire_type != wanted:
+        raise MalformedLogGroup(f"field {number} has wire type {wire_type}, not {wanted}")
+
+
+def _text(raw: Buffer) -> str:
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedLogGroup(f"{bytes(raw[:100])!r} is not UTF-8") from error
+
+
+# --- lists of groups -------------------------------------------------------------------------
+
+
+def list_header(size: int) -> bytes:
+    """What stands in front of a group of ``size`` bytes in a list."""
+    return _GROUPS + varint(size)
+
+
+def wrap(groups: Iterable[Buffer]) -> bytes:
+    """The serialised LogGroupList that holds these groups, their bytes unchanged."""
+    parts: list[Buffer] = []
+    for group in groups:
+        parts += (list_header(len(group)), group)
+    return b"".join(parts)
+
+
+def split(body: Buffer) -> Iterator[memoryview]:
+    """The groups of a LogGroupList, each a view of its own bytes. Raises MalformedLogGroup."""
+    view = memoryview(body)
+    for number, wire_type, start, stop in fields(view, 0, len(view)):
+        if number != 1:
+            continue
+        _expect(wire_type, BYTES, number)
+        yield view[start:stop]

@@ -1,0 +1,85 @@
+"""The few pieces of the protobuf encoding that LogHub's messages need.
+
+What for: a codec by hand is small, has no generated code and no version to agree on with the
+vendor SDK's protobuf. What it must not know: any message. Read next: `loggroup`, `scan`.
+
+Only wire types 0, 1, 2 and 5 exist here: Java's reader knows no others (sls-protocol.md 3).
+"""
+
+from collections.abc import Iterator
+
+from loghub.wire.errors import MalformedLogGroup
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+Buffer = bytes | memoryview
+
+_ONE_BYTE = tuple(bytes((n,)) for n in range(0x80))
+_MAX_VARINT_BYTES = 10
+_MAX_FIELD = 2**29 - 1
+
+
+def varint(value: int) -> bytes:
+    """A non-negative integer as a varint."""
+    if value < len(_ONE_BYTE):
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def tag(field: int, wire_type: int) -> bytes:
+    """The key in front of a field."""
+    return varint(field << 3 | wire_type)
+
+
+def delimited(key: bytes, value: Buffer) -> bytes:
+    """A field of wire type 2: key, length, bytes."""
+    return b"".join((key, varint(len(value)), value))
+
+
+def read_varint(body: Buffer, at: int, end: int) -> tuple[int, int]:
+    """The varint at ``at``, and where it ends; at most ``end``, at most 64 bits."""
+    value = shift = 0
+    for i in range(at, min(end, at + _MAX_VARINT_BYTES)):
+        byte = body[i]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, i + 1
+        shift += 7
+    raise MalformedLogGroup(f"a varint at byte {at} is truncated or longer than 64 bits")
+
+
+def read_field(body: Buffer, at: int, end: int) -> tuple[int, int, int, int]:
+    """The field at ``at``: number, wire type, where its value begins, where the field ends.
+
+    A varint's value has still to be read at the third; a length-delimited one is the bytes
+    between third and fourth.
+    """
+    key, start = read_varint(body, at, end)
+    number, wire_type = key >> 3, key & 7
+    if not 1 <= number <= _MAX_FIELD:
+        raise MalformedLogGroup(f"field number {number} at byte {at}")
+    if wire_type == BYTES:
+        length, start = read_varint(body, start, end)
+        stop = start + length
+    elif wire_type == VARINT:
+        _, stop = read_varint(body, start, end)
+    elif wire_type in (FIXED32, FIXED64):
+        stop = start + (4 if wire_type == FIXED32 else 8)
+    else:
+        raise MalformedLogGroup(f"wire type {wire_type} at byte {at}")
+    if stop > end:
+        raise MalformedLogGroup(f"field {number} at byte {at} passes the end of its message")
+    return number, wire_type, start, stop
+
+
+def fields(body: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """All fields between two bytes, in order, as `read_field` gives them."""
+    while at < end:
+        field = read_field(body, at, end)
+        yield field
+        at = field[3]
