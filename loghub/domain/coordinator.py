@@ -148,8 +148,8 @@ def _apply(draft: Draft, event: Event, now: float) -> Refusal | None:
 def _heartbeat(draft: Draft, event: Heartbeat, now: float) -> None:
     """Register or renew the sender, and hand over what it no longer names (edge 6)."""
     # Only shards that exist: what a consumer may make us remember is bounded by them.
-    held = event.held & draft.shards.keys()
-    draft.put_consumer(ConsumerEntry(name=event.consumer, last_heartbeat_s=now, held=frozenset(held)))
+    held = event.held.intersection(draft.shards)
+    draft.put_consumer(ConsumerEntry(name=event.consumer, last_heartbeat_s=now, held=held))
     for entry in list(draft.shards.values()):
         gave_up = entry.holder == event.consumer and entry.shard not in held
         if entry.state is ShardState.TRANSFER and gave_up:

@@ -65,7 +65,7 @@ class Draft:
         self.unsettled = True
         self.shards = {s: e for s, e in self.shards.items() if s in existing}
         self.consumers = {
-            name: replace(c, held=c.held & self.shards.keys()) for name, c in self.consumers.items()
+            name: replace(c, held=c.held.intersection(self.shards)) for name, c in self.consumers.items()
         }
 
     def put_consumer(self, consumer: ConsumerEntry) -> None:

@@ -1,0 +1,81 @@
+"""architecture.md, "The FSM's edges": every state x trigger, refusals included."""
+
+import itertools
+
+import pytest
+
+from loghub.domain.fsm import (
+    EDGES,
+    IllegalTransition,
+    ShardState,
+    Trigger,
+    markdown_table,
+    mermaid,
+    transition,
+)
+
+# Written out by hand from architecture.md (1 to 9) and DECISIONS.md (10 and up).
+EXPECTED = {
+    (None, "appeared"): (1, "not_alloc"),
+    (None, "appeared_behind_ancestor"): (1, "wait"),
+    ("wait", "ancestors_consumed"): (2, "not_alloc"),
+    ("not_alloc", "assigned"): (3, "already_alloc"),
+    ("already_alloc", "holder_timed_out"): (4, "not_alloc"),
+    ("already_alloc", "moved_to_balance"): (5, "transfer"),
+    ("transfer", "holder_gave_up"): (6, "already_alloc"),
+    ("transfer", "next_timed_out"): (6, "already_alloc"),
+    ("over", "forced_back"): (7, "not_alloc"),
+    ("already_alloc", "end_checkpointed"): (8, "over"),
+    ("transfer", "holder_timed_out"): (9, "not_alloc"),
+    ("wait", "nothing_left"): (10, "over"),
+    ("not_alloc", "nothing_left"): (10, "over"),
+    ("already_alloc", "nothing_left"): (10, "over"),
+    ("transfer", "nothing_left"): (10, "over"),
+    ("already_alloc", "holder_left"): (11, "not_alloc"),
+    ("transfer", "holder_left"): (11, "not_alloc"),
+    ("transfer", "next_left"): (11, "already_alloc"),
+    ("wait", "order_dropped"): (12, "not_alloc"),
+    ("transfer", "end_checkpointed"): (13, "over"),
+    ("not_alloc", "end_checkpointed"): (14, "over"),
+    ("wait", "end_checkpointed"): (14, "over"),
+    ("transfer", "recalled"): (15, "already_alloc"),
+}
+STATES: list[ShardState | None] = [None, *ShardState]
+
+
+@pytest.mark.parametrize(("state", "trigger"), list(itertools.product(STATES, Trigger)))
+def test_every_state_and_trigger(state: ShardState | None, trigger: Trigger) -> None:
+    expected = EXPECTED.get((state and state.value, trigger.value))
+    if expected is not None:
+        assert transition(state, trigger) == expected[1]
+        return
+    with pytest.raises(IllegalTransition) as refused:
+        transition(state, trigger)
+    assert str(state or "no state") in str(refused.value)
+    assert trigger.value in str(refused.value)
+
+
+def test_the_words_are_those_of_the_wire() -> None:
+    assert set(ShardState) == {"not_alloc", "already_alloc", "wait", "transfer", "over"}
+
+
+def test_each_row_is_one_way_out_with_its_number_and_reason() -> None:
+    rows = {(e.old and e.old.value, e.trigger.value): (e.number, e.new.value) for e in EDGES}
+    assert rows == EXPECTED
+    assert len(EDGES) == len(EXPECTED)
+    assert all(e.why for e in EDGES)
+    assert [e.number for e in EDGES] == sorted(e.number for e in EDGES)
+
+
+def test_every_trigger_has_a_row() -> None:
+    assert {e.trigger for e in EDGES} == set(Trigger)
+
+
+def test_both_pictures_show_every_row() -> None:
+    diagram, table = mermaid().splitlines(), markdown_table().splitlines()
+    assert diagram[0] == "stateDiagram-v2"
+    assert "    [*] --> wait: 1 appeared_behind_ancestor" in diagram
+    assert "    over --> not_alloc: 7 forced_back" in diagram
+    assert len(diagram) == len(EDGES) + 1
+    assert "| 9 | transfer | not_alloc | holder_timed_out | the holder was silent for the timeout |" in table
+    assert len(table) == len(EDGES) + 2
