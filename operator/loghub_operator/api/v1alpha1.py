@@ -31,7 +31,7 @@ ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=patterns
 ProjectName = Annotated[str, Field(min_length=3, max_length=63, pattern=patterns.PROJECT)]
 LogstoreName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.LOGSTORE)]
 GroupName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.CONSUMER_GROUP)]
-Quantity = Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
+Quantity = Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
 
 
 class CredentialsSecret(ApiModel):
@@ -267,6 +267,16 @@ class Metadata(ApiModel):
 
 class LogHubConsumerGroup(ApiModel):
     """A whole object, as `kubectl apply` and `loghub up -f` take it."""
+
+    # A pod's name is a host name, and its labels hold the StatefulSet's name with a hash.
+    RULES: ClassVar = (
+        Rule(
+            cel=f"self.metadata.name.matches({patterns.cel(patterns.NAME)})",
+            message="metadata.name must be 2 to 52 lower-case letters, digits and hyphens, "
+            "with a letter or digit at both ends",
+            holds=lambda self: patterns.matches(patterns.NAME, self.metadata.name),
+        ),
+    )
 
     api_version: Literal["loghub.dev/v1alpha1"]
     kind: Literal["LogHubConsumerGroup"]

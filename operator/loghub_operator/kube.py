@@ -1,0 +1,200 @@
+"""The Kubernetes API as far as we use it, behind one small port.
+
+What for: `observe` and `apply` speak in objects (dicts) and five verbs; a test may bring
+its own. What it must not know: consumer groups. Read next: `loghub_operator.observe`,
+`loghub_operator.apply`.
+
+Written objects go by server-side apply with one field manager. Every call is bounded in
+time; what the apiserver refuses is a `KubeError` with its own words.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+
+import aiohttp
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from loghub_operator.names import MANAGER
+
+Document = dict[str, Any]
+CALL_TIMEOUT_S = 15.0
+PAGE = 500
+MAX_PAGES = 200
+_OK = range(200, 300)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of object: its group and version as in ``apiVersion``, and its plural in paths."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+
+CONSUMER_GROUP = Kind("loghub.dev/v1alpha1", "LogHubConsumerGroup", "loghubconsumergroups")
+STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets")
+POD = Kind("v1", "Pod", "pods")
+SERVICE = Kind("v1", "Service", "services")
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SECRET = Kind("v1", "Secret", "secrets")
+EVENT = Kind("events.k8s.io/v1", "Event", "events")
+KINDS = {kind.kind: kind for kind in (CONSUMER_GROUP, STATEFUL_SET, POD, SERVICE, CONFIG_MAP, SECRET, EVENT)}
+
+
+class KubeError(Exception):
+    """The apiserver refused (``status`` is HTTP's) or did not answer (``status`` 0)."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class Kube(Protocol):
+    """What we ask of an apiserver. Not found is None or False, never an error."""
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None: ...
+    async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Document]: ...
+    async def create(self, document: Document) -> Document: ...
+    async def apply(self, document: Document, *, subresource: str = "") -> Document: ...
+    async def merge(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None: ...
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "") -> bool: ...
+
+
+class AioKube:
+    """The official client's asyncio side, without its generated models."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._client = ApiClient(configuration)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        """One object, or None."""
+        return await self._found("GET", _path(kind, namespace, name))
+
+    async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Document]:
+        """All objects with these labels, page by page; ``namespace`` "" means all."""
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        query = [("labelSelector", selector), ("limit", str(PAGE))]
+        found: list[Document] = []
+        following = ""
+        for _ in range(MAX_PAGES):
+            page = [*query, ("continue", following)] if following else query
+            answer = await self._call("GET", _path(kind, namespace), query=page)
+            found += answer.get("items", [])
+            following = answer.get("metadata", {}).get("continue", "")
+            if not following:
+                return found
+        raise KubeError(0, "TooMany", f"more than {PAGE * MAX_PAGES} {kind.plural}")
+
+    async def create(self, document: Document) -> Document:
+        """A new object."""
+        kind, namespace, _ = _identity(document)
+        query = [("fieldManager", MANAGER)]
+        return await self._call("POST", _path(kind, namespace), query=query, body=document)
+
+    async def apply(self, document: Document, *, subresource: str = "") -> Document:
+        """Server-side apply: these fields are ours, whoever had them; ours that are absent now go."""
+        kind, namespace, name = _identity(document)
+        path = _path(kind, namespace, name) + (f"/{subresource}" if subresource else "")
+        query = [("fieldManager", MANAGER), ("force", "true")]
+        kind_of_body = "application/apply-patch+yaml"
+        return await self._call("PATCH", path, query=query, body=document, content_type=kind_of_body)
+
+    async def merge(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None:
+        """JSON merge patch of an object that somebody else owns; None where there is none."""
+        query = [("fieldManager", MANAGER)]
+        path, body_type = _path(kind, namespace, name), "application/merge-patch+json"
+        return await self._found("PATCH", path, query=query, body=patch, content_type=body_type)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "") -> bool:
+        """Ask for the deletion; with ``uid`` of that very object only. False where there is none."""
+        body: Document = {"propagationPolicy": "Background"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        return await self._found("DELETE", _path(kind, namespace, name), body=body) is not None
+
+    async def _found(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: list[tuple[str, str]] | None = None,
+        body: Document | None = None,
+        content_type: str = "application/json",
+    ) -> Document | None:
+        try:
+            return await self._call(method, path, query=query, body=body, content_type=content_type)
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: list[tuple[str, str]] | None = None,
+        body: Document | None = None,
+        content_type: str = "application/json",
+    ) -> Document:
+        prepared = await self._client.param_serialize(
+            method,
+            path,
+            query_params=query or [],
+            header_params={"Accept": "application/json", "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = await self._client.call_api(*prepared, _request_timeout=CALL_TIMEOUT_S)
+            text = (await answer.read()).decode()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise KubeError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
+        if answer.status not in _OK:
+            raise _refused(answer.status, text)
+        return cast(Document, json.loads(text))
+
+
+def _refused(status: int, text: str) -> KubeError:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return KubeError(status, f"HTTP {status}", text[:500])
+    return KubeError(status, str(told.get("reason", f"HTTP {status}")), str(told.get("message", text[:500])))
+
+
+def _identity(document: Document) -> tuple[Kind, str, str]:
+    metadata = document["metadata"]
+    return KINDS[document["kind"]], metadata["namespace"], metadata.get("name", "")
+
+
+def _path(kind: Kind, namespace: str, name: str = "") -> str:
+    root = "/apis" if "/" in kind.api_version else "/api"
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}/{kind.api_version}{inside}/{kind.plural}" + (f"/{name}" if name else "")
+
+
+async def configured() -> Configuration:
+    """The cluster we run in, or that of ``KUBECONFIG`` (or ``~/.kube/config``)."""
+    configuration = Configuration()
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
+        kube_config.load_incluster_config(client_configuration=configuration)
+    else:
+        await kube_config.load_kube_config(client_configuration=configuration)
+    return configuration

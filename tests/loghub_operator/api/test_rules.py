@@ -1,0 +1,232 @@
+"""Each rule, and each bound, is told by the apiserver and by `parse_resource` in the same words.
+
+The apiserver half is the real one with the committed CRD; it runs where its programs are.
+"""
+
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+import yaml
+
+from loghub_operator.api import InvalidResourceError, parse_resource, resources_in
+from tests.cluster import build
+from tests.loghub_operator.examples import Document, document
+
+ROOT = Path(__file__).parents[3]
+CRD = ROOT / "crds" / "loghubconsumergroups.loghub.dev.yaml"
+
+RULES: dict[str, tuple[Document, str, str]] = {
+    "min-above-max": (
+        {"scaling": {"minReplicas": 3, "maxReplicas": 2}},
+        "spec.scaling",
+        "minReplicas must not be more than maxReplicas",
+    ),
+    "no-sink": (
+        {"pipeline": {"sink": {"parquet": None}}},
+        "spec.pipeline.sink",
+        "exactly one sink must be given: parquet or logstore",
+    ),
+    "two-sinks": (
+        {"pipeline": {"sink": {"logstore": {"name": "copy"}}}},
+        "spec.pipeline.sink",
+        "exactly one sink must be given: parquet or logstore",
+    ),
+    "endpoint-of-another-scheme": (
+        {"endpoint": "ftp://example.com"},
+        "spec.endpoint",
+        "endpoint must be 'embedded' or the URL of an endpoint without project and path",
+    ),
+    "endpoint-with-path": (
+        {"endpoint": "https://example.com/logs"},
+        "spec.endpoint",
+        "endpoint must be 'embedded' or the URL of an endpoint without project and path",
+    ),
+    "position-of-another-word": (
+        {"initialPosition": "middle"},
+        "spec.initialPosition",
+        "initialPosition must be 'begin', 'end' or a time such as 2026-01-31T08:00:00Z",
+    ),
+    "timeout-under-two-heartbeats": (
+        {"heartbeatIntervalSeconds": 10, "timeoutSeconds": 19},
+        "spec.timeoutSeconds",
+        "timeoutSeconds must be at least twice heartbeatIntervalSeconds",
+    ),
+    "sink-is-the-source": (
+        {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "access"}}}},
+        "spec.pipeline",
+        "the sink must not be the logstore that is consumed",
+    ),
+}
+
+BOUNDS: dict[str, tuple[Document, str]] = {
+    "too-many-log-groups": ({"fetch": {"maxLogGroups": 1001}}, "spec.fetch.maxLogGroups"),
+    "no-log-groups": ({"fetch": {"maxLogGroups": 0}}, "spec.fetch.maxLogGroups"),
+    "negative-replicas": ({"replicas": -1}, "spec.replicas"),
+    "replicas-as-text": ({"replicas": "2"}, "spec.replicas"),
+    "project-in-capitals": ({"project": "Demo"}, "spec.project"),
+    "path-that-leaves-the-claim": (
+        {"pipeline": {"sink": {"parquet": {"path": "../x"}}}},
+        "spec.pipeline.sink.parquet.path",
+    ),
+    "absolute-path": ({"pipeline": {"sink": {"parquet": {"path": "/x"}}}}, "spec.pipeline.sink.parquet.path"),
+    "no-sql": ({"pipeline": {"sql": ""}}, "spec.pipeline.sql"),
+    "other-policy": ({"deletionPolicy": "Keep"}, "spec.deletionPolicy"),
+    "missing-logstore": ({"logstore": None}, "spec.logstore"),
+}
+
+CHANGES: dict[str, tuple[Document, Document, str]] = {
+    "project": ({}, {"project": "other"}, "project"),
+    "logstore": ({}, {"logstore": "other"}, "logstore"),
+    "group-changed": ({"consumerGroup": "one"}, {"consumerGroup": "two"}, "consumerGroup"),
+    "group-appears": ({}, {"consumerGroup": "two"}, "consumerGroup"),
+    "group-goes": ({"consumerGroup": "one"}, {}, "consumerGroup"),
+}
+
+ACCEPTED: dict[str, Document] = {
+    "minimal": {},
+    "time": {"initialPosition": "2026-01-31T08:00:00+08:00"},
+    "real-endpoint": {"endpoint": "https://cn-hangzhou.log.aliyuncs.com"},
+    "loopback-endpoint": {"endpoint": "http://127.0.0.1:8080"},
+    "copy": {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "access-copy"}}}},
+    "same-logstore-of-another-project": {
+        "pipeline": {"sink": {"parquet": None, "logstore": {"project": "other", "name": "access"}}}
+    },
+    "whole-cpus": {"worker": {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}}}},
+}
+
+
+class Apiserver:
+    """kubectl against the real apiserver, with our CRD established."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._command = [str(build.folder() / "kubectl"), "--kubeconfig", str(kubeconfig)]
+        self.must("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
+        crd = "crd/loghubconsumergroups.loghub.dev"
+        self.must("wait", "--for=condition=Established", crd, "--timeout=60s")
+
+    def run(self, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
+        command = [*self._command, *arguments]
+        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=90, check=False)
+
+    def must(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def apply(self, value: Document) -> "subprocess.CompletedProcess[str]":
+        return self.run("apply", "--server-side", "-f", "-", text=yaml.safe_dump(value))
+
+
+@pytest.fixture(scope="session")
+def server(apiserver: Path) -> Apiserver:
+    return Apiserver(apiserver)
+
+
+def problems(value: Document, **options: Document) -> list[str]:
+    old = parse_resource(options["old"]) if "old" in options else None
+    with pytest.raises(InvalidResourceError) as caught:
+        parse_resource(value, old=old)
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_does_not_hold_is_told_at_its_field(name: str) -> None:
+    spec, path, message = RULES[name]
+    assert any(problem.startswith(f"{path}: {message}") for problem in problems(document(spec)))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_apiserver_tells_the_same_rule_in_the_same_words(name: str, server: Apiserver) -> None:
+    spec, path, message = RULES[name]
+    refused = server.apply(document(spec, name=f"r-{uuid.uuid4().hex[:8]}"))
+    assert refused.returncode != 0
+    assert f"{path}: Invalid value" in refused.stderr
+    assert message in refused.stderr
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_value_out_of_bounds_is_told_at_its_field(name: str) -> None:
+    spec, path = BOUNDS[name]
+    assert any(problem.startswith(f"{path}: ") for problem in problems(document(spec)))
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_the_apiserver_refuses_the_same_value(name: str, server: Apiserver) -> None:
+    spec, path = BOUNDS[name]
+    refused = server.apply(document(spec, name=f"b-{uuid.uuid4().hex[:8]}"))
+    assert refused.returncode != 0
+    assert path in refused.stderr
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_immutable_field_may_not_change(name: str) -> None:
+    before, after, field = CHANGES[name]
+    told = problems(document(after), old=document(before))
+    assert told == [f"spec.{field}: {field} cannot be changed; make another LogHubConsumerGroup instead"]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_apiserver_tells_the_same_change_in_the_same_words(name: str, server: Apiserver) -> None:
+    before, after, field = CHANGES[name]
+    unique = f"c-{uuid.uuid4().hex[:8]}"
+    assert server.apply(document(before, name=unique)).returncode == 0
+    refused = server.apply(document(after, name=unique))
+    assert refused.returncode != 0
+    assert f"{field} cannot be changed; make another LogHubConsumerGroup instead" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_is_right_is_taken(name: str) -> None:
+    parse_resource(document(ACCEPTED[name]))
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_the_apiserver_takes_what_is_right(name: str, server: Apiserver) -> None:
+    taken = server.apply(document(ACCEPTED[name], name=f"a-{uuid.uuid4().hex[:8]}"))
+    assert taken.returncode == 0, taken.stderr
+
+
+def test_an_unknown_field_is_named_by_both(server: Apiserver) -> None:
+    value = document({"pipeline": {"sqll": "SELECT 1"}}, name=f"u-{uuid.uuid4().hex[:8]}")
+    assert 'unknown field "spec.pipeline.sqll"' in "\n".join(problems(value))
+    # Server-side apply says it its own way; a client-side one as we do.
+    refused = server.run("create", "-f", "-", text=yaml.safe_dump(value))
+    assert refused.returncode != 0
+    assert 'unknown field "spec.pipeline.sqll"' in refused.stderr
+    assert server.apply(value).returncode != 0
+
+
+@pytest.mark.parametrize("bad", ["with.dot", "x" * 53])
+def test_a_name_that_cannot_be_a_pods_is_refused_by_both(bad: str, server: Apiserver) -> None:
+    message = "metadata.name must be 2 to 52 lower-case letters"
+    assert message in "\n".join(problems(document(name=bad)))
+    refused = server.apply(document(name=bad))
+    assert refused.returncode != 0
+    assert message in refused.stderr
+
+
+def test_a_day_that_does_not_exist_is_refused_by_both(server: Apiserver) -> None:
+    value = document({"initialPosition": "2026-02-30T00:00:00Z"}, name=f"d-{uuid.uuid4().hex[:8]}")
+    assert problems(value)
+    assert server.apply(value).returncode != 0
+
+
+def test_the_apiserver_fills_in_the_same_defaults(server: Apiserver) -> None:
+    name = f"f-{uuid.uuid4().hex[:8]}"
+    assert server.apply(document(name=name)).returncode == 0
+    stored = yaml.safe_load(server.must("get", "lhcg", name, "-o", "yaml"))
+    assert stored["spec"] == parse_resource(document(name=name)).spec.to_dict()
+
+
+def test_every_wrong_rule_is_told_at_once() -> None:
+    spec = {"endpoint": "x", "timeoutSeconds": 2, "scaling": {"minReplicas": 2, "maxReplicas": 1}}
+    paths = {problem.split(":")[0] for problem in problems(document({**spec, "scaling": None}))}
+    assert paths == {"spec.endpoint", "spec.timeoutSeconds"}
+
+
+def test_the_examples_hold_one_valid_group_each() -> None:
+    for example in sorted((ROOT / "deploy" / "examples").glob("*.yaml")):
+        (found,) = resources_in(example.read_text())
+        parse_resource(found)

@@ -1,0 +1,51 @@
+"""A complete consumer group for tests, and ways to vary it.
+
+What for: every test starts from one valid object and says only what differs. What it
+must not know: the test. Read next: `loghub_operator.api`.
+"""
+
+import copy
+from typing import Any
+
+from loghub_operator.api import LogHubConsumerGroup, parse_resource
+
+Document = dict[str, Any]
+
+MINIMAL: Document = {
+    "apiVersion": "loghub.dev/v1alpha1",
+    "kind": "LogHubConsumerGroup",
+    "metadata": {"name": "access", "namespace": "default"},
+    "spec": {
+        "project": "demo",
+        "logstore": "access",
+        "pipeline": {
+            "sql": "SELECT contents['line'] AS line FROM logs",
+            "sink": {"parquet": {"path": "access", "volumeClaim": "sink"}},
+        },
+    },
+}
+
+
+def document(spec: Document | None = None, **metadata: Any) -> Document:
+    """`MINIMAL` with parts of the spec merged in (None removes) and metadata set."""
+    made = copy.deepcopy(MINIMAL)
+    _merge(made["spec"], spec or {})
+    made["metadata"].update(metadata)
+    return made
+
+
+def resource(
+    spec: Document | None = None, status: Document | None = None, **metadata: Any
+) -> LogHubConsumerGroup:
+    """The same, parsed."""
+    return parse_resource({**document(spec, **metadata), "status": status or {}})
+
+
+def _merge(target: Document, patch: Document) -> None:
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict) and isinstance(target.get(key), dict):
+            _merge(target[key], value)
+        else:
+            target[key] = copy.deepcopy(value)
