@@ -1,0 +1,175 @@
+"""What tests of several parts share: a real service process, and a way to wait.
+
+What for: `python -m loghub.service` on a free loopback port with its own data folder, ended
+whatever happens. What it must not know: what is tested. Use the context manager
+`running_service`, or a fixture around it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from loghub.client.port import Credentials
+
+# Guards against a hang, not measures of speed.
+START_GUARD_S = 120.0
+STOP_GUARD_S = 60.0
+
+ROOT = Path(__file__).parents[1]
+_LOG_TAIL_CHARS = 4000
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, guard_s: float = START_GUARD_S) -> None:
+    """Return as soon as the condition holds; fail with ``what`` when it does not for very long."""
+    give_up = time.monotonic() + guard_s
+    while not condition():
+        if time.monotonic() > give_up:
+            raise AssertionError(f"waited {guard_s:.0f} s for {what}")
+        time.sleep(0.02)
+
+
+class ServiceProcess:
+    """One embedded LogHub service in a process of its own; `start` and `stop` it, any number of times.
+
+    ``port`` 0 takes a free port at the first start and keeps it over restarts. ``extra`` are
+    further arguments, ``environment`` further variables of the process.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        extra: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.log = folder / "service.log"
+        self.credentials_dir = folder / "credentials"
+        self.credentials = Credentials(access_key_id="testKeyId", access_key_secret="testKeySecret")
+        self._port = port
+        self._extra = extra
+        self._environment = environment or {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] | None = None
+
+    @property
+    def host(self) -> str:
+        return "127.0.0.1"
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; 0 before the first start."""
+        return self._port
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{self.host}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it and wait until it accepts requests."""
+        assert not self.running, "it runs already"
+        self._write_credentials()
+        port_file = self.folder / "port"
+        port_file.unlink(missing_ok=True)
+        self._output = self.log.open("ab")
+        self._process = subprocess.Popen(
+            self._command(port_file),
+            cwd=ROOT,
+            env={**os.environ, **self._environment},
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            wait_until(lambda: port_file.exists() or not self.running, "the service's port file")
+            assert self.running, f"the service ended at its start:\n{self.log_tail()}"
+        except BaseException:
+            self.kill9()
+            raise
+        # "host:port" or the port alone.
+        self._port = int(port_file.read_text().strip().rpartition(":")[2])
+
+    def _command(self, port_file: Path) -> list[str]:
+        return [
+            *(sys.executable, "-m", "loghub.service"),
+            *("--data", str(self.data)),
+            *("--listen", f"{self.host}:{self._port}"),
+            *("--port-file", str(port_file)),
+            *("--credentials-dir", str(self.credentials_dir)),
+            *self._extra,
+        ]
+
+    def _write_credentials(self) -> None:
+        self.credentials_dir.mkdir(parents=True, exist_ok=True)
+        (self.credentials_dir / "accessKeyId").write_text(self.credentials.access_key_id)
+        (self.credentials_dir / "accessKeySecret").write_text(self.credentials.access_key_secret)
+
+    def terminate(self) -> int:
+        """Ask it to stop, wait, and give its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def kill9(self) -> int:
+        """Kill it with SIGKILL, and give its exit status."""
+        return self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop it, if it runs, and start it again on the same port and data."""
+        if self.running:
+            self.terminate()
+        self.start()
+
+    def _end(self, how: signal.Signals) -> int:
+        process = self._process
+        assert process is not None, "it was never started"
+        process.send_signal(how)
+        try:
+            return process.wait(STOP_GUARD_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_GUARD_S)
+            raise AssertionError(
+                f"the service did not end on {how.name}; its output:\n{self.log_tail()}"
+            ) from None
+        finally:
+            if self._output is not None:
+                self._output.close()
+
+    def log_tail(self) -> str:
+        """The end of what it wrote."""
+        return self.log.read_text(errors="replace")[-_LOG_TAIL_CHARS:] if self.log.exists() else ""
+
+
+@contextmanager
+def running_service(
+    folder: Path,
+    *,
+    port: int = 0,
+    extra: tuple[str, ...] = (),
+    environment: dict[str, str] | None = None,
+) -> Iterator[ServiceProcess]:
+    """A started service under ``folder``; always ended at the end."""
+    service = ServiceProcess(folder, port=port, extra=extra, environment=environment)
+    folder.mkdir(parents=True, exist_ok=True)
+    service.start()
+    try:
+        yield service
+    finally:
+        if service.running:
+            service.kill9()
