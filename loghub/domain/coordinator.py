@@ -91,15 +91,15 @@ def restore(
     right after, since the logstore may have changed.
     """
     by_shard = {e.shard: e for e in sorted(entries, key=lambda e: e.shard)}
-    names = {name for e in by_shard.values() for name in (e.holder, e.next_holder) if name is not None}
+    named = [name for e in by_shard.values() for name in (e.holder, e.next_holder, e.last_holder)]
     consumers = {
         name: ConsumerEntry(
             name=name,
             last_heartbeat_s=now,
             # What they worked on when we last listened is the safe guess until they say.
-            held=frozenset(e.shard for e in by_shard.values() if e.holder == name),
+            held=frozenset(e.shard for e in by_shard.values() if name in (e.holder, e.last_holder)),
         )
-        for name in sorted(names)
+        for name in sorted({name for name in named if name is not None})
     }
     return GroupState(group=group, timeout_s=timeout_s, order=order, consumers=consumers, shards=by_shard)
 
@@ -151,9 +151,12 @@ def _heartbeat(draft: Draft, event: Heartbeat, now: float) -> None:
     held = event.held.intersection(draft.shards)
     draft.put_consumer(ConsumerEntry(name=event.consumer, last_heartbeat_s=now, held=held))
     for entry in list(draft.shards.values()):
-        gave_up = entry.holder == event.consumer and entry.shard not in held
-        if entry.state is ShardState.TRANSFER and gave_up:
+        if entry.shard in held:
+            continue
+        if entry.state is ShardState.TRANSFER and entry.holder == event.consumer:
             draft.go(entry.shard, Trigger.HOLDER_GAVE_UP, holder=entry.next_holder)
+        elif entry.last_holder == event.consumer:
+            draft.put_shard(replace(entry, last_holder=None))
 
 
 def _deadline(consumer: ConsumerEntry, timeout_s: float) -> float:
@@ -182,6 +185,8 @@ def _remove(draft: Draft, gone: Collection[str], *, holder_gone: Trigger, next_g
             draft.go(entry.shard, holder_gone)
         elif entry.next_holder in gone:
             draft.go(entry.shard, next_gone, holder=entry.holder)
+        elif entry.last_holder in gone:
+            draft.put_shard(replace(entry, last_holder=None))
 
 
 def _checkpoint(draft: Draft, event: Checkpoint) -> Refusal | None:
@@ -195,9 +200,9 @@ def _checkpoint(draft: Draft, event: Checkpoint) -> Refusal | None:
     entry = draft.put_shard(replace(draft.shards[event.shard], checkpoint=saved))
     is_over = entry.state is ShardState.OVER
     if entry.log_shard.is_end(event.cursor) and not is_over:
-        draft.go(entry.shard, Trigger.END_CHECKPOINTED)
+        draft.go(entry.shard, Trigger.END_CHECKPOINTED, last_holder=entry.holder)
     elif is_over and not entry.is_consumed:
-        draft.go(entry.shard, Trigger.FORCED_BACK)
+        draft.go(entry.shard, Trigger.FORCED_BACK, last_holder=entry.last_holder)
     return None
 
 
@@ -224,7 +229,7 @@ def _shards_changed(draft: Draft, shards: tuple[LogShard, ...]) -> None:
             _appear(draft, log_shard)
         entry = draft.shards[log_shard.shard]
         if entry.is_consumed and entry.state is not ShardState.OVER:
-            draft.go(entry.shard, Trigger.NOTHING_LEFT)
+            draft.go(entry.shard, Trigger.NOTHING_LEFT, last_holder=entry.holder)
 
 
 def _appear(draft: Draft, log_shard: LogShard) -> None:
@@ -281,7 +286,7 @@ _TAKES_PART = (ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.TRANSF
 
 
 def _standing(draft: Draft, entry: ShardEntry) -> Standing:
-    counted_for = entry.counted_for or draft.reporter_of(entry.shard)
+    counted_for = entry.counted_for or entry.last_holder or draft.reporter_of(entry.shard)
     under_way_from = entry.holder if entry.state is ShardState.TRANSFER else None
     return Standing(shard=entry.shard, counted_for=counted_for, under_way_from=under_way_from)
 
@@ -291,8 +296,8 @@ def _send(draft: Draft, standing: Standing, target: str) -> None:
     shard = standing.shard
     entry = draft.shards[shard]
     if entry.state is ShardState.NOT_ALLOC:
-        # A live consumer that still works on a free shard (it was late, and came back) gets
-        # it first; else two would work on it until the latecomer hears that it lost it.
+        # A live consumer that still works on a free shard (it was late and came back, or the
+        # shard was forced back from its end) gets it first; else two would work on it.
         entry = draft.go(shard, Trigger.ASSIGNED, holder=standing.counted_for or target)
     elif entry.state is ShardState.TRANSFER and entry.next_holder != target:
         entry = draft.go(shard, Trigger.RECALLED, holder=entry.holder)

@@ -26,11 +26,23 @@ class Draft:
         self.unsettled = False
 
     def go(
-        self, shard: int, trigger: Trigger, *, holder: str | None = None, next_holder: str | None = None
+        self,
+        shard: int,
+        trigger: Trigger,
+        *,
+        holder: str | None = None,
+        next_holder: str | None = None,
+        last_holder: str | None = None,
     ) -> ShardEntry:
         """The gate: one edge for one shard, with the holders that are right after it."""
         old = self.shards[shard]
-        new = replace(old, state=transition(old.state, trigger), holder=holder, next_holder=next_holder)
+        new = replace(
+            old,
+            state=transition(old.state, trigger),
+            holder=holder,
+            next_holder=next_holder,
+            last_holder=last_holder,
+        )
         self.shards[shard] = new
         self._note(old, new, trigger)
         return new

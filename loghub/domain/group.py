@@ -58,7 +58,10 @@ class ShardEntry:
     """One shard in one group. This is also what is persisted of it, whole.
 
     ``holder`` is set in ``already_alloc`` and ``transfer`` only, ``next_holder`` in
-    ``transfer`` only.
+    ``transfer`` only. ``last_holder`` is set in ``over`` only: who held the shard when it
+    ended, for as long as that consumer may still work on it, that is until it beats without
+    naming the shard or is gone. A forced checkpoint that brings the shard back must not give
+    it to another before.
     """
 
     log_shard: LogShard
@@ -66,6 +69,7 @@ class ShardEntry:
     holder: str | None = None
     next_holder: str | None = None
     checkpoint: SavedCheckpoint | None = None
+    last_holder: str | None = None
 
     @property
     def shard(self) -> int:

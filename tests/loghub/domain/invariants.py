@@ -32,6 +32,8 @@ def _check_holders(state: GroupState, entry: ShardEntry) -> None:
     assert entry.holder is None or entry.holder in state.consumers, f"held by a dead consumer: {entry}"
     assert entry.next_holder is None or entry.next_holder in state.consumers, entry
     assert entry.holder is None or entry.holder != entry.next_holder, entry
+    assert entry.last_holder is None or entry.state is ShardState.OVER, entry
+    assert entry.last_holder is None or entry.last_holder in state.consumers, entry
 
 
 def _check_over(entry: ShardEntry) -> None:
@@ -121,7 +123,8 @@ def _counted_before_balance(old: GroupState, step: Step) -> dict[int, str]:
     for shard, entry in new.shards.items():
         if entry.state in BALANCED and counted.get(shard) is None:
             reporters = [c.name for c in new.consumers.values() if shard in c.held]
-            counted[shard] = min(reporters, default=None)
+            last_holder = old.shards[shard].last_holder if shard in old.shards else None
+            counted[shard] = last_holder or min(reporters, default=None)
     taking_part = {s for s, e in new.shards.items() if e.state in BALANCED}
     return {s: n for s, n in counted.items() if s in taking_part and n is not None and n in new.consumers}
 
