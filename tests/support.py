@@ -99,7 +99,7 @@ class ServiceProcess:
         )
         try:
             wait_until(lambda: port_file.exists() or not self.running, "the service's port file")
-            assert self.running, f"the service ended at its start:\n{self.log_tail()}"
+            assert self._process.poll() is None, f"the service ended at its start:\n{self.log_tail()}"
         except BaseException:
             self.kill9()
             raise
