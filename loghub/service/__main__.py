@@ -1,0 +1,93 @@
+"""``python -m loghub.service``: the embedded LogHub service as a process.
+
+What for: command line to `Settings`, exceptions to one clear line and an exit status. What
+it must not know: anything else. Read next: `server`.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import sys
+from collections.abc import Sequence
+
+import uvloop
+
+from loghub.clock import SystemClock
+from loghub.service.credentials import CredentialsMissing
+from loghub.service.datadir import DataDirInUse
+from loghub.service.disk import OsDice, OsDisk
+from loghub.service.logs import configure
+from loghub.service.server import StorageStopped, serve
+from loghub.service.settings import MIB, Settings
+from loghub.service.storage.database import DatabaseUnusable
+from loghub.service.storage.segment import LogDamaged
+
+_EXPECTED = (DataDirInUse, CredentialsMissing, DatabaseUnusable, LogDamaged, StorageStopped, OSError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 after a clean stop; 1 with one line on stderr otherwise."""
+    settings = parse(arguments)
+    configure(settings.log_format)
+    _raise_open_files()
+    try:
+        uvloop.run(serve(settings, clock=SystemClock(), disk=OsDisk(), dice=OsDice()))
+    except _EXPECTED as error:
+        print(f"loghub.service: {error}", file=sys.stderr)  # noqa: T201 - the last words
+        return 1
+    except asyncio.CancelledError:
+        return 0
+    return 0
+
+
+def parse(arguments: Sequence[str] | None) -> Settings:
+    """Exits with status 2 and the usage on a bad command line."""
+    parser = argparse.ArgumentParser(prog="python -m loghub.service", description="Embedded LogHub service")
+    parser.add_argument("--data", required=True, help="folder of the data, made if it is not there")
+    parser.add_argument(
+        "--listen", required=True, type=_address, metavar="HOST:PORT", help="port 0: a free one"
+    )
+    parser.add_argument("--port-file", help="gets HOST:PORT once requests are accepted")
+    parser.add_argument(
+        "--base-name", nargs="+", action="extend", default=[], metavar="NAME",
+        help="a host name of the endpoint: Host is <project>.<NAME>. Without one, any is taken",
+    )  # fmt: skip
+    parser.add_argument("--credentials-dir", help="folder with the files accessKeyId and accessKeySecret")
+    parser.add_argument("--segment-mib", type=_positive, default=16, help="size of a log file")
+    parser.add_argument("--log-format", choices=("json", "console"), default="json")
+    given = parser.parse_args(arguments)
+    host, port = given.listen
+    return Settings(
+        data=os.path.abspath(given.data),
+        host=host,
+        port=port,
+        port_file=given.port_file,
+        base_names=tuple(given.base_name),
+        credentials_dir=given.credentials_dir,
+        segment_bytes=given.segment_mib * MIB,
+        log_format=given.log_format,
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 0xFFFF:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - ":8080" means every address, as elsewhere
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError("must be a number of 1 to 1024")
+    return int(text)
+
+
+def _raise_open_files() -> None:
+    """Each segment keeps a file open; the usual soft limit of 1024 is for programs with select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""GetCursor and GetCursorTime (sls-protocol.md 2.1, 2.3).
+
+What for: GET on a shard that is no pull. What it must not know: ASGI, files. Read next:
+`pull_logs`, `loghub.service.storage.shardlog`.
+"""
+
+import asyncio
+
+from loghub.service.api import lookup
+from loghub.service.engine import Engine
+from loghub.service.failure import failure
+from loghub.service.http.exchange import Answer, Request, json_answer
+from loghub.service.storage.shardlog import ShardLog
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.errors import Code
+
+_SECOND_US = 1_000_000
+_MAX_UNIX_S = 1 << 40
+
+
+async def get_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
+    log = lookup.shard_log(engine, request, ls, shard)
+    kind = request.query.get("type")
+    if kind == "cursor":
+        return json_answer({"cursor": wire_cursor.encode(await _find(log, request.query.get("from", "")))})
+    if kind == "cursor_time":
+        return json_answer({"cursor_time": await _time_of(log, request.query.get("cursor", ""))})
+    raise failure(Code.PARAMETER_INVALID, "type must be cursor, cursor_time, log or logs")
+
+
+async def _find(log: ShardLog, position: str) -> int:
+    if position == "begin":
+        return log.extent.oldest_cursor
+    if position == "end":
+        return log.extent.end_cursor
+    if not position.isascii() or not position.isdigit() or int(position) > _MAX_UNIX_S:
+        raise failure(Code.PARAMETER_INVALID, "from must be begin, end or unix seconds")
+    return await asyncio.to_thread(log.cursor_at, int(position) * _SECOND_US)
+
+
+async def _time_of(log: ShardLog, text: str) -> int:
+    """When the group at the cursor was received; at the end, when the newest was."""
+    cursor = check_cursor(log, text)
+    place = await asyncio.to_thread(log.place, cursor)
+    received_us = log.extent.received_us if place.received_us is None else place.received_us
+    return received_us // _SECOND_US
+
+
+def check_cursor(log: ShardLog, text: str) -> int:
+    """The integer of a cursor of this shard. Below the oldest group is no error: it is clamped
+    later (sls-protocol.md 7, item 8); beyond the end nothing was ever written. Raises InvalidCursor."""
+    cursor = wire_cursor.decode(text)
+    if cursor > log.extent.end_cursor:
+        raise failure(Code.INVALID_CURSOR, f"cursor {text} lies beyond the end of the shard")
+    return cursor

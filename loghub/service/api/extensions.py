@@ -1,0 +1,96 @@
+"""What this service has beyond SLS: info, the whole state of a group, leave.
+
+What for: the operator's exact view and a consumer's prompt leave; no SLS client needs any
+of it, and none of it lies on an SLS path. What it must not know: ASGI, SQL. Read next:
+`loghub.client.port` (the same shapes, as the client reads them).
+"""
+
+import asyncio
+
+from loghub.domain.group import ConsumerEntry, Leave, ShardEntry
+from loghub.service.api import lookup, parse
+from loghub.service.api.groups import shown
+from loghub.service.engine import Engine
+from loghub.service.groups import Group
+from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.service.storage.shardlog import ShardLog
+from loghub.wire import cursor as wire_cursor
+
+EXTENSIONS = ("leave", "group_status")
+VERSION = "0.1.0"
+
+
+async def info() -> Answer:
+    """Without Host rules and authentication: how a client finds out whether there are extensions."""
+    return json_answer({"service": "loghub-embedded", "version": VERSION, "extensions": EXTENSIONS})
+
+
+async def health() -> Answer:
+    return json_answer({"status": "ok"})
+
+
+async def leave(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+    """The consumer goes at once and works on nothing any more; unknown names are fine."""
+    group = lookup.group(engine, request, ls, cg)
+    await engine.groups.step(group, Leave(consumer=parse.consumer(request)))
+    return EMPTY
+
+
+async def group_status(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+    """Field names are those of `loghub.client.port.GroupStatus`."""
+    group = lookup.group(engine, request, ls, cg)
+    await group.durable()
+    settings = shown(group)
+    now_s = engine.clock.monotonic_s()
+    consumers = [_consumer(group, entry, now_s) for entry in group.state.consumers.values()]
+    pairs = [
+        (entry, engine.logs[group.logstore, entry.shard])
+        for entry in group.state.shards.values()
+        if (group.logstore, entry.shard) in engine.logs
+    ]
+    shards = await asyncio.to_thread(_shards, pairs, engine.clock.unix_s())
+    return json_answer(
+        {
+            "group": {
+                "name": settings["name"],
+                "timeout_s": settings["timeout"],
+                "order": settings["order"],
+            },
+            "consumers": consumers,
+            "shards": shards,
+        }
+    )
+
+
+def _consumer(group: Group, entry: ConsumerEntry, now_s: float) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "last_heartbeat_age_s": max(0.0, now_s - entry.last_heartbeat_s),
+        "held": sorted(entry.held),
+        "owned": group.state.owned_by(entry.name),
+    }
+
+
+def _shards(pairs: list[tuple[ShardEntry, ShardLog]], now_unix_s: float) -> list[dict[str, object]]:
+    return [_shard(entry, log, now_unix_s) for entry, log in pairs]
+
+
+def _shard(entry: ShardEntry, log: ShardLog, now_unix_s: float) -> dict[str, object]:
+    """Lag counts from the checkpoint, without one from the oldest group: all of it is unread."""
+    saved = entry.checkpoint
+    place = log.place(saved.cursor if saved else log.extent.oldest_cursor)
+    age_s = 0.0 if place.received_us is None else max(0.0, now_unix_s - place.received_us / 1_000_000)
+    return {
+        "shard": entry.shard,
+        "state": entry.state.value,
+        "holder": entry.holder or "",
+        "next_holder": entry.next_holder or "",
+        "checkpoint": wire_cursor.encode(saved.cursor) if saved else "",
+        "checkpoint_updated_unix_us": saved.updated_unix_us if saved else 0,
+        "end_cursor": wire_cursor.encode(log.extent.end_cursor),
+        "lag_groups": place.groups_left,
+        "lag_logs": place.logs_left,
+        "lag_s": age_s,
+        "read_only": entry.log_shard.read_only,
+        "parents": entry.log_shard.parents,
+    }

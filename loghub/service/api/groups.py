@@ -1,0 +1,129 @@
+"""Consumer groups: list, create, update, delete, heartbeat, checkpoints (sls-protocol.md 2.1, 4.3).
+
+What for: the actions on ``/logstores/{ls}/consumergroups``. What it must not know: ASGI,
+SQL, how shards are given out. Read next: `loghub.domain.coordinator`.
+"""
+
+from loghub.domain.group import Checkpoint, Configure, Heartbeat, ShardEntry
+from loghub.service.api import lookup, parse
+from loghub.service.engine import Engine
+from loghub.service.failure import failure
+from loghub.service.groups import Group
+from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.wire import cursor as wire_cursor
+from loghub.wire import names
+from loghub.wire.errors import Code
+
+
+async def list_groups(engine: Engine, request: Request, *, ls: str) -> Answer:
+    store = lookup.logstore(engine, request, ls)
+    groups = engine.groups.of(store.saved.id)
+    for group in list(groups.values()):
+        await group.durable()
+    return json_answer([shown(group) for _, group in sorted(groups.items())])
+
+
+def shown(group: Group) -> dict[str, object]:
+    state = group.state
+    return {"name": state.group, "timeout": round(state.timeout_s), "order": state.order}
+
+
+async def create_group(engine: Engine, request: Request, *, ls: str) -> Answer:
+    """The name is called ``consumerGroup`` here, ``name`` in the list."""
+    fields = parse.json_object(request)
+    limits = engine.settings.limits
+    name = names.CONSUMER_GROUP.check(parse.string(fields, "consumerGroup"))
+    timeout_s = parse.integer(fields, "timeout", least=limits.timeout_min_s, most=limits.timeout_max_s)
+    order = parse.boolean(fields, "order", default=False)
+    store = lookup.logstore(engine, request, ls)
+    groups = engine.groups.of(store.saved.id)
+    if name in groups:
+        raise failure(Code.CONSUMER_GROUP_ALREADY_EXIST, f"consumer group {name} exists")
+    if len(groups) >= limits.groups_per_logstore:
+        raise failure(Code.CONSUMER_GROUP_QUOTA_EXCEED, "the logstore has as many groups as it may")
+    await engine.groups.create(
+        logstore=store.saved.id,
+        name=name,
+        timeout_s=timeout_s,
+        order=order,
+        shards=engine.log_shards(store),
+    )
+    return EMPTY
+
+
+async def update_group(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+    """Either setting may be missing (Go leaves out a timeout of 0)."""
+    fields = parse.json_object(request)
+    limits = engine.settings.limits
+    timeout_s = order = None
+    if "timeout" in fields:
+        timeout_s = parse.integer(fields, "timeout", least=limits.timeout_min_s, most=limits.timeout_max_s)
+    if "order" in fields:
+        order = parse.boolean(fields, "order", default=False)
+    group = lookup.group(engine, request, ls, cg)
+    await engine.groups.step(group, Configure(timeout_s=timeout_s, order=order))
+    return EMPTY
+
+
+async def delete_group(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+    await engine.groups.delete(lookup.group(engine, request, ls, cg))
+    return EMPTY
+
+
+async def post_to_group(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+    """``type=heartbeat`` (hot) or ``type=checkpoint``."""
+    kind = request.query.get("type")
+    if kind == "heartbeat":
+        return await heartbeat(engine, request, ls=ls, cg=cg)
+    if kind == "checkpoint":
+        return await update_checkpoint(engine, request, ls=ls, cg=cg)
+    raise failure(Code.PARAMETER_INVALID, "type must be heartbeat or checkpoint")
+
+
+async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+    """Always a JSON array: Python's client spins on anything else (4.5)."""
+    consumer = parse.consumer(request)
+    held = parse.shard_list(request)
+    group = lookup.group(engine, request, ls, cg)
+    consumers = group.state.consumers
+    if consumer not in consumers and len(consumers) >= engine.settings.limits.consumers_per_group:
+        raise failure(Code.PROJECT_QUOTA_EXCEED, "the group has as many consumers as it may")
+    step = await engine.groups.step(group, Heartbeat(consumer=consumer, held=held))
+    return json_answer(step.answer)
+
+
+async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+    fields = parse.json_object(request)
+    consumer = request.query.get("consumer", "")
+    event = Checkpoint(
+        consumer=names.CONSUMER.check(consumer) if consumer else "",
+        shard=parse.integer(fields, "shard", least=0, most=1 << 31),
+        cursor=wire_cursor.decode(parse.string(fields, "checkpoint")),
+        force=request.query.get("forceSuccess", "").lower() == "true",
+        updated_unix_us=engine.now_us(),
+    )
+    step = await engine.groups.step(lookup.group(engine, request, ls, cg), event)
+    if step.refusal is not None:
+        raise failure(Code(step.refusal.value), f"shard {event.shard}, consumer {consumer!r}")
+    return EMPTY
+
+
+async def get_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+    """An entry for every shard that exists, asked for alone or not: Java and Python need it (2.1)."""
+    group = lookup.group(engine, request, ls, cg)
+    await group.durable()
+    entries = [entry for _, entry in sorted(group.state.shards.items())]
+    if "shard" in request.query:
+        wanted = parse.number_query(request, "shard", least=0, most=1 << 31)
+        entries = [entry for entry in entries if entry.shard == wanted]
+    return json_answer([_checkpoint(entry) for entry in entries])
+
+
+def _checkpoint(entry: ShardEntry) -> dict[str, object]:
+    saved = entry.checkpoint
+    return {
+        "shard": entry.shard,
+        "checkpoint": wire_cursor.encode(saved.cursor) if saved else "",
+        "updateTime": saved.updated_unix_us if saved else 0,
+        "consumer": saved.consumer if saved else "",
+    }

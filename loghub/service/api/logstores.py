@@ -1,0 +1,150 @@
+"""Logstores: create, get, list, update, delete (sls-protocol.md 2.3).
+
+What for: the actions on ``/logstores``. What it must not know: ASGI, SQL, log data. Read
+next: `shards`.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from loghub.domain import shards as rules
+from loghub.service.api import lookup, parse
+from loghub.service.catalog import Logstore, Project
+from loghub.service.engine import Engine
+from loghub.service.facts import LogstoreDeleted, LogstoreSaved, ShardSaved
+from loghub.service.failure import failure
+from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.service.settings import KEEP_FOR_EVER_DAYS, Limits
+from loghub.wire import names
+from loghub.wire.errors import Code
+
+_PAGE = 500
+_DEFAULT_SHARDS = 2
+_DEFAULT_TTL_DAYS = 30
+# What clients set and read back, without effect here. Python needs the first four in the answer.
+_SHOWN_DEFAULTS: dict[str, object] = {
+    "enable_tracking": False,
+    "appendMeta": False,
+    "autoSplit": False,
+    "maxSplitShard": 64,
+    "telemetryType": "",
+    "mode": "standard",
+    "hot_ttl": -1,
+}
+
+
+async def create_logstore(engine: Engine, request: Request) -> Answer:
+    """Unknown keys are accepted (sls-protocol.md 2.3)."""
+    fields = parse.json_object(request)
+    limits = engine.settings.limits
+    name = names.LOGSTORE.check(parse.string(fields, "logstoreName"))
+    count = parse.integer(
+        fields, "shardCount", least=1, most=limits.shards_at_creation, default=_DEFAULT_SHARDS
+    )
+    async with engine.admin:
+        project = lookup.project(engine, request)
+        _check_room(project, name, count, limits)
+        await _create(engine, _new(engine, project, name, fields, count), count)
+    return EMPTY
+
+
+def _new(engine: Engine, project: Project, name: str, fields: dict[str, Any], shards: int) -> LogstoreSaved:
+    now = engine.now_s()
+    return LogstoreSaved(
+        id=engine.catalog.next_logstore_id,
+        project=project.saved.name,
+        name=name,
+        ttl_days=_ttl(fields, _DEFAULT_TTL_DAYS),
+        next_shard=shards,
+        options=_options(fields, {}),
+        created_s=now,
+        modified_s=now,
+    )
+
+
+async def _create(engine: Engine, saved: LogstoreSaved, count: int) -> None:
+    born_us = engine.now_us()
+    made = [
+        ShardSaved(logstore=saved.id, spec=spec, born_us=born_us, first_cursor=engine.first_cursor(born_us))
+        for spec in rules.create(count).shards.values()
+    ]
+    engine.catalog.next_logstore_id += 1  # even if what follows fails: its folder may be there
+    for shard in made:
+        await engine.add_log(shard)
+    await engine.persist(saved, *made)
+
+
+async def get_logstore(engine: Engine, request: Request, *, ls: str) -> Answer:
+    """With ``type`` it is SLS's query family, which is not here."""
+    if "type" in request.query:
+        raise failure(Code.NOT_IMPLEMENTED, "this service has no queries over a logstore, only PullLogs")
+    return json_answer(_shown(lookup.logstore(engine, request, ls)))
+
+
+async def list_logstores(engine: Engine, request: Request) -> Answer:
+    offset = parse.number_query(request, "offset", least=0, most=1 << 31, default=0)
+    size = parse.number_query(request, "size", least=0, most=_PAGE, default=_PAGE)
+    part = request.query.get("logstoreName", "")
+    found = [name for name in sorted(lookup.project(engine, request).logstores) if part in name]
+    page = found[offset : offset + size]
+    return json_answer({"count": len(page), "total": len(found), "logstores": page})
+
+
+async def update_logstore(engine: Engine, request: Request, *, ls: str) -> Answer:
+    """The ttl and the options; the number of shards changes by split and merge alone."""
+    fields = parse.json_object(request)
+    async with engine.admin:
+        saved = lookup.logstore(engine, request, ls).saved
+        options = _options(fields, msgspec.json.decode(saved.options))
+        ttl_days = _ttl(fields, saved.ttl_days)
+        await engine.persist(replace(saved, ttl_days=ttl_days, options=options, modified_s=engine.now_s()))
+    return EMPTY
+
+
+async def delete_logstore(engine: Engine, request: Request, *, ls: str) -> Answer:
+    """With its shards, their data and its consumer groups."""
+    async with engine.admin:
+        saved = lookup.logstore(engine, request, ls).saved
+        engine.groups.forget_logstore(saved.id)
+        await engine.persist_deletion(LogstoreDeleted(id=saved.id, project=saved.project, name=saved.name))
+        await engine.remove_logs(saved.id)
+    return EMPTY
+
+
+def _check_room(project: Project, name: str, shards: int, limits: Limits) -> None:
+    if name in project.logstores:
+        raise failure(Code.LOG_STORE_ALREADY_EXIST, f"logstore {name} exists")
+    if len(project.logstores) >= limits.logstores_per_project:
+        raise failure(Code.PROJECT_QUOTA_EXCEED, "the project has as many logstores as it may")
+    check_shard_room(project, shards, limits)
+
+
+def check_shard_room(project: Project, more: int, limits: Limits) -> None:
+    """Raises ProjectQuotaExceed if the project may not have so many shards more."""
+    if sum(len(store.shards) for store in project.logstores.values()) + more > limits.shards_per_project:
+        raise failure(Code.PROJECT_QUOTA_EXCEED, "the project has as many shards as it may")
+
+
+def _ttl(fields: dict[str, Any], default: int) -> int:
+    return parse.integer(fields, "ttl", least=1, most=KEEP_FOR_EVER_DAYS, default=default)
+
+
+def _options(fields: dict[str, Any], before: dict[str, Any]) -> str:
+    chosen = {key: fields[key] for key in _SHOWN_DEFAULTS if key in fields}
+    return msgspec.json.encode(before | chosen).decode()
+
+
+def _shown(store: Logstore) -> dict[str, Any]:
+    saved = store.saved
+    writable = len(store.shard_map().writable())
+    return {
+        **_SHOWN_DEFAULTS,
+        **msgspec.json.decode(saved.options),
+        "logstoreName": saved.name,
+        "ttl": saved.ttl_days,
+        "shardCount": writable,
+        "createTime": saved.created_s,
+        "lastModifyTime": saved.modified_s,
+    }

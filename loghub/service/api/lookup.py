@@ -1,0 +1,55 @@
+"""From names in a request to what they name, or the right error.
+
+What for: one spelling of every "does not exist". What it must not know: what is done with
+it. Read next: `loghub.service.catalog`.
+"""
+
+from loghub.service.catalog import Logstore, Project
+from loghub.service.engine import Engine
+from loghub.service.facts import ShardSaved
+from loghub.service.failure import failure
+from loghub.service.groups import Group
+from loghub.service.http.exchange import Request
+from loghub.service.storage.shardlog import ShardLog
+from loghub.wire.errors import Code
+
+
+def project_name(request: Request) -> str:
+    if request.project is None:
+        raise failure(Code.PROJECT_NOT_EXIST, "the Host header names no project")
+    return request.project
+
+
+def project(engine: Engine, request: Request) -> Project:
+    name = project_name(request)
+    found = engine.catalog.projects.get(name)
+    if found is None:
+        raise failure(Code.PROJECT_NOT_EXIST, f"The Project does not exist : {name}")
+    return found
+
+
+def logstore(engine: Engine, request: Request, name: str) -> Logstore:
+    found = project(engine, request).logstores.get(name)
+    if found is None:
+        raise failure(Code.LOG_STORE_NOT_EXIST, f"logstore {name} does not exist")
+    return found
+
+
+def shard(store: Logstore, number: str) -> ShardSaved:
+    found = store.shards.get(int(number)) if number.isascii() and number.isdigit() else None
+    if found is None:
+        raise failure(Code.SHARD_NOT_EXIST, f"shard {number} does not exist")
+    return found
+
+
+def shard_log(engine: Engine, request: Request, name: str, number: str) -> ShardLog:
+    found = shard(logstore(engine, request, name), number)
+    return engine.logs[found.logstore, found.shard]
+
+
+def group(engine: Engine, request: Request, store_name: str, name: str) -> Group:
+    store = logstore(engine, request, store_name)
+    found = engine.groups.of(store.saved.id).get(name)
+    if found is None:
+        raise failure(Code.CONSUMER_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
+    return found

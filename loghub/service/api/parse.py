@@ -1,0 +1,66 @@
+"""Values out of queries and JSON bodies, each with its bounds.
+
+What for: every action refuses bad input in the same words. What it must not know: what the
+value is for. Read next: `lookup`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from loghub.service.failure import failure
+from loghub.service.http.exchange import Request
+from loghub.wire import names
+from loghub.wire.errors import Code
+
+
+def json_object(request: Request) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(request.body or b"{}")
+    except msgspec.DecodeError as error:
+        raise failure(Code.JSON_INFO_INVALID, f"the body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise failure(Code.JSON_INFO_INVALID, "the body is not a JSON object")
+    return value
+
+
+def shard_list(request: Request) -> frozenset[int]:
+    """A heartbeat's body: the shards that the consumer still works on."""
+    try:
+        return frozenset(msgspec.json.decode(request.body or b"[]", type=list[int]))
+    except msgspec.DecodeError as error:
+        raise failure(Code.JSON_INFO_INVALID, f"the body is not an array of shard ids: {error}") from error
+
+
+def string(fields: dict[str, Any], name: str, default: str | None = None) -> str:
+    value = fields.get(name, default)
+    if not isinstance(value, str):
+        raise failure(Code.PARAMETER_INVALID, f"{name} must be a string")
+    return value
+
+
+def integer(fields: dict[str, Any], name: str, *, least: int, most: int, default: int | None = None) -> int:
+    value = fields.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise failure(Code.PARAMETER_INVALID, f"{name} must be a number of {least} to {most}")
+    return value
+
+
+def boolean(fields: dict[str, Any], name: str, default: bool) -> bool:
+    value = fields.get(name, default)
+    if not isinstance(value, bool):
+        raise failure(Code.PARAMETER_INVALID, f"{name} must be true or false")
+    return value
+
+
+def number_query(request: Request, name: str, *, least: int, most: int, default: int | None = None) -> int:
+    text = request.query.get(name)
+    if text is None and default is not None:
+        return default
+    if text is None or not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        raise failure(Code.PARAMETER_INVALID, f"{name} must be a number of {least} to {most}")
+    return int(text)
+
+
+def consumer(request: Request) -> str:
+    return names.CONSUMER.check(request.query.get("consumer", ""))

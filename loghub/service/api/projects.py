@@ -1,0 +1,84 @@
+"""Projects: create, get, list, update, delete (sls-protocol.md 2.3).
+
+What for: the actions on ``/``. What it must not know: ASGI, SQL. Read next: `logstores`.
+"""
+
+from dataclasses import replace
+
+from loghub.service.api import lookup, parse
+from loghub.service.catalog import Project
+from loghub.service.engine import Engine
+from loghub.service.facts import ProjectDeleted, ProjectSaved
+from loghub.service.failure import failure
+from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.wire import names
+from loghub.wire.errors import Code
+
+_PAGE = 500
+_DESCRIPTION_MAX = 1024
+
+
+async def create_project(engine: Engine, request: Request) -> Answer:
+    """The project of the Host; ``projectName`` in the body must agree with it if it is there."""
+    name = names.PROJECT.check(lookup.project_name(request))
+    fields = parse.json_object(request)
+    if parse.string(fields, "projectName", name).lower() != name:
+        raise failure(Code.PARAMETER_INVALID, "projectName is not the project of the Host header")
+    description = parse.string(fields, "description", "")[:_DESCRIPTION_MAX]
+    async with engine.admin:
+        if name in engine.catalog.projects:
+            raise failure(Code.PROJECT_ALREADY_EXIST, f"project {name} exists")
+        if len(engine.catalog.projects) >= engine.settings.limits.projects:
+            raise failure(Code.PROJECT_QUOTA_EXCEED, "there are as many projects as there may be")
+        now = engine.now_s()
+        await engine.persist(ProjectSaved(name=name, description=description, created_s=now, modified_s=now))
+    return EMPTY
+
+
+async def get_project(engine: Engine, request: Request) -> Answer:
+    """A Host that names no project asks for the list of them."""
+    if request.project is None:
+        return _list_projects(engine, request)
+    return json_answer(_shown(lookup.project(engine, request)))
+
+
+async def update_project(engine: Engine, request: Request) -> Answer:
+    fields = parse.json_object(request)
+    async with engine.admin:
+        saved = lookup.project(engine, request).saved
+        description = parse.string(fields, "description", saved.description)[:_DESCRIPTION_MAX]
+        await engine.persist(replace(saved, description=description, modified_s=engine.now_s()))
+    return EMPTY
+
+
+async def delete_project(engine: Engine, request: Request) -> Answer:
+    """Only an empty one: a project's deletion must not take logstores along by mistake."""
+    async with engine.admin:
+        project = lookup.project(engine, request)
+        if project.logstores:
+            raise failure(Code.PARAMETER_INVALID, "the project still has logstores; delete them first")
+        await engine.persist_deletion(ProjectDeleted(name=project.saved.name))
+    return EMPTY
+
+
+def _list_projects(engine: Engine, request: Request) -> Answer:
+    offset = parse.number_query(request, "offset", least=0, most=1 << 31, default=0)
+    size = parse.number_query(request, "size", least=0, most=_PAGE, default=100)
+    part = request.query.get("projectName", "")
+    found = [p for name, p in sorted(engine.catalog.projects.items()) if part in name]
+    page = [_shown(project) for project in found[offset : offset + size]]
+    return json_answer({"count": len(page), "total": len(found), "projects": page})
+
+
+def _shown(project: Project) -> dict[str, str]:
+    """Times are strings, as Go wants them; region and owner mean nothing here."""
+    saved = project.saved
+    return {
+        "projectName": saved.name,
+        "description": saved.description,
+        "status": "Normal",
+        "region": "embedded",
+        "owner": "",
+        "createTime": str(saved.created_s),
+        "lastModifyTime": str(saved.modified_s),
+    }

@@ -1,0 +1,86 @@
+"""PullLogs: groups from a cursor on, as they were received (sls-protocol.md 2.1, 2.2).
+
+What for: one of the three hot actions. What it must not know: ASGI, files. Read next:
+`loghub.service.storage.shardlog`, `loghub.wire.loggroup`.
+"""
+
+import asyncio
+
+from loghub.service.api import lookup, parse
+from loghub.service.api.cursors import check_cursor
+from loghub.service.engine import Engine
+from loghub.service.failure import failure
+from loghub.service.http.exchange import Answer, Request
+from loghub.service.settings import Limits
+from loghub.service.storage.shardlog import Read, ShardLog
+from loghub.wire import compression, loggroup
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.compression import Compression
+from loghub.wire.errors import Code
+
+_PROTOBUF = "application/x-protobuf"
+
+
+async def pull_logs(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
+    """Prompt, also at the end: no long poll on the SLS path."""
+    log = lookup.shard_log(engine, request, ls, shard)
+    if request.query.get("query") or request.query.get("processor"):
+        raise failure(Code.NOT_IMPLEMENTED, "this service does not run a query or processor in a pull")
+    limits = engine.settings.limits
+    cursor = check_cursor(log, request.query.get("cursor", ""))
+    count = parse.number_query(request, "count", least=1, most=limits.pull_groups, default=limits.pull_groups)
+    end_cursor = _end_cursor(log, request)
+    if cursor >= end_cursor:
+        return _nothing(log, cursor)
+    how = _accepted(request)
+    return await asyncio.to_thread(
+        _pull, log, cursor=cursor, end_cursor=end_cursor, count=count, how=how, limits=limits
+    )
+
+
+def _end_cursor(log: ShardLog, request: Request) -> int:
+    text = request.query.get("end_cursor", "")
+    end = log.extent.end_cursor
+    return min(wire_cursor.decode(text), end) if text else end
+
+
+def _accepted(request: Request) -> Compression:
+    """lz4 unless the request says zstd alone or first: old Java always decodes lz4 (1.6)."""
+    accepted = request.headers.get("accept-encoding", "").lower()
+    return Compression.ZSTD if "zstd" in accepted and "lz4" not in accepted else Compression.LZ4
+
+
+def _pull(
+    log: ShardLog, *, cursor: int, end_cursor: int, count: int, how: Compression, limits: Limits
+) -> Answer:
+    read = log.read(cursor=cursor, end_cursor=end_cursor, max_groups=count, max_bytes=limits.pull_bytes)
+    if not read.entries:
+        return _nothing(log, read.next_cursor)
+    body = loggroup.wrap(entry.group for entry in read.entries)
+    last = read.entries[-1]
+    return Answer(
+        headers=(
+            *_position(log, read),
+            ("x-log-bodyrawsize", str(len(body))),
+            ("x-log-compresstype", how.value),
+            ("x-log-read-last-cursor", str(last.cursor)),
+            ("x-log-cursor-time", str(last.received_us // 1_000_000)),
+        ),
+        body=compression.compress(body, how),
+        content_type=_PROTOBUF,
+    )
+
+
+def _position(log: ShardLog, read: Read) -> tuple[tuple[str, str], ...]:
+    at_end = read.next_cursor >= log.extent.end_cursor
+    return (
+        ("x-log-cursor", wire_cursor.encode(read.next_cursor)),
+        ("x-log-count", str(len(read.entries))),
+        ("x-log-end-of-cursor", "1" if at_end else "0"),
+    )
+
+
+def _nothing(log: ShardLog, cursor: int) -> Answer:
+    """The cursor comes back unchanged: Go waits by it, and saves its checkpoint (2.1)."""
+    headers = (*_position(log, Read(entries=(), next_cursor=cursor)), ("x-log-bodyrawsize", "0"))
+    return Answer(headers=headers, content_type=_PROTOBUF)

@@ -1,0 +1,104 @@
+"""PutLogs: check, choose a shard, commit (sls-protocol.md 2.3, 3).
+
+What for: one of the three hot actions. What it must not know: ASGI, files. Read next:
+`loghub.wire.scan` (the check), `loghub.service.storage.commits` (what makes it durable).
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from loghub.domain import shards as rules
+from loghub.domain.hashrange import parse_key
+from loghub.service.api import lookup
+from loghub.service.engine import Engine
+from loghub.service.failure import failure
+from loghub.service.http.exchange import EMPTY, Answer, Request
+from loghub.service.storage.shardlog import ShardLog
+from loghub.wire import compression, scan
+from loghub.wire.compression import Compression
+from loghub.wire.errors import Code
+
+BALANCED, BY_KEY = "lb", "route"
+_PROTOBUF = "application/x-protobuf"
+_OFF_LOOP_BYTES = 32 << 10  # a body above it is checked by a thread: heartbeats go on meanwhile
+_MAX_RESHARDS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A log group fit to be stored, as it was received."""
+
+    group: bytes
+    logs: int
+
+
+async def put_logs(engine: Engine, request: Request, *, ls: str, how: str = BALANCED) -> Answer:
+    """Durable when it answers."""
+    lookup.logstore(engine, request, ls)  # before the work of checking
+    key = parse_key(request.query.get("key", "")) if how == BY_KEY else None
+    checked = await _check(engine, request)
+    if checked.logs == 0:
+        return EMPTY  # nothing to keep: an empty group would only be an empty step of the cursor
+    log = await _choose(engine, request, ls, key)
+    try:
+        await engine.append(log, checked.group, logs=checked.logs)
+    except OSError as error:
+        raise failure(Code.SERVER_BUSY, f"no room for the log group: {error.strerror}") from error
+    return EMPTY
+
+
+async def _check(engine: Engine, request: Request) -> Checked:
+    content_type = request.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip() != _PROTOBUF:
+        raise failure(Code.INVALID_CONTENT_TYPE, f"PutLogs takes {_PROTOBUF}, not {content_type!r}")
+    max_size = engine.settings.limits.raw_bytes
+    if _raw_size(request) > _OFF_LOOP_BYTES:
+        return await asyncio.to_thread(check_group, request, max_size=max_size)
+    return check_group(request, max_size=max_size)
+
+
+def check_group(request: Request, *, max_size: int) -> Checked:
+    """Decompress and walk the group. Raises MalformedInput, LogHubError."""
+    kind = request.headers.get("x-log-compresstype", "")
+    group = request.body
+    if kind:
+        try:
+            how = Compression(kind)
+        except ValueError as error:
+            raise failure(
+                Code.INVALID_COMPRESS_TYPE, f"x-log-compresstype {kind!r}: use lz4 or zstd"
+            ) from error
+        group = compression.decompress(group, how, raw_size=_raw_size(request), max_size=max_size)
+    elif len(group) != _raw_size(request):
+        raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not the body's size")
+    return Checked(group=group, logs=scan.scan(group).logs)
+
+
+def _raw_size(request: Request) -> int:
+    text = request.headers.get("x-log-bodyrawsize")
+    if text is None:
+        raise failure(Code.MISSING_BODY_RAW_SIZE, "x-log-bodyrawsize is missing")
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not a size")
+    return int(text)
+
+
+async def _choose(engine: Engine, request: Request, ls: str, key: int | None) -> ShardLog:
+    """The log of the shard that takes the group; a shard being split or merged is waited for.
+
+    Nothing may be awaited between this and the append: the shard could be closed meanwhile.
+    """
+    for _ in range(_MAX_RESHARDS):
+        store = lookup.logstore(engine, request, ls)
+        writable = store.shard_map().writable()
+        if not writable:
+            raise failure(Code.LOG_STORE_WITHOUT_SHARD, f"logstore {ls} has no shard to write to")
+        if key is None:
+            shard = writable[engine.dice.below(len(writable))].shard
+        else:
+            shard = rules.route(store.shard_map(), key=key).shard
+        sealing = engine.sealing.get((store.saved.id, shard))
+        if sealing is None:
+            return engine.logs[store.saved.id, shard]
+        await sealing.wait()
+    raise failure(Code.SERVER_BUSY, "the shards are being split or merged")

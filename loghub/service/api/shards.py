@@ -1,0 +1,104 @@
+"""Shards: list, split, merge, delete (sls-protocol.md 2.3).
+
+What for: the actions on ``/logstores/{ls}/shards`` but PutLogs and PullLogs. What it must
+not know: ASGI, SQL. Read next: `loghub.domain.shards` (the rules), `cursors`.
+"""
+
+import asyncio
+from dataclasses import replace
+
+from loghub.domain import shards as rules
+from loghub.domain.hashrange import parse_key
+from loghub.domain.shards import Reshard, Shard
+from loghub.service.api import lookup, parse
+from loghub.service.api.logstores import check_shard_room
+from loghub.service.catalog import Logstore
+from loghub.service.engine import Engine
+from loghub.service.facts import ShardDeleted, ShardSaved
+from loghub.service.failure import failure
+from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.wire.errors import Code
+
+
+async def list_shards(engine: Engine, request: Request, *, ls: str) -> Answer:
+    store = lookup.logstore(engine, request, ls)
+    return json_answer([_shown(shard) for _, shard in sorted(store.shards.items())])
+
+
+async def change_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
+    """``action=split`` with an optional ``key``, or ``action=merge``: the old shards first."""
+    async with engine.admin:
+        store = lookup.logstore(engine, request, ls)
+        number = lookup.shard(store, shard).shard
+        action = request.query.get("action")
+        if action == "split":
+            reshard = _split(store, number, request)
+        elif action == "merge":
+            reshard = rules.merge(store.shard_map(), shard=number)
+        else:
+            raise failure(Code.PARAMETER_INVALID, "action must be split or merge")
+        limits = engine.settings.limits
+        check_shard_room(lookup.project(engine, request), len(reshard.made), limits)
+        changed = await _carry_out(engine, store, reshard)
+    return json_answer([_shown(saved) for saved in changed])
+
+
+async def delete_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
+    """A read-only one, with its data."""
+    async with engine.admin:
+        store = lookup.logstore(engine, request, ls)
+        saved = lookup.shard(store, shard)
+        rules.delete(store.shard_map(), shard=saved.shard)
+        await engine.persist_deletion(ShardDeleted(logstore=saved.logstore, shard=saved.shard))
+        await engine.groups.shards_changed(saved.logstore, engine.log_shards(store))
+        await engine.remove_log(logstore=saved.logstore, shard=saved.shard)
+    return EMPTY
+
+
+def _split(store: Logstore, shard: int, request: Request) -> Reshard:
+    if parse.number_query(request, "shardCount", least=0, most=1 << 16, default=2) != 2:
+        raise failure(Code.PARAMETER_INVALID, "a shard is split into 2; split again for more")
+    text = request.query.get("key")
+    return rules.split(store.shard_map(), shard=shard, key=parse_key(text) if text else None)
+
+
+async def _carry_out(engine: Engine, store: Logstore, reshard: Reshard) -> list[ShardSaved]:
+    """Close the old shards to writes, wait for those on the way, then make the new ones.
+
+    A write that meets a closing shard waits and goes to a new one, so whatever stands in a
+    child was acknowledged after all that stands in its parents.
+    """
+    logstore = store.saved.id
+    closed = [replace(store.shards[spec.shard], spec=spec) for spec in reshard.closed]
+    over = asyncio.Event()
+    for saved in closed:
+        engine.sealing[logstore, saved.shard] = over
+    try:
+        await engine.on_log_thread(lambda: None)  # behind every append submitted so far
+        made = [_born(engine, store, spec) for spec in reshard.made]
+        for saved in made:
+            await engine.add_log(saved)
+        await engine.persist(replace(store.saved, next_shard=reshard.after.next_shard), *closed, *made)
+    finally:
+        for saved in closed:
+            del engine.sealing[logstore, saved.shard]
+        over.set()
+    await engine.groups.shards_changed(logstore, engine.log_shards(store))
+    return [*closed, *made]
+
+
+def _born(engine: Engine, store: Logstore, spec: Shard) -> ShardSaved:
+    born_us = engine.now_us()
+    return ShardSaved(
+        logstore=store.saved.id, spec=spec, born_us=born_us, first_cursor=engine.first_cursor(born_us)
+    )
+
+
+def _shown(saved: ShardSaved) -> dict[str, object]:
+    return {
+        "shardID": saved.shard,
+        "status": "readonly" if saved.spec.read_only else "readwrite",
+        "inclusiveBeginKey": saved.spec.keys.begin_key,
+        "exclusiveEndKey": saved.spec.keys.end_key,
+        "createTime": saved.born_us // 1_000_000,
+    }

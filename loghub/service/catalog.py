@@ -1,0 +1,83 @@
+"""Projects, logstores and shards in memory, built from facts alone.
+
+What for: answers every look-up without a disk. What it must not know: HTTP, SQL, who
+changes it (only `apply`, on the event loop, with facts that are already persisted). Read
+next: `facts`, `operations` (what makes the facts).
+"""
+
+from dataclasses import dataclass, field
+
+from loghub.domain.shards import ShardMap
+from loghub.service.facts import (
+    CatalogFact,
+    LogstoreDeleted,
+    LogstoreSaved,
+    ProjectDeleted,
+    ProjectSaved,
+    ShardDeleted,
+    ShardSaved,
+)
+
+
+@dataclass(slots=True)
+class Logstore:
+    """A logstore with its shards by id, ascending."""
+
+    saved: LogstoreSaved
+    shards: dict[int, ShardSaved] = field(default_factory=dict)
+
+    def shard_map(self) -> ShardMap:
+        """The shards as `loghub.domain.shards` takes them."""
+        specs = {number: saved.spec for number, saved in sorted(self.shards.items())}
+        return ShardMap(shards=specs, next_shard=self.saved.next_shard)
+
+
+@dataclass(slots=True)
+class Project:
+    """A project with its logstores by name."""
+
+    saved: ProjectSaved
+    logstores: dict[str, Logstore] = field(default_factory=dict)
+
+
+class Catalog:
+    """All there is. ``next_logstore_id`` only grows, also over restarts."""
+
+    def __init__(self) -> None:
+        self.projects: dict[str, Project] = {}
+        self.logstores_by_id: dict[int, Logstore] = {}
+        self.next_logstore_id = 1
+
+    def apply(self, fact: CatalogFact) -> None:
+        """Take in one fact; facts come in the order in which they were made."""
+        match fact:
+            case ProjectSaved():
+                self._save_project(fact)
+            case ProjectDeleted():
+                del self.projects[fact.name]
+            case LogstoreSaved():
+                self._save_logstore(fact)
+            case LogstoreDeleted():
+                del self.projects[fact.project].logstores[fact.name]
+                del self.logstores_by_id[fact.id]
+            case ShardSaved():
+                self.logstores_by_id[fact.logstore].shards[fact.shard] = fact
+            case ShardDeleted():
+                del self.logstores_by_id[fact.logstore].shards[fact.shard]
+
+    def _save_project(self, fact: ProjectSaved) -> None:
+        project = self.projects.get(fact.name)
+        if project is None:
+            self.projects[fact.name] = Project(saved=fact)
+        else:
+            project.saved = fact
+
+    def _save_logstore(self, fact: LogstoreSaved) -> None:
+        self.next_logstore_id = max(self.next_logstore_id, fact.id + 1)
+        logstore = self.logstores_by_id.get(fact.id)
+        if logstore is None:
+            logstore = Logstore(saved=fact)
+            self.logstores_by_id[fact.id] = logstore
+            self.projects[fact.project].logstores[fact.name] = logstore
+        else:
+            logstore.saved = fact

@@ -1,0 +1,104 @@
+"""The access key that requests are checked against.
+
+What for: read from a mounted folder (and read again when a rotation changed it), or made
+once and kept in the data directory. What it must not know: signatures. Read next:
+`http.auth`.
+"""
+
+import os
+from dataclasses import dataclass
+
+from loghub.service.ports import Dice
+
+ACCESS_KEY_ID_FILE = "accessKeyId"
+ACCESS_KEY_SECRET_FILE = "accessKeySecret"  # noqa: S105 - a file's name, not a secret
+OWN_FOLDER = "credentials"
+_MAX_BYTES = 4096
+
+
+class CredentialsMissing(RuntimeError):
+    """The folder lacks a file, or one is empty; the message names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessKey:
+    """An id and its secret; the secret is never shown."""
+
+    key_id: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"AccessKey(key_id={self.key_id!r}, secret=***)"
+
+
+class CredentialsFolder:
+    """Call `refresh` off the event loop now and then; `current` never blocks."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._stamp = self._look()
+        self.current = _read(folder)
+
+    def refresh(self) -> bool:
+        """True if the key changed. A half-written rotation keeps the old key."""
+        stamp = self._look()
+        if stamp == self._stamp:
+            return False
+        try:
+            fresh = _read(self.folder)
+        except (CredentialsMissing, OSError):
+            return False
+        self._stamp = stamp
+        changed = fresh != self.current
+        self.current = fresh
+        return changed
+
+    def _look(self) -> tuple[tuple[int, int], ...]:
+        try:
+            stats = [os.stat(os.path.join(self.folder, name)) for name in _FILES]
+        except OSError:
+            return ()
+        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
+
+
+_FILES = (ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE)
+
+
+def _read(folder: str) -> AccessKey:
+    key_id, secret = (_read_file(os.path.join(folder, name)) for name in _FILES)
+    return AccessKey(key_id=key_id, secret=secret)
+
+
+def _read_file(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MAX_BYTES).strip()
+    except FileNotFoundError as error:
+        raise CredentialsMissing(f"{path} is missing") from error
+    if not text:
+        raise CredentialsMissing(f"{path} is empty")
+    return text
+
+
+def own_folder(data: str, dice: Dice) -> str:
+    """The folder with the service's own random key, made at the first start, mode 0600."""
+    folder = os.path.join(data, OWN_FOLDER)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    for name, value in (
+        (ACCESS_KEY_ID_FILE, "LOGHUB" + dice.hex(16)),
+        (ACCESS_KEY_SECRET_FILE, dice.hex(40)),
+    ):
+        path = os.path.join(folder, name)
+        if not os.path.exists(path):
+            _write_private(path, value)
+    return folder
+
+
+def _write_private(path: str, value: str) -> None:
+    fresh = f"{path}.new"
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(value)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(fresh, path)

@@ -1,0 +1,111 @@
+"""The real disk and the real dice.
+
+What for: the edge behind `ports`. What it must not know: segments, shards, APIs.
+Read next: `ports`.
+"""
+
+import errno
+import os
+import random
+import secrets
+import shutil
+import weakref
+
+
+class OsFile:
+    """A file descriptor with positioned reads and writes, safe to use from several threads."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        # A segment dropped by retention may still be read by another thread: whoever
+        # holds the file last closes it.
+        self._closer = weakref.finalize(self, os.close, fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read_at(self, length: int, *, offset: int) -> bytes:
+        parts = []
+        while length > 0 and (part := os.pread(self._fd, length, offset)):
+            parts.append(part)
+            offset += len(part)
+            length -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def write_at(self, data: bytes, *, offset: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, offset)
+            offset += written
+            view = view[written:]
+
+    def allocate(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            # Some network and overlay file systems cannot; a sparse file is right, only slower.
+            os.ftruncate(self._fd, size)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync_data(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        self._closer()
+
+
+class OsDisk:
+    """The machine's file system."""
+
+    def create(self, path: str) -> OsFile:
+        return OsFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+    def open(self, path: str) -> OsFile:
+        return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def list_names(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def make_dirs(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path)
+        self.make_dirs(parent)
+        os.mkdir(path, 0o700)
+        self.sync_dir(parent)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+class OsDice:
+    """Unpredictable where it matters (ids, secrets); spread by an ordinary generator elsewhere."""
+
+    def __init__(self) -> None:
+        self._spread = random.Random()  # noqa: S311 - spreads writes over shards, hides nothing
+
+    def hex(self, length: int) -> str:
+        return secrets.token_hex((length + 1) // 2)[:length].upper()
+
+    def below(self, bound: int) -> int:
+        return self._spread.randrange(bound)

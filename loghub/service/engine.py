@@ -1,0 +1,240 @@
+"""One running service: its memory, its logs, its commits, bound together.
+
+What for: what the API actions work on. What it must not know: HTTP, the wire. Read next:
+`api` (the actions), `storage.commits`, `groups`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TypeVar, cast
+
+import structlog
+
+from loghub.clock import Clock
+from loghub.domain import coordinator
+from loghub.domain.group import LogShard, ShardsChanged
+from loghub.service.catalog import Catalog, Logstore
+from loghub.service.facts import CatalogFact, Fact, ShardSaved
+from loghub.service.groups import Group, Groups
+from loghub.service.ports import Dice, Disk
+from loghub.service.settings import KEEP_FOR_EVER_DAYS, Settings
+from loghub.service.storage.batches import Batches, StorageFailed, ThreadedBatches
+from loghub.service.storage.commits import Append, LogItem, commit_logs
+from loghub.service.storage.database import Database
+from loghub.service.storage.record import SegmentHeader
+from loghub.service.storage.segment import NewGroup
+from loghub.service.storage.shardlog import ShardLog, open_log
+
+_log = structlog.get_logger("loghub.service")
+T = TypeVar("T")
+_DAY_US = 86_400_000_000
+
+
+class Engine:
+    """Make it with `open_engine`, on the event loop; `close` it there."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        clock: Clock,
+        disk: Disk,
+        dice: Dice,
+        database: Database,
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.dice = dice
+        self.catalog = Catalog()
+        self.admin = asyncio.Lock()  # one change of projects, logstores or shards at a time
+        self.logs: dict[tuple[int, int], ShardLog] = {}
+        self.sealing: dict[tuple[int, int], asyncio.Event] = {}
+        self._disk = disk
+        self._database = database
+        self._log_batches: Batches[LogItem] = ThreadedBatches(
+            name="log-commit", commit=commit_logs, on_failed=on_failed
+        )
+        self._fact_batches: Batches[tuple[Fact, ...]] = ThreadedBatches(
+            name="fact-commit", commit=database.commit, on_failed=on_failed
+        )
+        self.groups = Groups(clock=clock, batches=self._fact_batches)
+
+    # Start and stop
+
+    def restore(self) -> None:
+        """Read everything back. Blocks; call it before anything else. Raises LogDamaged."""
+        for fact in self._database.catalog_facts():
+            self.catalog.apply(fact)
+        self.catalog.next_logstore_id = self._database.next_logstore_id()
+        for logstore in self.catalog.logstores_by_id.values():
+            for shard in logstore.shards.values():
+                self._open_log(shard)
+        self._remove_orphans()
+
+    async def restore_groups(self) -> None:
+        """Give every persisted holder a fresh lease and tell each group of its shards."""
+        for logstore, name, timeout_s, order in self._database.groups():
+            state = coordinator.restore(
+                group=name,
+                timeout_s=timeout_s,
+                order=order,
+                entries=self._database.group_entries(logstore=logstore, group=name),
+                now=self.clock.monotonic_s(),
+            )
+            group = Group(logstore=logstore, state=state)
+            self.groups.restore(group)
+            shards = self.log_shards(self.catalog.logstores_by_id[logstore])
+            await self.groups.step(group, ShardsChanged(shards=shards))
+
+    async def close(self) -> None:
+        async with AsyncExitStack() as stack:
+            stack.callback(self._database.close)
+            stack.push_async_callback(asyncio.to_thread, self._fact_batches.close)
+            stack.push_async_callback(asyncio.to_thread, self._log_batches.close)
+        for log in self.logs.values():
+            log.close()
+
+    # Facts
+
+    async def persist(self, *facts: CatalogFact) -> None:
+        """What is made or changed: durable first, then in memory. Hold `admin`."""
+        await self._fact_batches.submit(facts)
+        for fact in facts:
+            self.catalog.apply(fact)
+
+    async def persist_deletion(self, *facts: CatalogFact) -> None:
+        """What is deleted is gone from memory first: nothing may refer to it in a later commit."""
+        for fact in facts:
+            self.catalog.apply(fact)
+        await self._fact_batches.submit(facts)
+
+    # Log data
+
+    async def append(self, log: ShardLog, group: bytes, *, logs: int) -> None:
+        """Durable and readable when it returns. Raises OSError if there is no room."""
+        new = NewGroup(group=group, logs=logs, received_us=self.now_us())
+        await self._log_batches.submit(Append(log=log, new=new))
+
+    async def on_log_thread(self, task: Callable[[], T]) -> T:
+        """Run behind every append submitted before, beside none."""
+        return cast("T", await self._log_batches.submit(task))
+
+    async def add_log(self, shard: ShardSaved) -> None:
+        """The folder and the empty log of a new shard; before its fact is persisted."""
+        await self.on_log_thread(lambda: self._open_log(shard))
+
+    async def remove_log(self, *, logstore: int, shard: int) -> None:
+        """Drop a shard's files; after its deletion is persisted."""
+        self.logs.pop((logstore, shard), None)
+        await self.on_log_thread(lambda: self._disk.remove_tree(self._folder(logstore, shard)))
+
+    async def remove_logs(self, logstore: int) -> None:
+        for key in [key for key in self.logs if key[0] == logstore]:
+            del self.logs[key]
+        await self.on_log_thread(lambda: self._disk.remove_tree(self._folder(logstore)))
+
+    def log_shards(self, logstore: Logstore) -> tuple[LogShard, ...]:
+        """The shards as the coordinator wants them."""
+        return tuple(self._log_shard(shard) for shard in logstore.shards.values())
+
+    def _log_shard(self, shard: ShardSaved) -> LogShard:
+        extent = self.logs[shard.logstore, shard.shard].extent
+        return LogShard(
+            shard=shard.shard,
+            parents=shard.spec.parents,
+            begin_cursor=extent.oldest_cursor,
+            end_cursor=extent.end_cursor if shard.spec.read_only else None,
+        )
+
+    # Time
+
+    def first_cursor(self, born_us: int) -> int:
+        """Of a shard born then: its birth in nanoseconds, so that no cursor of an earlier
+        logstore of the same name can be taken for one of this."""
+        return born_us * 1000
+
+    def now_us(self) -> int:
+        return int(self.clock.unix_s() * 1_000_000)
+
+    def now_s(self) -> int:
+        return int(self.clock.unix_s())
+
+    # Upkeep
+
+    async def apply_retention(self) -> None:
+        """Drop segments older than their logstore's ttl; read-only shards that got empty are over."""
+        for logstore in list(self.catalog.logstores_by_id.values()):
+            if logstore.saved.ttl_days >= KEEP_FOR_EVER_DAYS:
+                continue
+            before_us = self.now_us() - logstore.saved.ttl_days * _DAY_US
+            dropped = 0
+            for shard in list(logstore.shards):
+                dropped += await self._drop_before(logstore.saved.id, shard, before_us)
+            if dropped:
+                await self.groups.shards_changed(logstore.saved.id, self.log_shards(logstore))
+
+    async def _drop_before(self, logstore: int, shard: int, before_us: int) -> int:
+        log = self.logs.get((logstore, shard))
+        if log is None:
+            return 0
+        try:
+            dropped = await self.on_log_thread(lambda: log.drop_before(before_us))
+        except OSError as error:
+            _log.warning("retention failed", logstore=logstore, shard=shard, error=str(error))
+            return 0
+        if dropped:
+            _log.info("retention", logstore=logstore, shard=shard, groups=dropped)
+        return dropped
+
+    def _open_log(self, shard: ShardSaved) -> None:
+        folder = self._folder(shard.logstore, shard.shard)
+        self._disk.make_dirs(folder)
+        birth = SegmentHeader(first_cursor=shard.first_cursor, logs_before=0, received_us=shard.born_us)
+        log, cut = open_log(self._disk, folder=folder, birth=birth, segment_bytes=self.settings.segment_bytes)
+        if cut:
+            _log.warning("torn tail cut", logstore=shard.logstore, shard=shard.shard, bytes=cut)
+        self.logs[shard.logstore, shard.shard] = log
+
+    def _folder(self, logstore: int, shard: int | None = None) -> str:
+        folder = f"{self.settings.data}/logs/{logstore:08d}"
+        return folder if shard is None else f"{folder}/{shard:06d}"
+
+    def _remove_orphans(self) -> None:
+        """Folders whose deletion a crash cut short, or whose creation never was persisted."""
+        root = f"{self.settings.data}/logs"
+        for name in self._disk.list_names(root):
+            logstore = self.catalog.logstores_by_id.get(int(name)) if name.isdigit() else None
+            if logstore is None:
+                self._disk.remove_tree(f"{root}/{name}")
+                continue
+            for inner in self._disk.list_names(f"{root}/{name}"):
+                if not inner.isdigit() or int(inner) not in logstore.shards:
+                    self._disk.remove_tree(f"{root}/{name}/{inner}")
+
+
+async def open_engine(
+    *,
+    settings: Settings,
+    clock: Clock,
+    disk: Disk,
+    dice: Dice,
+    on_failed: Callable[[BaseException], None],
+) -> Engine:
+    """A service with all its data read back, ready for requests."""
+    database = Database(f"{settings.data}/metadata.sqlite")
+    disk.sync_dir(settings.data)
+    engine = Engine(
+        settings=settings, clock=clock, disk=disk, dice=dice, database=database, on_failed=on_failed
+    )
+    try:
+        engine.restore()
+        await engine.restore_groups()
+    except BaseException:
+        await engine.close()
+        raise
+    return engine
+
+
+__all__ = ["Engine", "StorageFailed", "open_engine"]

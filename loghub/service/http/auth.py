@@ -1,0 +1,49 @@
+"""Who asks, and when: signature version 1 and the clock skew (sls-protocol.md 1.3, 1.5).
+
+What for: nothing is looked up or stored for a request before this has passed. What it must
+not know: what the request wants. Read next: `loghub.wire.signing`.
+"""
+
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+from loghub.service.credentials import AccessKey
+from loghub.service.failure import failure
+from loghub.service.http.exchange import Request
+from loghub.wire import signing
+from loghub.wire.errors import Code
+
+SKEW_S = 15 * 60
+
+
+def authenticate(request: Request, key: AccessKey, *, now_s: float) -> None:
+    """Raises LogHubError or MalformedInput unless the request is signed by the key, now, as it stands."""
+    value = request.headers.get("authorization", "")
+    if not value:
+        raise failure(Code.UNAUTHORIZED, "the request is not signed")
+    if signing.version(value) == 4:
+        raise failure(Code.UNAUTHORIZED, "this service takes signature version 1 only, not 4")
+    claim = signing.parse(value)
+    if claim.access_key_id != key.key_id:
+        raise failure(Code.UNAUTHORIZED, f"access key {claim.access_key_id[:128]!r} is not known")
+    _check_time(request.headers.get("date", ""), now_s)
+    text = signing.string_to_sign(
+        method=request.method, path=request.path, query=request.query.items(), headers=request.headers
+    )
+    if not signing.verify(claim, text, secret=key.secret):
+        raise failure(Code.SIGNATURE_NOT_MATCH, "the signature is not that of the request")
+    if request.headers.get("content-md5", "").upper() != signing.content_md5(request.body):
+        raise failure(Code.SIGNATURE_NOT_MATCH, "Content-MD5 is not that of the body")
+
+
+def _check_time(text: str, now_s: float) -> None:
+    if not text:
+        raise failure(Code.MISSING_DATE, "Date is missing")
+    try:
+        date = parsedate_to_datetime(text)
+    except ValueError as error:
+        raise failure(Code.INVALID_DATE_FORMAT, f"Date {text[:64]!r} is not RFC 1123") from error
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    if abs(date.timestamp() - now_s) > SKEW_S:
+        raise failure(Code.REQUEST_TIME_EXPIRED, "the request's Date is more than 15 minutes off")

@@ -1,0 +1,170 @@
+"""One service process from start to stop: lock, recovery, listening, upkeep, clean end.
+
+What for: the composition root. What it must not know: actions, storage formats. Read next:
+`engine`, `http.frame`.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+
+import structlog
+import uvicorn
+
+from loghub.clock import Clock
+from loghub.service import datadir
+from loghub.service.credentials import CredentialsFolder, own_folder
+from loghub.service.engine import Engine, open_engine
+from loghub.service.http.frame import Application
+from loghub.service.ports import Dice, Disk
+from loghub.service.settings import Settings
+
+_log = structlog.get_logger("loghub.service")
+_CREDENTIALS_LOOK_S = 1.0
+_GRACEFUL_S = 10
+_BACKLOG = 1024
+
+
+class StorageStopped(RuntimeError):
+    """The service ended because its storage failed; a restart recovers what was acknowledged."""
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: the process ends with status 0 on SIGTERM, after its storage is closed."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_started()
+
+
+async def serve(settings: Settings, *, clock: Clock, disk: Disk, dice: Dice) -> None:
+    """Until SIGTERM or SIGINT. Raises DataDirInUse, LogDamaged, CredentialsMissing, OSError,
+    StorageStopped."""
+    with datadir.owned(disk, settings.data):
+        folder = settings.credentials_dir or own_folder(settings.data, dice)
+        credentials = CredentialsFolder(folder)
+        _log.info("credentials", folder=folder, own=settings.credentials_dir is None)
+        with contextlib.closing(_listen(settings)) as listener:
+            await _run(settings, credentials, listener, clock=clock, disk=disk, dice=dice)
+
+
+async def _run(
+    settings: Settings,
+    credentials: CredentialsFolder,
+    listener: socket.socket,
+    *,
+    clock: Clock,
+    disk: Disk,
+    dice: Dice,
+) -> None:
+    failed: list[BaseException] = []
+    stop = asyncio.Event()
+
+    def on_failed(error: BaseException) -> None:
+        _log.critical("storage failed, stopping", error=str(error))
+        failed.append(error)
+        stop.set()
+
+    engine = await open_engine(settings=settings, clock=clock, disk=disk, dice=dice, on_failed=on_failed)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(engine.close)
+        server = _Server(
+            _config(settings, Application(engine, key=lambda: credentials.current)),
+            on_started=lambda: _say_started(settings, listener),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            upkeep = [tasks.create_task(loop) for loop in _upkeep(engine, credentials)]
+            stopper = tasks.create_task(_stop_on_signal(server, stop))
+            await server.serve(sockets=[listener])
+            for task in (*upkeep, stopper):
+                task.cancel()
+    _log.info("stopped")
+    if failed:
+        raise StorageStopped(f"storage failed: {failed[0]}")
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+
+
+def _config(settings: Settings, application: Application) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=_GRACEFUL_S,
+        backlog=_BACKLOG,
+    )
+
+
+def _say_started(settings: Settings, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if settings.port_file is not None:
+        _replace_file(settings.port_file, f"{address}\n")
+    _log.info("listening", address=address, data=settings.data)
+    print(f"listening on {address}", flush=True)  # noqa: T201 - the one line for whoever started us
+
+
+def _replace_file(path: str, text: str) -> None:
+    fresh = f"{path}.new"
+    with open(fresh, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(fresh, path)
+
+
+async def _stop_on_signal(server: uvicorn.Server, stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+    server.should_exit = True
+
+
+def _upkeep(engine: Engine, credentials: CredentialsFolder) -> list[Coroutine[None, None, None]]:
+    settings = engine.settings
+
+    async def tick() -> None:
+        engine.groups.tick()
+
+    async def refresh() -> None:
+        if await asyncio.to_thread(credentials.refresh):
+            _log.info("credentials changed", folder=credentials.folder)
+
+    return [
+        _every(settings.tick_interval_s, tick),
+        _every(settings.retention_interval_s, engine.apply_retention),
+        _every(_CREDENTIALS_LOOK_S, refresh),
+    ]
+
+
+async def _every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
+    """For ever; one failed round is logged and does not end the next."""
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await act()
+        except Exception:  # noqa: BLE001 - said in the log; the next round may go well
+            _log.exception("upkeep failed")

@@ -1,0 +1,123 @@
+"""Group commit: a thread that takes all that waits, makes it durable once, and answers all.
+
+What for: one fdatasync (or one SQLite transaction) covers every request that waits, and no
+disk wait ever blocks the event loop, so heartbeats go on while a disk is slow. What it must
+not know: what an item is. Read next: `commits` (log data), `database` (metadata).
+
+A simulator hands in an `InlineBatches` instead of a thread.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+Item = TypeVar("Item", contravariant=True)
+
+MAX_BATCH = 4096
+
+
+class StorageFailed(RuntimeError):
+    """The disk refused something after which nothing more may be acknowledged."""
+
+
+class Batches(Protocol[Item]):
+    """Hand an item in on the event loop; await the outcome."""
+
+    def submit(self, item: Item) -> "asyncio.Future[object]": ...
+
+    def close(self) -> None:
+        """Commit what was submitted, then stop. Blocks."""
+
+
+# The outcomes of a batch, one for each item; an exception among them is that item's own.
+# An exception raised by the function itself is everybody's, and final.
+Commit = Callable[[Sequence[T]], Sequence[object]]
+
+
+class ThreadedBatches(Generic[T]):
+    """The real one: a daemon thread named for what it commits."""
+
+    def __init__(self, *, name: str, commit: Commit[T], on_failed: Callable[[BaseException], None]) -> None:
+        self._commit = commit
+        self._on_failed = on_failed
+        self._queue: queue.SimpleQueue[tuple[T, asyncio.Future[object]] | None] = queue.SimpleQueue()
+        self._failed: BaseException | None = None
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, item: T) -> "asyncio.Future[object]":
+        future: asyncio.Future[object] = self._loop.create_future()
+        self._queue.put((item, future))
+        return future
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        more = True
+        while more:
+            batch, more = self._next_batch()
+            if batch:
+                outcomes = self._outcomes([item for item, _ in batch])
+                self._tell([future for _, future in batch], outcomes)
+
+    def _next_batch(self) -> tuple[list[tuple[T, "asyncio.Future[object]"]], bool]:
+        """All that waits, at least one item; False once `close` was called."""
+        batch: list[tuple[T, asyncio.Future[object]]] = []
+        entry = self._queue.get()
+        while entry is not None:
+            batch.append(entry)
+            if len(batch) >= MAX_BATCH:
+                return batch, True
+            try:
+                entry = self._queue.get_nowait()
+            except queue.Empty:
+                return batch, True
+        return batch, False
+
+    def _outcomes(self, items: list[T]) -> Sequence[object]:
+        if self._failed is None:
+            try:
+                return self._commit(items)
+            except BaseException as error:  # noqa: BLE001 - told to every waiter and to the owner
+                self._failed = error
+                self._loop.call_soon_threadsafe(self._on_failed, error)
+        failure = StorageFailed(f"storage failed: {self._failed}")
+        return [failure] * len(items)
+
+    def _tell(self, futures: "list[asyncio.Future[object]]", outcomes: Sequence[object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(_settle_all, futures, outcomes)
+        except RuntimeError:
+            # The loop is closed: nobody waits any more.
+            return
+
+
+class InlineBatches(Generic[T]):
+    """Commits each item at once, in the caller: for a simulator and for tests."""
+
+    def __init__(self, commit: Commit[T]) -> None:
+        self._commit = commit
+
+    def submit(self, item: T) -> "asyncio.Future[object]":
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        _settle_all([future], self._commit([item]))
+        return future
+
+    def close(self) -> None:
+        """Nothing waits here."""
+
+
+def _settle_all(futures: "list[asyncio.Future[object]]", outcomes: Sequence[object]) -> None:
+    for future, outcome in zip(futures, outcomes, strict=True):
+        if future.done():  # the waiter was cancelled; what it asked for has happened nevertheless
+            continue
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

@@ -1,0 +1,234 @@
+"""The log of one shard: its segments, what of them is published, retention.
+
+What for: append durably, read by cursor or time, count exactly. What it must not know:
+HTTP, projects, SQLite, the clock (times are handed in). Read next: `segment`, then
+`commits` (the thread that calls append, sync and drop).
+
+One thread at a time writes (`append`, `sync`, `drop_before`); any thread reads what
+`extent` says. A group becomes readable only once it is durable: a reader never sees a
+group, or its cursor, that a crash could take back.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loghub.service.ports import Disk
+from loghub.service.storage.record import SEGMENT_HEADER_BYTES, SegmentHeader, stored_bytes
+from loghub.service.storage.segment import (
+    Entry,
+    LogDamaged,
+    NewGroup,
+    Segment,
+    create_segment,
+    open_segment,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """What of a shard can be read: cursors of [oldest_cursor, end_cursor)."""
+
+    oldest_cursor: int
+    end_cursor: int  # of the next write
+    logs_total: int  # in all groups since the shard's birth
+    received_us: int  # of the newest group, or the shard's birth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """Groups in order and the cursor behind the last of them."""
+
+    entries: tuple[Entry, ...]
+    next_cursor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What is known about a cursor: groups and logs from it to the end, and its age."""
+
+    groups_left: int
+    logs_left: int
+    received_us: int | None  # of the group at the cursor; None at the end
+
+
+class ShardLog:
+    """Open with `open_log`."""
+
+    def __init__(self, disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._birth = birth
+        self._segment_bytes = segment_bytes
+        self._segments: tuple[Segment, ...] = ()
+        self._dirty = False
+        self.extent = Extent(
+            oldest_cursor=birth.first_cursor,
+            end_cursor=birth.first_cursor,
+            logs_total=birth.logs_before,
+            received_us=birth.received_us,
+        )
+
+    # Writing: one thread.
+
+    def append(self, groups: Sequence[NewGroup]) -> None:
+        """Write groups at the end; call `sync` before telling anybody.
+
+        Raises OSError if there is no room for a new segment (groups before it stand, and may
+        be read later), WriteFailed if the log can take nothing more.
+        """
+        run: list[NewGroup] = []
+        run_bytes = 0
+        for new in groups:
+            size = stored_bytes(len(new.group))
+            if not self._segments or not self._segments[-1].fits(run_bytes + size):
+                self._write(run)
+                run, run_bytes = [], 0
+                self._make_room(len(new.group))
+            run.append(new)
+            run_bytes += size
+        self._write(run)
+
+    def _write(self, run: list[NewGroup]) -> None:
+        if run:
+            self._dirty = True
+            self._segments[-1].append(run)
+
+    def _make_room(self, group_bytes: int) -> None:
+        if not self._segments or not self._segments[-1].fits(group_bytes):
+            self._roll(SEGMENT_HEADER_BYTES + stored_bytes(group_bytes))
+
+    def _roll(self, least_bytes: int) -> None:
+        """Open a new segment. The old one is synced first: only the newest may have a torn tail."""
+        header = self._birth
+        if self._segments:
+            last = self._segments[-1]
+            last.seal()
+            header = SegmentHeader(
+                first_cursor=last.next_cursor, logs_before=last.logs_total, received_us=last.received_us
+            )
+        size = max(self._segment_bytes, least_bytes)
+        fresh = create_segment(self._disk, folder=self._folder, header=header, size=size)
+        self._segments = (*self._segments, fresh)
+
+    def sync(self) -> None:
+        """Make all appends durable, then readable. Raises WriteFailed, which is final."""
+        if self._dirty:
+            self._segments[-1].sync()
+            self._dirty = False
+            self._publish()
+
+    def _publish(self) -> None:
+        last = self._segments[-1]
+        self.extent = Extent(
+            oldest_cursor=self._segments[0].first_cursor,
+            end_cursor=last.next_cursor,
+            logs_total=last.logs_total,
+            received_us=last.received_us,
+        )
+
+    def drop_before(self, received_us: int) -> int:
+        """Drop whole segments whose newest group is older; returns how many groups went."""
+        before = self.extent.oldest_cursor
+        if self._segments and self.extent.end_cursor > before and self.extent.received_us < received_us:
+            self._roll(SEGMENT_HEADER_BYTES)
+        old = 0
+        while old < len(self._segments) - 1 and self._segments[old].received_us < received_us:
+            old += 1
+        if not old:
+            return 0
+        gone, self._segments = self._segments[:old], self._segments[old:]
+        self._publish()
+        for segment in gone:
+            self._disk.remove(segment.path)
+        self._disk.sync_dir(self._folder)
+        return self.extent.oldest_cursor - before
+
+    def close(self) -> None:
+        for segment in self._segments:
+            segment.close()
+
+    def recover(self) -> int:
+        """Open what is on disk; returns the bytes of a torn tail that were cut."""
+        paths = [f"{self._folder}/{name}" for name in self._disk.list_names(self._folder)]
+        for path in paths:
+            if path.endswith(".new"):
+                self._disk.remove(path)
+        segments: list[Segment] = []
+        cut = 0
+        names = [path for path in paths if path.endswith(".seg")]
+        for path in names:
+            segment = open_segment(self._disk, path=path)
+            _refuse_gap(segments, segment)
+            cut += segment.recover(sealed=path != names[-1])
+            segments.append(segment)
+        self._segments = tuple(segments)
+        if segments:
+            self._publish()
+        return cut
+
+    # Reading: any thread.
+
+    def read(self, *, cursor: int, end_cursor: int, max_groups: int, max_bytes: int) -> Read:
+        """Groups of [cursor, end_cursor) in order: at most ``max_groups``, and no further one once
+        ``max_bytes`` are passed, so that the first is always given. A cursor below the oldest
+        group starts at the oldest."""
+        extent = self.extent
+        cursor = max(cursor, extent.oldest_cursor)
+        end_cursor = min(end_cursor, extent.end_cursor, cursor + max_groups)
+        entries: list[Entry] = []
+        size = 0
+        for entry in self._scan(cursor, end_cursor):
+            entries.append(entry)
+            size += len(entry.group)
+            if size >= max_bytes:
+                break
+        return Read(entries=tuple(entries), next_cursor=cursor + len(entries))
+
+    def place(self, cursor: int) -> Place:
+        """How much can be read between a cursor and the end; exact. Dropped groups do not count."""
+        extent = self.extent
+        cursor = max(cursor, extent.oldest_cursor)
+        entry = next(self._scan(cursor, min(cursor + 1, extent.end_cursor)), None)
+        if entry is None:
+            return Place(groups_left=0, logs_left=0, received_us=None)
+        return Place(
+            groups_left=extent.end_cursor - cursor,
+            logs_left=extent.logs_total - entry.logs_before,
+            received_us=entry.received_us,
+        )
+
+    def cursor_at(self, received_us: int) -> int:
+        """Of the first group received at or after a time; the end if there is none."""
+        extent = self.extent
+        for segment in self._segments:
+            if segment.received_us >= received_us:
+                start = bisect_right(segment.marks, received_us - 1, key=lambda mark: mark.received_us)
+                first = segment.marks[max(start - 1, 0)].cursor if segment.marks else segment.first_cursor
+                for entry in segment.scan(
+                    cursor=first, end_cursor=min(segment.next_cursor, extent.end_cursor)
+                ):
+                    if entry.received_us >= received_us:
+                        return entry.cursor
+        return extent.end_cursor
+
+    def _scan(self, cursor: int, end_cursor: int) -> Iterator[Entry]:
+        segments = self._segments
+        index = max(bisect_right(segments, cursor, key=lambda segment: segment.first_cursor) - 1, 0)
+        for segment in segments[index:]:
+            if segment.first_cursor >= end_cursor:
+                return
+            yield from segment.scan(
+                cursor=max(cursor, segment.first_cursor), end_cursor=min(end_cursor, segment.next_cursor)
+            )
+
+
+def open_log(disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int) -> tuple[ShardLog, int]:
+    """The shard's log after recovery, and the bytes of a torn tail that were cut."""
+    log = ShardLog(disk, folder=folder, birth=birth, segment_bytes=segment_bytes)
+    return log, log.recover()
+
+
+def _refuse_gap(before: list[Segment], segment: Segment) -> None:
+    if before and segment.first_cursor != before[-1].next_cursor:
+        raise LogDamaged(f"{segment.path}: a segment before it is missing or cut short")
