@@ -61,7 +61,7 @@ class Kube(Protocol):
     """What we ask of an apiserver. Not found is None or False, never an error."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None: ...
-    async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Document]: ...
+    async def select(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Document]: ...
     async def create(self, document: Document) -> Document: ...
     async def apply(self, document: Document, *, subresource: str = "") -> Document: ...
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None: ...
@@ -80,13 +80,13 @@ class AioKube:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._client.close()
+        await self._client.close()  # type: ignore[no-untyped-call]
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
         """One object, or None."""
         return await self._found("GET", _path(kind, namespace, name))
 
-    async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Document]:
+    async def select(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Document]:
         """All objects with these labels, page by page; ``namespace`` "" means all."""
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         query = [("labelSelector", selector), ("limit", str(PAGE))]
@@ -163,7 +163,8 @@ class AioKube:
         )
         try:
             answer = await self._client.call_api(*prepared, _request_timeout=CALL_TIMEOUT_S)
-            text = (await answer.read()).decode()
+            raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
+            text = raw.decode()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
         if answer.status not in _OK:
@@ -194,7 +195,9 @@ async def configured() -> Configuration:
     """The cluster we run in, or that of ``KUBECONFIG`` (or ``~/.kube/config``)."""
     configuration = Configuration()
     if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
-        kube_config.load_incluster_config(client_configuration=configuration)
+        kube_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
     else:
-        await kube_config.load_kube_config(client_configuration=configuration)
+        await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
+            client_configuration=configuration
+        )
     return configuration

@@ -1,0 +1,237 @@
+"""Ask the log service about one consumer group, and change it.
+
+What for: the log service half of observe and apply, the same for the cluster and for
+`loghub up`. What it must not know: Kubernetes, processes, which adapter it talks through.
+Read next: `loghub.client.port`, `loghub.domain.observed`.
+
+Synchronous, one call after the other, each bounded by the adapter; callers run it in a
+thread. The embedded service tells a group's whole state in one answer. From the real SLS it
+is worked out of the lists of shards, checkpoints and ends, by the domain.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from loghub.client.port import CheckpointInfo, GroupInfo, LogHub, ShardInfo, ShardStatus
+from loghub.domain.hashrange import HashRange
+from loghub.domain.lag import ShardMarks, shard_lag
+from loghub.domain.observed import Inferred, SeenShard, infer_state
+from loghub.domain.shards import Shard, infer_parents
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.codes import Code
+from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model import (
+    CreateGroup,
+    DeleteGroup,
+    GroupObserved,
+    ServiceObserved,
+    ServiceTrouble,
+    ShardObserved,
+    Trouble,
+    UpdateGroup,
+)
+
+_TROUBLE = {
+    Code.PROJECT_NOT_EXIST: ServiceTrouble.PROJECT_NOT_FOUND,
+    Code.LOG_STORE_NOT_EXIST: ServiceTrouble.LOGSTORE_NOT_FOUND,
+    Code.SIGNATURE_NOT_MATCH: ServiceTrouble.CREDENTIALS_REFUSED,
+    Code.UNAUTHORIZED: ServiceTrouble.CREDENTIALS_REFUSED,
+    Code.INVALID_ACCESS_KEY_ID: ServiceTrouble.CREDENTIALS_REFUSED,
+}
+_GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
+_GROUP_THERE = (Code.CONSUMER_GROUP_ALREADY_EXIST, "GroupAlreadyExist")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupKey:
+    """Which group of which logstore."""
+
+    logstore: str
+    group: str
+
+    @classmethod
+    def of(cls, resource: LogHubConsumerGroup) -> "GroupKey":
+        return cls(logstore=resource.spec.logstore, group=resource.group)
+
+
+def observe_service(
+    hub: LogHub, resource: LogHubConsumerGroup, *, expected: Iterable[str], now_unix_s: float
+) -> ServiceObserved:
+    """One round of questions; ``expected`` are the consumers that should run. Never raises for an answer."""
+    key = GroupKey.of(resource)
+    try:
+        if hub.has_extensions():
+            return _told(hub, key)
+        return _worked_out(hub, key, tuple(expected), now_unix_s)
+    except LogHubException as error:
+        return ServiceObserved(trouble=trouble_of(error, resource))
+
+
+def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> Trouble:
+    """The same in a person's words; an adapter's message never holds a key."""
+    spec = resource.spec
+    if isinstance(error, EndpointUnreachable):
+        return Trouble(reason=ServiceTrouble.ENDPOINT_UNREACHABLE, message=str(error))
+    if not isinstance(error, LogHubError):
+        return Trouble(reason=ServiceTrouble.REQUEST_REFUSED, message=str(error))
+    reason = _TROUBLE.get(error.code, ServiceTrouble.REQUEST_REFUSED)  # type: ignore[call-overload]
+    if error.status in (401, 403) and reason is ServiceTrouble.REQUEST_REFUSED:
+        reason = ServiceTrouble.CREDENTIALS_REFUSED
+    words = {
+        ServiceTrouble.PROJECT_NOT_FOUND: f"there is no project {spec.project}",
+        ServiceTrouble.LOGSTORE_NOT_FOUND: f"there is no logstore {spec.logstore} in {spec.project}",
+        ServiceTrouble.CREDENTIALS_REFUSED: f"the key in Secret {spec.credentials_secret.name} is refused",
+    }.get(reason, "the log service refuses")
+    return Trouble(reason=reason, message=f"{words} ({error})")
+
+
+def create_group(hub: LogHub, key: GroupKey, action: CreateGroup) -> bool:
+    """Make the group; False: somebody else had made it."""
+    try:
+        hub.create_group(
+            key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order)
+        )
+    except LogHubError as error:
+        if error.code in _GROUP_THERE:
+            return False
+        raise
+    return True
+
+
+def update_group(hub: LogHub, key: GroupKey, action: UpdateGroup) -> None:
+    """Give it these settings."""
+    hub.update_group(key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order))
+
+
+def delete_group(hub: LogHub, key: GroupKey, _action: DeleteGroup) -> None:
+    """Delete it, if it is there."""
+    try:
+        hub.delete_group(key.logstore, key.group)
+    except LogHubError as error:
+        if error.code not in (*_GROUP_MISSING, Code.LOG_STORE_NOT_EXIST, Code.PROJECT_NOT_EXIST):
+            raise
+
+
+def _told(hub: LogHub, key: GroupKey) -> ServiceObserved:
+    try:
+        status = hub.group_status(key.logstore, key.group)
+    except LogHubError as error:
+        if error.code in _GROUP_MISSING:
+            return _without_group(hub.list_shards(key.logstore))
+        raise
+    return ServiceObserved(
+        group=GroupObserved(timeout_s=status.group.timeout_s, order=status.group.order),
+        shards=tuple(_shard_told(shard) for shard in sorted(status.shards, key=lambda one: one.shard)),
+        consumers=tuple(sorted(consumer.name for consumer in status.consumers)),
+    )
+
+
+def _shard_told(shard: ShardStatus) -> ShardObserved:
+    known = {"not_alloc", "already_alloc", "wait", "transfer", "over"}
+    return ShardObserved(
+        shard=shard.shard,
+        state=shard.state if shard.state in known else "unknown",  # type: ignore[arg-type]
+        holder=shard.holder,
+        next_holder=shard.next_holder,
+        checkpoint=shard.checkpoint,
+        checkpoint_unix_s=_seconds(shard.checkpoint_updated_unix_us),
+        lag_s=shard.lag_s,
+        lag_logs=shard.lag_logs,
+        read_only=shard.read_only,
+        parents=shard.parents,
+    )
+
+
+def _seconds(unix_us: int) -> float | None:
+    return unix_us / 1e6 if unix_us > 0 else None
+
+
+def _without_group(shards: tuple[ShardInfo, ...]) -> ServiceObserved:
+    """Nobody holds anything, and nothing was consumed: every shard could be assigned."""
+    parents = _parents(shards)
+    free = (
+        ShardObserved(shard=one.shard, state="not_alloc", read_only=one.read_only, parents=parents[one.shard])
+        for one in sorted(shards, key=lambda one: one.shard)
+    )
+    return ServiceObserved(shards=tuple(free))
+
+
+def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
+    return infer_parents(
+        Shard(
+            shard=one.shard,
+            keys=HashRange.parse(begin_key=one.begin_key, end_key=one.end_key),
+            read_only=one.read_only,
+        )
+        for one in shards
+    )
+
+
+def _worked_out(hub: LogHub, key: GroupKey, expected: tuple[str, ...], now_unix_s: float) -> ServiceObserved:
+    shards = hub.list_shards(key.logstore)
+    group = next((one for one in hub.list_groups(key.logstore) if one.name == key.group), None)
+    if group is None:
+        return _without_group(shards)
+    checkpoints = {one.shard: one for one in hub.get_checkpoints(key.logstore, key.group)}
+    parents = _parents(shards)
+    seen = {one.shard: _seen(hub, key, one, checkpoints.get(one.shard), parents[one.shard]) for one in shards}
+    states = infer_state(seen.values(), order=group.order, reports=dict.fromkeys(expected))
+    observed = (
+        _shard_worked_out(
+            hub, key, seen[number], states[number], checkpoints.get(number), now_unix_s=now_unix_s
+        )
+        for number in sorted(seen)
+    )
+    return ServiceObserved(
+        group=GroupObserved(timeout_s=group.timeout_s, order=group.order), shards=tuple(observed)
+    )
+
+
+def _seen(
+    hub: LogHub, key: GroupKey, shard: ShardInfo, saved: CheckpointInfo | None, parents: tuple[int, ...]
+) -> SeenShard:
+    end = wire_cursor.decode(hub.get_cursor(key.logstore, shard.shard, "end"))
+    begin = wire_cursor.decode(hub.get_cursor(key.logstore, shard.shard, "begin"))
+    return SeenShard(
+        shard=shard.shard,
+        read_only=shard.read_only,
+        parents=parents,
+        begin_cursor=begin,
+        end_cursor=end,
+        checkpoint=wire_cursor.decode(saved.cursor) if saved and saved.cursor else None,
+        checkpoint_consumer=saved.consumer if saved else "",
+    )
+
+
+def _shard_worked_out(
+    hub: LogHub,
+    key: GroupKey,
+    seen: SeenShard,
+    state: Inferred,
+    saved: CheckpointInfo | None,
+    *,
+    now_unix_s: float,
+) -> ShardObserved:
+    return ShardObserved(
+        shard=seen.shard,
+        state=state.state.value if state.state else "unknown",
+        holder=state.holder or "",
+        checkpoint=saved.cursor if saved else "",
+        checkpoint_unix_s=_seconds(saved.updated_unix_us) if saved else None,
+        lag_s=_lag_s(hub, key, seen, now_unix_s),
+        read_only=seen.read_only,
+        parents=seen.parents,
+    )
+
+
+def _lag_s(hub: LogHub, key: GroupKey, seen: SeenShard, now_unix_s: float) -> float | None:
+    """Without a checkpoint it depends on where the workers would begin, so it is not known."""
+    if seen.checkpoint is None or seen.end_cursor is None:
+        return None
+    marks = ShardMarks(position=seen.checkpoint, begin_cursor=seen.begin_cursor, end_cursor=seen.end_cursor)
+    if shard_lag(marks, now_unix_s=now_unix_s).groups == 0:
+        return 0.0
+    oldest = max(seen.checkpoint, seen.begin_cursor or 0)
+    received = hub.get_cursor_time(key.logstore, seen.shard, wire_cursor.encode(oldest))
+    return max(0.0, now_unix_s - received)
