@@ -79,6 +79,8 @@ def _shown(project: Project) -> dict[str, str]:
         "status": "Normal",
         "region": "embedded",
         "owner": "",
+        "resourceGroupId": "",
+        "dataRedundancyType": "",
         "createTime": str(saved.created_s),
         "lastModifyTime": str(saved.modified_s),
     }
