@@ -1,0 +1,309 @@
+"""The port over our own HTTP client: the adapter that workers, operator and demo use.
+
+What for: one method per API, each a call and the reading of its answer (sls-protocol.md 2).
+What it must not know: Kubernetes, Spark, which service answers. Read next: `transport` (how a
+call is sent, and when again), `shapes` (the JSON), `port` (the contract).
+"""
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+
+import msgspec
+
+from loghub.client import target
+from loghub.client.checks import check_count, check_group, check_logstore, exists
+from loghub.client.middle import split_key
+from loghub.client.port import (
+    CheckpointInfo,
+    Credentials,
+    GroupInfo,
+    GroupStatus,
+    Position,
+    Pulled,
+    ShardInfo,
+)
+from loghub.client.shapes import (
+    Checkpoint,
+    Cursor,
+    CursorTime,
+    Group,
+    Info,
+    Logstores,
+    Shard,
+    decode,
+)
+from loghub.client.transport import JSON, PROTOBUF, Answer, Call, Timeouts, Transport
+from loghub.clock import Clock, SystemClock
+from loghub.wire.compression import Compression, compress, decompress
+from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInput
+
+EXTENSIONS = frozenset({"leave", "group_status"})
+
+_PAGE = 500
+_MAX_PAGES = 100
+_MAX_PULL_BYTES = 64 << 20  # 10 MB are usual, and the last group may pass them (sls-protocol.md 5)
+_EXTENSION_PATH = "/_loghub/v1"
+
+
+class HttpLogHub:
+    """One endpoint and one project; safe to use from several threads.
+
+    ``credentials`` is a value, or a callable that is asked before every request, so that keys
+    may rotate. ``agent`` says who asks, usually ``<group>/<consumer>``, and stands in the
+    User-Agent. Raises target.BadEndpoint for an endpoint that is none.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        project: str,
+        *,
+        credentials: Credentials | Callable[[], Credentials],
+        agent: str = "",
+        clock: Clock | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        self.project = project
+        self._extensions: bool | None = None
+        self._transport = Transport(
+            target.parse(endpoint, project),
+            credentials=credentials if callable(credentials) else lambda: credentials,
+            user_agent=user_agent(agent),
+            clock=clock or SystemClock(),
+            timeouts=timeouts or Timeouts(),
+        )
+
+    def close(self) -> None:
+        self._transport.close()
+
+    # --- project and logstores ---------------------------------------------------------------
+
+    def create_project(self, description: str = "") -> None:
+        self._post("/", {"projectName": self.project, "description": description})
+
+    def project_exists(self) -> bool:
+        return exists(lambda: self._get("/"), Code.PROJECT_NOT_EXIST)
+
+    def delete_project(self) -> None:
+        self._transport.send(Call(method="DELETE", path="/"))
+
+    def create_logstore(self, logstore: str, *, shards: int, ttl_days: int = 7) -> None:
+        check_logstore(logstore)
+        fields = {
+            "logstoreName": logstore,
+            "ttl": ttl_days,
+            "shardCount": shards,
+            "enable_tracking": False,
+            "autoSplit": False,
+            "maxSplitShard": 64,
+            "appendMeta": False,
+            "telemetryType": "",
+        }
+        self._post("/logstores", fields)
+
+    def logstore_exists(self, logstore: str) -> bool:
+        return exists(lambda: self._get(_logstore(logstore)), Code.LOG_STORE_NOT_EXIST)
+
+    def list_logstores(self) -> tuple[str, ...]:
+        names: list[str] = []
+        for _ in range(_MAX_PAGES):
+            query = {"offset": str(len(names)), "size": str(_PAGE)}
+            page = decode(self._get("/logstores", query).body, Logstores)
+            names += page.logstores
+            if not page.logstores or len(names) >= page.total:
+                break
+        return tuple(names)
+
+    def delete_logstore(self, logstore: str) -> None:
+        self._transport.send(Call(method="DELETE", path=_logstore(logstore)))
+
+    # --- shards ------------------------------------------------------------------------------
+
+    def list_shards(self, logstore: str) -> tuple[ShardInfo, ...]:
+        return _shards(self._get(f"{_logstore(logstore)}/shards"))
+
+    def split_shard(self, logstore: str, shard: int, *, key: str | None = None) -> tuple[ShardInfo, ...]:
+        key = split_key(self.list_shards(logstore), shard) if key is None else key
+        return _shards(self._post(_shard(logstore, shard), query={"action": "split", "key": key}))
+
+    def merge_shards(self, logstore: str, shard: int) -> tuple[ShardInfo, ...]:
+        return _shards(self._post(_shard(logstore, shard), query={"action": "merge"}))
+
+    # --- data --------------------------------------------------------------------------------
+
+    def put_logs(self, logstore: str, log_group: bytes, *, hash_key: str | None = None) -> None:
+        route, query = ("lb", {}) if hash_key is None else ("route", {"key": hash_key})
+        headers = {
+            "Content-Type": PROTOBUF,
+            "x-log-bodyrawsize": str(len(log_group)),
+            "x-log-compresstype": Compression.LZ4.value,
+        }
+        body = compress(log_group, Compression.LZ4)
+        path = f"{_logstore(logstore)}/shards/{route}"
+        self._transport.send(Call(method="POST", path=path, query=query, headers=headers, body=body))
+
+    def get_cursor(self, logstore: str, shard: int, position: Position) -> str:
+        query = {"type": "cursor", "from": str(position)}
+        return decode(self._get(_shard(logstore, shard), query).body, Cursor).cursor
+
+    def get_cursor_time(self, logstore: str, shard: int, cursor: str) -> int:
+        query = {"type": "cursor_time", "cursor": cursor}
+        return decode(self._get(_shard(logstore, shard), query).body, CursorTime).cursor_time
+
+    def pull_logs(
+        self, logstore: str, shard: int, *, cursor: str, count: int, end_cursor: str | None = None
+    ) -> Pulled:
+        query = {"type": "log", "cursor": cursor, "count": str(check_count(count))}
+        if end_cursor is not None:
+            query["end_cursor"] = end_cursor
+        headers = {"Accept": PROTOBUF, "Accept-Encoding": Compression.LZ4.value}
+        answer = self._get(_shard(logstore, shard), query, headers)
+        try:
+            return _pulled(answer, cursor=cursor, bounded=end_cursor is not None)
+        except (MalformedInput, KeyError, ValueError) as error:
+            raise LogHubError(Code.BAD_RESPONSE, 200, f"the answer is not one of SLS: {error}") from error
+
+    # --- consumer groups ---------------------------------------------------------------------
+
+    def list_groups(self, logstore: str) -> tuple[GroupInfo, ...]:
+        groups = decode(self._get(f"{_logstore(logstore)}/consumergroups").body, list[Group])
+        return tuple(group.info() for group in groups)
+
+    def create_group(self, logstore: str, group: GroupInfo) -> None:
+        check_group(group.name)
+        fields = {"consumerGroup": group.name, "timeout": group.timeout_s, "order": group.order}
+        self._post(f"{_logstore(logstore)}/consumergroups", fields)
+
+    def update_group(self, logstore: str, group: GroupInfo) -> None:
+        body = msgspec.json.encode({"order": group.order, "timeout": group.timeout_s})
+        path = _group(logstore, group.name)
+        self._transport.send(
+            Call(method="PUT", path=path, headers={"Content-Type": JSON}, body=body, repeatable=True)
+        )
+
+    def delete_group(self, logstore: str, group: str) -> None:
+        self._transport.send(Call(method="DELETE", path=_group(logstore, group)))
+
+    def heartbeat(
+        self, logstore: str, group: str, *, consumer: str, held: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        query = {"type": "heartbeat", "consumer": consumer}
+        answer = self._post(_group(logstore, group), list(held), query=query, repeatable=True)
+        return tuple(decode(answer.body, list[int]))
+
+    def get_checkpoints(
+        self, logstore: str, group: str, shard: int | None = None
+    ) -> tuple[CheckpointInfo, ...]:
+        query = {} if shard is None else {"shard": str(shard)}
+        entries = decode(self._get(_group(logstore, group), query).body, list[Checkpoint])
+        return tuple(entry.info() for entry in entries)
+
+    def update_checkpoint(
+        self, logstore: str, group: str, *, shard: int, cursor: str, consumer: str, force: bool
+    ) -> None:
+        query = {"type": "checkpoint", "consumer": consumer, "forceSuccess": "true" if force else "false"}
+        fields = {"shard": shard, "checkpoint": cursor}
+        self._post(_group(logstore, group), fields, query=query, repeatable=True)
+
+    # --- extensions of the embedded service --------------------------------------------------
+
+    def has_extensions(self) -> bool:
+        """Asked once; an answer that is not the embedded service's means no."""
+        if self._extensions is None:
+            self._extensions = self._ask_extensions()
+        return self._extensions
+
+    def _ask_extensions(self) -> bool:
+        call = Call(method="GET", path=f"{_EXTENSION_PATH}/info", signed=False, repeatable=True)
+        try:
+            info = decode(self._transport.send(call).body, Info)
+        except LogHubError as error:
+            if error.status >= 500:  # it failed, which says nothing about what it is
+                raise
+            return False
+        return set(info.extensions) >= EXTENSIONS
+
+    def group_status(self, logstore: str, group: str) -> GroupStatus:
+        self._need_extensions("the status of a group's shards")
+        return decode(self._get(f"{_EXTENSION_PATH}{_group(logstore, group)}").body, GroupStatus)
+
+    def leave(self, logstore: str, group: str, *, consumer: str) -> None:
+        self._need_extensions("leaving a group at once")
+        path = f"{_EXTENSION_PATH}{_group(logstore, group)}/leave"
+        self._post(path, query={"consumer": consumer}, repeatable=True)
+
+    def _need_extensions(self, what: str) -> None:
+        if not self.has_extensions():
+            raise ExtensionMissing(f"{what} is an extension of the embedded service; this is another one")
+
+    # --- the two usual calls -----------------------------------------------------------------
+
+    def _get(
+        self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        return self._transport.send(
+            Call(method="GET", path=path, query=query or {}, headers=headers or {}, repeatable=True)
+        )
+
+    def _post(
+        self,
+        path: str,
+        value: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        repeatable: bool = False,
+    ) -> Answer:
+        body = b"" if value is None else msgspec.json.encode(value)
+        headers = {"Content-Type": JSON}
+        return self._transport.send(
+            Call(
+                method="POST",
+                path=path,
+                query=query or {},
+                headers=headers,
+                body=body,
+                repeatable=repeatable,
+            )
+        )
+
+
+def user_agent(agent: str) -> str:
+    """``loghub-client/<version> <agent>``; the service tells clients apart by it (wire.special)."""
+    try:
+        version = package_version("loghub-operator")
+    except PackageNotFoundError:
+        version = "0"
+    clean = "".join(char for char in agent if "!" <= char <= "~")
+    return f"loghub-client/{version} {clean}".rstrip()
+
+
+def _logstore(logstore: str) -> str:
+    return f"/logstores/{check_logstore(logstore)}"
+
+
+def _shard(logstore: str, shard: int) -> str:
+    return f"{_logstore(logstore)}/shards/{shard}"
+
+
+def _group(logstore: str, group: str) -> str:
+    return f"{_logstore(logstore)}/consumergroups/{check_group(group)}"
+
+
+def _shards(answer: Answer) -> tuple[ShardInfo, ...]:
+    return tuple(shard.info() for shard in decode(answer.body, list[Shard]))
+
+
+def _pulled(answer: Answer, *, cursor: str, bounded: bool) -> Pulled:
+    """A PullLogs answer (sls-protocol.md 2.2)."""
+    headers = answer.headers
+    count, raw_size = int(headers["x-log-count"]), int(headers["x-log-bodyrawsize"])
+    next_cursor = headers["x-log-cursor"] or cursor  # empty means unchanged (2.1)
+    body = b""
+    if raw_size:
+        how = Compression(headers["x-log-compresstype"])
+        body = decompress(answer.body, how, raw_size=raw_size, max_size=_MAX_PULL_BYTES)
+    # Without a bound, an empty answer at an unchanged cursor is the end, told or not.
+    unchanged = count == 0 and next_cursor == cursor and not bounded
+    at_end = headers.get("x-log-end-of-cursor") == "1" or unchanged
+    return Pulled(body=body, count=count, next_cursor=next_cursor, end_of_shard=at_end)
