@@ -1,0 +1,63 @@
+"""``python -m loghub_worker``: one worker process.
+
+What for: environment in, exit status out. What it must not know: how a worker works.
+Read next: `loghub_worker.worker`, `loghub.worker_contract`.
+
+Exit status: 0 stopped as asked; 1 a fatal error (its last words in the termination log); 2 wrong settings.
+"""
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import structlog
+
+from loghub.clock import SystemClock
+from loghub_worker.settings import BadSettingsError, Settings, read_settings
+from loghub_worker.spark import FatalError
+from loghub_worker.worker import Worker
+
+log = structlog.get_logger()
+
+STOPPED, FATAL, MISUSED = 0, 1, 2
+LAST_WORDS_BYTES = 4000  # the kubelet keeps 4096
+
+
+def main() -> int:
+    """Run a worker to its end; the exit status."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        settings = read_settings(os.environ)
+    except BadSettingsError as error:
+        log.error("wrong settings", message=str(error))
+        return MISUSED
+    worker = Worker(settings, SystemClock())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: worker.request_stop())
+    try:
+        worker.run()
+    except FatalError as fatal:
+        log.error("fatal", reason=fatal.reason, message=fatal.message)
+        _last_words(settings, str(fatal))
+        return FATAL
+    return STOPPED
+
+
+def _last_words(settings: Settings, text: str) -> None:
+    path: Path | None = settings.termination_log
+    if path is not None:
+        path.write_bytes(text.encode()[:LAST_WORDS_BYTES])
+
+
+if __name__ == "__main__":
+    status = main()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads that wait in Spark's gateway must not hold the process; Spark ends with its pipe.
+    os._exit(status)

@@ -1,0 +1,237 @@
+"""The pipeline: Spark's streaming query, batch by batch into the sink, and its restarts.
+
+What for: a batch is read, goes through the user's SQL into the sink, and only then do positions
+and checkpoints move. What it must not know: how beats are sent.
+Read next: `loghub_worker.source`, `loghub_worker.sink`, `loghub_worker.consumer.Consumer.may_commit`.
+
+Spark's own checkpoint is scratch: it is emptied before each start, and what a batch holds is read
+from Spark's log of it there, which is written before the batch begins.
+"""
+
+import json
+import re
+import secrets
+import shutil
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from loghub.clock import Clock
+from loghub.worker_contract import WorkerConfig
+from loghub_worker.handover import Count, Handover
+from loghub_worker.hub import Trouble
+from loghub_worker.keeper import Keeper
+from loghub_worker.ledger import LeaseLostError, RangeTakenError
+from loghub_worker.planning import Plan
+from loghub_worker.session import Session
+from loghub_worker.sink import Sink
+from loghub_worker.source import NAME, Options
+from loghub_worker.spark import SPARK_ERRORS, VIEW, FatalError, first_lines
+
+log = structlog.get_logger()
+
+MOST_FAILURES = 10  # in a row, without a batch between, other than for want of the endpoint
+LONGEST_PAUSE_S = 30.0
+UNREACHABLE = "EndpointUnreachable"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the job has done since the process began."""
+
+    rows: int = 0
+    batches: int = 0
+    refused: int = 0  # batches that the membership or the ledger did not let through
+    replaced: int = 0  # texts that were not UTF-8
+    missing: int = 0  # log groups that had expired
+    seconds: float = 0.0  # spent in batches that reached the sink
+
+
+class Job:
+    """One query at a time, in one thread of its own."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        spark: SparkSession,
+        *,
+        session: Session,
+        keeper: Keeper,
+        sink: Sink,
+        handover: Handover,
+        clock: Clock,
+        credentials_dir: str,
+        scratch: Path,
+        name: str,
+    ) -> None:
+        self._config = config
+        self._spark = spark
+        self._session = session
+        self._keeper = keeper
+        self._sink = sink
+        self._handover = handover
+        self._clock = clock
+        self._scratch = scratch
+        self._name = name
+        self._options = Options(
+            endpoint=config.endpoint,
+            project=config.project,
+            logstore=config.logstore,
+            credentials_dir=credentials_dir,
+            handover=str(handover.folder),
+            fetch_interval_s=config.fetch_interval_s,
+            max_log_groups=config.max_log_groups,
+            cores=config.cores,
+        )
+        self._stop = threading.Event()
+        self._failures = 0
+        self._query: StreamingQuery | None = None
+        self._thread = threading.Thread(target=self._run, name="job", daemon=True)
+        self.tally = Tally()
+        self.trouble = Trouble()
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End the query; a batch under way is thrown away."""
+        self._stop.set()
+        query = self._query
+        if query is not None:
+            threading.Thread(target=query.stop, daemon=True).start()
+        self._thread.join(timeout_s)
+
+    # -- the query's life
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._run_query()
+        except BaseException as failure:  # noqa: BLE001 - the main thread raises it again
+            self.failure = failure
+
+    def _run_query(self) -> None:
+        with self._session.use() as (consumer, _):
+            consumer.source_started()
+        try:
+            self._query = self._start_query()
+            self._query.awaitTermination()
+        except SPARK_ERRORS as error:
+            if not self._stop.is_set():
+                self._after_failure(error)
+        finally:
+            with self._session.use() as (consumer, _):
+                consumer.source_stopped()
+        self._stop.wait(self._pause_s())
+
+    def _start_query(self) -> StreamingQuery:
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        rows = self._spark.readStream.format(NAME).option("settings", self._options.to_option()).load()
+        return (
+            rows.writeStream.foreachBatch(self._on_batch)
+            .option("checkpointLocation", self._scratch.as_uri())
+            .trigger(processingTime=f"{int(self._config.trigger_interval_s * 1000)} milliseconds")
+            .start()
+        )
+
+    def _after_failure(self, error: Exception) -> None:
+        reason = reason_of(str(error))
+        self.trouble = Trouble(reason, first_lines(error))
+        self._failures += 1
+        log.warning("query failed", reason=reason, message=self.trouble.message, in_a_row=self._failures)
+        if self._failures >= MOST_FAILURES and reason != UNREACHABLE:
+            raise FatalError(reason, self.trouble.message) from error
+
+    def _pause_s(self) -> float:
+        return min(LONGEST_PAUSE_S, 2.0 ** (self._failures - 1)) if self._failures else 0.0
+
+    # -- one batch
+
+    def _on_batch(self, rows: DataFrame, number: int) -> None:
+        """Called by Spark in this process. What it raises ends the query, and nothing was saved."""
+        plan = plan_of_batch(self._scratch, number)
+        if not plan.ranges:
+            return
+        began_s = self._clock.monotonic_s()
+        if self._deliver(rows, plan):
+            self.tally.batches += 1
+            self.tally.seconds += self._clock.monotonic_s() - began_s
+            self._failures = 0
+            self.trouble = Trouble()
+            self._keeper.save_all()
+        else:
+            self.tally.refused += 1
+
+    def _deliver(self, rows: DataFrame, plan: Plan) -> bool:
+        """Whether the sink has the batch. If not, the source plans its ranges anew."""
+        if not self._may_commit(plan):
+            return False
+        batch = f"{self._name}-{secrets.token_hex(8)}"
+        rows.createOrReplaceTempView(VIEW)
+        try:
+            written = self._sink.write(rows.sparkSession.sql(self._config.sql), batch)
+        except BaseException:
+            self._sink.abort(batch)
+            raise
+        try:
+            self._sink.publish(batch, plan.ranges, lambda: self._may_commit(plan))
+        except LeaseLostError:
+            log.warning("batch thrown away: lease lost", batch=batch)
+            return False
+        except RangeTakenError as error:
+            log.warning("batch thrown away", batch=batch, message=str(error))
+            self._reopen(plan)
+            return False
+        self._record(plan, written)
+        return True
+
+    def _may_commit(self, plan: Plan) -> bool:
+        with self._session.use() as (consumer, now):
+            return consumer.may_commit(plan.ranges, now=now)
+
+    def _reopen(self, plan: Plan) -> None:
+        with self._session.use() as (consumer, _):
+            for piece in plan.ranges:
+                consumer.reopen(piece.shard)
+
+    def _record(self, plan: Plan, written: int) -> None:
+        counts = {r.shard: self._handover.take_count(plan=plan.number, shard=r.shard) for r in plan.ranges}
+        self.tally.rows += written
+        self._note_losses(counts)
+        with self._session.use() as (consumer, _):
+            consumer.committed(plan.ranges, logs={shard: count.logs for shard, count in counts.items()})
+
+    def _note_losses(self, counts: dict[int, Count]) -> None:
+        for shard, count in counts.items():
+            if count.replaced or count.missing:
+                log.warning(
+                    "texts replaced or groups expired",
+                    shard=shard,
+                    texts=count.replaced,
+                    groups=count.missing,
+                )
+            self.tally.replaced += count.replaced
+            self.tally.missing += count.missing
+
+
+def plan_of_batch(scratch: Path, number: int) -> Plan:
+    """The plan of a batch from Spark's log of it: a version line, a line of Spark's, then one line
+    for each source."""
+    lines = (scratch / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+    return Plan.from_json(json.loads(lines[-1]))
+
+
+_SERVICE_ERROR = re.compile(r"LogHubError: (\w+) \(HTTP")
+
+
+def reason_of(text: str) -> str:
+    """One word for why a query died, from the text that came through Spark's processes."""
+    if UNREACHABLE in text:
+        return UNREACHABLE
+    found = _SERVICE_ERROR.search(text)
+    return found.group(1) if found else "PipelineFailed"

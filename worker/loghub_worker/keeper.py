@@ -1,0 +1,201 @@
+"""The thread that looks after the held shards: opens them, saves their checkpoints, sees how far behind.
+
+What for: everything about a shard that needs a request but is neither a beat nor a batch. What it
+must not know: Spark. Read next: `loghub_worker.sink` (where a shard resumes), `loghub_worker.consumer`.
+"""
+
+import threading
+
+import structlog
+
+from loghub.client.port import LogHub, Position, ShardInfo
+from loghub.clock import Clock
+from loghub.wire.errors import LogHubError, LogHubException
+from loghub_worker.consumer import HeldShard, Phase
+from loghub_worker.handover import Handover
+from loghub_worker.hub import Trouble, decode_cursor, encode_cursor, trouble_of
+from loghub_worker.ledger import Incarnation
+from loghub_worker.session import Session
+from loghub_worker.sink import Sink
+
+log = structlog.get_logger()
+
+STEP_S = 0.1  # how often the source's report is read while nothing else happens
+RETRY_S = 1.0  # a shard that could not be opened or saved is tried again after this
+SURVEY_S = 10.0  # how often read-only shards and lags are looked at
+# The shard is another's, or gone: no try will help (both spellings, sls-protocol.md 2.4).
+NOT_OURS = frozenset(
+    {"ConsumerNotMatch", "ConsumerNotExist", "ConsumerNotExsit", "ShardNotExist", "ShardNotExsit"}
+)
+
+
+class Keeper:
+    """One thread with a connection of its own."""
+
+    def __init__(
+        self,
+        session: Session,
+        hub: LogHub,
+        sink: Sink,
+        handover: Handover,
+        clock: Clock,
+        *,
+        logstore: str,
+        group: str,
+        name: str,
+        initial: Position,
+    ) -> None:
+        self._session = session
+        self._hub = hub
+        self._sink = sink
+        self._handover = handover
+        self._clock = clock
+        self._logstore = logstore
+        self._group = group
+        self._name = name
+        self._initial = initial
+        self._not_before_s: dict[int, float] = {}
+        self._next_survey_s = 0.0
+        self._stop = threading.Event()
+        self._saving = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self.trouble = Trouble()
+        self.source_trouble = Trouble()
+        self.failure: BaseException | None = None
+        self.lags_s: dict[int, float | None] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        self._stop.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                since = self._session.steps
+                self._step()
+                self._session.wait(since, STEP_S)
+        except BaseException as failure:
+            self.failure = failure
+            raise
+
+    def _step(self) -> None:
+        report = self._handover.report()
+        self.source_trouble = Trouble(report.reason, report.message)
+        with self._session.use() as (consumer, now):
+            consumer.source_saw(report.version)
+            shards = consumer.shards
+        for shard in shards:
+            if shard.phase is Phase.OPENING and now >= self._not_before_s.get(shard.shard, now):
+                self._open(shard)
+        self.save_all()
+        if now >= self._next_survey_s:
+            self._next_survey_s = now + SURVEY_S
+            self._survey(report.ends)
+
+    # -- opening
+
+    def _open(self, shard: HeldShard) -> None:
+        try:
+            saved, position = self._find_position(shard.shard)
+        except LogHubException as error:
+            self._put_off(shard, error)
+            return
+        with self._session.use() as (consumer, _):
+            consumer.opened(shard.shard, take=shard.take, position=position, saved=saved)
+        self.trouble = Trouble()
+        log.info("shard opened", shard=shard.shard, position=position, checkpoint=saved)
+
+    def _find_position(self, shard: int) -> tuple[int, int]:
+        """The checkpoint that the service has now, and where to go on. They are equal at the end:
+        a position that was found is saved before anything is delivered from it, so that the next
+        holder finds the same one."""
+        created = self._shard_info(shard).created_unix_s
+        found = self._hub.get_checkpoints(self._logstore, self._group, shard)
+        cursor = next((c.cursor for c in found if c.shard == shard), "")
+        checkpoint = decode_cursor(cursor or self._hub.get_cursor(self._logstore, shard, self._initial))
+        position = self._sink.resume(Incarnation(shard=shard, created=created), checkpoint)
+        position = max(position, self._oldest(shard, position))
+        if not cursor or position != checkpoint:
+            self._save(shard, position)
+        self._sink.acknowledge(shard, position)
+        return position, position
+
+    def _oldest(self, shard: int, position: int) -> int:
+        oldest = decode_cursor(self._hub.get_cursor(self._logstore, shard, "begin"))
+        if oldest > position:
+            log.warning("log groups expired unread", shard=shard, position=position, oldest=oldest)
+        return oldest
+
+    def _shard_info(self, shard: int) -> ShardInfo:
+        for info in self._hub.list_shards(self._logstore):
+            if info.shard == shard:
+                return info
+        raise LogHubError("ShardNotExist", 400, f"shard {shard} is not in the list of shards")
+
+    def _put_off(self, shard: HeldShard, error: LogHubException) -> None:
+        self.trouble = trouble_of(error)
+        self._not_before_s[shard.shard] = self._clock.monotonic_s() + RETRY_S
+        log.warning("shard not opened", shard=shard.shard, reason=self.trouble.reason, message=str(error))
+        if isinstance(error, LogHubError) and error.code in NOT_OURS:
+            with self._session.use() as (consumer, _):
+                consumer.refused(shard.shard, take=shard.take)
+
+    # -- checkpoints
+
+    def save_all(self) -> None:
+        """Give the service every position that the sink has and the service has not. The job calls
+        it after each batch; a failure is left for this thread to repeat."""
+        with self._saving:
+            with self._session.use() as (consumer, now):
+                unsaved = consumer.unsaved()
+            for shard in unsaved:
+                if now >= self._not_before_s.get(shard.shard, now):
+                    self._try_save(shard)
+
+    def _try_save(self, shard: HeldShard) -> None:
+        assert shard.position is not None
+        try:
+            self._save(shard.shard, shard.position)
+        except LogHubException as error:
+            self._put_off(shard, error)
+            return
+        self._sink.acknowledge(shard.shard, shard.position)
+        with self._session.use() as (consumer, _):
+            consumer.saved(shard.shard, take=shard.take, cursor=shard.position)
+
+    def _save(self, shard: int, position: int) -> None:
+        self._hub.update_checkpoint(
+            self._logstore,
+            self._group,
+            shard=shard,
+            cursor=encode_cursor(position),
+            consumer=self._name,
+            force=False,
+        )
+
+    # -- looking around
+
+    def _survey(self, ends: dict[int, int]) -> None:
+        with self._session.use() as (consumer, _):
+            shards = [s for s in consumer.shards if s.phase is Phase.OPEN and s.position is not None]
+        try:
+            read_only = (
+                {i.shard for i in self._hub.list_shards(self._logstore) if i.read_only} if shards else set()
+            )
+            for shard in shards:
+                assert shard.position is not None
+                at_end = ends.get(shard.shard) == shard.position
+                self.lags_s[shard.shard] = 0.0 if at_end else self._lag_s(shard.shard, shard.position)
+                if at_end and shard.shard in read_only:
+                    # Became read-only after its end was saved: only a checkpoint tells the
+                    # service that it is over (sls-protocol.md 4.3), and nothing else will come.
+                    self._save(shard.shard, shard.position)
+        except LogHubException as error:
+            log.info("survey put off", reason=trouble_of(error).reason)
+
+    def _lag_s(self, shard: int, position: int) -> float:
+        received_s = self._hub.get_cursor_time(self._logstore, shard, encode_cursor(position))
+        return max(0.0, self._clock.unix_s() - received_s)

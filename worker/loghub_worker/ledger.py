@@ -1,0 +1,314 @@
+"""Exactly once in a folder: which cursor range of which shard has which files, decided once.
+
+What for: a batch becomes visible by one atomic step on a POSIX folder, and no range of a shard
+can become visible twice, whoever tries and whenever: a worker that was stopped for an hour
+between any two steps included. What it must not know: Spark, HTTP, the membership.
+Read next: `loghub_worker.sink`.
+
+Under ``<folder>/_loghub/<project>/<logstore>/<group>/``:
+
+``stage/<batch>/``     files of a batch, written but not yet part of the sink
+``claims/<shard>-<created>-<begin>-<turn>``  a batch that wants to deliver that shard from that
+                       cursor. Made by hard link, so only one batch can have it; the next turn
+                       is open only once the batch before it was aborted
+``batches/<batch>.json``  the decision over a batch, made once by hard link: committed, with its
+                       ranges and files, or aborted
+
+A batch claims each of its ranges, then decides itself committed, then moves its files into the
+folder. Who takes a shard looks for the claim at the shard's checkpoint: a committed batch is
+completed (its moves done) and the shard resumes at the range's end; an undecided one is decided
+aborted, after which its writer can commit it no more. A claim is removed when the service has the
+range's end as checkpoint; so a checkpoint that is moved back on purpose finds no claim and the
+range is delivered anew.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from loghub_worker.planning import Range
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+FOLDER = "_loghub"  # readers of Parquet folders pass names with an underscore over
+MOST_TURNS = 100  # aborted batches in a row at one cursor
+TOMBSTONE_S = 86_400.0  # an abort is remembered for so long after its batch's writer may have died
+
+
+class RangeTakenError(Exception):
+    """Another batch delivered one of the ranges, or this batch was aborted by a new holder."""
+
+
+class LeaseLostError(Exception):
+    """The worker may no longer deliver; nothing of the batch became visible."""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a batch."""
+
+    committed: bool
+    ranges: list[tuple[int, int, int, int]] = []  # shard, created, begin, end
+    files: list[str] = []
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Who delivers a shard from one cursor."""
+
+    batch: str
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incarnation:
+    """A shard, told from one of the same number in a logstore that was made anew."""
+
+    shard: int
+    created: int  # unix seconds
+
+
+def _nothing(_step: str) -> None:
+    """The default of `Ledger.at_step`."""
+
+
+class Ledger:
+    """The records of one group in one sink folder. Used by several workers at a time."""
+
+    def __init__(
+        self, folder: Path, *, home: tuple[str, ...], at_step: Callable[[str], None] = _nothing
+    ) -> None:
+        """`home` is project, logstore, group. `at_step` is called before each step with its name
+        (tests end or hold the process there)."""
+        self.folder = folder
+        self._home = folder.joinpath(FOLDER, *home)
+        self._claims = self._home / "claims"
+        self._batches = self._home / "batches"
+        self._at_step = at_step
+        for path in (self._claims, self._batches, self._home / "stage"):
+            path.mkdir(parents=True, exist_ok=True)
+
+    # -- delivering a batch
+
+    def stage(self, batch: str) -> Path:
+        """Where the files of a batch are written before they count."""
+        return self._home / "stage" / batch
+
+    def publish(
+        self,
+        batch: str,
+        ranges: Iterable[tuple[Incarnation, Range]],
+        *,
+        may_commit: Callable[[], bool],
+    ) -> None:
+        """Make the staged files of `batch` part of the sink, once and for good.
+
+        Raises `RangeTakenError` or `LeaseLostError` with nothing made visible.
+        """
+        ordered = sorted(ranges, key=lambda pair: pair[1])
+        files = _seal(self.stage(batch))
+        self._at_step("sealed")
+        try:
+            self._claim_all(batch, ordered)
+            # Whoever takes a shard from here on finds the claim and aborts this batch; who took
+            # one before is found out by the lease.
+            if not may_commit():
+                raise LeaseLostError
+            self._at_step("lease checked")
+            rows = [(i.shard, i.created, r.begin, r.end) for i, r in ordered]
+            if not self._decide(batch, Decision(committed=True, ranges=rows, files=files)):
+                raise RangeTakenError(f"batch {batch} was aborted by another holder")
+        except (RangeTakenError, LeaseLostError):
+            self.abort(batch)
+            raise
+        self._at_step("decided")
+        self._place(batch, files)
+        self._at_step("placed")
+
+    def abort(self, batch: str) -> None:
+        """Give a batch up that is not committed; its claims then stand in nobody's way."""
+        if self._decide(batch, Decision(committed=False)):
+            self._at_step("aborted")
+        self._discard(batch)
+
+    def _discard(self, batch: str) -> None:
+        shutil.rmtree(self.stage(batch), ignore_errors=True)
+
+    def _claim_all(self, batch: str, ordered: Iterable[tuple[Incarnation, Range]]) -> None:
+        for incarnation, piece in ordered:
+            self._claim(batch, incarnation, piece)
+            self._at_step("claimed one")
+        _sync(self._claims)
+        self._at_step("claimed all")
+
+    def _claim(self, batch: str, incarnation: Incarnation, piece: Range) -> None:
+        content = msgspec.json.encode(Claim(batch=batch, end=piece.end))
+        for turn in range(MOST_TURNS):
+            path = self._claim_path(incarnation, piece.begin, turn)
+            if _create(path, content):
+                return
+            other = _read(path, Claim)
+            if other is not None and self._settle(other.batch):
+                break
+        raise RangeTakenError(f"shard {incarnation.shard} from cursor {piece.begin} is another batch's")
+
+    def _claim_path(self, incarnation: Incarnation, begin: int, turn: int) -> Path:
+        return self._claims / f"{incarnation.shard}-{incarnation.created}-{begin}-{turn}"
+
+    def _decide(self, batch: str, decision: Decision) -> bool:
+        """Whether this call made the decision; False if one stood already."""
+        made = _create(self._batches / f"{batch}.json", msgspec.json.encode(decision))
+        _sync(self._batches)
+        return made
+
+    def _place(self, batch: str, files: Iterable[str]) -> None:
+        """Move the files of a committed batch into the folder; may be done by several at a time."""
+        for name in files:
+            target = self.folder / f"{Path(name).stem}-{batch}{Path(name).suffix}"
+            try:
+                (self.stage(batch) / name).rename(target)
+            except FileNotFoundError:
+                if not target.exists():
+                    log.warning("file of a committed batch is gone", file=str(target))
+            self._at_step("placed one")
+        _sync(self.folder)
+        self._discard(batch)
+
+    # -- taking a shard
+
+    def resume(self, incarnation: Incarnation, checkpoint: int) -> int:
+        """Where a shard goes on: at its checkpoint, or at the end of what was committed from
+        exactly there on and not yet checkpointed. Only for the shard's holder."""
+        claims = self._claims_of(incarnation)
+        ends = {begin: self._committed_end(turns) for begin, turns in claims.items()}
+        position = checkpoint
+        chain = set()
+        while (end := ends.get(position)) is not None:
+            chain.add(position)
+            position = end
+        # What else is there lies before the checkpoint, or was left by a checkpoint moved on
+        # purpose: it is complete now, and its ranges may be delivered anew if they come up again.
+        for begin in claims.keys() - chain:
+            self._release(incarnation, begin, claims[begin])
+        return position
+
+    def acknowledge(self, incarnation: Incarnation, checkpoint: int) -> None:
+        """The service has this checkpoint: claims before it have done their duty."""
+        for begin, turns in self._claims_of(incarnation).items():
+            if begin < checkpoint:
+                self._release(incarnation, begin, turns)
+
+    def _claims_of(self, incarnation: Incarnation) -> dict[int, list[Claim]]:
+        """The claims by begin, in the order of their turns."""
+        found: dict[int, list[Claim]] = {}
+        begins = {
+            int(p.name.split("-")[2])
+            for p in self._claims.glob(f"{incarnation.shard}-{incarnation.created}-*")
+        }
+        for begin in sorted(begins):
+            found[begin] = []
+            for turn in range(MOST_TURNS):
+                claim = _read(self._claim_path(incarnation, begin, turn), Claim)
+                if claim is None:
+                    break
+                found[begin].append(claim)
+        return found
+
+    def _committed_end(self, turns: list[Claim]) -> int | None:
+        ends = [claim.end for claim in turns if self._settle(claim.batch)]
+        return ends[-1] if ends else None
+
+    def _settle(self, batch: str) -> bool:
+        """Bring a batch to its end: whether it was committed. An undecided one is aborted."""
+        path = self._batches / f"{batch}.json"
+        if _read(path, Decision) is None:
+            self._decide(batch, Decision(committed=False))
+        decision = _read(path, Decision)
+        if decision is None or not decision.committed:
+            self._discard(batch)
+            return False
+        if self.stage(batch).exists():
+            self._place(batch, decision.files)
+        return True
+
+    def _release(self, incarnation: Incarnation, begin: int, turns: list[Claim]) -> None:
+        # The last turn goes first: an earlier one alone is an aborted one, and stands for nothing.
+        for turn in reversed(range(len(turns))):
+            self._claim_path(incarnation, begin, turn).unlink(missing_ok=True)
+        for batch in {claim.batch for claim in turns}:
+            self._forget_if_unclaimed(batch)
+
+    def _forget_if_unclaimed(self, batch: str) -> None:
+        path = self._batches / f"{batch}.json"
+        decision = _read(path, Decision)
+        if decision is None or not decision.committed:
+            return  # an abort must outlive its batch's writer: `prune`
+        for shard, created, begin, _ in decision.ranges:
+            if any(self._claims.glob(f"{shard}-{created}-{begin}-*")):
+                return
+        path.unlink(missing_ok=True)
+
+    def prune(self, *, now_unix_s: float) -> None:
+        """Remove aborts and staged leftovers whose writers are long gone."""
+        for path in self._batches.glob("*.json"):
+            decision = _read(path, Decision)
+            if decision is not None and not decision.committed and _age_s(path, now_unix_s) > TOMBSTONE_S:
+                path.unlink(missing_ok=True)
+        for stage in (self._home / "stage").iterdir():
+            if (
+                not (self._batches / f"{stage.name}.json").exists()
+                and _age_s(stage, now_unix_s) > TOMBSTONE_S
+            ):
+                shutil.rmtree(stage, ignore_errors=True)
+
+
+def _seal(stage: Path) -> list[str]:
+    """Names of the staged data files, all of them on disk for good."""
+    files = sorted(p for p in stage.glob("*.parquet") if not p.name.startswith((".", "_")))
+    for path in files:
+        _sync(path)
+    if stage.exists():
+        _sync(stage)
+    return [path.name for path in files]
+
+
+def _create(path: Path, content: bytes) -> bool:
+    """Create `path` with its whole content at once; False if it is there already."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # several machines may try at once
+    try:
+        part.write_bytes(content)
+        _sync(part)
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink(missing_ok=True)
+    return True
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+
+
+def _age_s(path: Path, now_unix_s: float) -> float:
+    with contextlib.suppress(FileNotFoundError):
+        return now_unix_s - path.stat().st_mtime
+    return 0.0

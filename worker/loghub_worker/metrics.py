@@ -1,0 +1,103 @@
+"""``/metrics``, ``/healthz`` and ``/readyz`` of a worker.
+
+What for: Prometheus and the kubelet. What it must not know: Spark, the service.
+Read next: `loghub_worker.status`.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from loghub.worker_contract import WorkerStatus
+
+STALE_S = 30.0  # a status older than this means that the main thread hangs
+
+
+class Figures(Collector):
+    """Metrics made from the status when they are asked for. `numbers` gives further
+    name -> (help, value) pairs of counters."""
+
+    def __init__(
+        self, status: Callable[[], WorkerStatus], numbers: Callable[[], dict[str, tuple[str, float]]]
+    ) -> None:
+        self._status = status
+        self._numbers = numbers
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._status()
+        lag = GaugeMetricFamily(
+            "loghub_worker_shard_lag_seconds", "Age of what is to be read next.", labels=["shard"]
+        )
+        logs = CounterMetricFamily("loghub_worker_shard_logs", "Logs in committed batches.", labels=["shard"])
+        for shard in status.shards:
+            logs.add_metric([str(shard.shard)], shard.logs)
+            if shard.lag_s is not None:
+                lag.add_metric([str(shard.shard)], shard.lag_s)
+        yield lag
+        yield logs
+        fenced = float(status.phase == "fenced")
+        yield GaugeMetricFamily("loghub_worker_fenced", "1 while the worker may not deliver.", value=fenced)
+        if status.last_heartbeat_age_s is not None:
+            age = status.last_heartbeat_age_s
+            yield GaugeMetricFamily(
+                "loghub_worker_heartbeat_age_seconds", "Since the last good beat.", value=age
+            )
+        yield CounterMetricFamily(
+            "loghub_worker_rows_written", "Rows in the sink.", value=status.rows_written
+        )
+        for name, (text, value) in self._numbers().items():
+            yield CounterMetricFamily(name, text, value=value)
+
+
+class MetricsServer:
+    """A small server on its own threads."""
+
+    def __init__(
+        self, address: str, figures: Figures, status: Callable[[], WorkerStatus], unix_s: Callable[[], float]
+    ) -> None:
+        registry = CollectorRegistry()
+        registry.register(figures)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                code, kind, body = answer(self.path, registry, status(), now_unix_s=unix_s())
+                self.send_response(code)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Probes come every few seconds; they are not worth a line."""
+
+        host, _, port = address.rpartition(":")
+        self._server = ThreadingHTTPServer((host, int(port)), Handler)
+        self.port = self._server.server_address[1]
+
+    def start(self) -> None:
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def answer(
+    path: str, registry: CollectorRegistry, status: WorkerStatus, *, now_unix_s: float
+) -> tuple[int, str, bytes]:
+    """Status code, content type and body for a path."""
+    if path == "/metrics":
+        return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)
+    alive = status.phase != "failed" and now_unix_s - status.written_at < STALE_S
+    ready = alive and status.phase in ("running", "draining")
+    good = {"/healthz": alive, "/readyz": ready}.get(path)
+    if good is None:
+        return HTTPStatus.NOT_FOUND, "text/plain", b"/metrics /healthz /readyz\n"
+    code = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+    return code, "text/plain", f"{status.phase} {status.reason}\n".encode()

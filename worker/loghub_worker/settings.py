@@ -1,0 +1,77 @@
+"""A worker's environment, read once.
+
+What for: `loghub_worker.__main__` hands the values on; nothing else reads the environment.
+What it must not know: what is done with them. Read next: `loghub.worker_contract`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from loghub import worker_contract as contract
+from loghub.worker_contract import WorkerConfig
+
+
+class BadSettingsError(Exception):
+    """A variable is missing or its file cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What `loghub.worker_contract` describes."""
+
+    config: WorkerConfig
+    consumer: str
+    credentials_dir: str
+    seat_file: Path | None
+    state_dir: Path
+    status_file: Path
+    metrics_address: str | None
+    termination_log: Path | None
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """Raises `BadSettingsError` with the name of the variable."""
+    optional = {
+        name: environment.get(name) for name in (contract.ENV_SEAT_FILE, contract.ENV_TERMINATION_LOG)
+    }
+    return Settings(
+        config=_config(_required(environment, contract.ENV_CONFIG)),
+        consumer=_required(environment, contract.ENV_CONSUMER),
+        credentials_dir=_required(environment, contract.ENV_CREDENTIALS_DIR),
+        state_dir=Path(_required(environment, contract.ENV_STATE_DIR)).absolute(),
+        status_file=Path(_required(environment, contract.ENV_STATUS_FILE)),
+        seat_file=_path(optional[contract.ENV_SEAT_FILE]),
+        termination_log=_path(optional[contract.ENV_TERMINATION_LOG]),
+        metrics_address=environment.get(contract.ENV_METRICS_ADDRESS) or None,
+    )
+
+
+def _path(value: str | None) -> Path | None:
+    return Path(value) if value else None
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        raise BadSettingsError(f"{name} is not set")
+    return value
+
+
+def _config(path: str) -> WorkerConfig:
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=WorkerConfig)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BadSettingsError(f"{contract.ENV_CONFIG}: {error}") from error
+
+
+def says_leave(seat_file: Path | None) -> bool:
+    """Whether the operator wants this consumer gone for good. An absent file says keep."""
+    if seat_file is None:
+        return False
+    try:
+        return seat_file.read_text(encoding="utf-8").strip() == contract.SEAT_LEAVE
+    except OSError:
+        return False

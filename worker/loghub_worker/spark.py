@@ -1,0 +1,107 @@
+"""One lean Spark inside the worker, and the check of the user's SQL on it.
+
+What for: `local[cores]` with everything off that a single pod has no use for (spark.md 5), and a
+clear word when it cannot start. What it must not know: shards, heartbeats.
+Read next: `loghub_worker.job`.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from loghub.worker_contract import WorkerConfig
+from loghub_worker.source import LogHubDataSource
+
+VIEW = "logs"
+MESSAGE_LINES = 4  # of Spark's message that are told; the plan that follows helps nobody
+
+
+class FatalError(Exception):
+    """Trying again does not help. ``str()`` is ``Reason: message``, as the termination log has it."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+def start_spark(config: WorkerConfig, state_dir: Path) -> SparkSession:
+    """The session, with the data source registered. Raises `FatalError` ``JavaMissing``."""
+    _require_java()
+    # Spark's other processes must be this very Python (spark.md, pitfalls), on loopback only.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    builder = SparkSession.builder.appName(f"loghub-{config.consumer_group}")
+    for name, value in spark_settings(config, state_dir).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.dataSource.register(LogHubDataSource)
+    return session
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if not (home and Path(home, "bin", "java").exists()) and shutil.which("java") is None:
+        raise FatalError(
+            "JavaMissing", "Spark needs Java 17 or newer: install openjdk-17-jre-headless or set JAVA_HOME"
+        )
+
+
+def spark_settings(config: WorkerConfig, state_dir: Path) -> dict[str, str]:
+    """Our settings with the user's on top; Java options are joined."""
+    java = "spark.driver.extraJavaOptions"
+    ours = {
+        "spark.master": f"local[{config.cores}]",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        # The home need not exist for the pod's user; Spark asks for it all the same.
+        java: f"-XX:+UseSerialGC -Duser.home={state_dir}",
+        "spark.jars.ivy": str(state_dir / "ivy"),
+        "spark.local.dir": str(state_dir / "local"),
+        "spark.sql.warehouse.dir": (state_dir / "warehouse").as_uri(),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(config.cores),
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        "spark.sql.streaming.numRecentProgressUpdates": "1",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.log.level": "WARN",
+    }
+    joined = f"{ours[java]} {config.spark_conf.get(java, '')}".strip()
+    return ours | config.spark_conf | {java: joined}
+
+
+def empty_result(spark: SparkSession, sql: str) -> DataFrame:
+    """The query's result over no logs. Raises `FatalError` ``PipelineInvalid`` for text that is not
+    one query, does not parse, or names what is not there."""
+    empty = spark.createDataFrame([], LogHubDataSource({}).schema())
+    empty.createOrReplaceTempView(VIEW)
+    try:
+        # Only a query: a statement would be carried out by the mere check, and again each batch.
+        spark._jsparkSession.sessionState().sqlParser().parseQuery(sql)
+        return spark.sql(sql)
+    except (ParseException, AnalysisException) as error:
+        raise invalid(error) from error
+
+
+def invalid(error: Exception) -> FatalError:
+    """Spark's own message, its first lines."""
+    return FatalError("PipelineInvalid", first_lines(error))
+
+
+def first_lines(error: Exception) -> str:
+    """What a person needs of an error of Spark."""
+    text = str(error).split("JVM stacktrace:")[0].strip()
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(lines[:MESSAGE_LINES])
+
+
+SPARK_ERRORS = (PySparkException, Py4JError)

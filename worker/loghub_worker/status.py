@@ -1,0 +1,64 @@
+"""What the worker says of itself: the status file, and the metrics.
+
+What for: the live view, the operator's conditions and a scraper see the same values. What it must
+not know: Spark, HTTP to the service. Read next: `loghub.worker_contract.WorkerStatus`.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from loghub.wire.cursor import encode
+from loghub.worker_contract import ShardProgress, WorkerStatus
+from loghub_worker.consumer import Consumer, Goal, HeldShard, Phase, Standing
+from loghub_worker.hub import Trouble
+
+PhaseWord = Literal["starting", "running", "fenced", "draining", "left", "failed"]
+
+
+def phase_of(consumer: Consumer) -> PhaseWord:
+    """The one word for where the worker is."""
+    if consumer.standing is Standing.LEFT:
+        return "left"
+    if consumer.goal is not Goal.SERVE:
+        return "draining"
+    words: dict[Standing, PhaseWord] = {
+        Standing.JOINING: "starting",
+        Standing.MEMBER: "running",
+        Standing.FENCED: "fenced",
+    }
+    return words[consumer.standing]
+
+
+def status_of(
+    consumer: Consumer,
+    *,
+    name: str,
+    now: float,
+    unix_s: float,
+    trouble: Trouble,
+    rows: int,
+    lags_s: Mapping[int, float | None],
+) -> WorkerStatus:
+    """The status at one moment; `now` is monotonic."""
+    return WorkerStatus(
+        consumer=name,
+        phase=phase_of(consumer),
+        reason=trouble.reason,
+        message=trouble.message,
+        rows_written=rows,
+        last_heartbeat_age_s=None if consumer.last_good_s is None else now - consumer.last_good_s,
+        shards=[progress_of(shard, lags_s.get(shard.shard)) for shard in consumer.shards],
+        written_at=unix_s,
+    )
+
+
+def progress_of(shard: HeldShard, lag_s: float | None) -> ShardProgress:
+    """One held shard; cursors as on the wire."""
+    return ShardProgress(
+        shard=shard.shard,
+        cursor=None if shard.position is None else encode(shard.position),
+        checkpoint=None if shard.saved is None else encode(shard.saved),
+        logs=shard.logs,
+        lag_s=lag_s,
+        draining=shard.phase in (Phase.DRAINING, Phase.DRAINED),
+    )

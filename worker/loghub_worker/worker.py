@@ -1,0 +1,264 @@
+"""One worker, put together: Spark and the SQL first, then the seat in the group, then the shards.
+
+What for: the order of start and stop, in one place. What it must not know: how any part works.
+Read next: `loghub_worker.membership`, `loghub_worker.keeper`, `loghub_worker.job`.
+
+The order matters. The SQL is checked and Spark is warm before the first beat, since from that beat
+on shards are assigned here and would idle. At the end the shards are drained while beats go on.
+"""
+
+import shutil
+import threading
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from loghub.clock import Clock
+from loghub.worker_contract import WorkerStatus
+from loghub_worker.consumer import Consumer, Goal, Standing, Terms
+from loghub_worker.handover import Handover, replace_file
+from loghub_worker.hub import Address, Trouble, connect
+from loghub_worker.job import Job
+from loghub_worker.keeper import Keeper
+from loghub_worker.membership import Membership
+from loghub_worker.metrics import Figures, MetricsServer
+from loghub_worker.session import Session
+from loghub_worker.settings import Settings, says_leave
+from loghub_worker.sink import InvalidSinkError, Sink, make_sink
+from loghub_worker.spark import SPARK_ERRORS, FatalError, empty_result, invalid, start_spark
+from loghub_worker.status import status_of
+
+log = structlog.get_logger()
+
+STEP_S = 0.4  # how often the seat file and the threads are looked at
+STATUS_S = 1.0
+WARM_S = 120.0  # bound of the wait for the source's first report
+# A lease ends so much before the service would end it: time for a commit to finish.
+MARGIN_PART, MOST_MARGIN_S = 0.2, 5.0
+
+
+class Worker:
+    """Everything of one process. `run` blocks until the end."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        config = settings.config
+        self._settings = settings
+        self._config = config
+        self._clock = clock
+        self._stop = threading.Event()  # asked to stop
+        self._ended = threading.Event()  # nothing runs any more
+        self._address = Address(
+            endpoint=config.endpoint, project=config.project, credentials_dir=settings.credentials_dir
+        )
+        self._handover = Handover(_emptied(settings.state_dir / "handover"))
+        margin_s = min(MOST_MARGIN_S, config.timeout_s * MARGIN_PART)
+        terms = Terms(interval_s=config.heartbeat_interval_s, timeout_s=config.timeout_s, margin_s=margin_s)
+        self._session = Session(Consumer(terms), self._handover, clock)
+        self._membership: Membership | None = None
+        self._keeper: Keeper | None = None
+        self._job: Job | None = None
+        self._failed = Trouble()
+
+    def request_stop(self) -> None:
+        """From a signal handler: drain, keep the seat, end."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Work until stopped. Raises `FatalError`; the status then says ``failed``."""
+        metrics = self._serve_metrics()
+        self._write_status()
+        ticker = threading.Thread(target=self._tick_status, name="status", daemon=True)
+        ticker.start()
+        try:
+            self._start()
+            self._serve()
+            self._end()
+        except FatalError as fatal:
+            self._failed = Trouble(fatal.reason, fatal.message)
+            raise
+        finally:
+            self._ended.set()
+            ticker.join()
+            self._write_status()
+            if metrics is not None:
+                metrics.stop()
+
+    # -- start
+
+    def _start(self) -> None:
+        sink = self._make_sink()
+        spark = start_spark(self._config, _emptied(self._settings.state_dir / "spark"))
+        result = empty_result(spark, self._config.sql)
+        try:
+            sink.check(result)
+        except (*SPARK_ERRORS, ValueError) as error:
+            raise invalid(error) from error
+        # A beat that takes longer than an interval is as good as failed: the next is due.
+        beats = connect(self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s))
+        self._membership = Membership(self._session, beats, **self._names())
+        self._keeper = self._make_keeper(sink)
+        self._job = Job(
+            self._config,
+            spark,
+            session=self._session,
+            keeper=self._keeper,
+            sink=sink,
+            handover=self._handover,
+            clock=self._clock,
+            credentials_dir=self._settings.credentials_dir,
+            scratch=self._settings.state_dir / "query",
+            name=self._settings.consumer,
+        )
+        with self._session.use():
+            pass  # writes the first, empty positions
+        self._job.start()
+        self._wait_until_warm()
+        self._keeper.start()
+        self._membership.start()
+
+    def _make_sink(self) -> Sink:
+        try:
+            return make_sink(
+                self._config,
+                credentials_dir=self._settings.credentials_dir,
+                now_unix_s=self._clock.unix_s(),
+            )
+        except InvalidSinkError as error:
+            raise FatalError("SinkInvalid", str(error)) from error
+        except OSError as error:
+            raise FatalError("SinkUnusable", str(error)) from error
+
+    def _make_keeper(self, sink: Sink) -> Keeper:
+        return Keeper(
+            self._session,
+            connect(self._address, agent=self._agent()),
+            sink,
+            self._handover,
+            self._clock,
+            initial=self._config.initial_position,
+            **self._names(),
+        )
+
+    def _agent(self) -> str:
+        return f"{self._config.consumer_group}/{self._settings.consumer}"
+
+    def _names(self) -> dict[str, str]:
+        return {
+            "logstore": self._config.logstore,
+            "group": self._config.consumer_group,
+            "name": self._settings.consumer,
+        }
+
+    def _wait_until_warm(self) -> None:
+        deadline_s = self._clock.monotonic_s() + WARM_S
+        while self._handover.report().version < 0 and self._clock.monotonic_s() < deadline_s:
+            self._raise_failures()
+            if self._stop.wait(0.05):
+                return
+
+    # -- serve
+
+    def _serve(self) -> None:
+        while not self._stop.wait(STEP_S):
+            self._raise_failures()
+            if says_leave(self._settings.seat_file):
+                self._drain(Goal.LEAVE)
+                self._stop.wait()  # left: the operator ends the process
+
+    def _raise_failures(self) -> None:
+        parts = (self._membership, self._keeper, self._job)
+        for failure in (part.failure for part in parts if part is not None):
+            if isinstance(failure, FatalError):
+                raise failure
+            if failure is not None:
+                raise FatalError("WorkerFault", f"{type(failure).__name__}: {failure}") from failure
+
+    # -- end
+
+    def _end(self) -> None:
+        with self._session.use() as (consumer, _):
+            left = consumer.standing is Standing.LEFT
+        if not left:
+            self._drain(Goal.LEAVE if says_leave(self._settings.seat_file) else Goal.STOP)
+        for part in (self._membership, self._keeper, self._job):
+            if part is not None:
+                part.stop()
+
+    def _drain(self, goal: Goal) -> None:
+        """Deliver and save what is under way; bounded by the drain timeout."""
+        log.info("draining", goal=goal)
+        with self._session.use() as (consumer, _):
+            consumer.set_goal(goal)
+        deadline_s = self._clock.monotonic_s() + self._config.drain_timeout_s
+        while not self._is_drained(goal):
+            since = self._session.steps
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                log.warning("drain timeout: what is under way will be delivered by the next holder")
+                return
+            self._raise_failures()
+            self._session.wait(since, min(left_s, STEP_S))
+
+    def _is_drained(self, goal: Goal) -> bool:
+        with self._session.use() as (consumer, _):
+            if goal is Goal.LEAVE:
+                return consumer.standing is Standing.LEFT
+            return consumer.drained
+
+    # -- what others see
+
+    def status(self) -> WorkerStatus:
+        """The worker as of now."""
+        with self._session.use() as (consumer, now):
+            status = status_of(
+                consumer,
+                name=self._settings.consumer,
+                now=now,
+                unix_s=self._clock.unix_s(),
+                trouble=self._trouble(),
+                rows=self._job.tally.rows if self._job else 0,
+                lags_s=self._keeper.lags_s if self._keeper else {},
+            )
+        return msgspec.structs.replace(status, phase="failed") if self._failed.reason else status
+
+    def _trouble(self) -> Trouble:
+        """The first that is wrong, the nearest to the cause first."""
+        troubles = [self._failed]
+        if self._membership and self._keeper and self._job:
+            keeper = self._keeper
+            troubles += [self._membership.trouble, self._job.trouble, keeper.trouble, keeper.source_trouble]
+        return next((trouble for trouble in troubles if trouble.reason), Trouble())
+
+    def _tick_status(self) -> None:
+        while not self._ended.wait(STATUS_S):
+            self._write_status()
+
+    def _write_status(self) -> None:
+        replace_file(self._settings.status_file, msgspec.json.encode(self.status()))
+
+    def _numbers(self) -> dict[str, tuple[str, float]]:
+        if self._job is None:
+            return {}
+        tally = self._job.tally
+        return {
+            "loghub_worker_batches": ("Batches in the sink.", tally.batches),
+            "loghub_worker_batches_refused": ("Batches not let through.", tally.refused),
+            "loghub_worker_texts_replaced": ("Texts that were not UTF-8.", tally.replaced),
+            "loghub_worker_log_groups_expired": ("Log groups that expired unread.", tally.missing),
+            "loghub_worker_batch_seconds": ("Seconds spent in batches.", tally.seconds),
+        }
+
+    def _serve_metrics(self) -> MetricsServer | None:
+        if self._settings.metrics_address is None:
+            return None
+        figures = Figures(self.status, self._numbers)
+        server = MetricsServer(self._settings.metrics_address, figures, self.status, self._clock.unix_s)
+        server.start()
+        return server
+
+
+def _emptied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
