@@ -32,18 +32,20 @@ class ConditionType(StrEnum):
 
 class ReadyReason(StrEnum):
     """RUNNING: the group is in step and every worker is ready. Otherwise the reason of the
-    condition that is in the way. DELETING: the object is being deleted."""
+    condition that is in the way. DELETING: the object is being deleted. ACTION_FAILED: what
+    was decided could not be carried out; the message has the words of who refused."""
 
     RUNNING = "Running"
     DELETING = "Deleting"
+    ACTION_FAILED = "ActionFailed"
 
 
 class GroupReason(StrEnum):
     """Why the group is, or is not, in step; the other reasons are those of `ServiceTrouble`.
 
     IN_SYNC: it exists with the spec's timeout and order. BEING_MADE: it did not exist, and
-    is made now. BEING_CHANGED: it had other settings. BEING_DELETED: as the
-    deletion policy says. BEING_ADDRESSED: the project's host name is being made.
+    is made now. BEING_CHANGED: it had other settings. BEING_DELETED: as the deletion policy
+    says.
     """
 
     IN_SYNC = "InSync"
@@ -59,7 +61,8 @@ class WorkersReason(StrEnum):
     nothing was started yet, because the log service could not be asked since. STARTING:
     some are on their way. STOPPING: the object is being deleted. Otherwise the first failing
     worker's own word, such as PipelineInvalid (the SQL does not parse; the message has
-    Spark's words), ImagePullBackOff, Unschedulable, OOMKilled. WORKER_FAILED stands where it left none.
+    Spark's words), ImagePullBackOff, OOMKilled. WORKER_FAILED stands where it left none. A pod
+    that finds no node is still starting; the message has the scheduler's words.
     """
 
     ALL_READY = "AllReady"

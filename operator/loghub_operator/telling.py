@@ -94,6 +94,17 @@ def deleting_status(
     return _with_numbers(resource, observed, 0, Phase.DELETING, findings, now)
 
 
+def with_failure(status: Status, message: str, now: float) -> Status:
+    """The same status after an action was refused: not ready, and in whose words."""
+    finding = Finding(
+        type=ConditionType.READY, status="False", reason=ReadyReason.ACTION_FAILED, message=message
+    )
+    generation = status.observed_generation or 0
+    (failed,) = dated((finding,), status.conditions, generation=generation, now=now)
+    others = tuple(one for one in status.conditions if one.type != ConditionType.READY)
+    return status.model_copy(update={"conditions": (failed, *others)})
+
+
 def _with_numbers(
     resource: LogHubConsumerGroup,
     observed: Observed,

@@ -1,0 +1,194 @@
+"""Carry a plan's actions out in the cluster.
+
+What for: one function per action; the only writer of objects. What it must not know: why.
+Read next: `loghub_operator.model` (what each action promises), `loghub_operator.resources`.
+
+Every action is idempotent, so a crash between any two is mended by the next round.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from loghub.clock import Clock
+from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
+from loghub_operator import model
+from loghub_operator.api.status import Status
+from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup
+from loghub_operator.hubs import Hubs
+from loghub_operator.kube import CONFIG_MAP, POD, SERVICE, STATEFUL_SET, Kube
+from loghub_operator.logservice import GroupKey, create_group, delete_group, update_group
+from loghub_operator.model import Action, GroupOrigin, Observed, Trouble
+from loghub_operator.names import (
+    ANNOTATION_CONFIG_HASH,
+    ANNOTATION_ORIGIN,
+    ANNOTATION_SEAT_SINCE,
+    FINALIZER,
+    LABEL_MANAGED_BY,
+    MANAGER,
+    worker_selector,
+)
+from loghub_operator.observe import Observer
+from loghub_operator.resources import config_map, governing_service, project_service, worker_set
+from loghub_operator.resources.services import governing_name
+from loghub_operator.settings import Settings
+
+Document = dict[str, Any]
+
+
+class ActionRefused(Exception):  # noqa: N818 - says what happened
+    """An action could not be carried out, for a reason that a person has to cure."""
+
+
+class Executor:
+    """Carries out; remembers nothing from one round to the next."""
+
+    def __init__(
+        self, *, kube: Kube, hubs: Hubs, observer: Observer, settings: Settings, clock: Clock
+    ) -> None:
+        self._kube = kube
+        self._hubs = hubs
+        self._observer = observer
+        self._settings = settings
+        self._clock = clock
+
+    async def carry_out(self, resource: LogHubConsumerGroup, observed: Observed, action: Action) -> None:
+        """Raises `KubeError`, `LogHubException` or `ActionRefused`."""
+        match action:
+            case model.HoldObject():
+                await self._mark(resource, origin=observed.group_origin, held=True)
+            case model.RecordGroupOrigin(origin):
+                await self._mark(resource, origin=origin, held=True)
+            case model.ReleaseObject():
+                await self._mark(resource, origin=observed.group_origin, held=False)
+            case model.EnsureProjectAddress(project):
+                await self._ensure_project_address(project)
+            case model.CreateGroup() | model.UpdateGroup() | model.DeleteGroup():
+                await self._change_group(resource, action)
+            case model.ApplyWorkers():
+                await self._apply_workers(resource, action)
+            case model.AskLeave(consumer):
+                await self._ask_leave(resource, consumer)
+            case model.RestartWorker(consumer):
+                await self._kube.delete(POD, resource.metadata.namespace, consumer)
+            case model.RemoveWorkers():
+                await self._remove_workers(resource)
+            case model.EmitEvent():
+                await self._emit(resource, action)
+
+    async def write_status(self, resource: LogHubConsumerGroup, status: Status) -> None:
+        """All of the status is ours: what is absent now goes."""
+        document = _identity(resource)
+        document["status"] = status.to_dict()
+        await self._kube.apply(document, subresource="status")
+
+    async def _mark(self, resource: LogHubConsumerGroup, *, origin: GroupOrigin | None, held: bool) -> None:
+        """Our finalizer and our annotation; the uid keeps an apply from making a deleted object anew."""
+        document = _identity(resource)
+        if held:
+            document["metadata"]["finalizers"] = [FINALIZER]
+        if origin is not None:
+            document["metadata"]["annotations"] = {ANNOTATION_ORIGIN: origin}
+        await self._kube.apply(document)
+
+    async def _ensure_project_address(self, project: str) -> None:
+        namespace = self._settings.project_namespace
+        assert namespace is not None  # else no such action is planned
+        there = await self._kube.get(SERVICE, namespace, project)
+        if there is not None and _labels(there).get(LABEL_MANAGED_BY) != MANAGER:
+            message = (
+                f"Service {project} in namespace {namespace} is not ours, and the project needs its name"
+            )
+            raise ActionRefused(message)
+        await self._kube.apply(project_service(project, namespace))
+
+    async def _change_group(
+        self,
+        resource: LogHubConsumerGroup,
+        action: model.CreateGroup | model.UpdateGroup | model.DeleteGroup,
+    ) -> None:
+        hub = await self._observer.hub(resource)
+        if isinstance(hub, Trouble):
+            raise ActionRefused(hub.message)
+        key = GroupKey.of(resource)
+        match action:
+            case model.CreateGroup():
+                if not await self._hubs.call(create_group, hub, key, action):
+                    await self._mark(resource, origin="Adopted", held=True)
+            case model.UpdateGroup():
+                await self._hubs.call(update_group, hub, key, action)
+            case model.DeleteGroup():
+                await self._hubs.call(delete_group, hub, key, action)
+
+    async def _apply_workers(self, resource: LogHubConsumerGroup, action: model.ApplyWorkers) -> None:
+        """What the pods need before the pods."""
+        await self._kube.apply(config_map(resource, action.config))
+        await self._kube.apply(governing_service(resource))
+        image = self._settings.worker_image
+        await self._kube.apply(worker_set(resource, action.config, replicas=action.replicas, image=image))
+        await self._remove_old_settings(resource, action.config_hash)
+
+    async def _remove_old_settings(self, resource: LogHubConsumerGroup, current: str) -> None:
+        """The settings that no pod runs with any more."""
+        namespace, labels = resource.metadata.namespace, worker_selector(resource.metadata.name)
+        pods = await self._kube.select(POD, namespace, labels)
+        used = {current, *(_annotations(pod).get(ANNOTATION_CONFIG_HASH) for pod in pods)}
+        for found in await self._kube.select(CONFIG_MAP, namespace, labels):
+            if _annotations(found).get(ANNOTATION_CONFIG_HASH) not in used:
+                await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
+
+    async def _ask_leave(self, resource: LogHubConsumerGroup, consumer: str) -> None:
+        marks = {SEAT_ANNOTATION: SEAT_LEAVE, ANNOTATION_SEAT_SINCE: f"{self._clock.unix_s():.3f}"}
+        patch = {"metadata": {"annotations": marks}}
+        await self._kube.merge(POD, resource.metadata.namespace, consumer, patch)
+
+    async def _remove_workers(self, resource: LogHubConsumerGroup) -> None:
+        namespace, name = resource.metadata.namespace, resource.metadata.name
+        await self._kube.delete(STATEFUL_SET, namespace, name)
+        await self._kube.delete(SERVICE, namespace, governing_name(resource))
+        for found in await self._kube.select(CONFIG_MAP, namespace, worker_selector(name)):
+            await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
+
+    async def _emit(self, resource: LogHubConsumerGroup, event: model.EmitEvent) -> None:
+        await self._kube.create(event_of(resource, event, unix_s=self._clock.unix_s()))
+
+
+def event_of(resource: LogHubConsumerGroup, event: model.EmitEvent, *, unix_s: float) -> Document:
+    """An Event about the CR; its name is made by the apiserver."""
+    name, namespace = resource.metadata.name, resource.metadata.namespace
+    regarding = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": name,
+        "namespace": namespace,
+        "uid": resource.metadata.uid,
+    }
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{name}.", "namespace": namespace},
+        "eventTime": datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "reportingController": f"loghub.dev/{MANAGER}",
+        "reportingInstance": MANAGER,
+        "action": "Reconcile",
+        "reason": event.reason,
+        "note": event.message[:1000],
+        "type": event.type,
+        "regarding": regarding,
+    }
+
+
+def _identity(resource: LogHubConsumerGroup) -> Document:
+    metadata = resource.metadata
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+    }
+
+
+def _labels(document: Document) -> dict[str, str]:
+    return document["metadata"].get("labels") or {}
+
+
+def _annotations(document: Document) -> dict[str, str]:
+    return document["metadata"].get("annotations") or {}

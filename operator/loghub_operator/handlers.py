@@ -1,0 +1,59 @@
+"""Kopf's side: what was seen is a reason to look at one group.
+
+What for: watches the groups and their StatefulSets, and wakes the group's task. What it must
+not know: anything about the change itself; `reconcile` looks for itself. Read next:
+`loghub_operator.reconcile`.
+
+Event handlers only: Kopf's own finalizer, annotations and progress records are not used, so
+that nothing is written on an object at rest, and a group whose deletion was begun before this
+process started is finished like any other (loghub/DECISIONS.md, Operator).
+"""
+
+from typing import Any
+
+import kopf
+
+from loghub_operator.api.v1alpha1 import GROUP, PLURAL, VERSION
+from loghub_operator.names import LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGER, WORKER
+from loghub_operator.reconcile import Key, Reconciler
+
+_OURS = {LABEL_MANAGED_BY: MANAGER, LABEL_NAME: WORKER}
+
+
+def register(registry: kopf.OperatorRegistry) -> None:
+    """Put the handlers into this registry; ``memo.reconciler`` is the `Reconciler`."""
+    kopf.on.login(registry=registry)(login)
+    kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(group_seen)
+    kopf.on.event("apps", "v1", "statefulsets", labels=_OURS, registry=registry)(workers_seen)
+
+
+def login(**details: Any) -> kopf.ConnectionInfo | None:
+    """The pod's service account, or a kubeconfig outside of a cluster."""
+    return kopf.login_with_service_account(**details) or kopf.login_with_kubeconfig(**details)
+
+
+async def group_seen(*, namespace: str | None, name: str | None, memo: kopf.Memo, **_: Any) -> None:
+    """A group appeared, changed or went."""
+    _reconciler(memo).wake(Key(namespace or "default", name or ""))
+
+
+async def workers_seen(*, namespace: str | None, labels: kopf.Labels, memo: kopf.Memo, **_: Any) -> None:
+    """A StatefulSet of ours changed: its number of ready pods, say."""
+    _reconciler(memo).wake_known(Key(namespace or "default", labels[LABEL_INSTANCE]))
+
+
+def _reconciler(memo: kopf.Memo) -> Reconciler:
+    reconciler = memo.reconciler
+    assert isinstance(reconciler, Reconciler)
+    return reconciler
+
+
+def settings() -> kopf.OperatorSettings:
+    """Kopf without what it would write, and without what it would need rights for."""
+    made = kopf.OperatorSettings()
+    made.posting.enabled = False
+    made.scanning.disabled = True
+    made.watching.server_timeout = 300.0
+    made.watching.client_timeout = 330.0
+    made.execution.max_workers = 1
+    return made

@@ -1,0 +1,157 @@
+"""Look at one consumer group: its objects in the cluster, its group at the log service.
+
+What for: fills `Observed`; reads only. What it must not know: what follows from it. Read
+next: `loghub_operator.plan`.
+"""
+
+import asyncio
+import base64
+from typing import Any
+
+from loghub.client.port import Credentials, LogHub
+from loghub.clock import Clock
+from loghub.wire.errors import LogHubException
+from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
+from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
+from loghub_operator.hubs import Hubs
+from loghub_operator.kube import POD, SECRET, SERVICE, STATEFUL_SET, Kube
+from loghub_operator.logservice import observe_service, trouble_of
+from loghub_operator.model import (
+    GroupOrigin,
+    Observed,
+    ServiceObserved,
+    ServiceTrouble,
+    Site,
+    Trouble,
+    WorkerObserved,
+    WorkerSet,
+)
+from loghub_operator.names import (
+    ANNOTATION_APPLIED_HASH,
+    ANNOTATION_CONFIG_HASH,
+    ANNOTATION_ORIGIN,
+    FINALIZER,
+    worker_selector,
+)
+from loghub_operator.pods import worker_of
+from loghub_operator.resources import applied_hash
+from loghub_operator.settings import SINK_ROOT, Settings
+from loghub_operator.workers import worker_config
+
+Document = dict[str, Any]
+
+
+def site_of(resource: LogHubConsumerGroup, settings: Settings) -> Site:
+    """Where this group's workers run."""
+    embedded = resource.spec.endpoint == EMBEDDED
+    return Site(
+        endpoint=settings.embedded_endpoint if embedded else resource.spec.endpoint,
+        sink_root=SINK_ROOT,
+        needs_project_address=embedded and settings.project_namespace is not None,
+    )
+
+
+class Observer:
+    """Looks at one group after the other; holds only the connections."""
+
+    def __init__(self, *, kube: Kube, hubs: Hubs, settings: Settings, clock: Clock) -> None:
+        self._kube = kube
+        self._hubs = hubs
+        self._settings = settings
+        self._clock = clock
+
+    async def observe(self, resource: LogHubConsumerGroup) -> Observed:
+        """One look. Raises `KubeError`; trouble with the log service is part of what is seen."""
+        site = site_of(resource, self._settings)
+        workers, worker_set, address = await asyncio.gather(
+            self._workers(resource), self._worker_set(resource, site), self._project_address(resource, site)
+        )
+        service = await self._service(resource, workers)
+        annotations = resource.metadata.annotations
+        return Observed(
+            at_unix_s=self._clock.unix_s(),
+            site=site,
+            service=service,
+            worker_set=worker_set,
+            workers=workers,
+            project_address=address,
+            held=FINALIZER in resource.metadata.finalizers,
+            group_origin=_origin(annotations.get(ANNOTATION_ORIGIN)),
+        )
+
+    async def hub(self, resource: LogHubConsumerGroup) -> LogHub | Trouble:
+        """The client of the group's project, or why there is none."""
+        credentials = await self._credentials(resource)
+        if isinstance(credentials, Trouble):
+            return credentials
+        site = site_of(resource, self._settings)
+        try:
+            return self._hubs.hub(site.endpoint, resource.spec.project, credentials)
+        except LogHubException as error:  # an endpoint that is none
+            return trouble_of(error, resource)
+
+    async def _workers(self, resource: LogHubConsumerGroup) -> tuple[WorkerObserved, ...]:
+        metadata = resource.metadata
+        pods = await self._kube.select(POD, metadata.namespace, worker_selector(metadata.name))
+        workers = (worker_of(pod) for pod in pods)
+        return tuple(sorted((one for one in workers if one is not None), key=lambda one: one.ordinal))
+
+    async def _worker_set(self, resource: LogHubConsumerGroup, site: Site) -> WorkerSet | None:
+        metadata = resource.metadata
+        found = await self._kube.get(STATEFUL_SET, metadata.namespace, metadata.name)
+        if found is None or found["metadata"].get("deletionTimestamp"):
+            return None
+        annotations = found["metadata"].get("annotations") or {}
+        config = worker_config(resource, site)
+        wanted = applied_hash(resource, config, image=self._settings.worker_image)
+        return WorkerSet(
+            replicas=int(found["spec"].get("replicas", 0)),
+            config_hash=annotations.get(ANNOTATION_CONFIG_HASH, ""),
+            drifted=annotations.get(ANNOTATION_APPLIED_HASH) != wanted,
+        )
+
+    async def _project_address(self, resource: LogHubConsumerGroup, site: Site) -> bool:
+        namespace = self._settings.project_namespace
+        if not site.needs_project_address or namespace is None:
+            return True
+        return await self._kube.get(SERVICE, namespace, resource.spec.project) is not None
+
+    async def _service(
+        self, resource: LogHubConsumerGroup, workers: tuple[WorkerObserved, ...]
+    ) -> ServiceObserved:
+        hub = await self.hub(resource)
+        if isinstance(hub, Trouble):
+            return ServiceObserved(trouble=hub)
+        expected = [worker.name for worker in workers]
+        now = self._clock.unix_s()
+        return await self._hubs.call(observe_service, hub, resource, expected=expected, now_unix_s=now)
+
+    async def _credentials(self, resource: LogHubConsumerGroup) -> Credentials | Trouble:
+        name, namespace = resource.spec.credentials_secret.name, resource.metadata.namespace
+        secret = await self._kube.get(SECRET, namespace, name)
+        if secret is None:
+            return _missing(f"there is no Secret {name} in namespace {namespace}")
+        data = {key: _decoded(value) for key, value in (secret.get("data") or {}).items()}
+        absent = [key for key in (ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE) if not data.get(key)]
+        if absent:
+            return _missing(f"Secret {name} in namespace {namespace} has no {' and no '.join(absent)}")
+        return Credentials(
+            access_key_id=data[ACCESS_KEY_ID_FILE],
+            access_key_secret=data[ACCESS_KEY_SECRET_FILE],
+            security_token=data.get(SECURITY_TOKEN_FILE, ""),
+        )
+
+
+def _decoded(value: str) -> str:
+    # Made from a file, a key often has a line's end.
+    return base64.b64decode(value).decode(errors="replace").strip()
+
+
+def _missing(message: str) -> Trouble:
+    return Trouble(reason=ServiceTrouble.CREDENTIALS_MISSING, message=message)
+
+
+def _origin(text: str | None) -> GroupOrigin | None:
+    if text == "Created":
+        return "Created"
+    return "Adopted" if text == "Adopted" else None

@@ -1,0 +1,112 @@
+"""A worker as its pod tells it.
+
+What for: pod in, `WorkerObserved` out, with the pod's own words where it fails. What it must
+not know: the API, the plan. Read next: `loghub_operator.observe`.
+"""
+
+from typing import Any
+
+from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
+from loghub_operator.model import WorkerObserved, WorkerPhase
+from loghub_operator.names import ANNOTATION_CONFIG_HASH, ANNOTATION_SEAT_SINCE
+
+Document = dict[str, Any]
+# The kubelet's reasons that waiting alone does not cure.
+CANNOT_START = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+LONGEST_WORD = 64
+
+
+def worker_of(pod: Document) -> WorkerObserved | None:
+    """None for a pod whose name has no ordinal: it is not one of a StatefulSet."""
+    metadata = pod["metadata"]
+    ordinal = metadata["name"].rpartition("-")[2]
+    if not ordinal.isdigit():
+        return None
+    annotations = metadata.get("annotations") or {}
+    ready = _is_ready(pod)
+    phase, reason, message = _phase(pod, ready=ready)
+    return WorkerObserved(
+        name=metadata["name"],
+        ordinal=int(ordinal),
+        phase=phase,
+        ready=ready and phase is WorkerPhase.RUNNING,
+        config_hash=annotations.get(ANNOTATION_CONFIG_HASH, ""),
+        seat_leave=annotations.get(SEAT_ANNOTATION) == SEAT_LEAVE,
+        seat_since_unix_s=_number(annotations.get(ANNOTATION_SEAT_SINCE)),
+        reason=reason,
+        message=message,
+    )
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _condition(pod: Document, kind: str) -> Document:
+    conditions: list[Document] = pod.get("status", {}).get("conditions") or []
+    return next((one for one in conditions if one.get("type") == kind), {})
+
+
+def _is_ready(pod: Document) -> bool:
+    return bool(_condition(pod, "Ready").get("status") == "True")
+
+
+def _container(pod: Document) -> Document:
+    statuses: list[Document] = pod.get("status", {}).get("containerStatuses") or []
+    return statuses[0] if statuses else {}
+
+
+def _phase(pod: Document, *, ready: bool) -> tuple[WorkerPhase, str, str]:
+    if pod["metadata"].get("deletionTimestamp"):
+        return WorkerPhase.STOPPING, "", ""
+    if ready:
+        return WorkerPhase.RUNNING, "", ""
+    container = _container(pod)
+    failed = _failure(container)
+    if failed is not None:
+        return WorkerPhase.FAILED, *failed
+    if container.get("state", {}).get("running"):
+        return WorkerPhase.STARTING, "", ""
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return WorkerPhase.PENDING, str(scheduled.get("reason", "")), str(scheduled.get("message", ""))
+    return WorkerPhase.PENDING, "", ""
+
+
+def _failure(container: Document) -> tuple[str, str] | None:
+    """Its own last words first, then the kubelet's; None while it may still come up."""
+    ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
+    waiting: Document = container.get("state", {}).get("waiting") or {}
+    stuck = waiting.get("reason") in CANNOT_START
+    if ended and (ended.get("message") or ended.get("reason") == "OOMKilled" or stuck):
+        return _last_words(ended)
+    if stuck:
+        return str(waiting["reason"]), str(waiting.get("message") or waiting["reason"])
+    return None
+
+
+def _last_words(ended: Document) -> tuple[str, str]:
+    """The worker writes ``Reason: message`` (loghub.worker_contract)."""
+    text = str(ended.get("message") or "").strip()
+    word, colon, rest = text.partition(":")
+    if colon and word.isalnum() and len(word) <= LONGEST_WORD:
+        return word, rest.strip()
+    kubelet = str(ended.get("reason") or "Error")
+    code = f"exit status {ended.get('exitCode')}"
+    # The kubelet's bare "Error" and "Completed" say nothing that the condition does not.
+    return ("" if kubelet in ("Error", "Completed") else kubelet), text or f"{kubelet}, {code}"

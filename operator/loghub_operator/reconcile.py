@@ -1,0 +1,179 @@
+"""One round of a consumer group, and one task per group that repeats it.
+
+What for: observe, plan, apply, tell; again when woken or after a while. What it must not
+know: kopf. Read next: `loghub_operator.handlers` (who wakes), `loghub_operator.plan`.
+
+At most `ROUNDS_AT_ONCE` rounds run at a time. A round that failed is tried again, later each
+time up to `LONGEST_BACKOFF_S`; a round that changed something is followed soon, since what
+it changed can be looked at; at rest it is the watch or the resync that starts one.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from loghub.clock import Clock
+from loghub.wire.errors import LogHubException
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource
+from loghub_operator.api.status import Phase, Status
+from loghub_operator.apply import ActionRefused, Executor
+from loghub_operator.kube import CONSUMER_GROUP, Kube, KubeError
+from loghub_operator.model import Action, EmitEvent, Observed
+from loghub_operator.observe import Observer
+from loghub_operator.plan import plan
+from loghub_operator.telling import LAG_EVERY_S, with_failure, worth_writing
+
+log = structlog.get_logger()
+
+ROUNDS_AT_ONCE = 16
+SOON_S = 1.0
+UNSETTLED_S = 2.0
+LONGEST_BACKOFF_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which object."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(slots=True)
+class _Life:
+    """One group's task and what it remembers; a restart of the operator may forget it all."""
+
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    task: "asyncio.Task[None] | None" = None
+    written_monotonic_s: float = float("-inf")
+    failures: int = 0
+
+
+class Reconciler:
+    """Rounds for every group that was seen and is not gone."""
+
+    def __init__(
+        self, *, kube: Kube, observer: Observer, executor: Executor, clock: Clock, resync_s: float
+    ) -> None:
+        self._kube = kube
+        self._observer = observer
+        self._executor = executor
+        self._clock = clock
+        self._resync_s = resync_s
+        self._lives: dict[Key, _Life] = {}
+        self._slots = asyncio.Semaphore(ROUNDS_AT_ONCE)
+
+    def wake(self, key: Key) -> None:
+        """Something about this group changed: look at it now. Starts its task the first time."""
+        life = self._lives.setdefault(key, _Life())
+        life.wake.set()
+        if life.task is None:
+            life.task = asyncio.create_task(self._live(key, life), name=f"{key.namespace}/{key.name}")
+
+    def wake_known(self, key: Key) -> None:
+        """The same for a child's change: a group that is gone is not begun again."""
+        if key in self._lives:
+            self.wake(key)
+
+    async def close(self) -> None:
+        """End all tasks; what they were doing is taken up at the next start."""
+        tasks = [life.task for life in self._lives.values() if life.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _live(self, key: Key, life: _Life) -> None:
+        while True:
+            life.wake.clear()
+            async with self._slots:
+                wait_s = await self._guarded_round(key, life)
+            if wait_s is None and not life.wake.is_set():
+                del self._lives[key]
+                return
+            await _woken(life.wake, SOON_S if wait_s is None else wait_s)
+
+    async def _guarded_round(self, key: Key, life: _Life) -> float | None:
+        """Seconds until the next round; None: the object is gone."""
+        try:
+            wait_s = await self._round(key, life)
+        except (KubeError, LogHubException, ActionRefused) as error:
+            life.failures += 1
+            log.warning("round failed", namespace=key.namespace, name=key.name, error=str(error))
+            return min(LONGEST_BACKOFF_S, SOON_S * 2.0 ** min(life.failures, 10))
+        except Exception:
+            # A fault of ours in one group must not end its task for good, nor the others.
+            life.failures += 1
+            log.exception("round broke", namespace=key.namespace, name=key.name)
+            return LONGEST_BACKOFF_S
+        life.failures = 0
+        return wait_s
+
+    async def _round(self, key: Key, life: _Life) -> float | None:
+        document = await self._kube.get(CONSUMER_GROUP, key.namespace, key.name)
+        if document is None:
+            return None
+        try:
+            resource = parse_resource(document)
+        except InvalidResourceError as error:
+            # Stored under an older schema; its owner has to write it anew.
+            log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
+            return LONGEST_BACKOFF_S
+        observed = await self._observer.observe(resource)
+        planned = plan(resource, observed, self._clock.unix_s())
+        status, failure = planned.status, None
+        try:
+            await self._carry_out(resource, observed, planned.actions)
+        except (KubeError, LogHubException, ActionRefused) as error:
+            failure = error
+            status = with_failure(status, str(error), self._clock.unix_s())
+        await self._tell(resource, status, life)
+        if failure is not None:
+            raise failure
+        return self._pause_s(planned.actions, status)
+
+    async def _carry_out(
+        self, resource: LogHubConsumerGroup, observed: Observed, actions: Sequence[Action]
+    ) -> None:
+        for action in actions:
+            try:
+                await self._executor.carry_out(resource, observed, action)
+            except KubeError as error:
+                if not isinstance(action, EmitEvent):
+                    raise
+                # An event is a courtesy: a namespace that is ending takes none.
+                log.warning("event not taken", name=resource.metadata.name, error=str(error))
+                continue
+            log.info(
+                "done",
+                namespace=resource.metadata.namespace,
+                name=resource.metadata.name,
+                action=type(action).__name__,
+            )
+
+    async def _tell(self, resource: LogHubConsumerGroup, status: Status, life: _Life) -> None:
+        since_s = self._clock.monotonic_s() - life.written_monotonic_s
+        if worth_writing(resource.status, status, since_last_s=since_s):
+            try:
+                await self._executor.write_status(resource, status)
+            except KubeError as error:
+                if error.status not in (404, 409):  # released just now, or made anew
+                    raise
+            life.written_monotonic_s = self._clock.monotonic_s()
+
+    def _pause_s(self, actions: Sequence[Action], status: Status) -> float:
+        if actions:
+            return SOON_S
+        if status.phase is not Phase.RUNNING:
+            return min(UNSETTLED_S, self._resync_s)
+        behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
+        return min(LAG_EVERY_S, self._resync_s) if behind else self._resync_s
+
+
+async def _woken(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return

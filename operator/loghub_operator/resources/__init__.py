@@ -1,0 +1,18 @@
+"""Objects of one consumer group in the cluster: CR in, dict out; no client, no time.
+
+What for: pure builders, one file a kind. What it must not know: what is in the cluster.
+Read next: `loghub_operator.resources.worker_set`, then `loghub_operator.apply`.
+"""
+
+from loghub_operator.resources.config import config_map, config_map_name
+from loghub_operator.resources.services import governing_service, project_service
+from loghub_operator.resources.worker_set import applied_hash, worker_set
+
+__all__ = [
+    "applied_hash",
+    "config_map",
+    "config_map_name",
+    "governing_service",
+    "project_service",
+    "worker_set",
+]

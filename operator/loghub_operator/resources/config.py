@@ -1,0 +1,33 @@
+"""The ConfigMap with the workers' settings.
+
+What for: a file in the pods. Its name has the settings' hash and it never changes, so that
+a pod of an older revision that restarts reads what it ran with. What it must not know: what
+is in the settings. Read next: `loghub_operator.workers`.
+"""
+
+from loghub.worker_contract import WorkerConfig
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.names import ANNOTATION_CONFIG_HASH
+from loghub_operator.resources.common import Document, metadata
+from loghub_operator.workers import config_hash, encode
+
+CONFIG_FILE = "worker.json"
+
+
+def config_map_name(resource: LogHubConsumerGroup, hash_of_config: str) -> str:
+    """One per revision of the settings."""
+    return f"{resource.metadata.name}-{hash_of_config}"
+
+
+def config_map(resource: LogHubConsumerGroup, config: WorkerConfig) -> Document:
+    """The settings as one file."""
+    digest = config_hash(config)
+    about = metadata(resource, config_map_name(resource, digest))
+    about["annotations"] = {ANNOTATION_CONFIG_HASH: digest}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": about,
+        "immutable": True,
+        "data": {CONFIG_FILE: encode(config).decode()},
+    }

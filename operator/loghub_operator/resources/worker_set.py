@@ -1,0 +1,202 @@
+"""The StatefulSet of the workers.
+
+What for: stable pod names, which are the consumer names. What it must not know: how many
+should run, and why. Read next: `loghub.worker_contract` (what the container is told).
+
+Pods are made and removed in parallel, replaced one by one. The grace period is longer than
+the drain, so SIGTERM lets a worker finish its batch. The pods pass the restricted pod
+security standard.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from loghub import worker_contract as contract
+from loghub.worker_contract import WorkerConfig
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.names import (
+    ANNOTATION_APPLIED_HASH,
+    ANNOTATION_CONFIG_HASH,
+    worker_selector,
+)
+from loghub_operator.resources.common import Document, labels, metadata
+from loghub_operator.resources.config import CONFIG_FILE, config_map, config_map_name
+from loghub_operator.resources.services import METRICS_PORT, governing_name, governing_service
+from loghub_operator.settings import SINK_ROOT
+from loghub_operator.workers import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, config_hash
+
+CONTAINER = "worker"
+GRACE_S = DRAIN_TIMEOUT_S + AFTER_DRAIN_S
+USER = 10001
+_CONFIG = "/etc/loghub/worker"
+_CREDENTIALS = "/etc/loghub/credentials"
+_POD = "/etc/loghub/pod"
+_STATE = "/var/lib/loghub"
+# A JVM, a Python beside it and their Arrow buffers; the limit leaves room for one more batch.
+_REQUESTS: dict[str, str | int] = {"cpu": "250m", "memory": "1536Mi"}
+_LIMITS: dict[str, str | int] = {"memory": "2Gi"}
+
+
+def worker_set(resource: LogHubConsumerGroup, config: WorkerConfig, *, replicas: int, image: str) -> Document:
+    """The whole object; ``image`` is for CRs that name none."""
+    made = _without_marks(resource, config, image)
+    digest = applied_hash(resource, config, image=image)
+    made["metadata"]["annotations"] = {
+        ANNOTATION_APPLIED_HASH: digest,
+        ANNOTATION_CONFIG_HASH: config_hash(config),
+    }
+    made["spec"]["replicas"] = replicas
+    return made
+
+
+def applied_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
+    """Of everything that we write for the workers except their number: has any of it changed?"""
+    parts = [
+        _without_marks(resource, config, image),
+        governing_service(resource),
+        config_map(resource, config),
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _without_marks(resource: LogHubConsumerGroup, config: WorkerConfig, image: str) -> Document:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(resource, resource.metadata.name),
+        "spec": {
+            "serviceName": governing_name(resource),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate"},
+            "revisionHistoryLimit": 5,
+            "selector": {"matchLabels": worker_selector(resource.metadata.name)},
+            "template": _template(resource, config_hash(config), image),
+        },
+    }
+
+
+def _template(resource: LogHubConsumerGroup, digest: str, image: str) -> Document:
+    annotations = {ANNOTATION_CONFIG_HASH: digest, contract.SEAT_ANNOTATION: contract.SEAT_KEEP}
+    return {
+        "metadata": {"labels": labels(resource), "annotations": annotations},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_S,
+            "securityContext": _pod_security(),
+            "containers": [_container(resource, image)],
+            "volumes": _volumes(resource, digest),
+        },
+    }
+
+
+def _pod_security() -> Document:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _container(resource: LogHubConsumerGroup, image: str) -> Document:
+    return {
+        "name": CONTAINER,
+        "image": resource.spec.worker.image or image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-m", "loghub_worker"],
+        "env": _environment(),
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
+        "startupProbe": _probe("/healthz", every_s=2, failures=150),
+        "readinessProbe": _probe("/readyz", every_s=2, failures=3),
+        "livenessProbe": _probe("/healthz", every_s=10, failures=6),
+        "resources": _resources(resource),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "volumeMounts": _mounts(resource),
+    }
+
+
+def _environment() -> list[Document]:
+    plain = {
+        contract.ENV_CONFIG: f"{_CONFIG}/{CONFIG_FILE}",
+        contract.ENV_CREDENTIALS_DIR: _CREDENTIALS,
+        contract.ENV_SEAT_FILE: f"{_POD}/seat",
+        contract.ENV_STATE_DIR: f"{_STATE}/state",
+        contract.ENV_STATUS_FILE: f"{_STATE}/status.json",
+        contract.ENV_METRICS_ADDRESS: f"0.0.0.0:{METRICS_PORT}",
+        contract.ENV_TERMINATION_LOG: "/dev/termination-log",
+    }
+    name = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
+    return [
+        {"name": contract.ENV_CONSUMER, "valueFrom": name},
+        *({"name": key, "value": value} for key, value in plain.items()),
+    ]
+
+
+def _probe(path: str, *, every_s: int, failures: int) -> Document:
+    return {
+        "httpGet": {"path": path, "port": "metrics", "scheme": "HTTP"},
+        "periodSeconds": every_s,
+        "timeoutSeconds": 5,
+        "successThreshold": 1,
+        "failureThreshold": failures,
+    }
+
+
+def _resources(resource: LogHubConsumerGroup) -> Document:
+    """The user's win key by key; a memory of which only one side is given is both."""
+    given = resource.spec.worker.resources
+    requests, limits = {**_REQUESTS, **given.requests}, {**_LIMITS, **given.limits}
+    if "memory" in given.requests and "memory" not in given.limits:
+        limits["memory"] = given.requests["memory"]
+    if "memory" in given.limits and "memory" not in given.requests:
+        requests["memory"] = given.limits["memory"]
+    if "cpu" in given.limits and "cpu" not in given.requests:
+        requests["cpu"] = given.limits["cpu"]
+    return {"requests": _text(requests), "limits": _text(limits)}
+
+
+def _text(quantities: dict[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in quantities.items()}
+
+
+def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
+    mounts: list[Document] = [
+        {"name": "config", "mountPath": _CONFIG, "readOnly": True},
+        {"name": "credentials", "mountPath": _CREDENTIALS, "readOnly": True},
+        {"name": "pod", "mountPath": _POD, "readOnly": True},
+        {"name": "state", "mountPath": _STATE},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
+    ]
+    if resource.spec.pipeline.sink.parquet is not None:
+        mounts.append({"name": "sink", "mountPath": SINK_ROOT})
+    return mounts
+
+
+def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
+    seat = {
+        "path": "seat",
+        "fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{contract.SEAT_ANNOTATION}']"},
+    }
+    secret = {"secretName": resource.spec.credentials_secret.name, "defaultMode": 0o440}
+    volumes: list[Document] = [
+        {"name": "config", "configMap": {"name": config_map_name(resource, digest), "defaultMode": 0o444}},
+        {"name": "credentials", "secret": secret},
+        {"name": "pod", "downwardAPI": {"defaultMode": 0o444, "items": [seat]}},
+        {"name": "state", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    parquet = resource.spec.pipeline.sink.parquet
+    if parquet is not None:
+        claim = {"claimName": parquet.volume_claim}
+        volumes.append({"name": "sink", "persistentVolumeClaim": claim})
+    return volumes
