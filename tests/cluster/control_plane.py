@@ -36,6 +36,7 @@ class Plan:
     controller_port: int = 0
     scheduler_port: int = 0
     kubelet_port: int = 0
+    proxy_metrics_port: int = 0
 
     @property
     def pki(self) -> Path:

@@ -5,13 +5,18 @@ What for: tests elsewhere import these by name in their `conftest.py`
 tests do with it. Read next: `apiserver`, `provider`.
 """
 
+import dataclasses
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import apiserver as api
-from tests.cluster import build, packages, require
+from tests.cluster import build, packages, paths, provider, require, runs
+from tests.cluster.provider import Cluster
+
+CLUSTER_LOCK_GUARD_S = 3600.0
 
 
 @pytest.fixture(scope="session")
@@ -49,3 +54,30 @@ def _have(wanted: dict[str, str]) -> None:
         packages.install(names)
         return
     require.absent(f"not installed: {', '.join(names)}; {packages.way_to_get(names)}")
+
+
+def cluster_lock() -> AbstractContextManager[None]:
+    """One user of the machine's test cluster at a time."""
+    path = paths.run_folder() / "cluster.lock"
+    return runs.locked(path, guard_s=CLUSTER_LOCK_GUARD_S, what="the test cluster is in use")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A real cluster with the project's images. One that is up already is used and left up."""
+    try:
+        chosen = provider.make(provider.choose())
+        if chosen.name == "upstream":
+            _have(packages.ALL)
+            _programs()
+        with cluster_lock():
+            found = chosen.running()
+            if found is not None:
+                yield dataclasses.replace(found, images=chosen.load_images())
+                return
+            try:
+                yield chosen.up()
+            finally:
+                chosen.down()
+    except provider.ClusterUnavailableError as error:
+        require.absent(str(error))

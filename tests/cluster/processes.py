@@ -78,11 +78,12 @@ class Processes:
             child.poll()  # reaps it, if it has ended
         return [r for r in read_records(self.records) if start_ticks(r.pid) == r.start_ticks]
 
-    def stop(self) -> None:
-        """End them, the last started first: each still has what it needs to stop well."""
-        for record in sorted(self._live(), key=lambda record: record.start_ticks, reverse=True):
+    def stop(self, name: str = "") -> None:
+        """End one, or all: the last started first, so that each still has what it needs to stop well."""
+        chosen = [record for record in self._live() if name in ("", record.name)]
+        for record in sorted(chosen, key=lambda record: record.start_ticks, reverse=True):
             self._end(record)
-        for path in self.records.glob("*.json"):
+        for path in self.records.glob(f"{name or '*'}.json"):
             path.unlink()
 
     def _end(self, record: Record) -> None:

@@ -1,0 +1,83 @@
+# The images of LogHub for Kubernetes: one file, three targets.
+#
+#   docker build --target service  -t loghub-service:0.1.0  .
+#   docker build --target operator -t loghub-operator:0.1.0 .
+#   docker build --target worker   -t loghub-worker:0.1.0   .
+#
+# BASE_IMAGE is any Debian 12 (or newer) root; what it lacks is installed from Debian,
+# so a base that has everything already (the tests make one) needs no network for that.
+# Dependencies are a layer of their own, made from the hash-locked lists before any
+# source is copied: a change of source rebuilds the last layer only.
+ARG BASE_IMAGE=debian:bookworm-slim
+
+FROM ${BASE_IMAGE} AS base
+RUN if ! command -v python3 || ! command -v tini; then \
+      apt-get update \
+      && apt-get install -y --no-install-recommends python3 tini ca-certificates \
+      && rm -rf /var/lib/apt/lists/*; \
+    fi
+# An entry in passwd and a writable home: Spark asks the system who it runs as.
+RUN useradd --uid 10001 --user-group --create-home --home-dir /home/loghub --shell /usr/sbin/nologin loghub
+ENV PATH=/opt/loghub/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONPATH=/app \
+    PYTHONUNBUFFERED=1 \
+    HOME=/home/loghub
+WORKDIR /home/loghub
+
+FROM base AS tooling
+RUN if ! python3 -c 'import ensurepip'; then \
+      apt-get update \
+      && apt-get install -y --no-install-recommends python3-venv \
+      && rm -rf /var/lib/apt/lists/*; \
+    fi
+RUN python3 -m venv /opt/loghub
+# Where packages come from, for networks with an index or a certificate authority of
+# their own; used while building only, not kept in the images.
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+
+FROM tooling AS service-packages
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+COPY locks/service.txt /locks/
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/service.txt
+
+FROM tooling AS operator-packages
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+COPY locks/operator.txt /locks/
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/operator.txt
+
+FROM tooling AS worker-packages
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+COPY locks/worker.txt /locks/
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker.txt
+
+FROM base AS service
+COPY --from=service-packages /opt/loghub /opt/loghub
+USER 10001:10001
+EXPOSE 8080
+ENTRYPOINT ["tini", "--", "python", "-m", "loghub.service"]
+CMD ["--data", "/data", "--listen", "0.0.0.0:8080"]
+COPY loghub /app/loghub
+
+FROM base AS operator
+COPY --from=operator-packages /opt/loghub /opt/loghub
+USER 10001:10001
+ENTRYPOINT ["tini", "--", "python", "-m", "loghub_operator"]
+COPY loghub /app/loghub
+COPY operator/loghub_operator /app/loghub_operator
+
+FROM base AS worker
+USER root
+RUN if ! command -v java; then \
+      apt-get update \
+      && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+      && rm -rf /var/lib/apt/lists/*; \
+    fi
+COPY --from=worker-packages /opt/loghub /opt/loghub
+USER 10001:10001
+ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
+COPY loghub /app/loghub
+COPY worker/loghub_worker /app/loghub_worker

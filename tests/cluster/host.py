@@ -1,0 +1,149 @@
+"""What the upstream cluster changes on the machine, and undoing it.
+
+What for: the pods' bridge, forwarding, and the sweep that removes everything a run
+(even a killed one) has left: containers, mounts, the bridge, kube-proxy's tables,
+address leases. All of it is found by names and folders that only this cluster uses. What
+it must not know: Kubernetes objects. Read next: `upstream`.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.cluster import mounts
+from tests.cluster.control_plane import BRIDGE_ADDRESS, POD_RANGE
+from tests.cluster.node import BRIDGE, CGROUP, CNI_NAME
+from tests.cluster.processes import wait_until
+
+PROXY_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"))
+FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+_CONTAINER_LOGS = Path("/var/log/containers")
+_CNI_RESULTS = Path("/var/lib/cni/results")
+
+
+def conflict() -> str:
+    """Why this machine's network cannot host the cluster, or an empty text.
+
+    Ask after `sweep`: what is found then belongs to someone else.
+    """
+    routes = json.loads(_output(["ip", "-j", "-4", "route", "show", "root", POD_RANGE]) or "[]")
+    if any(route.get("dev") != BRIDGE for route in routes):
+        return f"the pods' address range {POD_RANGE} is in use by {routes[0].get('dev')}"
+    if any(_succeeds(["nft", "list", "table", *table]) for table in PROXY_TABLES):
+        return "another kube-proxy works on this machine (nftables table kube-proxy)"
+    return ""
+
+
+def make_bridge(folder: Path) -> None:
+    """The bridge with its address, and forwarding on; what was before is noted in ``folder``."""
+    (folder / "ip_forward").write_text(FORWARDING.read_text())
+    FORWARDING.write_text("1")
+    _run(["ip", "link", "add", BRIDGE, "type", "bridge"])
+    _run(["ip", "address", "add", f"{BRIDGE_ADDRESS}/{POD_RANGE.partition('/')[2]}", "dev", BRIDGE])
+    _run(["ip", "link", "set", BRIDGE, "up"])
+
+
+def sweep(folder: Path) -> None:
+    """Undo everything of the run in ``folder`` but the folder itself. Safe to repeat."""
+    end_containers(folder)
+    mounts.unmount_below(folder)
+    _remove_bridge(folder)
+    _remove_marks(folder)
+
+
+def end_containers(folder: Path) -> None:
+    """Kill the containers' processes (found by their control group) and their shims."""
+    wait_until(_no_process_left, what="the pods' processes have ended", guard_s=30)
+    for pid in _shims(folder):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for group in _cgroups():
+        for inner in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
+            _remove_cgroup(inner)
+        _remove_cgroup(group)
+
+
+def _no_process_left() -> bool:
+    pids = {pid for group in _cgroups() for pid in _pids_below(group)}
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return not pids
+
+
+def _cgroups() -> list[Path]:
+    candidates = [_CGROUP_ROOT / CGROUP, *_CGROUP_ROOT.glob(f"*/{CGROUP}")]
+    return [path for path in candidates if path.is_dir()]
+
+
+def _pids_below(group: Path) -> set[int]:
+    found: set[int] = set()
+    for path in group.rglob("cgroup.procs"):
+        with contextlib.suppress(OSError):
+            found |= {int(line) for line in path.read_text().split()}
+    return found
+
+
+def _remove_cgroup(path: Path) -> None:
+    for _ in range(20):
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.05)  # the kernel lets go of an emptied group a moment later
+        else:
+            return
+
+
+def _shims(folder: Path) -> list[int]:
+    """Shim processes that serve the containerd of ``folder``."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if (
+                words[0].endswith(b"containerd-shim-runc-v2")
+                and os.fsencode(folder / "containerd.sock") in words
+            ):
+                found.append(int(path.parent.name))
+    return found
+
+
+def _remove_bridge(folder: Path) -> None:
+    note = folder / "ip_forward"
+    if not note.exists():
+        return  # this run never came as far as the network
+    _succeeds(["ip", "link", "delete", BRIDGE])
+    for table in PROXY_TABLES:
+        _succeeds(["nft", "delete", "table", *table])
+    FORWARDING.write_text(note.read_text())
+    note.unlink()
+
+
+def _remove_marks(folder: Path) -> None:
+    """Files outside the folder: the kubelet's links to logs, the network plugins' results."""
+    for link in _CONTAINER_LOGS.glob("*.log"):
+        if link.is_symlink() and Path(os.readlink(link)).is_relative_to(folder):
+            link.unlink()
+    for result in _CNI_RESULTS.glob(f"{CNI_NAME}-*"):
+        result.unlink()
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def _succeeds(command: list[str]) -> bool:
+    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout

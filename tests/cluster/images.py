@@ -1,0 +1,239 @@
+"""Builds the project's images from its one Dockerfile without a Docker engine.
+
+What for: `buildah` builds the three targets on a base root that `mmdebstrap` makes
+(there may be no image registry in reach), each kept under a key of what it is made
+from: unchanged sources cost nothing, changed sources rebuild the last layer. What it
+must not know: containerd and clusters. Read next: `containerd` (imports the archives).
+
+``python -m tests.cluster.images``  build what is missing, or wait for a running build
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import mounts, paths, runs
+
+TARGETS = {
+    "service": ("loghub",),
+    "operator": ("loghub", "operator/loghub_operator"),
+    "worker": ("loghub", "worker/loghub_worker"),
+}
+PAUSE = "localhost/loghub-pause:1"
+BASE_PACKAGES = ("python3", "python3-venv", "openjdk-17-jre-headless", "tini", "ca-certificates")
+BASE_SUITE = "bookworm"
+GUARD_S = 3600.0
+# Build settings of this machine that reach package downloads; none is kept in an image.
+PASSED_ON = ("PIP_INDEX_URL", "PIP_CERT")
+
+_PAUSE_DOCKERFILE = """FROM scratch
+COPY busybox /busybox
+ENTRYPOINT ["/busybox", "sh", "-c", "trap 'exit 0' TERM INT; /busybox sleep 2147483647 & wait"]
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A built image: its name as pods write it, and the OCI layout folder that holds it."""
+
+    name: str
+    layout: Path
+
+
+def ensure_all() -> dict[str, Image]:
+    """Every target and ``pause``, built if needed, by target."""
+    with runs.locked(paths.image_folder() / "lock", guard_s=GUARD_S, what="building the images", say=_say):
+        try:
+            return {"pause": _pause(), **{target: _target(target) for target in TARGETS}}
+        finally:
+            _forget_working_containers()
+
+
+def key(target: str) -> str:
+    """16 hex digits of everything that the target is made from."""
+    inputs = [Path("Dockerfile"), Path(".dockerignore"), Path("locks") / f"{target}.txt"]
+    for source in TARGETS[target]:
+        inputs += _sources(Path(source))
+    return _digest(base_key(), *(f"{path}\0{_digest_file(paths.REPOSITORY / path)}" for path in inputs))
+
+
+def _sources(folder: Path) -> list[Path]:
+    """The files below ``folder`` that the build copies, relative to the repository."""
+    found = (path.relative_to(paths.REPOSITORY) for path in (paths.REPOSITORY / folder).rglob("*"))
+    return sorted(
+        path
+        for path in found
+        if "__pycache__" not in path.parts and path.suffix != ".pyc" and (paths.REPOSITORY / path).is_file()
+    )
+
+
+def base_key() -> str:
+    return _digest(BASE_SUITE, *base_command(Path("-")))
+
+
+def base_command(out: Path) -> list[str]:
+    """A minimal Debian root with what the Dockerfile would otherwise install."""
+    left_out = ("doc", "man", "locale")
+    return [
+        "mmdebstrap",
+        "--variant=minbase",
+        f"--include={','.join(BASE_PACKAGES)}",
+        *(f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in left_out),
+        # The Java package links manual pages into a folder that the exclusion leaves out.
+        '--essential-hook=mkdir -p "$1/usr/share/man/man1"',
+        "--format=tar",
+        BASE_SUITE,
+        str(out),
+    ]
+
+
+def build_command(
+    *, dockerfile: Path, context: Path, image: str, target: str = "", base: str = ""
+) -> list[str]:
+    """`buildah bud` with layers kept, in a chroot instead of a container."""
+    command = [
+        *buildah(),
+        "bud",
+        "--layers",
+        "--isolation",
+        "chroot",
+        "--file",
+        str(dockerfile),
+        "--tag",
+        image,
+    ]
+    if target:
+        command += ["--target", target, "--build-arg", f"BASE_IMAGE={base}"]
+    for setting in PASSED_ON:
+        if value := os.environ.get(setting):
+            command += ["--build-arg", f"{setting}={value}"]
+    if certificate := os.environ.get("PIP_CERT"):
+        command += ["--volume", f"{certificate}:{certificate}:ro"]
+    return [*command, str(context)]
+
+
+def push_command(image: str, out: Path) -> list[str]:
+    """Into an OCI layout folder; zstd at its fastest, since the archive never travels."""
+    fast = ["--compression-format", "zstd", "--compression-level", "1"]
+    return [*buildah(), "push", "--quiet", *fast, image, f"oci:{out}:{image}"]
+
+
+def buildah() -> list[str]:
+    """`buildah` with its store in our cache folder and overlay layers."""
+    store, run = paths.image_folder() / "store", paths.image_folder() / "buildah-run"
+    return ["buildah", "--root", str(store), "--runroot", str(run), "--storage-driver", "overlay"]
+
+
+def _pause() -> Image:
+    image = Image(name=PAUSE, layout=paths.image_folder() / f"pause-{_digest(_PAUSE_DOCKERFILE)}")
+    if image.layout.exists():
+        return image
+    context = paths.image_folder() / "pause-context"
+    context.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(_which("busybox"), context / "busybox")
+    (context / "Dockerfile").write_text(_PAUSE_DOCKERFILE)
+    _run(build_command(dockerfile=context / "Dockerfile", context=context, image=PAUSE))
+    return _export(image)
+
+
+def _target(target: str) -> Image:
+    now = key(target)
+    image = Image(name=f"localhost/loghub-{target}:{now}", layout=paths.image_folder() / f"{target}-{now}")
+    if image.layout.exists():
+        return image
+    base = _base()
+    _say(f"building the {target} image (seconds if only sources changed)")
+    dockerfile, context = paths.REPOSITORY / "Dockerfile", paths.REPOSITORY
+    _run(build_command(dockerfile=dockerfile, context=context, image=image.name, target=target, base=base))
+    _export(image)
+    _remove(old for old in paths.image_folder().glob(f"{target}-*") if old != image.layout)
+    return image
+
+
+def _base() -> str:
+    """Name of the base image in the builder's store; makes it if it is not there."""
+    image = f"localhost/loghub-base:{base_key()}"
+    if _quiet([*buildah(), "inspect", "--type", "image", image]):
+        return image
+    context = paths.image_folder() / "base-context"
+    context.mkdir(parents=True, exist_ok=True)
+    archive = context / "base.tar"
+    _say("making the base image from Debian packages (about a minute)")
+    _run(base_command(archive))
+    (context / "Dockerfile").write_text("FROM scratch\nADD base.tar /\n")
+    _run(build_command(dockerfile=context / "Dockerfile", context=context, image=image))
+    archive.unlink()
+    return image
+
+
+def _export(image: Image) -> Image:
+    part = image.layout.with_name(f"new-{image.layout.name}")
+    _remove([part])
+    _run(push_command(image.name, part))
+    index = part / "index.json"
+    value = json.loads(index.read_text())
+    for manifest in value["manifests"]:
+        # containerd names an imported image by this annotation.
+        manifest["annotations"]["io.containerd.image.name"] = image.name
+    index.write_text(json.dumps(value))
+    part.rename(image.layout)
+    return image
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forget_working_containers() -> None:
+    """Builds (killed ones too) leave working containers and their mounts behind."""
+    store = paths.image_folder() / "store"
+    if store.exists() and mounts.below(store, Path("/proc/self/mounts").read_text()):
+        _quiet([*buildah(), "rm", "--all"])
+        mounts.unmount_below(store)
+
+
+def _which(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise FileNotFoundError(f"{program} is not installed")
+    return found
+
+
+def _quiet(command: list[str]) -> bool:
+    return subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == 0
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S, check=False)
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-25:])
+        raise RuntimeError(f"{' '.join(command[:2])} failed ({done.returncode}):\n{tail}")
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _digest_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _say(line: str) -> None:
+    print(f"[cluster] {line}", file=sys.__stderr__, flush=True)
+
+
+def main() -> int:
+    for image in ensure_all().values():
+        print(f"{image.name}\t{image.layout}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

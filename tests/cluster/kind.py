@@ -1,0 +1,93 @@
+"""A cluster by the `kind` program, for machines with a Docker engine. Never run here.
+
+What for: the provider that the project's users will most often have. It calls the
+programs `kind` and `docker` themselves; its commands are tested with a recording
+runner, the project's own machines have no Docker engine to run them on. What it must
+not know: the tests. Read next: `provider`.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cluster import images, mounts, paths
+from tests.cluster.provider import PARTS, Cluster
+
+NAME = "loghub-test"
+ON_NODE = "/loghub-volumes"
+UP_GUARD_S = 600.0
+
+Runner = Callable[[list[str]], str]
+
+
+def run(command: list[str]) -> str:
+    """Standard output of a command that must succeed."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=UP_GUARD_S, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command[:3])} failed ({done.returncode}): {done.stderr.strip()}")
+    return done.stdout
+
+
+class Kind:
+    """See `provider.ClusterProvider`."""
+
+    name = "kind"
+
+    def __init__(self, runner: Runner = run) -> None:
+        self.run = runner
+        self.folder = paths.run_folder() / "kind"
+
+    def up(self) -> Cluster:
+        self.down()
+        (self.folder / "volumes").mkdir(parents=True)
+        config = self.folder / "kind.yaml"
+        config.write_text(json.dumps(cluster_config(self.folder / "volumes")))  # JSON is YAML
+        self.run(
+            [
+                *("kind", "create", "cluster", "--name", NAME, "--config", str(config)),
+                *("--kubeconfig", str(self._kubeconfig()), "--wait", "180s"),
+            ]
+        )
+        self.load_images()
+        return self._cluster()
+
+    def load_images(self) -> dict[str, str]:
+        names = {part: f"localhost/loghub-{part}:{images.key(part)}" for part in PARTS}
+        for part, name in names.items():
+            self.run(["docker", "build", "--target", part, "--tag", name, str(paths.REPOSITORY)])
+        self.run(["kind", "load", "docker-image", "--name", NAME, *names.values()])
+        (self.folder / "images.json").write_text(json.dumps(names))
+        return names
+
+    def running(self) -> Cluster | None:
+        if NAME not in self.run(["kind", "get", "clusters"]).split():
+            return None
+        return self._cluster() if (self.folder / "images.json").exists() else None
+
+    def down(self) -> None:
+        self.run(["kind", "delete", "cluster", "--name", NAME])
+        mounts.remove_folder(self.folder)
+
+    def _kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    def _cluster(self) -> Cluster:
+        return Cluster(
+            kubeconfig=self._kubeconfig(),
+            kubectl=Path(shutil.which("kubectl") or "kubectl"),
+            images=json.loads((self.folder / "images.json").read_text()),
+            volumes=self.folder / "volumes",
+            volumes_on_node=ON_NODE,
+        )
+
+
+def cluster_config(volumes: Path) -> dict[str, object]:
+    """One node that sees ``volumes`` of this machine at `ON_NODE`."""
+    seen = {"hostPath": str(volumes), "containerPath": ON_NODE}
+    return {
+        "kind": "Cluster",
+        "apiVersion": "kind.x-k8s.io/v1alpha4",
+        "nodes": [{"role": "control-plane", "extraMounts": [seen]}],
+    }
