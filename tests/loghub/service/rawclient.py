@@ -1,0 +1,201 @@
+"""Signed requests over one plain connection: the test sees status, headers and bytes as sent.
+
+What for: service tests that must not share the code of `loghub.client`. What it must not
+know: what is tested.
+"""
+
+import http.client
+import json
+from dataclasses import dataclass
+from email.utils import formatdate
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode
+
+from loghub.wire import compression, loggroup, signing
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.compression import Compression
+from tests.support import ServiceProcess
+
+GUARD_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer as it came."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """By its exact spelling, as Python's SDK looks it up."""
+        return dict(self.headers)[name]
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return str(self.json()["errorCode"])
+
+
+class Refused(AssertionError):
+    """An answer that is not 200 where one was expected."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(f"{reply.status} {reply.body!r}")
+        self.reply = reply
+
+
+class RawClient:
+    """One keep-alive connection for one project; not to be shared by threads."""
+
+    def __init__(self, service: ServiceProcess, project: str = "demo") -> None:
+        self.host_header = f"{project}.127.0.0.1" if project else "127.0.0.1"
+        self._credentials = service.credentials
+        self.connection = http.client.HTTPConnection(service.host, service.port, timeout=GUARD_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        *,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+        secret: str | None = None,
+        target: str | None = None,
+    ) -> Reply:
+        """Send and give the answer, whatever it is. A header of None is not sent."""
+        query = query or {}
+        sent = self._signed(method, path, query, body, headers or {}, secret)
+        if target is None:
+            target = path + ("?" + urlencode(query, quote_via=quote) if query else "")
+        self.connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+        for name, value in sent.items():
+            self.connection.putheader(name, value)
+        self.connection.endheaders(body)
+        response = self.connection.getresponse()
+        return Reply(status=response.status, headers=response.getheaders(), body=response.read())
+
+    def _signed(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: bytes,
+        extra: dict[str, str],
+        secret: str | None,
+    ) -> dict[str, str]:
+        headers = {
+            "Host": self.host_header,
+            "Date": formatdate(usegmt=True),
+            "x-log-apiversion": "0.6.0",
+            "x-log-bodyrawsize": str(len(body)),
+            "x-log-signaturemethod": "hmac-sha1",
+            "Content-Length": str(len(body)),
+        }
+        if body:
+            headers["Content-Type"] = "application/json"
+            headers["Content-MD5"] = signing.content_md5(body)
+        headers |= extra
+        text = signing.string_to_sign(method=method, path=path, query=query.items(), headers=headers)
+        headers.setdefault(
+            "Authorization",
+            signing.authorization(
+                text,
+                access_key_id=self._credentials.access_key_id,
+                secret=secret or self._credentials.access_key_secret,
+            ),
+        )
+        return {name: value for name, value in headers.items() if value != ""}
+
+    def ok(self, method: str, path: str, query: dict[str, str] | None = None, **more: Any) -> Reply:
+        reply = self.send(method, path, query, **more)
+        if reply.status != 200:
+            raise Refused(reply)
+        return reply
+
+    # The actions that many tests need
+
+    def create(self, *, logstore: str = "access", shards: int = 1, ttl: int = 7) -> None:
+        self.ok("POST", "/", body=b'{"projectName":"demo","description":""}')
+        self.create_logstore(logstore, shards=shards, ttl=ttl)
+
+    def create_logstore(self, logstore: str, *, shards: int = 1, ttl: int = 7) -> None:
+        fields = {"logstoreName": logstore, "shardCount": shards, "ttl": ttl}
+        self.ok("POST", "/logstores", body=json.dumps(fields).encode())
+
+    def create_group(
+        self, group: str = "g", *, timeout: int = 30, order: bool = False, ls: str = "access"
+    ) -> None:
+        fields = {"consumerGroup": group, "timeout": timeout, "order": order}
+        self.ok("POST", f"/logstores/{ls}/consumergroups", body=json.dumps(fields).encode())
+
+    def put(self, group: bytes, *, ls: str = "access", key: str | None = None) -> Reply:
+        path = f"/logstores/{ls}/shards/" + ("lb" if key is None else "route")
+        headers = {
+            "Content-Type": "application/x-protobuf",
+            "x-log-bodyrawsize": str(len(group)),
+            "x-log-compresstype": "lz4",
+        }
+        body = compression.compress(group, Compression.LZ4)
+        return self.send("POST", path, {"key": key} if key else None, body=body, headers=headers)
+
+    def cursor(self, position: str = "begin", *, shard: int = 0, ls: str = "access") -> str:
+        reply = self.ok("GET", f"/logstores/{ls}/shards/{shard}", {"type": "cursor", "from": position})
+        return str(reply.json()["cursor"])
+
+    def pull(
+        self, cursor: str, *, shard: int = 0, ls: str = "access", count: int = 1000, **query: str
+    ) -> tuple[Reply, list[bytes]]:
+        """The answer and its groups."""
+        query = {"type": "logs", "cursor": cursor, "count": str(count)} | query
+        reply = self.ok("GET", f"/logstores/{ls}/shards/{shard}", query, headers={"Accept-Encoding": "lz4"})
+        size = int(reply.header("x-log-bodyrawsize"))
+        raw = compression.decompress(reply.body, Compression.LZ4, raw_size=size, max_size=64 << 20)
+        return reply, [bytes(group) for group in loggroup.split(raw)]
+
+    def pull_all(self, *, shard: int = 0, ls: str = "access") -> list[bytes]:
+        """Every group of a shard, oldest first."""
+        cursor, groups = self.cursor(shard=shard, ls=ls), []
+        while True:
+            reply, more = self.pull(cursor, shard=shard, ls=ls)
+            groups += more
+            if not more:
+                return groups
+            cursor = reply.header("x-log-cursor")
+
+    def heartbeat(self, consumer: str, held: list[int], *, group: str = "g", ls: str = "access") -> list[int]:
+        query = {"type": "heartbeat", "consumer": consumer}
+        body = json.dumps(held).encode()
+        answer = self.ok("POST", f"/logstores/{ls}/consumergroups/{group}", query, body=body).json()
+        assert isinstance(answer, list)
+        return answer
+
+    def checkpoint(
+        self, shard: int, cursor: int, *, consumer: str, force: str = "false", ls: str = "access"
+    ) -> Reply:
+        body = json.dumps({"shard": shard, "checkpoint": wire_cursor.encode(cursor)}).encode()
+        query = {"type": "checkpoint", "consumer": consumer, "forceSuccess": force}
+        return self.send("POST", f"/logstores/{ls}/consumergroups/g", query, body=body)
+
+    def status(self, *, group: str = "g", ls: str = "access") -> Any:
+        return self.ok("GET", f"/_loghub/v1/logstores/{ls}/consumergroups/{group}").json()
+
+
+def group_of(*lines: str, topic: str = "t") -> bytes:
+    """A log group with one log for each line."""
+    logs = tuple(
+        loggroup.Log(time=1_700_000_000 + n, contents=(("line", line),)) for n, line in enumerate(lines)
+    )
+    return loggroup.encode(loggroup.LogGroup(logs=logs, topic=topic))

@@ -1,0 +1,99 @@
+"""Concurrent writers that remember what was acknowledged, and the check after a crash.
+
+What for: the durability tests. What it must not know: how the crash is made.
+"""
+
+import http.client
+import itertools
+import threading
+from collections import Counter
+
+from loghub.wire import cursor as wire_cursor
+from tests.loghub.service.rawclient import RawClient, Refused, group_of
+from tests.support import ServiceProcess, wait_until
+
+WRITERS = 6
+SHARDS = 3
+
+
+class Writers:
+    """Threads that put groups and save checkpoints until the service is gone."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        self._service = service
+        self.sent: dict[str, bytes] = {}
+        self.acked: list[str] = []
+        self.checkpoints: dict[int, int] = {}  # shard -> last acknowledged cursor
+        self._threads = [threading.Thread(target=self._put, args=(n,)) for n in range(WRITERS)]
+        self._threads.append(threading.Thread(target=self._save))
+
+    def run_until(self, *, acks: int) -> None:
+        """Return when so many groups and some checkpoints are acknowledged; the writers go on."""
+        for thread in self._threads:
+            thread.start()
+        wait_until(
+            lambda: (
+                (len(self.acked) >= acks and len(self.checkpoints) == SHARDS)
+                or not any(thread.is_alive() for thread in self._threads)
+            ),
+            "acknowledged groups",
+        )
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def _put(self, writer: int) -> None:
+        with RawClient(self._service) as client:
+            for number in itertools.count():
+                name = f"{writer}-{number}"
+                self.sent[name] = group_of(*(f"{name}-{line} " + "x" * (number % 700) for line in range(3)))
+                try:
+                    if client.put(self.sent[name]).status != 200:
+                        return
+                except (OSError, http.client.HTTPException):
+                    return
+                self.acked.append(name)
+
+    def _save(self) -> None:
+        with RawClient(self._service) as client:
+            for number in itertools.count(1):
+                try:
+                    if client.checkpoint(number % SHARDS, number, consumer="", force="True").status != 200:
+                        return
+                except (OSError, http.client.HTTPException):
+                    return
+                self.checkpoints[number % SHARDS] = number
+
+
+def prepare(service: ServiceProcess) -> None:
+    with RawClient(service) as client:
+        client.create(shards=SHARDS)
+        client.create_group("g", timeout=17, order=True)
+
+
+def lost(service: ServiceProcess, writers: Writers) -> list[str]:
+    """What was acknowledged and is gone, told in words; [] when all is there.
+
+    Fails outright for what no crash excuses: a changed byte, a group twice, a damaged pull.
+    """
+    with RawClient(service) as client:
+        try:
+            stored = Counter(group for shard in range(SHARDS) for group in client.pull_all(shard=shard))
+        except Refused as error:
+            if error.reply.status != 404:
+                raise
+            return [f"all: {error}"]
+        saved = client.ok("GET", "/logstores/access/consumergroups/g").json()
+        groups = client.ok("GET", "/logstores/access/consumergroups").json()
+    assert all(count == 1 for count in stored.values())
+    assert set(stored) <= set(writers.sent.values())
+    missing = [f"group {name}" for name in writers.acked if writers.sent[name] not in stored]
+    if groups != [{"name": "g", "timeout": 17, "order": True}]:
+        missing.append(f"consumer group: {groups}")
+    found = {entry["shard"]: entry["checkpoint"] for entry in saved}
+    for shard, cursor in writers.checkpoints.items():
+        if not found.get(shard) or wire_cursor.decode(found[shard]) < cursor:
+            missing.append(f"checkpoint of shard {shard}")
+    return missing
