@@ -4,6 +4,7 @@ What for: everything about a shard that needs a request but is neither a beat no
 must not know: Spark. Read next: `loghub_worker.sink` (where a shard resumes), `loghub_worker.consumer`.
 """
 
+import contextlib
 import threading
 
 import structlog
@@ -22,7 +23,8 @@ log = structlog.get_logger()
 
 STEP_S = 0.1  # how often the source's report is read while nothing else happens
 RETRY_S = 1.0  # a shard that could not be opened or saved is tried again after this
-SURVEY_S = 10.0  # how often read-only shards and lags are looked at
+SURVEY_S = 10.0  # how often it is asked which shards are read-only
+LAG_S = 2.0  # how often the age of what a shard reads next is asked for
 # The shard is another's, or gone: no try will help (both spellings, sls-protocol.md 2.4).
 NOT_OURS = frozenset(
     {"ConsumerNotMatch", "ConsumerNotExist", "ConsumerNotExsit", "ShardNotExist", "ShardNotExsit"}
@@ -62,7 +64,9 @@ class Keeper:
         self.trouble = Trouble()
         self.source_trouble = Trouble()
         self.failure: BaseException | None = None
-        self.lags_s: dict[int, float | None] = {}
+        self._lags_asked_s: dict[int, float] = {}
+        # Shard -> unix time at which the log group to be read next was received; None: none is left
+        self.oldest_unix_s: dict[int, float | None] = {}
 
     def start(self) -> None:
         self._thread.start()
@@ -91,6 +95,7 @@ class Keeper:
             if shard.phase is Phase.OPENING and now >= self._not_before_s.get(shard.shard, now):
                 self._open(shard)
         self.save_all()
+        self._see_lags(shards, report.ends, now=now)
         if now >= self._next_survey_s:
             self._next_survey_s = now + SURVEY_S
             self._survey(report.ends)
@@ -188,7 +193,6 @@ class Keeper:
             for shard in shards:
                 assert shard.position is not None
                 at_end = ends.get(shard.shard) == shard.position
-                self.lags_s[shard.shard] = 0.0 if at_end else self._lag_s(shard.shard, shard.position)
                 if at_end and shard.shard in read_only:
                     # Became read-only after its end was saved: only a checkpoint tells the
                     # service that it is over (sls-protocol.md 4.3), and nothing else will come.
@@ -196,6 +200,16 @@ class Keeper:
         except LogHubException as error:
             log.info("survey put off", reason=trouble_of(error).reason)
 
-    def _lag_s(self, shard: int, position: int) -> float:
-        received_s = self._hub.get_cursor_time(self._logstore, shard, encode_cursor(position))
-        return max(0.0, self._clock.unix_s() - received_s)
+    def _see_lags(self, shards: tuple[HeldShard, ...], ends: dict[int, int], *, now: float) -> None:
+        for shard in shards:
+            number, position = shard.shard, shard.position
+            if position is None or number not in ends:
+                self.oldest_unix_s.pop(number, None)
+            elif position >= ends[number]:
+                self.oldest_unix_s[number] = None
+            elif now >= self._lags_asked_s.get(number, now - LAG_S) + LAG_S:
+                self._lags_asked_s[number] = now
+                with contextlib.suppress(LogHubException):  # a figure; the next try is near
+                    cursor = encode_cursor(position)
+                    received_s = self._hub.get_cursor_time(self._logstore, number, cursor)
+                    self.oldest_unix_s[number] = received_s

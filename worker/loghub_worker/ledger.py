@@ -136,9 +136,10 @@ class Ledger:
         """Give a batch up that is not committed; its claims then stand in nobody's way."""
         if self._decide(batch, Decision(committed=False)):
             self._at_step("aborted")
-        self._discard(batch)
+        self.discard(batch)
 
-    def _discard(self, batch: str) -> None:
+    def discard(self, batch: str) -> None:
+        """Remove the staged files of a batch that is not committed, or was never to be."""
         shutil.rmtree(self.stage(batch), ignore_errors=True)
 
     def _claim_all(self, batch: str, ordered: Iterable[tuple[Incarnation, Range]]) -> None:
@@ -179,7 +180,7 @@ class Ledger:
                     log.warning("file of a committed batch is gone", file=str(target))
             self._at_step("placed one")
         _sync(self.folder)
-        self._discard(batch)
+        self.discard(batch)
 
     # -- taking a shard
 
@@ -232,7 +233,7 @@ class Ledger:
             self._decide(batch, Decision(committed=False))
         decision = _read(path, Decision)
         if decision is None or not decision.committed:
-            self._discard(batch)
+            self.discard(batch)
             return False
         if self.stage(batch).exists():
             self._place(batch, decision.files)
@@ -255,18 +256,16 @@ class Ledger:
                 return
         path.unlink(missing_ok=True)
 
-    def prune(self, *, now_unix_s: float) -> None:
-        """Remove aborts and staged leftovers whose writers are long gone."""
+    def prune(self, *, owner: str, now_unix_s: float) -> None:
+        """Bring to an end what an earlier process of this consumer left staged (batches are named
+        ``<consumer>-<token>``), and forget what is long over."""
+        for stage in (self._home / "stage").iterdir():
+            if stage.name.rpartition("-")[0] == owner or _age_s(stage, now_unix_s) > TOMBSTONE_S:
+                self._settle(stage.name)
         for path in self._batches.glob("*.json"):
             decision = _read(path, Decision)
             if decision is not None and not decision.committed and _age_s(path, now_unix_s) > TOMBSTONE_S:
                 path.unlink(missing_ok=True)
-        for stage in (self._home / "stage").iterdir():
-            if (
-                not (self._batches / f"{stage.name}.json").exists()
-                and _age_s(stage, now_unix_s) > TOMBSTONE_S
-            ):
-                shutil.rmtree(stage, ignore_errors=True)
 
 
 def _seal(stage: Path) -> list[str]:

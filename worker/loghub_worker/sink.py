@@ -5,6 +5,7 @@ What for: the two sinks behind one small interface: Parquet files in a folder (e
 how a batch was read. Read next: `loghub_worker.job` calls `write` and `publish` in this order.
 """
 
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -54,8 +55,11 @@ class ParquetFolder:
         self._created: dict[int, int] = {}
 
     def check(self, empty: DataFrame) -> None:
-        self._write(empty, self._ledger.stage("check"))
-        self._ledger.abort("check")
+        trial = f"check-{secrets.token_hex(8)}"  # other workers may start at this moment
+        try:
+            self._write(empty, self._ledger.stage(trial))
+        finally:
+            self._ledger.discard(trial)
 
     def resume(self, shard: Incarnation, checkpoint: int) -> int:
         self._created[shard.shard] = shard.created
@@ -108,18 +112,19 @@ class LogstoreCopy:
         """It keeps no record."""
 
 
-def make_sink(config: WorkerConfig, *, credentials_dir: str, now_unix_s: float) -> Sink:
+def make_sink(config: WorkerConfig, *, consumer: str, credentials_dir: str, now_unix_s: float) -> Sink:
     """The sink of a worker's settings. Raises `InvalidSinkError`."""
     sink = config.sink
     if isinstance(sink, LogstoreSink):
         address = Address(endpoint=config.endpoint, project=sink.project, credentials_dir=credentials_dir)
         return LogstoreCopy(LogstoreWriter(address, sink.logstore))
-    return _parquet(
-        sink, home=(config.project, config.logstore, config.consumer_group), now_unix_s=now_unix_s
-    )
+    folder = _folder_of(sink)
+    ledger = Ledger(folder, home=(config.project, config.logstore, config.consumer_group))
+    ledger.prune(owner=consumer, now_unix_s=now_unix_s)
+    return ParquetFolder(folder, ledger)
 
 
-def _parquet(sink: ParquetSink, *, home: tuple[str, ...], now_unix_s: float) -> Sink:
+def _folder_of(sink: ParquetSink) -> Path:
     if "://" in sink.path:
         scheme = sink.path.split("://")[0]
         raise InvalidSinkError(
@@ -128,6 +133,4 @@ def _parquet(sink: ParquetSink, *, home: tuple[str, ...], now_unix_s: float) -> 
     folder = Path(sink.path)
     if not folder.is_absolute():
         raise InvalidSinkError(f"the parquet sink needs an absolute path, not {sink.path!r}")
-    ledger = Ledger(folder, home=home)
-    ledger.prune(now_unix_s=now_unix_s)
-    return ParquetFolder(folder, ledger)
+    return folder

@@ -73,7 +73,8 @@ def spark_settings(config: WorkerConfig, state_dir: Path) -> dict[str, str]:
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.numRecentProgressUpdates": "1",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        "spark.log.level": "WARN",
+        "spark.log.level": "ERROR",  # it warns of every batch that takes longer than the trigger
+        "spark.ui.showConsoleProgress": "false",
     }
     joined = f"{ours[java]} {config.spark_conf.get(java, '')}".strip()
     return ours | config.spark_conf | {java: joined}

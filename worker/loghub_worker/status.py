@@ -37,7 +37,7 @@ def status_of(
     unix_s: float,
     trouble: Trouble,
     rows: int,
-    lags_s: Mapping[int, float | None],
+    oldest_unix_s: Mapping[int, float | None],
 ) -> WorkerStatus:
     """The status at one moment; `now` is monotonic."""
     return WorkerStatus(
@@ -47,9 +47,17 @@ def status_of(
         message=trouble.message,
         rows_written=rows,
         last_heartbeat_age_s=None if consumer.last_good_s is None else now - consumer.last_good_s,
-        shards=[progress_of(shard, lags_s.get(shard.shard)) for shard in consumer.shards],
+        shards=[progress_of(s, lag_of(oldest_unix_s, s.shard, unix_s=unix_s)) for s in consumer.shards],
         written_at=unix_s,
     )
+
+
+def lag_of(oldest_unix_s: Mapping[int, float | None], shard: int, *, unix_s: float) -> float | None:
+    """Seconds since the log group to be read next was received; 0 when none is left."""
+    if shard not in oldest_unix_s:
+        return None
+    received_s = oldest_unix_s[shard]
+    return 0.0 if received_s is None else max(0.0, unix_s - received_s)
 
 
 def progress_of(shard: HeldShard, lag_s: float | None) -> ShardProgress:

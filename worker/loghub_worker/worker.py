@@ -95,7 +95,9 @@ class Worker:
         except (*SPARK_ERRORS, ValueError) as error:
             raise invalid(error) from error
         # A beat that takes longer than an interval is as good as failed: the next is due.
-        beats = connect(self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s))
+        beats = connect(
+            self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
+        )
         self._membership = Membership(self._session, beats, **self._names())
         self._keeper = self._make_keeper(sink)
         self._job = Job(
@@ -121,6 +123,7 @@ class Worker:
         try:
             return make_sink(
                 self._config,
+                consumer=self._settings.consumer,
                 credentials_dir=self._settings.credentials_dir,
                 now_unix_s=self._clock.unix_s(),
             )
@@ -218,7 +221,7 @@ class Worker:
                 unix_s=self._clock.unix_s(),
                 trouble=self._trouble(),
                 rows=self._job.tally.rows if self._job else 0,
-                lags_s=self._keeper.lags_s if self._keeper else {},
+                oldest_unix_s=self._keeper.oldest_unix_s if self._keeper else {},
             )
         return msgspec.structs.replace(status, phase="failed") if self._failed.reason else status
 
