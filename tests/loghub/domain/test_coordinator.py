@@ -1,0 +1,525 @@
+"""Each edge of the table as the coordinator takes it; tests are named from-state to-state.
+
+Longer stories are in tests/scenarios, and every order of events in tests/properties.
+"""
+
+import pytest
+
+from loghub.domain.coordinator import create_group, next_deadline, restore, step
+from loghub.domain.fsm import ShardState, Trigger
+from loghub.domain.group import (
+    Checkpoint,
+    GroupSaved,
+    GroupState,
+    Heartbeat,
+    LogShard,
+    Refusal,
+    SavedCheckpoint,
+    ShardForgotten,
+    ShardSaved,
+    ShardsChanged,
+    Step,
+    Tick,
+)
+from tests.loghub.domain.driver import Driver
+
+
+def triggers(made: Step, shard: int) -> list[Trigger]:
+    return [p.trigger for p in made.transitions if p.shard == shard]
+
+
+def two_consumers() -> Driver:
+    """a holds 0, b holds 1, both have said so."""
+    driver = Driver(2)
+    driver.beat("a")
+    driver.beat("b")
+    driver.beat("a", 0)
+    driver.beat("b", 1)
+    return driver
+
+
+def in_transfer() -> Driver:
+    """a holds 0, and 1 is under way from a to b."""
+    driver = Driver(2)
+    driver.beat("a")
+    driver.beat("b")
+    driver.beat("a", 0, 1)
+    assert driver.line(1) == "transfer a -> b"
+    return driver
+
+
+# --- edge 1 ------------------------------------------------------------------------------------
+
+
+def test_new_to_not_alloc_when_nothing_is_before_it() -> None:
+    assert Driver(1, order=True).line(0) == "not_alloc"
+
+
+def test_new_to_wait_when_an_ancestor_is_not_consumed() -> None:
+    driver = Driver(1, order=True)
+    driver.split(0, end=5, into=(1, 2))
+    assert [driver.line(s) for s in (0, 1, 2)] == ["not_alloc", "wait", "wait"]
+
+
+def test_new_to_not_alloc_behind_an_ancestor_in_an_unordered_group() -> None:
+    driver = Driver(1, order=False)
+    driver.split(0, end=5, into=(1, 2))
+    assert [driver.line(s) for s in (0, 1, 2)] == ["not_alloc"] * 3
+
+
+def test_new_to_not_alloc_when_its_parent_is_long_gone() -> None:
+    assert Driver((LogShard(shard=7, parents=(3,)),), order=True).line(7) == "not_alloc"
+
+
+def test_a_new_ordered_group_over_old_splits_waits_by_generation() -> None:
+    driver = Driver(
+        (
+            LogShard(shard=0, end_cursor=5),
+            LogShard(shard=1, parents=(0,), end_cursor=5),
+            LogShard(shard=2, parents=(0,)),
+            LogShard(shard=3, parents=(1,)),
+        ),
+        order=True,
+    )
+    assert [driver.line(s) for s in range(4)] == ["not_alloc", "wait", "wait", "wait"]
+    driver.beat("a")
+    driver.checkpoint("a", 0, 5)
+    assert [driver.line(s) for s in range(4)] == ["over", "already_alloc a", "already_alloc a", "wait"]
+
+
+# --- edges 2, 3 --------------------------------------------------------------------------------
+
+
+def test_wait_to_not_alloc_to_already_alloc_when_the_parent_is_consumed() -> None:
+    driver = Driver(1, order=True)
+    driver.beat("a")
+    driver.split(0, end=5, into=(1, 2))
+    made = driver.do(Checkpoint(consumer="a", shard=0, cursor=5, force=False))
+    assert triggers(made, 1) == [Trigger.ANCESTORS_CONSUMED, Trigger.ASSIGNED]
+
+
+def test_not_alloc_to_already_alloc_on_the_first_heartbeat() -> None:
+    driver = Driver(3)
+    assert driver.beat("a") == (0, 1, 2)
+
+
+def test_not_alloc_to_already_alloc_at_once_for_a_new_shard() -> None:
+    driver = two_consumers()
+    driver.put_shard(2)
+    driver.tell_shards()
+    assert driver.line(2) == "already_alloc a"
+
+
+def test_not_alloc_to_already_alloc_to_transfer_for_a_latecomer_that_names_it() -> None:
+    """The latecomer is its first; from there it moves like any other."""
+    driver = Driver(2)
+    driver.beat("b")
+    driver.beat("a", 0, 1)  # names 1, which is under way to it, and 0, which is not
+    driver.advance(30)
+    driver.beat("a", 0, 1)
+    driver.put_shard(2)
+    driver.tell_shards()
+    driver.tick()  # b is gone; 0 was b's, a names it
+    assert [driver.line(s) for s in range(3)] == ["already_alloc a"] * 3
+
+
+# --- edges 4, 9 --------------------------------------------------------------------------------
+
+
+def test_already_alloc_to_not_alloc_when_the_holder_times_out() -> None:
+    driver = Driver(1)
+    driver.beat("a")
+    driver.advance(30)
+    driver.tick()
+    assert driver.line(0) == "not_alloc"
+    assert driver.state.consumers == {}
+
+
+def test_already_alloc_stays_one_moment_before_the_timeout() -> None:
+    driver = Driver(1)
+    driver.beat("a")
+    driver.advance(29.999)
+    driver.tick()
+    assert driver.line(0) == "already_alloc a"
+
+
+def test_already_alloc_stays_when_a_late_heartbeat_comes_before_the_tick() -> None:
+    driver = Driver(1)
+    driver.beat("a")
+    driver.advance(31)
+    driver.beat("a", 0)
+    driver.tick()
+    assert driver.line(0) == "already_alloc a"
+
+
+def test_transfer_to_not_alloc_to_already_alloc_when_the_holder_times_out() -> None:
+    driver = in_transfer()
+    driver.advance(20)
+    driver.beat("b")
+    driver.advance(10)
+    driver.tick()
+    assert triggers(driver.last, 1) == [Trigger.HOLDER_TIMED_OUT, Trigger.ASSIGNED]
+    assert driver.line(1) == "already_alloc b"
+
+
+def test_transfer_to_not_alloc_when_holder_and_next_holder_time_out_in_one_tick() -> None:
+    driver = in_transfer()
+    driver.advance(30)
+    driver.tick()
+    assert triggers(driver.last, 1) == [Trigger.HOLDER_TIMED_OUT]
+    assert driver.line(1) == "not_alloc"
+
+
+# --- edges 5, 6 --------------------------------------------------------------------------------
+
+
+def test_already_alloc_to_transfer_when_a_consumer_joins() -> None:
+    driver = Driver(2)
+    driver.beat("a")
+    assert driver.beat("b") == ()
+    assert driver.line(1) == "transfer a -> b"
+
+
+def test_transfer_stays_while_the_holder_names_the_shard() -> None:
+    driver = in_transfer()
+    for _ in range(5):
+        assert driver.beat("a", 0, 1) == (0,)
+        assert driver.beat("b") == ()
+    assert driver.line(1) == "transfer a -> b"
+
+
+def test_transfer_stays_when_the_next_holder_does_not_name_it() -> None:
+    driver = in_transfer()
+    driver.beat("b")
+    assert driver.line(1) == "transfer a -> b"
+
+
+def test_transfer_to_already_alloc_of_the_next_holder() -> None:
+    driver = in_transfer()
+    driver.beat("a", 0)
+    assert triggers(driver.last, 1) == [Trigger.HOLDER_GAVE_UP]
+    assert driver.beat("b") == (1,)
+
+
+def test_transfer_to_already_alloc_of_the_holder_when_the_next_holder_times_out() -> None:
+    driver = in_transfer()
+    driver.advance(20)
+    driver.beat("a", 0, 1)
+    driver.advance(10)
+    driver.tick()
+    assert triggers(driver.last, 1) == [Trigger.NEXT_TIMED_OUT]
+    assert driver.beat("a", 0, 1) == (0, 1)
+
+
+# --- edges 7, 8, 13, 14 ------------------------------------------------------------------------
+
+
+def test_already_alloc_to_over_at_the_end_only() -> None:
+    driver = Driver(1)
+    driver.beat("a")
+    driver.close_shard(0, end=5)
+    driver.tell_shards()
+    assert driver.checkpoint("a", 0, 4) is None
+    assert driver.line(0) == "already_alloc a"
+    assert driver.checkpoint("a", 0, 5) is None
+    assert driver.line(0) == "over"
+    assert driver.beat("a", 0) == ()
+
+
+def test_already_alloc_stays_while_the_shard_takes_writes() -> None:
+    driver = Driver(1)
+    driver.beat("a")
+    driver.checkpoint("a", 0, 5)
+    assert driver.line(0) == "already_alloc a"
+
+
+def test_over_to_not_alloc_to_already_alloc_by_force() -> None:
+    driver = Driver(1)
+    driver.beat("a")
+    driver.close_shard(0, end=5)
+    driver.tell_shards()
+    driver.checkpoint("a", 0, 5)
+    assert driver.checkpoint("", 0, 2, force=True) is None
+    assert triggers(driver.last, 0) == [Trigger.FORCED_BACK, Trigger.ASSIGNED]
+
+
+def test_over_stays_when_forced_to_the_end_again_or_when_empty() -> None:
+    driver = Driver((LogShard(shard=0, end_cursor=5), LogShard(shard=1, begin_cursor=5, end_cursor=5)))
+    driver.checkpoint("", 0, 5, force=True)
+    driver.checkpoint("", 0, 6, force=True)
+    driver.checkpoint("", 1, 2, force=True)
+    assert [driver.line(s) for s in (0, 1)] == ["over", "over"]
+
+
+def test_transfer_to_over_when_the_holder_reaches_the_end() -> None:
+    driver = in_transfer()
+    driver.close_shard(1, end=5)
+    driver.tell_shards()
+    assert driver.checkpoint("a", 1, 5) is None
+    assert triggers(driver.last, 1) == [Trigger.END_CHECKPOINTED]
+    driver.beat("a", 0)
+    assert driver.beat("b") == ()
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_not_alloc_and_wait_to_over_by_force_at_the_end(order: bool) -> None:
+    driver = Driver(1, order=order)
+    driver.split(0, end=5, into=(1, 2))
+    driver.close_shard(1, end=3)
+    driver.tell_shards()
+    driver.checkpoint("", 1, 3, force=True)
+    assert triggers(driver.last, 1) == [Trigger.END_CHECKPOINTED]
+    driver.checkpoint("", 0, 5, force=True)
+    assert [driver.line(s) for s in (0, 1, 2)] == ["over", "over", "not_alloc"]
+
+
+# --- row 10 ------------------------------------------------------------------------------------
+
+
+def test_every_state_to_over_when_nothing_is_left() -> None:
+    driver = in_transfer()  # 0 already_alloc, 1 transfer
+    driver.configure(order=True)
+    driver.put_shard(2, parents=(0,))  # wait
+    driver.tell_shards()
+    for shard in (0, 1, 2):
+        driver.close_shard(shard, begin=5, end=5)
+    driver.tell_shards()
+    assert [driver.line(s) for s in (0, 1, 2)] == ["over"] * 3
+
+    nobody = Driver(1)
+    nobody.close_shard(0, begin=5, end=5)
+    nobody.tell_shards()
+    assert triggers(nobody.last, 0) == [Trigger.NOTHING_LEFT]
+
+
+def test_already_alloc_to_over_when_all_was_saved_before_the_split() -> None:
+    driver = Driver(1, order=True)
+    driver.beat("a")
+    driver.checkpoint("a", 0, 5)
+    driver.split(0, end=5, into=(1, 2))
+    assert [driver.line(s) for s in (0, 1, 2)] == ["over", "already_alloc a", "already_alloc a"]
+
+
+# --- rows 11, 12, 15 ---------------------------------------------------------------------------
+
+
+def test_already_alloc_to_not_alloc_when_the_holder_leaves() -> None:
+    driver = Driver(1)
+    driver.beat("a")
+    driver.leave("a")
+    assert triggers(driver.last, 0) == [Trigger.HOLDER_LEFT]
+    assert next_deadline(driver.state) is None
+
+
+def test_transfer_to_not_alloc_when_the_holder_leaves() -> None:
+    driver = in_transfer()
+    driver.leave("a")
+    assert triggers(driver.last, 1) == [Trigger.HOLDER_LEFT, Trigger.ASSIGNED]
+    assert driver.beat("b") == (0, 1)
+
+
+def test_transfer_to_already_alloc_of_the_holder_when_the_next_holder_leaves() -> None:
+    driver = in_transfer()
+    driver.leave("b")
+    assert triggers(driver.last, 1) == [Trigger.NEXT_LEFT]
+    assert driver.beat("a", 0, 1) == (0, 1)
+
+
+def test_leave_of_one_who_is_not_there_changes_nothing() -> None:
+    driver = two_consumers()
+    before = driver.state
+    driver.leave("z")
+    assert driver.state == before
+    assert driver.last.facts == ()
+
+
+def test_wait_to_not_alloc_when_order_is_dropped() -> None:
+    driver = Driver(1, order=True)
+    driver.split(0, end=5, into=(1, 2))
+    driver.configure(order=False)
+    assert triggers(driver.last, 1) == [Trigger.ORDER_DROPPED]
+
+
+def test_not_alloc_stays_when_order_is_switched_on() -> None:
+    driver = Driver(1)
+    driver.split(0, end=5, into=(1, 2))
+    driver.configure(order=True)
+    assert [driver.line(s) for s in (1, 2)] == ["not_alloc", "not_alloc"]
+    driver.split(1, end=5, into=(3, 4))
+    assert driver.line(3) == "wait"
+
+
+def test_transfer_to_already_alloc_when_balance_recalls_it() -> None:
+    driver = Driver(2)
+    driver.beat("a")
+    driver.beat("b")
+    driver.put_shard(2)
+    driver.tell_shards()  # to a: 0 2, and 1 under way to b
+    driver.close_shard(0, begin=5, end=5)
+    driver.close_shard(2, begin=5, end=5)
+    driver.put_shard(3)
+    driver.tell_shards()
+    assert [driver.line(s) for s in (1, 3)] == ["transfer a -> b", "already_alloc a"]
+    driver.drop_shard(3)
+    driver.put_shard(4)
+    driver.beat("c")
+    driver.tell_shards()
+    assert driver.line(1) == "transfer a -> b"
+
+
+# --- checkpoints -------------------------------------------------------------------------------
+
+
+def test_without_force_only_the_holder_saves() -> None:
+    driver = in_transfer()
+    assert driver.checkpoint("a", 1, 1) is None
+    assert driver.checkpoint("b", 1, 2) is Refusal.CONSUMER_NOT_MATCH
+    assert driver.checkpoint("nobody", 1, 2) is Refusal.CONSUMER_NOT_MATCH
+    assert driver.checkpoint("", 1, 2) is Refusal.PARAMETER_INVALID
+    assert driver.checkpoint("a", 9, 2) is Refusal.SHARD_NOT_EXIST
+    assert driver.checkpoint("nobody", 9, 2, force=True) is Refusal.SHARD_NOT_EXIST
+    saved = driver.state.shards[1].checkpoint
+    assert saved == SavedCheckpoint(cursor=1, consumer="a", updated_unix_us=0)
+
+
+def test_with_force_anybody_saves_and_nothing_moves() -> None:
+    driver = two_consumers()
+    assert driver.checkpoint("b", 0, 3, force=True) is None
+    assert driver.line(0) == "already_alloc a"
+    assert driver.last.transitions == ()
+    saved = driver.state.shards[0].checkpoint
+    assert saved is not None
+    assert (saved.cursor, saved.consumer) == (3, "b")
+
+
+def test_the_time_of_the_checkpoint_is_the_callers() -> None:
+    driver = Driver(1)
+    driver.do(Checkpoint(consumer="x", shard=0, cursor=3, force=True, updated_unix_us=77))
+    saved = driver.state.shards[0].checkpoint
+    assert saved is not None
+    assert saved.updated_unix_us == 77
+
+
+# --- facts, shards that vanish, restart --------------------------------------------------------
+
+
+def test_a_plain_heartbeat_persists_nothing() -> None:
+    driver = two_consumers()
+    driver.beat("a", 0)
+    assert driver.last.facts == ()
+    assert driver.last.transitions == ()
+
+
+def test_facts_are_whole_entries_and_settings() -> None:
+    made = create_group(group="g", timeout_s=30.0, order=True, shards=(LogShard(shard=4),), now=0.0)
+    assert made.facts == (
+        GroupSaved(timeout_s=30.0, order=True),
+        ShardSaved(entry=made.state.shards[4]),
+    )
+    gone = step(made.state, ShardsChanged(shards=()), now=0.0)
+    assert gone.facts == (ShardForgotten(shard=4),)
+
+
+def test_a_vanished_shard_is_forgotten_in_every_state() -> None:
+    driver = in_transfer()
+    driver.drop_shard(0)
+    driver.drop_shard(1)
+    driver.tell_shards()
+    assert driver.state.shards == {}
+    assert driver.beat("a", 0, 1) == ()
+    assert driver.state.consumers["a"].held == frozenset()
+
+
+def test_wait_to_not_alloc_when_the_ancestor_vanishes() -> None:
+    driver = Driver(1, order=True)
+    driver.split(0, end=5, into=(1, 2))
+    driver.drop_shard(0)
+    driver.tell_shards()
+    assert [driver.line(s) for s in (1, 2)] == ["not_alloc", "not_alloc"]
+
+
+def test_a_restart_moves_nothing_and_gives_fresh_leases() -> None:
+    driver = in_transfer()
+    driver.advance(29)
+    before = {s: driver.line(s) for s in (0, 1)}
+    driver.restart()
+    assert {s: driver.line(s) for s in (0, 1)} == before
+    assert next_deadline(driver.state) == driver.now + 30
+    driver.beat("b")
+    assert driver.line(1) == "transfer a -> b", "not before a has spoken"
+    driver.beat("a", 0)
+    assert driver.line(1) == "already_alloc b"
+
+
+def test_a_restart_remembers_who_may_still_work_on_an_over_shard() -> None:
+    driver = Driver(1)
+    driver.beat("a")
+    driver.close_shard(0, end=5)
+    driver.tell_shards()
+    driver.checkpoint("a", 0, 5)
+    driver.restart()
+    driver.beat("b")
+    driver.checkpoint("", 0, 2, force=True)
+    assert driver.line(0) == "already_alloc a"
+
+
+def test_restore_of_nothing_is_a_group_without_consumers() -> None:
+    state = restore(group="g", timeout_s=5.0, order=False, entries=(), now=3.0)
+    assert state == GroupState(group="g", timeout_s=5.0, order=False)
+
+
+# --- time, and the values themselves -----------------------------------------------------------
+
+
+def test_the_deadline_is_the_first_of_all_and_moves_with_heartbeat_and_timeout() -> None:
+    driver = Driver(1)
+    driver.beat("a")
+    driver.advance(5)
+    driver.beat("b")
+    assert next_deadline(driver.state) == 130.0
+    driver.beat("a")
+    assert next_deadline(driver.state) == 135.0
+    driver.configure(timeout_s=60.0)
+    assert next_deadline(driver.state) == 165.0
+
+
+def test_a_tick_at_the_deadline_ends_it() -> None:
+    # Not a round number on purpose: deadline and tick must use the same sum.
+    state = create_group(group="g", timeout_s=0.1, order=False, shards=(LogShard(shard=0),), now=0.0).state
+    state = step(state, Heartbeat(consumer="a"), now=0.7).state
+    deadline = next_deadline(state)
+    assert deadline is not None
+    assert step(state, Tick(), now=deadline).state.consumers == {}
+
+
+def test_a_step_does_not_touch_the_state_it_started_from() -> None:
+    driver = in_transfer()
+    state = driver.state
+    consumers, shards = dict(state.consumers), dict(state.shards)
+    for event in (Heartbeat(consumer="c"), Tick(), ShardsChanged(shards=())):
+        step(state, event, now=1000.0)
+    assert (dict(state.consumers), dict(state.shards)) == (consumers, shards)
+
+
+def test_a_transition_says_all_that_its_log_line_needs() -> None:
+    driver = Driver(2)
+    driver.beat("a")
+    driver.beat("b")
+    (moved,) = driver.last.transitions
+    assert (moved.group, moved.shard, moved.old, moved.new) == (
+        "g",
+        1,
+        ShardState.ALREADY_ALLOC,
+        ShardState.TRANSFER,
+    )
+    assert (moved.trigger, moved.holder, moved.next_holder) == (Trigger.MOVED_TO_BALANCE, "a", "b")
+
+
+def test_the_order_of_the_events_alone_decides() -> None:
+    def run() -> Driver:
+        driver = Driver(5)
+        for name in ("c", "a", "b"):
+            driver.beat(name)
+        return driver
+
+    assert run().state == run().state
