@@ -16,6 +16,7 @@ import structlog
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials, LogHub
+from loghub.client.transport import Timeouts
 from loghub.clock import SystemClock
 from loghub_operator import handlers
 from loghub_operator.apply import Executor
@@ -25,10 +26,13 @@ from loghub_operator.observe import Observer
 from loghub_operator.reconcile import Reconciler
 from loghub_operator.settings import Settings
 
+# One slow endpoint holds one of the threads for so long at most.
+TIMEOUTS = Timeouts(connect_s=3.0, read_s=5.0, total_s=10.0)
+
 
 def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
     """Our own adapter; it takes both kinds of endpoint."""
-    return HttpLogHub(endpoint, project, credentials=credentials, agent="loghub-operator")
+    return HttpLogHub(endpoint, project, credentials=credentials, agent="loghub-operator", timeouts=TIMEOUTS)
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:

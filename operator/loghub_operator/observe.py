@@ -9,13 +9,13 @@ import base64
 from typing import Any
 
 from loghub.client.port import Credentials, LogHub
+from loghub.client.target import BadEndpoint
 from loghub.clock import Clock
-from loghub.wire.errors import LogHubException
 from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.hubs import Hubs
 from loghub_operator.kube import POD, SECRET, SERVICE, STATEFUL_SET, Kube
-from loghub_operator.logservice import observe_service, trouble_of
+from loghub_operator.logservice import observe_service
 from loghub_operator.model import (
     GroupOrigin,
     Observed,
@@ -87,8 +87,8 @@ class Observer:
         site = site_of(resource, self._settings)
         try:
             return self._hubs.hub(site.endpoint, resource.spec.project, credentials)
-        except LogHubException as error:  # an endpoint that is none
-            return trouble_of(error, resource)
+        except BadEndpoint as error:  # a port beyond all ports, say
+            return Trouble(reason=ServiceTrouble.ENDPOINT_UNREACHABLE, message=str(error))
 
     async def _workers(self, resource: LogHubConsumerGroup) -> tuple[WorkerObserved, ...]:
         metadata = resource.metadata

@@ -91,7 +91,8 @@ def deleting_status(
         rebalancing_finding(observed.service),
         lag_finding(observed.service),
     )
-    return _with_numbers(resource, observed, 0, Phase.DELETING, findings, now)
+    replicas = observed.worker_set.replicas if observed.worker_set else 0
+    return _with_numbers(resource, observed, replicas, Phase.DELETING, findings, now)
 
 
 def with_failure(status: Status, message: str, now: float) -> Status:
@@ -273,7 +274,7 @@ def _phase(observed: Observed, size: Size, group: Finding, rebalancing: Finding)
     if observed.service.trouble is not None:
         return Phase.DEGRADED if size.run > 0 else Phase.PENDING
     ready = any(worker.ready for worker in observed.workers)
-    if group.status != "True" or (size.target > 0 and not ready):
+    if not ready and (size.target > 0 or group.status != "True"):
         return Phase.PENDING
     in_step = observed.worker_set is not None and observed.worker_set.replicas == size.target
     if rebalancing.status == "True" or not in_step:

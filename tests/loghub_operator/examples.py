@@ -29,7 +29,7 @@ MINIMAL: Document = {
 def document(spec: Document | None = None, **metadata: Any) -> Document:
     """`MINIMAL` with parts of the spec merged in (None removes) and metadata set."""
     made = copy.deepcopy(MINIMAL)
-    _merge(made["spec"], spec or {})
+    merge(made["spec"], spec or {})
     made["metadata"].update(metadata)
     return made
 
@@ -41,11 +41,12 @@ def resource(
     return parse_resource({**document(spec, **metadata), "status": status or {}})
 
 
-def _merge(target: Document, patch: Document) -> None:
+def merge(target: Document, patch: Document) -> None:
+    """JSON merge patch: a list replaces, None removes."""
     for key, value in patch.items():
         if value is None:
             target.pop(key, None)
         elif isinstance(value, dict) and isinstance(target.get(key), dict):
-            _merge(target[key], value)
+            merge(target[key], value)
         else:
             target[key] = copy.deepcopy(value)

@@ -1,0 +1,54 @@
+"""`plan` decides as the recorded series say, and keeps what no series may break."""
+
+import dataclasses
+
+import pytest
+
+from loghub_operator.model import ApplyWorkers, AskLeave, DeleteGroup, ReleaseObject, RemoveWorkers
+from loghub_operator.plan import plan
+from tests.loghub_operator.stories import Step, recorded, steps, stories, told
+
+ALL = [step for path in stories() for step in steps(path)]
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_the_recorded_series(step: Step) -> None:
+    planned = plan(step.resource, step.observed, step.now)
+    assert [recorded(action) for action in planned.actions] == list(step.actions)
+    assert told(planned.status) == step.status
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_the_same_look_twice_decides_the_same(step: Step) -> None:
+    assert plan(step.resource, step.observed, step.now) == plan(step.resource, step.observed, step.now)
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_trouble_leaves_the_workers_as_they_are(step: Step) -> None:
+    if step.observed.service.trouble is None or step.resource.metadata.deletion_timestamp:
+        return
+    actions = plan(step.resource, step.observed, step.now).actions
+    touching = (ApplyWorkers, AskLeave, RemoveWorkers, DeleteGroup, ReleaseObject)
+    assert not [action for action in actions if isinstance(action, touching)]
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_never_more_workers_than_assignable_shards_are_added(step: Step) -> None:
+    applied = [
+        one for one in plan(step.resource, step.observed, step.now).actions if isinstance(one, ApplyWorkers)
+    ]
+    assignable = sum(shard.state not in ("wait", "over") for shard in step.observed.service.shards)
+    before = step.observed.worker_set.replicas if step.observed.worker_set else 0
+    assert all(one.replicas <= max(assignable, before) for one in applied)
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_a_condition_keeps_its_time_while_its_status_is_the_same(step: Step) -> None:
+    first = plan(step.resource, step.observed, step.now).status
+    resource = step.resource.model_copy(update={"status": first})
+    later = dataclasses.replace(step.observed, at_unix_s=step.now + 100)
+    second = plan(resource, later, step.now + 100).status
+    before = {one.type: (one.status, one.last_transition_time) for one in first.conditions}
+    for one in second.conditions:
+        if before.get(one.type, ("", ""))[0] == one.status:
+            assert before[one.type][1] == one.last_transition_time

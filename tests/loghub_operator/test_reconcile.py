@@ -1,0 +1,106 @@
+"""The cluster's loop asks for what `plan` says, in its order, and writes the status it says.
+
+The same series are fed to the executor of `loghub up` (tests/loghub_operator/local).
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from loghub_operator.api import LogHubConsumerGroup, Status
+from loghub_operator.kube import KubeError
+from loghub_operator.model import Action, CreateGroup, EmitEvent, Observed
+from loghub_operator.reconcile import Key, Reconciler
+from loghub_operator.telling import worth_writing
+from tests.loghub_operator.stories import Step, recorded, steps, stories, told
+
+ALL = [step for path in stories() for step in steps(path)]
+KEY = Key("default", "access")
+
+
+class Stage:
+    """One step as apiserver, observer, executor and clock; the object is gone after one round."""
+
+    def __init__(self, step: Step, *, refuse: type[Action] | None = None) -> None:
+        self.step = step
+        self.refuse = refuse
+        self.gets = 0
+        self.done: list[Action] = []
+        self.written: list[Status] = []
+
+    def monotonic_s(self) -> float:
+        return self.step.now
+
+    def unix_s(self) -> float:
+        return self.step.now
+
+    async def get(self, *_: object) -> dict[str, Any] | None:
+        self.gets += 1
+        return self.step.resource.to_dict() if self.gets == 1 else None
+
+    async def observe(self, _: LogHubConsumerGroup) -> Observed:
+        return self.step.observed
+
+    async def carry_out(self, _: LogHubConsumerGroup, __: Observed, action: Action) -> None:
+        if self.refuse is not None and isinstance(action, self.refuse):
+            raise KubeError(403, "Forbidden", "not allowed here")
+        self.done.append(action)
+
+    async def write_status(self, _: LogHubConsumerGroup, status: Status) -> None:
+        self.written.append(status)
+
+    async def play(self) -> None:
+        """Two rounds: the step, then the object is gone and the task ends."""
+        made: Any = self
+        reconciler = Reconciler(kube=made, observer=made, executor=made, clock=made, resync_s=0.01)
+        reconciler.wake(KEY)
+        async with asyncio.timeout(30):
+            while self.gets < 2:
+                await asyncio.sleep(0.01)
+                reconciler.wake_known(KEY)
+        await reconciler.close()
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_the_loop_carries_out_what_the_series_say(step: Step) -> None:
+    stage = Stage(step)
+    asyncio.run(stage.play())
+    assert [recorded(action) for action in stage.done] == list(step.actions)
+    before = step.resource.status
+    if told(before) == step.status:
+        assert stage.written == []
+    elif stage.written:
+        (status,) = stage.written
+        assert told(status) == step.status
+    else:
+        assert not worth_writing(before, Status.model_validate_json(_json(step.status)), since_last_s=1e9)
+
+
+def _json(document: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(document)
+
+
+def _first(action: type) -> Step:
+    return next(step for step in ALL if any(one["action"] == action.__name__ for one in step.actions))
+
+
+def test_an_action_that_is_refused_ends_the_round_and_is_told() -> None:
+    stage = Stage(_first(CreateGroup), refuse=CreateGroup)
+    asyncio.run(stage.play())
+    assert "CreateGroup" not in [type(action).__name__ for action in stage.done]
+    assert "ApplyWorkers" not in [type(action).__name__ for action in stage.done]
+    (ready,) = [one for one in stage.written[-1].conditions if one.type == "Ready"]
+    assert (ready.status, ready.reason) == ("False", "ActionFailed")
+    assert "not allowed here" in ready.message
+
+
+def test_an_event_that_is_refused_holds_nothing_up() -> None:
+    step = _first(EmitEvent)
+    stage = Stage(step, refuse=EmitEvent)
+    asyncio.run(stage.play())
+    wanted = [one["action"] for one in step.actions if one["action"] != "EmitEvent"]
+    assert [type(action).__name__ for action in stage.done] == wanted
+    assert told(stage.written[-1]) == step.status
