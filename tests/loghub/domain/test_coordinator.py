@@ -111,16 +111,17 @@ def test_not_alloc_to_already_alloc_at_once_for_a_new_shard() -> None:
 
 
 def test_not_alloc_to_already_alloc_to_transfer_for_a_latecomer_that_names_it() -> None:
-    """The latecomer is its first; from there it moves like any other."""
+    """The latecomer has it first; from there it moves like any other."""
     driver = Driver(2)
     driver.beat("b")
-    driver.beat("a", 0, 1)  # names 1, which is under way to it, and 0, which is not
-    driver.advance(30)
-    driver.beat("a", 0, 1)
-    driver.put_shard(2)
-    driver.tell_shards()
-    driver.tick()  # b is gone; 0 was b's, a names it
-    assert [driver.line(s) for s in range(3)] == ["already_alloc a"] * 3
+    driver.advance(20)
+    driver.beat("a", 0, 1)  # not its, but it works on them
+    driver.beat("c")
+    driver.advance(10)
+    driver.tick()  # b is gone
+    assert triggers(driver.last, 0)[-1] is Trigger.ASSIGNED
+    assert triggers(driver.last, 1)[-2:] == [Trigger.ASSIGNED, Trigger.MOVED_TO_BALANCE]
+    assert [driver.line(s) for s in (0, 1)] == ["already_alloc a", "transfer a -> c"]
 
 
 # --- edges 4, 9 --------------------------------------------------------------------------------
@@ -350,21 +351,24 @@ def test_not_alloc_stays_when_order_is_switched_on() -> None:
 
 
 def test_transfer_to_already_alloc_when_balance_recalls_it() -> None:
-    driver = Driver(2)
+    driver = Driver(4)
     driver.beat("a")
     driver.beat("b")
-    driver.put_shard(2)
-    driver.tell_shards()  # to a: 0 2, and 1 under way to b
-    driver.close_shard(0, begin=5, end=5)
-    driver.close_shard(2, begin=5, end=5)
-    driver.put_shard(3)
+    assert [driver.line(s) for s in (2, 3)] == ["transfer a -> b"] * 2
+    for shard in (0, 1):
+        driver.close_shard(shard, begin=5, end=5)
     driver.tell_shards()
-    assert [driver.line(s) for s in (1, 3)] == ["transfer a -> b", "already_alloc a"]
-    driver.drop_shard(3)
-    driver.put_shard(4)
+    assert triggers(driver.last, 3) == [Trigger.RECALLED]
+    assert [driver.line(s) for s in (2, 3)] == ["transfer a -> b", "already_alloc a"]
+
+
+def test_transfer_to_already_alloc_to_transfer_when_balance_binds_it_to_another() -> None:
+    driver = Driver(4)
+    driver.beat("a")
+    driver.beat("b")
     driver.beat("c")
-    driver.tell_shards()
-    assert driver.line(1) == "transfer a -> b"
+    assert triggers(driver.last, 3) == [Trigger.RECALLED, Trigger.MOVED_TO_BALANCE]
+    assert driver.line(3) == "transfer a -> c"
 
 
 # --- checkpoints -------------------------------------------------------------------------------

@@ -1,0 +1,164 @@
+"""Split, merge, delete, route (sls-protocol.md 2.3, 5)."""
+
+import itertools
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from loghub.domain.hashrange import MAX_KEY, TOP, BadHashKey, HashRange
+from loghub.domain.shards import (
+    NoRightNeighbour,
+    Shard,
+    ShardIsReadOnly,
+    ShardIsWritable,
+    ShardMap,
+    ShardNotFound,
+    create,
+    delete,
+    infer_parents,
+    merge,
+    route,
+    split,
+)
+
+
+def test_create_numbers_from_0_over_even_ranges() -> None:
+    shards = create(4)
+    assert list(shards.shards) == [0, 1, 2, 3]
+    assert [s.keys.begin_key[0] for s in shards.writable()] == ["0", "4", "8", "c"]
+    assert shards.next_shard == 4
+
+
+def test_split_in_the_middle() -> None:
+    done = split(create(1), shard=0)
+    assert [s.shard for s in done.closed] == [0]
+    assert [(s.shard, s.keys.begin, s.keys.end, s.parents) for s in done.made] == [
+        (1, 0, TOP // 2, (0,)),
+        (2, TOP // 2, TOP, (0,)),
+    ]
+    assert done.after.shards[0].read_only
+
+
+def test_split_at_a_key() -> None:
+    left, right = split(create(1), shard=0, key=100).made
+    assert (left.keys.end, right.keys.begin) == (100, 100)
+
+
+def test_split_at_a_key_outside_is_refused() -> None:
+    two = create(2)
+    with pytest.raises(BadHashKey):
+        split(two, shard=0, key=two.shards[0].keys.end)
+
+
+def test_merge_takes_the_right_neighbour_by_key() -> None:
+    before = split(create(2), shard=0).after  # by key: 2 3 1
+    done = merge(before, shard=3)
+    assert [s.shard for s in done.closed] == [3, 1]
+    assert [(s.shard, s.parents) for s in done.made] == [(4, (1, 3))]
+    assert done.made[0].keys == HashRange(begin=TOP // 4, end=TOP)
+
+
+def test_the_last_shard_by_key_cannot_be_merged() -> None:
+    with pytest.raises(NoRightNeighbour, match="shard 1 is the last one"):
+        merge(create(2), shard=1)
+
+
+def test_a_read_only_shard_cannot_be_split_or_merged() -> None:
+    after = split(create(2), shard=0).after
+    for change in (split, merge):
+        with pytest.raises(ShardIsReadOnly, match="shard 0 is read-only"):
+            change(after, shard=0)
+
+
+def test_an_unknown_shard_is_refused() -> None:
+    for change in (split, merge, delete):
+        with pytest.raises(ShardNotFound, match="shard 9 does not exist"):
+            change(create(2), shard=9)
+
+
+def test_only_a_read_only_shard_is_deleted_and_its_number_never_comes_back() -> None:
+    with pytest.raises(ShardIsWritable, match="shard 0 takes writes"):
+        delete(create(1), shard=0)
+    after = delete(split(create(1), shard=0).after, shard=0)
+    assert list(after.shards) == [1, 2]
+    assert [s.shard for s in split(after, shard=2).made] == [3, 4]
+
+
+def test_a_key_goes_to_the_writable_shard_that_holds_it() -> None:
+    after = split(create(2), shard=1).after
+    assert route(after, key=0).shard == 0
+    assert route(after, key=TOP // 2).shard == 2
+    assert route(after, key=MAX_KEY).shard == 3
+
+
+def test_a_key_outside_the_space_goes_nowhere() -> None:
+    with pytest.raises(BadHashKey):
+        route(create(2), key=TOP)
+
+
+def test_a_parent_that_is_gone_is_stood_in_for_by_an_older_ancestor() -> None:
+    after = split(split(create(1), shard=0).after, shard=1).after  # 0; 1 2; 3 4 of 1
+    without = [Shard(shard=s.shard, keys=s.keys) for s in delete(after, shard=1).shards.values()]
+    assert infer_parents(without) == {0: (), 2: (0,), 3: (0,), 4: (0,)}
+
+
+class Logstore(RuleBasedStateMachine):
+    """Any splits, merges and deletes: the writable shards always tile the key space."""
+
+    @initialize(count=st.integers(1, 5))
+    def start(self, count: int) -> None:
+        self.map: ShardMap = create(count)
+        self.given_out = set(self.map.shards)
+        self.deleted = False
+
+    @rule(pick=st.integers(0, 50), share=st.integers(1, 99))
+    def split(self, pick: int, share: int) -> None:
+        writable = self.map.writable()
+        old = writable[pick % len(writable)]
+        width = old.keys.end - old.keys.begin
+        if width > 1000 and len(writable) < 30:
+            done = split(self.map, shard=old.shard, key=old.keys.begin + width * share // 100)
+            self._took(done.after, done.made)
+
+    @rule(pick=st.integers(0, 50))
+    def merge(self, pick: int) -> None:
+        writable = self.map.writable()
+        left = writable[pick % len(writable)]
+        if left is not writable[-1]:
+            done = merge(self.map, shard=left.shard)
+            self._took(done.after, done.made)
+
+    @rule(pick=st.integers(0, 50))
+    def delete(self, pick: int) -> None:
+        closed = [s.shard for s in self.map.shards.values() if s.read_only]
+        if closed:
+            self.map = delete(self.map, shard=closed[pick % len(closed)])
+            self.deleted = True
+
+    def _took(self, after: ShardMap, made: tuple[Shard, ...]) -> None:
+        self.map = after
+        numbers = {s.shard for s in made}
+        assert not numbers & self.given_out, "a number given twice"
+        self.given_out |= numbers
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "map"))
+    def writable_shards_tile_the_space(self) -> None:
+        writable = self.map.writable()
+        assert writable[0].keys.begin == 0
+        assert writable[-1].keys.end == TOP
+        assert all(a.keys.end == b.keys.begin for a, b in itertools.pairwise(writable))
+        assert list(self.map.shards) == sorted(self.map.shards)
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "map") and not self.deleted)
+    def parents_can_be_told_from_numbers_and_ranges(self) -> None:
+        known = self.map.shards.values()
+        bare = [Shard(shard=s.shard, keys=s.keys, read_only=s.read_only) for s in known]
+        assert infer_parents(bare) == {s.shard: s.parents for s in known}
+
+
+TestLogstore = Logstore.TestCase
+TestLogstore.settings = settings(deadline=None, derandomize=True, max_examples=60, stateful_step_count=30)
