@@ -79,8 +79,13 @@ async def _create(engine: Engine, saved: LogstoreSaved, count: int) -> None:
 async def get_logstore(engine: Engine, request: Request, *, ls: str) -> Answer:
     """With ``type`` it is SLS's query family, which is not here."""
     if "type" in request.query:
-        raise failure(Code.NOT_IMPLEMENTED, "this service has no queries over a logstore, only PullLogs")
+        return await refuse_query(engine, request, ls=ls)
     return json_answer(_shown(lookup.logstore(engine, request, ls)))
+
+
+async def refuse_query(_engine: Engine, _request: Request, *, ls: str) -> Answer:
+    """400, since the Python SDK sends anything from 500 on ten times."""
+    raise failure(Code.PARAMETER_INVALID, f"no queries here: logstore {ls} is read by PullLogs alone")
 
 
 async def list_logstores(engine: Engine, request: Request) -> Answer:

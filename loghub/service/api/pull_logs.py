@@ -25,7 +25,7 @@ async def pull_logs(engine: Engine, request: Request, *, ls: str, shard: str) ->
     """Prompt, also at the end: no long poll on the SLS path."""
     log = lookup.shard_log(engine, request, ls, shard)
     if request.query.get("query") or request.query.get("processor"):
-        raise failure(Code.NOT_IMPLEMENTED, "this service does not run a query or processor in a pull")
+        raise failure(Code.PARAMETER_INVALID, "this service does not run a query or processor in a pull")
     limits = engine.settings.limits
     cursor = check_cursor(log, request.query.get("cursor", ""))
     count = parse.number_query(request, "count", least=1, most=limits.pull_groups, default=limits.pull_groups)

@@ -64,6 +64,8 @@ _ROUTER = Router(
         _route("GET", "/logstores/{ls}", logstores.get_logstore),
         _route("PUT", "/logstores/{ls}", logstores.update_logstore),
         _route("DELETE", "/logstores/{ls}", logstores.delete_logstore),
+        _route("GET", "/logstores/{ls}/logs", logstores.refuse_query),
+        _route("POST", "/logstores/{ls}/logs", logstores.refuse_query),
         _route("GET", "/logstores/{ls}/shards", shards.list_shards),
         _route("GET", "/logstores/{ls}/shards/{shard}", cursors.get_shard),
         _route("POST", "/logstores/{ls}/shards/{shard}", shards.change_shard),

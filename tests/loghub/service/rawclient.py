@@ -40,7 +40,7 @@ class Reply:
         return str(self.json()["errorCode"])
 
 
-class Refused(AssertionError):
+class Refused(AssertionError):  # noqa: N818 - says what happened
     """An answer that is not 200 where one was expected."""
 
     def __init__(self, reply: Reply) -> None:
