@@ -263,11 +263,15 @@ TestUnruly = Unruly.TestCase
 TestUnruly.settings = _settings(120, 40)
 
 
-@pytest.mark.deep
-class TestWellBehavedDeep(WellBehaved.TestCase):  # type: ignore[misc,name-defined]
-    settings = _settings(5000, 80)
+class WellBehavedDeep(WellBehaved):
+    """The same, for longer."""
 
 
-@pytest.mark.deep
-class TestUnrulyDeep(Unruly.TestCase):  # type: ignore[misc,name-defined]
-    settings = _settings(5000, 80)
+class UnrulyDeep(Unruly):
+    """The same, for longer."""
+
+
+WellBehavedDeep.TestCase.settings = _settings(5000, 80)
+TestWellBehavedDeep = pytest.mark.deep(WellBehavedDeep.TestCase)
+UnrulyDeep.TestCase.settings = _settings(5000, 80)
+TestUnrulyDeep = pytest.mark.deep(UnrulyDeep.TestCase)

@@ -59,7 +59,7 @@ FAST = [
     pytest.param(1, "ab", False, 6, 3, 2_800, id="one shard that may split"),
     pytest.param(1, "ab", True, 6, 3, 2_300, id="one ordered shard that may split"),
     pytest.param(2, "ab", True, 5, 4, 3_500, id="two ordered shards that may merge"),
-    pytest.param(3, "abc", False, 7, 3, 1, id="three shards, three consumers"),
+    pytest.param(3, "abc", False, 7, 3, 10_900, id="three shards, three consumers"),
 ]
 DEEP = [
     pytest.param(1, "ab", False, 8, 4, 55_000, id="one shard that may split"),

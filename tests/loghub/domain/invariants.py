@@ -84,7 +84,9 @@ def check_step(old: GroupState, step: Step) -> None:
     new = step.state
     if step.refusal is not None:
         assert new == old
-        assert step.facts == step.transitions == step.answer == ()
+        assert not step.facts
+        assert not step.transitions
+        assert not step.answer
         return
     _check_transitions(old, step)
     for shard in step.answer:
