@@ -14,16 +14,11 @@ from collections.abc import Sequence
 import uvloop
 
 from loghub.clock import SystemClock
-from loghub.service.credentials import CredentialsMissing
-from loghub.service.datadir import DataDirInUse
 from loghub.service.disk import OsDice, OsDisk
+from loghub.service.errors import ServiceFault
 from loghub.service.logs import configure
-from loghub.service.server import StorageStopped, serve
+from loghub.service.server import serve
 from loghub.service.settings import MIB, Settings
-from loghub.service.storage.database import DatabaseUnusable
-from loghub.service.storage.segment import LogDamaged
-
-_EXPECTED = (DataDirInUse, CredentialsMissing, DatabaseUnusable, LogDamaged, StorageStopped, OSError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _raise_open_files()
     try:
         uvloop.run(serve(settings, clock=SystemClock(), disk=OsDisk(), dice=OsDice()))
-    except _EXPECTED as error:
+    except (ServiceFault, OSError) as error:
         print(f"loghub.service: {error}", file=sys.stderr)  # noqa: T201 - the last words
         return 1
     except asyncio.CancelledError:

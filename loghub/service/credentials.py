@@ -8,6 +8,7 @@ once and kept in the data directory. What it must not know: signatures. Read nex
 import os
 from dataclasses import dataclass
 
+from loghub.service.errors import ServiceFault
 from loghub.service.ports import Dice
 
 ACCESS_KEY_ID_FILE = "accessKeyId"
@@ -16,7 +17,7 @@ OWN_FOLDER = "credentials"
 _MAX_BYTES = 4096
 
 
-class CredentialsMissing(RuntimeError):
+class CredentialsMissing(ServiceFault):
     """The folder lacks a file, or one is empty; the message names it."""
 
 

@@ -9,12 +9,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from loghub.service.errors import ServiceFault
 from loghub.service.ports import Disk
 
 LOCK_NAME = "lock"
 
 
-class DataDirInUse(RuntimeError):
+class DataDirInUse(ServiceFault):
     """Another process holds the lock; the message names the folder and that process."""
 
 

@@ -19,6 +19,7 @@ from loghub.clock import Clock
 from loghub.service import datadir
 from loghub.service.credentials import CredentialsFolder, own_folder
 from loghub.service.engine import Engine, open_engine
+from loghub.service.errors import ServiceFault
 from loghub.service.http.frame import Application
 from loghub.service.ports import Dice, Disk
 from loghub.service.settings import Settings
@@ -29,7 +30,7 @@ _GRACEFUL_S = 10
 _BACKLOG = 1024
 
 
-class StorageStopped(RuntimeError):
+class StorageStopped(ServiceFault):
     """The service ended because its storage failed; a restart recovers what was acknowledged."""
 
 

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
+from loghub.service.errors import ServiceFault
 from loghub.service.failure import failure
 from loghub.service.settings import Limits
 from loghub.wire.errors import Code
@@ -15,7 +16,7 @@ from loghub.wire.errors import Code
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-class ClientGone(ConnectionError):
+class ClientGone(ServiceFault):
     """The sender hung up before the whole request was here; there is nobody to answer."""
 
 

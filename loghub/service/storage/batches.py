@@ -13,13 +13,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from loghub.service.errors import ServiceFault
+
 T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
 
 MAX_BATCH = 4096
 
 
-class StorageFailed(RuntimeError):
+class StorageFailed(ServiceFault):
     """The disk refused something after which nothing more may be acknowledged."""
 
 

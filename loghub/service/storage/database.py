@@ -17,6 +17,7 @@ from loghub.domain import group as domain
 from loghub.domain.fsm import ShardState
 from loghub.domain.hashrange import HashRange
 from loghub.domain.shards import Shard
+from loghub.service.errors import ServiceFault
 from loghub.service.facts import (
     CatalogFact,
     Fact,
@@ -64,7 +65,7 @@ _LOGSTORE_COLUMNS = (
 )  # fmt: skip
 
 
-class DatabaseUnusable(RuntimeError):
+class DatabaseUnusable(ServiceFault):
     """The metadata file is of another version, or damaged; the message names it."""
 
 

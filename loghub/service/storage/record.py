@@ -19,6 +19,8 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+from loghub.service.errors import ServiceFault
+
 _MAGIC = b"LOGHUB1\n"
 _SEGMENT = struct.Struct("<8sqqqI")
 _RECORD = struct.Struct("<IIqqII")
@@ -30,7 +32,7 @@ RECORD_HEADER_BYTES = _RECORD.size
 MAX_GROUP_BYTES = 64 << 20  # far above what the service accepts; a length beyond it is damage
 
 
-class DamagedRecord(ValueError):
+class DamagedRecord(ServiceFault):
     """These bytes are not a whole record: a torn tail, or damage."""
 
 

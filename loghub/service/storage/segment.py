@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from loghub.service.errors import ServiceFault
 from loghub.service.ports import Disk, File
 from loghub.service.storage import record
 from loghub.service.storage.record import DamagedRecord, SegmentHeader
@@ -20,11 +21,11 @@ MARK_EVERY_BYTES = 16 << 10
 _WINDOW_BYTES = 256 << 10
 
 
-class LogDamaged(RuntimeError):
+class LogDamaged(ServiceFault):
     """A log file lost data that had been acknowledged; a person must look. Names file and offset."""
 
 
-class WriteFailed(RuntimeError):
+class WriteFailed(ServiceFault):
     """A write or sync of log data failed: what the file holds now is unknown, until a recovery."""
 
 

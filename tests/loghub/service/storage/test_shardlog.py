@@ -1,0 +1,255 @@
+"""One shard's log: append, read, find, drop, recover."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loghub.service.storage.record import SegmentHeader
+from loghub.service.storage.segment import LogDamaged, NewGroup, WriteFailed
+from loghub.service.storage.shardlog import ShardLog, open_log
+from tests.loghub.service.simdisk import SimDisk
+
+FOLDER = "/data/logs/1/0"
+FIRST = 1000
+BIRTH = SegmentHeader(first_cursor=FIRST, logs_before=0, received_us=50)
+SEGMENT_BYTES = 1024
+
+
+def opened(disk: SimDisk) -> ShardLog:
+    return open_log(disk, folder=FOLDER, birth=BIRTH, segment_bytes=SEGMENT_BYTES)[0]
+
+
+def new(group: bytes, *, received_us: int = 100, logs: int = 2) -> NewGroup:
+    return NewGroup(group=group, logs=logs, received_us=received_us)
+
+
+def groups_of(log: ShardLog) -> list[bytes]:
+    read = log.read(cursor=0, end_cursor=1 << 62, max_groups=100_000, max_bytes=1 << 40)
+    return [entry.group for entry in read.entries]
+
+
+def written(disk: SimDisk, count: int, *, size: int = 100) -> ShardLog:
+    """A log with ``count`` groups, received at 100, 101, ..."""
+    log = opened(disk)
+    for number in range(count):
+        log.append([new(b"%04d" % number + b"x" * size, received_us=100 + number)])
+        log.sync()
+    return log
+
+
+def segments(disk: SimDisk) -> list[str]:
+    return [f"{FOLDER}/{name}" for name in disk.list_names(FOLDER)]
+
+
+def test_a_new_log_is_empty() -> None:
+    extent = opened(SimDisk()).extent
+    assert (extent.oldest_cursor, extent.end_cursor, extent.logs_total) == (FIRST, FIRST, 0)
+
+
+def test_appended_is_readable_only_after_the_sync() -> None:
+    log = opened(SimDisk())
+    log.append([new(b"a"), new(b"b")])
+    assert (log.extent.end_cursor, groups_of(log)) == (FIRST, [])
+    log.sync()
+    assert (log.extent.end_cursor, groups_of(log)) == (FIRST + 2, [b"a", b"b"])
+
+
+def test_one_sync_for_a_batch() -> None:
+    disk = SimDisk()
+    log = written(disk, 1)
+    before = disk.syncs
+    log.append([new(b"a"), new(b"b"), new(b"c")])
+    log.sync()
+    assert disk.syncs == before + 1
+
+
+def test_read_over_segments_within_bounds() -> None:
+    disk = SimDisk()
+    log = written(disk, 50)
+    assert len(segments(disk)) > 3
+    read = log.read(cursor=FIRST + 5, end_cursor=FIRST + 20, max_groups=1000, max_bytes=1 << 30)
+    assert [entry.cursor for entry in read.entries] == list(range(FIRST + 5, FIRST + 20))
+    assert read.next_cursor == FIRST + 20
+    assert (
+        log.read(cursor=FIRST, end_cursor=1 << 62, max_groups=3, max_bytes=1 << 30).next_cursor == FIRST + 3
+    )
+    # The last group may pass the bound on bytes, and the first always comes.
+    assert log.read(cursor=FIRST, end_cursor=1 << 62, max_groups=99, max_bytes=150).next_cursor == FIRST + 2
+    assert log.read(cursor=FIRST, end_cursor=1 << 62, max_groups=99, max_bytes=1).next_cursor == FIRST + 1
+
+
+def test_a_group_larger_than_a_segment_gets_its_own() -> None:
+    disk = SimDisk()
+    log = opened(disk)
+    big = b"y" * (3 * SEGMENT_BYTES)
+    for group in (b"a", big, b"b"):
+        log.append([new(group)])
+    log.sync()
+    assert groups_of(log) == [b"a", big, b"b"]
+    assert groups_of(opened(disk)) == [b"a", big, b"b"]
+
+
+def test_place_counts_groups_and_logs_exactly() -> None:
+    disk = SimDisk()
+    log = opened(disk)
+    for number in range(60):
+        log.append([new(b"z" * 40, received_us=100 + number, logs=number)])
+    log.sync()
+    for reopened in (log, opened(disk)):
+        for number in (0, 1, 7, 33, 59):
+            place = reopened.place(FIRST + number)
+            assert place.groups_left == 60 - number
+            assert place.logs_left == sum(range(number, 60))
+            assert place.received_us == 100 + number
+        end = reopened.place(FIRST + 60)
+        assert (end.groups_left, end.logs_left, end.received_us) == (0, 0, None)
+
+
+def test_cursor_of_a_time() -> None:
+    log = written(SimDisk(), 50)
+    assert log.cursor_at(0) == FIRST
+    for number in (0, 1, 8, 9, 10, 31, 49):
+        assert log.cursor_at(100 + number) == FIRST + number
+    assert log.cursor_at(150) == FIRST + 50
+
+
+def test_time_of_receipt_never_falls() -> None:
+    log = opened(SimDisk())
+    log.append([new(b"a", received_us=500), new(b"b", received_us=400)])
+    log.sync()
+    assert log.place(FIRST + 1).received_us == 500
+    assert log.cursor_at(450) == FIRST
+
+
+def test_retention_drops_whole_segments_and_clamps() -> None:
+    disk = SimDisk()
+    log = written(disk, 50)
+    dropped = log.drop_before(100 + 20)
+    assert 0 < dropped <= 20
+    assert log.extent.oldest_cursor == FIRST + dropped
+    assert (
+        log.read(cursor=FIRST, end_cursor=1 << 62, max_groups=1, max_bytes=1).entries[0].cursor
+        == FIRST + dropped
+    )
+    assert log.place(FIRST).groups_left == 50 - dropped
+    again = opened(disk)
+    assert again.extent == log.extent
+
+
+def test_retention_of_everything_keeps_the_cursor() -> None:
+    disk = SimDisk()
+    log = written(disk, 50)
+    assert log.drop_before(10_000) == 50
+    assert log.drop_before(20_000) == 0
+    assert (log.extent.oldest_cursor, log.extent.end_cursor, log.extent.logs_total) == (
+        FIRST + 50,
+        FIRST + 50,
+        100,
+    )
+    again = opened(disk)
+    assert again.extent == log.extent
+    again.append([new(b"next", received_us=30_000)])
+    again.sync()
+    assert groups_of(again) == [b"next"]
+    assert again.extent.end_cursor == FIRST + 51
+
+
+def test_no_room_for_a_segment_is_an_oserror_and_passes() -> None:
+    disk = SimDisk()
+    log = written(disk, 3)
+    disk.fail = {"allocate"}
+    with pytest.raises(OSError, match="allocate fails"):
+        log.append([new(b"n" * 2 * SEGMENT_BYTES)])
+    disk.fail = set()
+    log.append([new(b"later")])
+    log.sync()
+    assert groups_of(log)[-1] == b"later"
+    assert groups_of(opened(disk)) == groups_of(log)
+
+
+@pytest.mark.parametrize("what", ["write", "sync"])
+def test_a_failed_write_or_sync_is_final(what: str) -> None:
+    disk = SimDisk()
+    log = written(disk, 1)
+    disk.fail = {what}
+
+    def attempt() -> None:
+        log.append([new(b"a")])
+        log.sync()
+
+    with pytest.raises(WriteFailed):
+        attempt()
+
+
+def test_damage_is_found_when_it_is_read() -> None:
+    disk = SimDisk()
+    log = written(disk, 3)
+    disk.live[segments(disk)[0]].live[150] ^= 1
+    with pytest.raises(LogDamaged):
+        groups_of(log)
+
+
+def test_damage_of_a_sealed_segment_stops_the_start() -> None:
+    disk = SimDisk()
+    written(disk, 50)
+    disk.live[segments(disk)[0]].live[150] ^= 1
+    with pytest.raises(LogDamaged, match=r"\.seg at 64"):
+        opened(disk)
+
+
+def test_damage_of_acknowledged_records_in_the_open_segment_stops_the_start() -> None:
+    disk = SimDisk()
+    written(disk, 4)
+    disk.live[segments(disk)[0]].live[150] ^= 1
+    with pytest.raises(LogDamaged, match="acknowledged records are damaged"):
+        opened(disk)
+
+
+def test_a_missing_segment_stops_the_start() -> None:
+    disk = SimDisk()
+    written(disk, 50)
+    disk.remove(segments(disk)[1])
+    with pytest.raises(LogDamaged, match="missing"):
+        opened(disk)
+
+
+def test_a_torn_tail_is_cut_and_written_over() -> None:
+    disk = SimDisk()
+    log = written(disk, 2)
+    log.append([new(b"torn" * 20)])
+    content = disk.live[segments(disk)[0]].live
+    content[64 + 2 * 136 + 60] ^= 1
+    again, cut = open_log(disk, folder=FOLDER, birth=BIRTH, segment_bytes=SEGMENT_BYTES)
+    assert cut > 0
+    assert again.extent.end_cursor == FIRST + 2
+    again.append([new(b"c")])
+    again.sync()
+    assert groups_of(opened(disk))[2:] == [b"c"]
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    rounds=st.lists(
+        st.lists(st.lists(st.integers(1, 700), max_size=6), min_size=1, max_size=6), min_size=1, max_size=4
+    ),
+)
+def test_power_loss_keeps_every_synced_group(seed: int, rounds: list[list[list[int]]]) -> None:
+    """Each round: batches are appended and synced but the last one, which the power loss meets."""
+    dice, disk, known = random.Random(seed), SimDisk(), list[bytes]()
+    for batches in rounds:
+        log = opened(disk)
+        assert groups_of(log)[: len(known)] == known
+        known = groups_of(log)
+        for batch in batches[:-1]:
+            groups = [dice.randbytes(size) for size in batch]
+            log.append([new(group) for group in groups])
+            log.sync()
+            known += groups
+        last = [dice.randbytes(size) for size in batches[-1]]
+        log.append([new(group) for group in last])
+        disk.lose_power(dice)
+        found = groups_of(opened(disk))
+        assert found[: len(known)] == known
+        assert found[len(known) :] == last[: len(found) - len(known)]
