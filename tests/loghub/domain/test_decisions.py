@@ -1,0 +1,15 @@
+"""The rows beyond architecture.md's nine stand in DECISIONS.md, each with its reason."""
+
+import re
+from pathlib import Path
+
+from loghub.domain.fsm import EDGES
+
+DECISIONS = Path(__file__).parents[3] / "loghub" / "DECISIONS.md"
+
+
+def test_every_row_from_10_on_has_its_reason_there_and_no_other_has() -> None:
+    section = DECISIONS.read_text(encoding="utf-8").split("\n## Domain\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \|(?:[^|]*\|){3} ([^|]+) \|$", section, flags=re.MULTILINE)
+    assert [int(number) for number, _ in rows] == sorted({e.number for e in EDGES if e.number >= 10})
+    assert all(len(reason) > 20 for _, reason in rows)
