@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 from tests.cluster import mounts
+from tests.cluster.containerd import NAMESPACE
 from tests.cluster.control_plane import BRIDGE_ADDRESS, POD_RANGE
-from tests.cluster.node import BRIDGE, CGROUP, CNI_NAME
+from tests.cluster.node import BRIDGE, CNI_NAME
 from tests.cluster.processes import wait_until
 
 PROXY_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"))
@@ -57,28 +58,36 @@ def sweep(folder: Path) -> None:
 
 
 def end_containers(folder: Path) -> None:
-    """Kill the containers' processes (found by their control group) and their shims."""
-    wait_until(_no_process_left, what="the pods' processes have ended", guard_s=30)
+    """Kill the processes of this run's containers (by their control groups) and their shims."""
+    groups = _cgroups(container_ids(folder))
+    wait_until(lambda: _no_process_left(groups), what="the pods' processes have ended", guard_s=30)
     for pid in _shims(folder):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    for group in _cgroups():
+    for group in groups:
         for inner in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
             _remove_cgroup(inner)
         _remove_cgroup(group)
 
 
-def _no_process_left() -> bool:
-    pids = {pid for group in _cgroups() for pid in _pids_below(group)}
+def container_ids(folder: Path) -> list[str]:
+    """The containers that the containerd of ``folder`` has a task folder for."""
+    tasks = folder / "containerd-state" / "io.containerd.runtime.v2.task" / NAMESPACE
+    return sorted(path.name for path in tasks.glob("*"))
+
+
+def _cgroups(ids: list[str]) -> list[Path]:
+    """Their control groups in every hierarchy (version 1) or the only one (version 2)."""
+    found = [path for one in ids for path in _CGROUP_ROOT.glob(f"*/{NAMESPACE}/{one}")]
+    return found + [path for one in ids if (path := _CGROUP_ROOT / NAMESPACE / one).is_dir()]
+
+
+def _no_process_left(groups: list[Path]) -> bool:
+    pids = {pid for group in groups for pid in _pids_below(group)}
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return not pids
-
-
-def _cgroups() -> list[Path]:
-    candidates = [_CGROUP_ROOT / CGROUP, *_CGROUP_ROOT.glob(f"*/{CGROUP}")]
-    return [path for path in candidates if path.is_dir()]
 
 
 def _pids_below(group: Path) -> set[int]:

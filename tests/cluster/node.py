@@ -19,7 +19,6 @@ from tests.cluster.control_plane import (
 from tests.cluster.images import PAUSE
 
 BRIDGE = "loghub0"
-CGROUP = "loghub-test"
 CNI_NAME = "loghub-test"
 _TIMEOUTS = ("tcpEstablishedTimeout", "tcpCloseWaitTimeout")
 CNI_PROGRAMS = "/usr/lib/cni"
@@ -98,7 +97,6 @@ def kubelet_config(plan: Plan) -> str:
             "failCgroupV1": False,
             "failSwapOn": False,
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": f"/{CGROUP}",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],
             "localStorageCapacityIsolation": False,

@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 from tests.cluster import build
-from tests.cluster.fixtures import apiserver  # noqa: F401 - a fixture
 
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -53,7 +52,7 @@ def apply(kubeconfig: Path, value: object) -> "subprocess.CompletedProcess[str]"
     )
 
 
-def test_the_standalone_apiserver_checks_cel_rules(apiserver: Path) -> None:  # noqa: F811
+def test_the_standalone_apiserver_checks_cel_rules(apiserver: Path) -> None:
     made = apply(apiserver, CRD)
     assert made.returncode == 0, made.stderr
     established = ["wait", "--for=condition=Established", "crd/probes.test.loghub.dev", "--timeout=60s"]

@@ -1,0 +1,102 @@
+"""`kubectl` for tests: objects as values, waits on conditions, a forwarded port.
+
+What for: the tests use what users use. What it must not know: our objects. Read next:
+`stack`.
+"""
+
+import json
+import queue
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.cluster.processes import wait_until
+
+Object = dict[str, Any]
+T = TypeVar("T")
+FORWARD_GUARD_S = 30.0
+
+
+class RefusedError(RuntimeError):
+    """kubectl ended with an error; the text is what it said."""
+
+
+class Kubectl:
+    """One cluster's `kubectl`."""
+
+    def __init__(self, program: Path, kubeconfig: Path) -> None:
+        self._command = [str(program), "--kubeconfig", str(kubeconfig)]
+
+    def run(self, *words: str, text: str | None = None, guard_s: float = 120) -> str:
+        """Standard output; raises `RefusedError`."""
+        command = [*self._command, *words]
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=guard_s, check=False
+        )
+        if done.returncode != 0:
+            raise RefusedError(done.stderr.strip() or done.stdout.strip())
+        return done.stdout
+
+    def apply(self, *objects: Object, namespace: str = "default") -> None:
+        whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        self.run("apply", "--server-side", "--namespace", namespace, "-f", "-", text=whole)
+
+    def patch(self, kind: str, name: str, namespace: str, change: Object) -> None:
+        self.run("patch", kind, name, "-n", namespace, "--type=merge", "-p", json.dumps(change))
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> Object | None:
+        text = self.run("get", kind, name, "-n", namespace, "--ignore-not-found", "-o", "json")
+        found: Object | None = json.loads(text) if text.strip() else None
+        return found
+
+    def list(self, kind: str, namespace: str, selector: str = "") -> list[Object]:
+        text = self.run("get", kind, "-n", namespace, "-l", selector, "-o", "json")
+        items: list[Object] = json.loads(text)["items"]
+        return items
+
+    @contextmanager
+    def forward(self, target: str, namespace: str, port: int) -> Iterator[int]:
+        """A free local port that leads to ``port`` of the target."""
+        words = ["port-forward", target, f":{port}", "-n", namespace, "--address", "127.0.0.1"]
+        with subprocess.Popen(
+            [*self._command, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as child:
+            try:
+                yield _forwarded_port(child)
+            finally:
+                child.kill()
+
+
+def _forwarded_port(child: "subprocess.Popen[str]") -> int:
+    """The port that kubectl names first; goes on reading, so that the pipe never fills."""
+    said: queue.Queue[int | None] = queue.Queue()
+
+    def read() -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if found := re.search(r"127\.0\.0\.1:(\d+) ->", line):
+                said.put(int(found[1]))
+        said.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    port = said.get(timeout=FORWARD_GUARD_S)
+    assert port is not None, "kubectl port-forward ended"
+    return port
+
+
+def eventually(ask: Callable[[], T | None], *, what: str, guard_s: float = 180.0, pause_s: float = 1.0) -> T:
+    """The first answer that is not None or False; after ``guard_s`` seconds an error."""
+    answers: list[T] = []
+
+    def answered() -> bool:
+        answer = ask()
+        if answer is not None and answer is not False:
+            answers.append(answer)
+        return bool(answers)
+
+    wait_until(answered, what=what, guard_s=guard_s, pause_s=pause_s)
+    return answers[0]

@@ -1,0 +1,132 @@
+"""Lines to write, what was written, and what arrived: counted apart from the code under test.
+
+What for: a producer that keeps its own record of every line, and readers of the sinks
+that know nothing of workers. A line's identity is (file, pass, number), so that equal lines
+count. What it must not know: Kubernetes. Read next: `test_first_light`.
+"""
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow.dataset as ds
+
+from loghub.client.port import LogHub
+from loghub.wire import loggroup
+from loghub.wire.loggroup import Log, LogGroup
+from tests.cluster import paths
+
+Line = tuple[str, int, int, str]  # file, pass, number, text
+LINES_A_GROUP = 20
+PAUSE_S = 0.25
+_PULL = 100
+
+
+def endless() -> Iterator[Line]:
+    """The real log files again and again, a pass number each; made-up lines where there are none."""
+    files = _files()
+    turn = 0
+    while True:
+        for name, texts in files:
+            for number, text in enumerate(texts):
+                yield (name, turn, number, text)
+        turn += 1
+
+
+def _files() -> list[tuple[str, list[str]]]:
+    folder = Path(os.environ.get("LOGHUB_TEST_LOGS") or paths.REPOSITORY / "../shared/data/logs")
+    found = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    if not found:
+        return [
+            ("made-up.log", [f'10.0.0.{n % 250} - - [x] "GET /{n} HTTP/1.1" 200 {n}' for n in range(1000)])
+        ]
+    # As the producer of the demo: a line is text up to a newline, not up to any other separator.
+    return [(path.name, path.read_text(errors="replace").split("\n")[:400]) for path in found]
+
+
+class Producer:
+    """Writes lines in a thread of its own until it is left; ``sent`` has every line written."""
+
+    def __init__(self, hub: LogHub, logstore: str) -> None:
+        self._hub = hub
+        self._logstore = logstore
+        self._lines = endless()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.sent: Counter[Line] = Counter()
+        self.error: Exception | None = None
+
+    def __enter__(self) -> "Producer":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """The last line has been taken by the service when this returns."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(PAUSE_S):
+                self._put([next(self._lines) for _ in range(LINES_A_GROUP)])
+        except Exception as error:  # noqa: BLE001 - told to the test, which looks at `error`
+            self.error = error
+
+    def _put(self, lines: list[Line]) -> None:
+        group = LogGroup(logs=tuple(_log(line) for line in lines), topic="access", source="producer")
+        self._hub.put_logs(self._logstore, loggroup.encode(group))
+        self.sent.update(lines)
+
+
+def _log(line: Line) -> Log:
+    name, turn, number, text = line
+    contents = (("line", text), ("file", name), ("pass", str(turn)), ("number", str(number)))
+    return Log(time=int(time.time()), contents=contents)
+
+
+def in_parquet(folder: Path) -> Counter[Line]:
+    """Every row of the Parquet files in the sink's folder."""
+    if not any(folder.glob("*.parquet")):
+        return Counter()
+    table = ds.dataset(folder, format="parquet").to_table(columns=["file", "pass", "number", "line"])
+    columns = (table.column(name).to_pylist() for name in ("file", "pass", "number", "line"))
+    return Counter(zip(*columns, strict=True))
+
+
+def in_logstore(hub: LogHub, logstore: str) -> Counter[Line]:
+    """Every log of the logstore, from its beginning to its present end."""
+    found: Counter[Line] = Counter()
+    for shard in hub.list_shards(logstore):
+        for body in _bodies(hub, logstore, shard.shard):
+            for group in loggroup.split(body):
+                found.update(_line(log) for log in loggroup.decode(group).logs)
+    return found
+
+
+def _bodies(hub: LogHub, logstore: str, shard: int) -> Iterator[bytes]:
+    cursor = hub.get_cursor(logstore, shard, "begin")
+    end = hub.get_cursor(logstore, shard, "end")
+    while cursor != end:
+        pulled = hub.pull_logs(logstore, shard, cursor=cursor, count=_PULL, end_cursor=end)
+        yield pulled.body
+        if pulled.next_cursor == cursor:
+            return
+        cursor = pulled.next_cursor
+
+
+def _line(log: Log) -> Line:
+    values = {_text(key): _text(value) for key, value in log.contents}
+    return (values["file"], int(values["pass"]), int(values["number"]), values["line"])
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode()

@@ -1,0 +1,186 @@
+"""One consumer group from start to end on a real Kubernetes.
+
+Applies `deploy/` and its examples as a user would, and follows every line that a producer
+writes until it is in the sink, while workers are added, killed and taken away. Holders in
+the status are compared with the pods and with the service three times.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from loghub.client.http import HttpLogHub
+from tests.cluster import lines
+from tests.cluster.kubectl import eventually
+from tests.cluster.lines import Line, Producer
+from tests.cluster.stack import Stack, example
+
+NAMESPACE = "first-light"
+NAME = "access-log"
+COPY = "copy-logstore"
+SHARDS = 3
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What the steps share."""
+
+    stack: Stack
+    hub: HttpLogHub
+    producer: Producer
+    sink: Path
+
+
+@pytest.fixture
+def story(stack: Stack) -> Iterator[Story]:
+    """Project, logstores, a producer at work, and the first example applied."""
+    stack.make_namespace(NAMESPACE)
+    sink = stack.make_volume("sink", namespace=NAMESPACE, claim="access-log-sink")
+    with ExitStack() as cleanup:
+        hub = cleanup.enter_context(stack.hub("demo"))
+        hub.create_project()
+        hub.create_logstore("access", shards=SHARDS)
+        hub.create_logstore("access-copy", shards=1)
+        producer = cleanup.enter_context(Producer(hub, "access"))
+        stack.kubectl.apply(*example("access-log.yaml"), namespace=NAMESPACE)
+        yield Story(stack=stack, hub=hub, producer=producer, sink=sink / "access")
+
+
+def test_first_light(story: Story) -> None:
+    try:
+        the_group_starts_and_shows_itself(story)
+        a_worker_is_added_by_editing_the_resource(story)
+        more_workers_than_shards_are_refused_with_a_reason(story)
+        a_killed_pod_comes_back_and_consumes(story)
+        the_project_has_a_name_in_the_cluster(story)
+        every_line_is_in_the_sink_once(story)
+        a_logstore_is_copied(story)
+        deleting_follows_the_policy(story)
+    except BaseException:
+        print(story.stack.explain(NAMESPACE))
+        raise
+
+
+def the_group_starts_and_shows_itself(story: Story) -> None:
+    wait_held(story, {f"{NAME}-0", f"{NAME}-1"})
+    groups = {group.name: group for group in story.hub.list_groups("access")}
+    assert groups[NAME].timeout_s == 10
+    shown = story.stack.kubectl.run("get", "lhcg", NAME, "-n", NAMESPACE).splitlines()
+    assert shown[0].split() == ["NAME", "PHASE", "WORKERS", "SHARDS", "ASSIGNABLE", "LAG(S)", "AGE"]
+    assert shown[1].split()[:5] == [NAME, "Running", "2/2", str(SHARDS), str(SHARDS)]
+    assert int(shown[1].split()[5]) >= 0
+    eventually(lambda: lines.in_parquet(story.sink) or None, what="first rows in the sink")
+
+
+def a_worker_is_added_by_editing_the_resource(story: Story) -> None:
+    story.stack.kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"replicas": 3}})
+    wait_held(story, {f"{NAME}-{ordinal}" for ordinal in range(3)})
+
+
+def more_workers_than_shards_are_refused_with_a_reason(story: Story) -> None:
+    story.stack.kubectl.run("scale", "lhcg", NAME, "-n", NAMESPACE, "--replicas=4")
+    message = story.stack.wait_condition(
+        NAME, NAMESPACE, "ScalingLimited", status="True", reason="TooFewShards"
+    )
+    assert str(SHARDS) in message
+    statefulset = story.stack.kubectl.get("statefulset", NAME, NAMESPACE)
+    assert statefulset is not None
+    assert statefulset["spec"]["replicas"] == SHARDS
+
+
+def a_killed_pod_comes_back_and_consumes(story: Story) -> None:
+    killed = f"{NAME}-1"
+    before = story.stack.workers(NAME, NAMESPACE)
+    words = ("delete", "pod", killed, "-n", NAMESPACE, "--force", "--grace-period=0")
+    story.stack.kubectl.run(*words)
+    eventually(
+        lambda: story.stack.workers(NAME, NAMESPACE).get(killed) not in (None, before[killed]),
+        what=f"a new {killed} is ready",
+    )
+    wait_held(story, set(before))
+
+
+def the_project_has_a_name_in_the_cluster(story: Story) -> None:
+    service = story.stack.kubectl.get("service", "demo", "loghub")
+    assert service is not None
+    code = "import socket; print(socket.gethostbyname('demo.loghub.svc'))"
+    words = ("exec", f"{NAME}-0", "-n", NAMESPACE, "--", "python", "-c", code)
+    assert story.stack.kubectl.run(*words).strip() == service["spec"]["clusterIP"]
+
+
+def every_line_is_in_the_sink_once(story: Story) -> None:
+    story.stack.kubectl.apply(*example("copy-logstore.yaml"), namespace=NAMESPACE)
+    story.producer.stop()
+    assert story.producer.error is None
+    assert len(story.producer.sent) > 100
+    wait_equal(lambda: lines.in_parquet(story.sink), story.producer.sent, what="sink")
+
+    def lag_is_told_as_none() -> bool:
+        status = story.stack.group(NAME, NAMESPACE)["status"]
+        shards = status["shards"]
+        return len(shards) == SHARDS and all(shard.get("lagSeconds") == 0 for shard in shards)
+
+    eventually(lag_is_told_as_none, what="no lag in the status")
+    assert lines.in_parquet(story.sink) == story.producer.sent
+
+
+def a_logstore_is_copied(story: Story) -> None:
+    wait_equal(lambda: lines.in_logstore(story.hub, "access-copy"), story.producer.sent, what="copy")
+
+
+def deleting_follows_the_policy(story: Story) -> None:
+    kubectl = story.stack.kubectl
+    kubectl.run("delete", "lhcg", NAME, COPY, "-n", NAMESPACE, "--wait=false")
+    for name in (NAME, COPY):
+        for kind in ("lhcg", "statefulset"):
+            eventually(
+                lambda k=kind, n=name: kubectl.get(k, n, NAMESPACE) is None, what=f"{kind} {name} gone"
+            )
+    left = {group.name for group in story.hub.list_groups("access")}
+    assert left == {COPY}
+    checkpoints = story.hub.get_checkpoints("access", COPY)
+    assert {point.shard for point in checkpoints if point.cursor} == set(range(SHARDS))
+
+
+def wait_held(story: Story, expected: set[str]) -> None:
+    """Status, pods and service agree: these workers run, each holds a shard, every shard is held."""
+    since = int(time.time())
+
+    def agree() -> bool:
+        status = story.stack.group(NAME, NAMESPACE).get("status", {})
+        shards = status.get("shards", [])
+        fresh = all(_unix_s(shard["observedAt"]) >= since for shard in shards)
+        if len(shards) != SHARDS or not fresh or status.get("phase") != "Running":
+            return False
+        told = {shard["id"]: (shard["state"], shard.get("holder")) for shard in shards}
+        real = {
+            shard.shard: (shard.state, shard.holder)
+            for shard in story.hub.group_status("access", NAME).shards
+        }
+        held_by = {holder for state, holder in told.values() if state == "already_alloc"}
+        return told == real and held_by == expected == set(story.stack.workers(NAME, NAMESPACE))
+
+    eventually(agree, what=f"shards held by {sorted(expected)}", guard_s=300)
+
+
+def _unix_s(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def wait_equal(read: Callable[[], Counter[Line]], sent: Counter[Line], *, what: str) -> None:
+    """Wait until nothing is missing; then nothing may be there twice either."""
+    try:
+        eventually(lambda: not sent - read(), what=f"every line in the {what}")
+    except TimeoutError as error:
+        lost = sent - read()
+        raise AssertionError(f"{what}: {lost.total()} lines lost, such as {list(lost)[:3]}") from error
+    twice = read() - sent
+    assert not twice, f"{what}: {twice.total()} lines too many, such as {list(twice)[:3]}"
