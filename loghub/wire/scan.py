@@ -5,10 +5,10 @@ that client at it for ever, so every byte is walked before the 200. It is the ho
 usual shapes are recognised by a few indexings, all else goes the slow way. What it must not
 know: what becomes of the group. Read next: `loggroup` (values), `protobuf`.
 
-Refused (MalformedLogGroup): truncated or overlong lengths, wire types other than the
-field's own, a Log without Time, a Content or LogTag without Key or Value, a Key that is not
-UTF-8 (Python's reader has text keys in both its twins). Values may be any bytes
-(sls-protocol.md 3). Unknown fields pass.
+Refused (MalformedLogGroup): truncated or overlong lengths, wire types other than the field's
+own, a Log without Time, a Content or LogTag without Key or Value, text that is not UTF-8
+(keys, topic, source, tags: Python's reader has them as text in both its twins). A log's
+values may be any bytes (sls-protocol.md 3). Unknown fields pass.
 """
 
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ _PADDING = bytes(2 * 0x100 + 8)  # two lengths of one byte, and what stands arou
 _LOGS, _LOG_TAGS = 1, 6
 _BYTES_FIELDS = (2, 3, 4, 5, 6)  # Category, Topic, Source, MachineUUID, LogTags
 _TIME, _CONTENTS, _TIME_NS = 1, 2, 4
+_KEY, _VALUE = 1, 2
 _LOGS_TAG, _TIME_TAG, _CONTENTS_TAG, _KEY_TAG, _VALUE_TAG = 0x0A, 0x08, 0x12, 0x0A, 0x12
 
 
@@ -74,7 +75,7 @@ def _span(body: bytes, at: int, end: int) -> tuple[int, int]:
         size, start = read_varint(body, at, end)
     stop = start + size
     if stop > end:
-        raise MalformedLogGroup(f"{size} bytes are announced at byte {at}, {end - start} are left")
+        raise MalformedLogGroup(f"the {size} bytes announced at byte {at} pass the end of their message")
     return start, stop
 
 
@@ -84,7 +85,9 @@ def _other_field(body: bytes, at: int, end: int) -> int:
     if number == _LOGS or (number in _BYTES_FIELDS and wire_type != BYTES):
         raise MalformedLogGroup(f"field {number} of the group has wire type {wire_type}")
     if number == _LOG_TAGS:
-        _check_pair(body, start, stop)
+        _check_pair(body, start, stop, texts=(_KEY, _VALUE))
+    elif number in _BYTES_FIELDS:
+        _check_text(body[start:stop])
     return stop
 
 
@@ -148,23 +151,23 @@ def _log_field(body: bytes, at: int, end: int) -> tuple[int | None, int]:
     return None, stop
 
 
-def _check_pair(body: bytes, start: int, stop: int) -> None:
-    """Content and LogTag are alike: Key (1) and Value (2), both required."""
+def _check_pair(body: bytes, start: int, stop: int, *, texts: tuple[int, ...] = (_KEY,)) -> None:
+    """Content and LogTag are alike: Key and Value, both required; a LogTag's value is text too."""
     seen = 0
     for number, wire_type, begin, finish in fields(body, start, stop):
-        if number > 2:
+        if number > _VALUE:
             continue
         if wire_type != BYTES:
             raise MalformedLogGroup(f"field {number} of a pair at byte {start} has wire type {wire_type}")
         seen |= number
-        if number == 1:
+        if number in texts:
             _check_text(body[begin:finish])
-    if seen != 3:
+    if seen != _KEY | _VALUE:
         raise MalformedLogGroup(f"the pair at byte {start} lacks its key or its value")
 
 
-def _check_text(key: bytes) -> None:
+def _check_text(text: bytes) -> None:
     try:
-        key.decode()
+        text.decode()
     except UnicodeDecodeError as error:
-        raise MalformedLogGroup(f"the key {key[:100]!r} is not UTF-8") from error
+        raise MalformedLogGroup(f"the text {text[:100]!r} is not UTF-8") from error

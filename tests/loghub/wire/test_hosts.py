@@ -1,0 +1,75 @@
+"""The project from the Host (sls-protocol.md 1.1)."""
+
+import pytest
+
+from loghub.wire import hosts
+from loghub.wire.errors import UnknownHost
+
+BASES = ("127.0.0.1", "localhost", "loghub.svc", "loghub.svc.cluster.local", "[::1]")
+
+
+@pytest.mark.parametrize(
+    ("host", "project"),
+    [
+        ("demo.127.0.0.1", "demo"),  # Python and Java: no port
+        ("demo.127.0.0.1:18080", "demo"),  # Go: with it
+        ("demo.localhost", "demo"),
+        ("DEMO.LogHub.SVC", "demo"),
+        ("demo.loghub.svc.", "demo"),
+        ("demo.loghub.svc.cluster.local:80", "demo"),
+        ("a-b_c.loghub.svc", "a-b_c"),
+        ("127.0.0.1:8080", None),
+        ("localhost", None),
+        ("[::1]:8080", None),
+    ],
+)
+def test_project_of_host(host: str, project: str | None) -> None:
+    assert hosts.project_of(host, BASES) == project
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "demo",
+        "demo.example.com",
+        "xlocalhost",
+        "a.b.loghub.svc",
+        ".loghub.svc",
+        "-.loghub.svc",
+        "de mo.loghub.svc",
+        "demo.127.0.0.2",
+        "[::2]",
+    ],
+)
+def test_other_hosts_are_unknown(host: str) -> None:
+    with pytest.raises(UnknownHost):
+        hosts.project_of(host, BASES)
+
+
+def test_longest_base_name_wins() -> None:
+    assert hosts.project_of("demo.loghub.svc", ["svc", "loghub.svc"]) == "demo"
+
+
+@pytest.mark.parametrize(
+    ("name", "direct", "loopback"),
+    [
+        ("127.0.0.1", True, True),
+        ("127.8.8.8", True, True),
+        ("10.0.0.1", True, False),
+        ("localhost", True, True),
+        ("::1", True, True),
+        ("[::1]", True, True),
+        ("loghub.svc", False, False),
+        ("1.2.3", False, False),
+    ],
+)
+def test_which_hosts_are_connected_to_as_they_are(name: str, direct: bool, loopback: bool) -> None:
+    assert hosts.is_direct(name) is direct
+    assert hosts.is_loopback(name) is loopback
+
+
+def test_host_of_a_project() -> None:
+    assert hosts.host_of("demo", "loghub.svc") == "demo.loghub.svc"
+    assert hosts.host_of("", "loghub.svc") == "loghub.svc"
+    assert hosts.project_of(hosts.host_of("demo", "127.0.0.1"), BASES) == "demo"
