@@ -20,7 +20,7 @@ from loghub.client.transport import Timeouts
 from loghub.clock import SystemClock
 from loghub_operator import handlers
 from loghub_operator.apply import Executor
-from loghub_operator.hubs import Hubs
+from loghub_operator.hubs import Connect, Hubs
 from loghub_operator.kube import AioKube, configured
 from loghub_operator.observe import Observer
 from loghub_operator.reconcile import Reconciler
@@ -35,7 +35,7 @@ def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
     return HttpLogHub(endpoint, project, credentials=credentials, agent="loghub-operator", timeouts=TIMEOUTS)
 
 
-async def run(settings: Settings, stop: asyncio.Event) -> None:
+async def run(settings: Settings, stop: asyncio.Event, *, connect: Connect = connect) -> None:
     """Until ``stop`` is set."""
     clock, hubs = SystemClock(), Hubs(connect)
     async with AioKube(await configured()) as kube:

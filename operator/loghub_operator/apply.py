@@ -165,7 +165,7 @@ def event_of(resource: LogHubConsumerGroup, event: model.EmitEvent, *, unix_s: f
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{name}.", "namespace": namespace},
+        "metadata": {"generateName": f"{name}-", "namespace": namespace},
         "eventTime": datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "reportingController": f"loghub.dev/{MANAGER}",
         "reportingInstance": MANAGER,

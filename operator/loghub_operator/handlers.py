@@ -53,7 +53,7 @@ def settings() -> kopf.OperatorSettings:
     made = kopf.OperatorSettings()
     made.posting.enabled = False
     made.scanning.disabled = True
-    made.watching.server_timeout = 300.0
-    made.watching.client_timeout = 330.0
+    made.watching.server_timeout = 300  # whole seconds: the apiserver takes no other
+    made.watching.client_timeout = 330
     made.execution.max_workers = 1
     return made

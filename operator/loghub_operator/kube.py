@@ -71,8 +71,9 @@ class Kube(Protocol):
 class AioKube:
     """The official client's asyncio side, without its generated models."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, *, manager: str = MANAGER) -> None:
         self._client = ApiClient(configuration)
+        self._manager = manager
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,20 +105,20 @@ class AioKube:
     async def create(self, document: Document) -> Document:
         """A new object."""
         kind, namespace, _ = _identity(document)
-        query = [("fieldManager", MANAGER)]
+        query = [("fieldManager", self._manager)]
         return await self._call("POST", _path(kind, namespace), query=query, body=document)
 
     async def apply(self, document: Document, *, subresource: str = "") -> Document:
         """Server-side apply: these fields are ours, whoever had them; ours that are absent now go."""
         kind, namespace, name = _identity(document)
         path = _path(kind, namespace, name) + (f"/{subresource}" if subresource else "")
-        query = [("fieldManager", MANAGER), ("force", "true")]
+        query = [("fieldManager", self._manager), ("force", "true")]
         kind_of_body = "application/apply-patch+yaml"
         return await self._call("PATCH", path, query=query, body=document, content_type=kind_of_body)
 
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None:
         """JSON merge patch of an object that somebody else owns; None where there is none."""
-        query = [("fieldManager", MANAGER)]
+        query = [("fieldManager", self._manager)]
         path, body_type = _path(kind, namespace, name), "application/merge-patch+json"
         return await self._found("PATCH", path, query=query, body=patch, content_type=body_type)
 
@@ -198,6 +199,6 @@ async def configured() -> Configuration:
         kube_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
     else:
         await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
-            client_configuration=configuration
+            config_file=os.environ.get("KUBECONFIG"), client_configuration=configuration
         )
     return configuration

@@ -1,0 +1,313 @@
+"""The operator in this process over a real apiserver, with the workers played.
+
+What for: stories of a whole group's life in seconds, without nodes. What it must not know:
+the stories. Read next: `test_cluster_loop`.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loghub.client.memory import MemoryServer
+from loghub.client.port import Credentials, LogHub
+from loghub.wire.errors import LogHubException
+from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
+from loghub_operator import __main__ as program
+from loghub_operator.kube import (
+    CONFIG_MAP,
+    CONSUMER_GROUP,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    AioKube,
+    Kind,
+    configured,
+)
+from loghub_operator.names import ANNOTATION_CONFIG_HASH, worker_selector
+from loghub_operator.settings import Settings
+from tests.loghub_operator.api.test_rules import Apiserver
+from tests.loghub_operator.examples import Document, document
+
+GUARD_S = 120.0
+LOGSTORE = "access"
+GROUP = "access"
+PROJECT = "demo"
+
+
+class Player:
+    """The StatefulSet controller, the kubelet and the workers, as far as the operator can see."""
+
+    def __init__(self, kube: AioKube, hub: LogHub, namespace: str) -> None:
+        self._kube = kube
+        self._hub = hub
+        self._namespace = namespace
+        self._held: dict[str, tuple[int, ...]] = {}
+        self._left: set[str] = set()
+        self._ready_told: int | None = None
+        self.stopped_without_leaving: list[str] = []
+
+    async def play(self) -> None:
+        while True:
+            await self.turn()
+            await asyncio.sleep(0.05)
+
+    async def turn(self) -> None:
+        owner = await self._kube.get(STATEFUL_SET, self._namespace, GROUP)
+        pods = await self._kube.select(POD, self._namespace, worker_selector(GROUP))
+        there = {pod["metadata"]["name"]: pod for pod in pods}
+        wanted = [] if owner is None else [f"{GROUP}-{n}" for n in range(owner["spec"]["replicas"])]
+        for name in set(there) - set(wanted):
+            await self._stop(name)
+        if owner is None:
+            return
+        for name in wanted:
+            if name not in there:
+                await self._start(name, owner["spec"]["template"])
+        await self._replace_one(owner, there, wanted)
+        ready = 0
+        for name in wanted:
+            if name in there:
+                ready += await self._work(there[name])
+        await self._tell_ready(ready)
+
+    async def _start(self, name: str, template: Document) -> None:
+        about = {"name": name, "namespace": self._namespace, **template["metadata"]}
+        self._left.discard(name)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]}
+        await self._kube.create(pod)
+
+    async def _stop(self, name: str) -> None:
+        if name not in self._left:
+            self.stopped_without_leaving.append(name)
+        await self._kube.delete(POD, self._namespace, name)
+
+    async def _replace_one(self, owner: Document, there: dict[str, Document], wanted: list[str]) -> None:
+        """As the rolling update does: highest first, and not past one that is not ready."""
+        current = owner["spec"]["template"]["metadata"]["annotations"][ANNOTATION_CONFIG_HASH]
+        for name in reversed(wanted):
+            pod = there.get(name)
+            if pod is None:
+                return
+            if pod["metadata"]["annotations"].get(ANNOTATION_CONFIG_HASH) != current:
+                await self._kube.delete(POD, self._namespace, name)
+                return
+            if not pod.get("status", {}).get("containerStatuses"):
+                return
+            if not pod["status"]["containerStatuses"][0]["ready"]:
+                return
+
+    async def _work(self, pod: Document) -> int:
+        name, annotations = pod["metadata"]["name"], pod["metadata"]["annotations"]
+        config = await self._kube.get(
+            CONFIG_MAP, self._namespace, f"{GROUP}-{annotations[ANNOTATION_CONFIG_HASH]}"
+        )
+        assert config is not None, "a pod's settings are removed last"
+        settings = json.loads(config["data"]["worker.json"])
+        broken = not settings["sql"].startswith("SELECT ")
+        await self._tell_pod(pod, broken=broken)
+        if broken:
+            return 0
+        with contextlib.suppress(LogHubException):
+            self._beat(name, leave=annotations.get(SEAT_ANNOTATION) == SEAT_LEAVE)
+        return 1
+
+    def _beat(self, name: str, *, leave: bool) -> None:
+        if leave:
+            if name not in self._left:
+                self._hub.leave(LOGSTORE, GROUP, consumer=name)
+                self._left.add(name)
+            return
+        held = self._held.get(name, ())
+        self._held[name] = self._hub.heartbeat(LOGSTORE, GROUP, consumer=name, held=held)
+
+    async def _tell_pod(self, pod: Document, *, broken: bool) -> None:
+        state: Document = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+        if broken:
+            words = "PipelineInvalid: [PARSE_SYNTAX_ERROR] near 'SELEC'"
+            state = {"terminated": {"exitCode": 1, "reason": "Error", "message": words}}
+        container = {
+            "name": "worker", "ready": not broken, "restartCount": 0, "state": state,
+            "image": "i", "imageID": "i",
+        }  # fmt: skip
+        told = pod.get("status", {}).get("containerStatuses")
+        if told and told[0]["ready"] == container["ready"]:
+            return
+        status = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "False" if broken else "True"}],
+            "containerStatuses": [container],
+        }
+        about = {"name": pod["metadata"]["name"], "namespace": self._namespace}
+        await self._kube.apply(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": status}, subresource="status"
+        )
+
+    async def _tell_ready(self, ready: int) -> None:
+        if ready == self._ready_told:
+            return
+        self._ready_told = ready
+        status = {"replicas": ready, "readyReplicas": ready}
+        about = {"name": GROUP, "namespace": self._namespace}
+        await self._kube.apply(
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": about, "status": status},
+            subresource="status",
+        )
+
+
+class Stage:
+    """A namespace of its own, the operator over it, and what is played."""
+
+    def __init__(self, kube: AioKube, namespace: str) -> None:
+        self.kube = kube
+        self.namespace = namespace
+        self.server = MemoryServer()
+        self.hub: LogHub = self.server.client(PROJECT)
+        self.player = Player(kube, self.hub, namespace)
+        self.rounds = 0
+        self._operator: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+
+    def start_operator(self) -> None:
+        def connect(_endpoint: str, project: str, _credentials: Credentials) -> LogHub:
+            return _Counted(self, self.server.client(project))
+
+        settings = Settings(
+            embedded_endpoint="http://127.0.0.1:1", namespaces=(self.namespace,), resync_s=0.5
+        )
+        self._stop = asyncio.Event()
+        self._operator = asyncio.create_task(program.run(settings, self._stop, connect=connect))
+
+    async def stop_operator(self) -> None:
+        self._stop.set()
+        assert self._operator is not None
+        await asyncio.wait_for(self._operator, GUARD_S)
+
+    async def apply(self, spec: Document | None = None) -> None:
+        await self.kube.apply(document({"project": PROJECT, **(spec or {})}, namespace=self.namespace))
+
+    async def remove(self) -> None:
+        await self.kube.delete(CONSUMER_GROUP, self.namespace, GROUP)
+
+    async def make_secret(self) -> None:
+        data = {key: base64.b64encode(b"x").decode() for key in ("accessKeyId", "accessKeySecret")}
+        about = {"name": "loghub-credentials", "namespace": self.namespace}
+        await self.kube.apply({"apiVersion": "v1", "kind": "Secret", "metadata": about, "data": data})
+
+    async def get(self, kind: Kind = CONSUMER_GROUP, name: str = GROUP) -> Document | None:
+        return await self.kube.get(kind, self.namespace, name)
+
+    async def status(self) -> Document:
+        found = await self.get()
+        return {} if found is None else found.get("status", {})
+
+    async def condition(self, kind: str) -> Document:
+        conditions = (await self.status()).get("conditions", [])
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    async def versions(self) -> dict[str, Any]:
+        """The resource versions of everything the operator writes."""
+        kinds = (CONSUMER_GROUP, STATEFUL_SET, POD, SERVICE, CONFIG_MAP)
+        found = [one for kind in kinds for one in await self.kube.select(kind, self.namespace, {})]
+        return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
+
+    async def until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Wait for a condition; the guard is for a hang, not a measure."""
+        try:
+            async with asyncio.timeout(GUARD_S):
+                while not await holds():
+                    if self._operator is not None and self._operator.done() and not self._stop.is_set():
+                        self._operator.result()
+                        pytest.fail("the operator ended")
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            pytest.fail(f"not seen: {what}; status: {await self.status()}")
+
+    async def until_phase(self, phase: str, workers: str) -> None:
+        async def holds() -> bool:
+            found = await self.get() or {}
+            status = found.get("status", {})
+            current = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
+            return current and (status.get("phase"), status.get("workers")) == (phase, workers)
+
+        await self.until(f"{phase} {workers}", holds)
+
+    async def until_reason(self, kind: str, reason: str) -> Document:
+        async def holds() -> bool:
+            return (await self.condition(kind)).get("reason") == reason
+
+        await self.until(f"{kind} {reason}", holds)
+        return await self.condition(kind)
+
+    async def until_gone(self) -> None:
+        async def holds() -> bool:
+            return await self.get() is None
+
+        await self.until("the object gone", holds)
+
+    async def until_rounds(self, more: int) -> None:
+        """The operator has looked at the log service so many times more."""
+        goal = self.rounds + more
+
+        async def holds() -> bool:
+            return self.rounds >= goal
+
+        await self.until(f"{more} rounds", holds)
+
+
+class _Counted:
+    """The in-memory client, counting the operator's rounds."""
+
+    def __init__(self, on: Stage, hub: LogHub) -> None:
+        self._on = on
+        self._hub = hub
+
+    def has_extensions(self) -> bool:
+        self._on.rounds += 1
+        return self._hub.has_extensions()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hub, name)
+
+
+def stage(
+    server: Apiserver,
+    kubeconfig: Path,
+    story: Callable[[Stage], Awaitable[None]],
+    *,
+    secret: bool = True,
+) -> None:
+    """Play one story in a namespace of its own."""
+    namespace = f"t-{uuid.uuid4().hex[:8]}"
+    server.must("create", "namespace", namespace)
+    server.must("create", "serviceaccount", "default", "-n", namespace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(kubeconfig))
+        patch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        asyncio.run(_play(namespace, story, secret=secret))
+    assert os.environ.get("KUBECONFIG") != str(kubeconfig)
+
+
+async def _play(namespace: str, story: Callable[[Stage], Awaitable[None]], *, secret: bool) -> None:
+    async with AioKube(await configured(), manager="a-user") as kube:
+        on = Stage(kube, namespace)
+        on.hub.create_project()
+        on.hub.create_logstore(LOGSTORE, shards=4)
+        if secret:
+            await on.make_secret()
+        player = asyncio.create_task(on.player.play())
+        on.start_operator()
+        try:
+            await story(on)
+        finally:
+            await on.stop_operator()
+            player.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await player

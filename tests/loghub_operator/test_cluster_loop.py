@@ -1,0 +1,189 @@
+"""The whole operator against a real apiserver and the in-memory log service; pods are played.
+
+The apiserver, kopf, observe, plan and apply are real. There are no controllers here, so a
+`Player` makes the pods that the StatefulSet asks for, beats for those that are ready, and
+leaves the group for those that are told so.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from loghub.client.port import GroupInfo
+from loghub_operator.kube import CONFIG_MAP, CONSUMER_GROUP, POD, SERVICE, STATEFUL_SET
+from loghub_operator.names import FINALIZER, worker_selector
+from tests.loghub_operator.api.test_rules import Apiserver, server  # noqa: F401 - a fixture
+from tests.loghub_operator.stage import GROUP, LOGSTORE, Stage, stage
+
+SECRET_NAME = "loghub-credentials"
+
+
+def test_life_of_a_group_from_apply_to_delete(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2, "deletionPolicy": "Delete"})
+        await on.until_phase("Running", "2/2")
+        status = await on.status()
+        assert status["groupOrigin"] == "Created"
+        assert (status["shardCount"], status["assignable"]) == (4, 4)
+        assert {shard["holder"] for shard in status["shards"]} == {"access-0", "access-1"}
+        assert {shard["state"] for shard in status["shards"]} == {"already_alloc"}
+        assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)
+        assert await on.get(SERVICE, "access-workers")
+
+        # More than shards: capped, and said so.
+        await on.apply({"replicas": 9, "deletionPolicy": "Delete"})
+        await on.until_phase("Running", "4/4")
+        limited = await on.condition("ScalingLimited")
+        assert (limited["status"], limited["reason"]) == ("True", "TooFewShards")
+
+        # Fewer: every worker that is stopped has left before.
+        await on.apply({"replicas": 1, "deletionPolicy": "Delete"})
+        await on.until_phase("Running", "1/1")
+        assert on.player.stopped_without_leaving == []
+        assert {shard["holder"] for shard in (await on.status())["shards"]} == {"access-0"}
+
+        await on.remove()
+        await on.until_gone()
+        assert on.hub.list_groups(LOGSTORE) == ()
+        assert await on.get(STATEFUL_SET) is None
+        assert await on.kube.select(CONFIG_MAP, on.namespace, worker_selector(GROUP)) == []
+
+    stage(server, apiserver, story)
+
+
+def test_nothing_is_written_at_rest(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 1})
+        await on.until_phase("Running", "1/1")
+        await on.until_rounds(2)
+        before = await on.versions()
+        await on.until_rounds(5)
+        assert await on.versions() == before
+
+    stage(server, apiserver, story)
+
+
+def test_missing_secret_to_running(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+    async def story(on: Stage) -> None:
+        await on.apply()
+        told = await on.until_reason("GroupSynced", "CredentialsMissing")
+        assert SECRET_NAME in told["message"]
+        assert (await on.status())["phase"] == "Pending"
+        await on.make_secret()
+        await on.until_phase("Running", "1/1")
+
+    stage(server, apiserver, story, secret=False)
+
+
+def test_missing_logstore_is_told(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+    async def story(on: Stage) -> None:
+        await on.apply({"logstore": "other", "pipeline": {"sink": {"parquet": {"path": "x"}}}})
+        told = await on.until_reason("GroupSynced", "LogstoreNotFound")
+        assert "there is no logstore other" in told["message"]
+        assert await on.get(STATEFUL_SET) is None
+
+    stage(server, apiserver, story)
+
+
+def test_unreachable_while_running_leaves_the_workers(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        on.server.unreachable = True
+        await on.until_phase("Degraded", "2/2")
+        await on.apply({"replicas": 4})
+        await on.until_reason("ScalingLimited", "ShardsUnknown")
+        status = await on.status()
+        assert "lag" not in status
+        assert {shard["state"] for shard in status["shards"]} == {"unknown"}
+        on.server.unreachable = False
+        await on.until_phase("Running", "4/4")
+
+    stage(server, apiserver, story)
+
+
+def test_wrong_sql_fails_one_worker_and_the_others_go_on(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        await on.apply({"replicas": 2, "pipeline": {"sql": "SELEC 1"}})
+        told = await on.until_reason("WorkersAvailable", "PipelineInvalid")
+        assert "access-1" in told["message"]
+        assert "SELEC" in told["message"]
+        await on.until_phase("Degraded", "1/2")
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        # The settings that nobody runs with any more go with the next change.
+        await on.apply({"replicas": 1})
+        await on.until_phase("Running", "1/1")
+        assert len(await on.kube.select(CONFIG_MAP, on.namespace, worker_selector(GROUP))) == 1
+
+    stage(server, apiserver, story)
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+def test_an_adopted_group_is_kept(policy: str, server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+    async def story(on: Stage) -> None:
+        on.hub.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=False))
+        await on.apply({"deletionPolicy": policy})
+        await on.until_phase("Running", "1/1")
+        assert (await on.status())["groupOrigin"] == "Adopted"
+        assert on.hub.list_groups(LOGSTORE)[0].timeout_s == 30
+        await on.remove()
+        await on.until_gone()
+        assert [group.name for group in on.hub.list_groups(LOGSTORE)] == [GROUP]
+
+    stage(server, apiserver, story)
+
+
+def test_a_deletion_begun_while_the_operator_was_away_is_finished(
+    server: Apiserver,  # noqa: F811
+    apiserver: Path,
+) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"deletionPolicy": "Delete"})
+        await on.until_phase("Running", "1/1")
+        await on.stop_operator()
+        await on.remove()
+        found = await on.get(CONSUMER_GROUP)
+        assert found is not None
+        assert found["metadata"]["finalizers"] == [FINALIZER]
+        on.start_operator()
+        await on.until_gone()
+        assert on.hub.list_groups(LOGSTORE) == ()
+
+    stage(server, apiserver, story)
+
+
+def test_a_deleted_worker_pod_comes_back_and_the_group_runs(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        await on.kube.delete(POD, on.namespace, "access-1")
+        await asyncio.sleep(0)
+        await on.until_phase("Running", "2/2")
+
+    stage(server, apiserver, story)
+
+
+def test_kubectl_scale_and_columns(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 1})
+        await on.until_phase("Running", "1/1")
+        here = ("-n", on.namespace)
+        await asyncio.to_thread(server.must, "scale", "lhcg", GROUP, "--replicas=3", *here)
+        await on.until_phase("Running", "3/3")
+        table = await asyncio.to_thread(server.must, "get", "lhcg", GROUP, *here)
+        head, row = table.splitlines()
+        assert head.split() == ["NAME", "PHASE", "WORKERS", "SHARDS", "ASSIGNABLE", "LAG(S)", "AGE"]
+        assert row.split()[:6] == [GROUP, "Running", "3/3", "4", "4", "0"]
+        scale = await asyncio.to_thread(
+            server.must,
+            "get",
+            "--raw",
+            f"/apis/loghub.dev/v1alpha1/namespaces/{on.namespace}/loghubconsumergroups/{GROUP}/scale",
+        )
+        assert '"selector":"app.kubernetes.io/instance=access,app.kubernetes.io/name=loghub-worker"' in scale
+
+    stage(server, apiserver, story)
