@@ -7,7 +7,15 @@ that is missing there must not pass unseen.
 import os
 from collections.abc import Generator
 
+import hypothesis
 import pytest
+
+# No deadline and no fresh randomness: other work on the machine must not fail a test, and the
+# gate must say the same twice. Long random searches are marked `deep`.
+hypothesis.settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("steady")
 
 REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"
 
