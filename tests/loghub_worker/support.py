@@ -1,0 +1,227 @@
+"""What the worker's tests share: real log lines, a filled logstore, and worker processes.
+
+What for: tests say what happens; how a worker is started is here. What it must not know: which
+test asks. Read next: `tests.support` (the service process).
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+
+from loghub.client.http import HttpLogHub
+from loghub.client.port import GroupInfo
+from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub.worker_contract import LogstoreSink, ParquetSink, WorkerConfig, WorkerStatus
+from tests.support import ROOT, ServiceProcess, wait_until
+
+LOGS = Path(os.environ.get("LOGHUB_TEST_LOGS") or ROOT / ".." / "shared" / "data" / "logs")
+PROJECT, LOGSTORE, GROUP = "demo", "access", "readers"
+# The id is the producer's own: file, pass and line; equal lines are different lines.
+SQL = """
+SELECT contents['id'] AS id, contents['line'] AS line, __time__, __shard__, __cursor__, __index__ FROM logs
+"""
+GUARD_S = 240.0
+
+
+def real_lines(most_per_file: int = 500) -> list[str]:
+    """Lines of the log files; made up ones where there is no such folder."""
+    files = sorted(LOGS.glob("*.log")) if LOGS.is_dir() else []
+    made_up = [f'10.0.{n % 9}.{n % 250} - - "GET /p/{n}?q=ü%20{n} HTTP/1.1" 200 {n * 7}' for n in range(2000)]
+    found = [line for file in files for line in islice(_lines(file), most_per_file)]
+    return found or made_up
+
+
+def _lines(file: Path) -> Iterator[str]:
+    with file.open(encoding="utf-8", errors="replace") as text:
+        for line in text:
+            yield line.rstrip("\n")
+
+
+class Producer:
+    """Writes lines with ids into a logstore and remembers every id."""
+
+    def __init__(self, hub: HttpLogHub, logstore: str = LOGSTORE) -> None:
+        self._hub = hub
+        self._logstore = logstore
+        self._lines = real_lines()
+        self._ids = count()
+        self.sent: Counter[str] = Counter()
+
+    def put(self, *, groups: int, logs: int = 10, hash_key: str | None = None) -> None:
+        for _ in range(groups):
+            self._put([next(self._ids) for _ in range(logs)], hash_key)
+
+    def _put(self, ids: Iterable[int], hash_key: str | None) -> None:
+        named = [(f"id-{n}", self._lines[n % len(self._lines)]) for n in ids]
+        logs = tuple(
+            Log(time=int(time.time()), contents=(("id", name), ("line", line))) for name, line in named
+        )
+        self._hub.put_logs(
+            self._logstore, encode(LogGroup(logs=logs, topic="t", source="s")), hash_key=hash_key
+        )
+        self.sent.update(name for name, _ in named)
+
+
+def prepared(service: ServiceProcess, *, shards: int = 4, timeout_s: int = 30) -> HttpLogHub:
+    """A project, a logstore and a consumer group on the service."""
+    hub = HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)
+    hub.create_project("tests")
+    hub.create_logstore(LOGSTORE, shards=shards)
+    hub.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=timeout_s, order=False))
+    return hub
+
+
+def worker_config(endpoint: str, sink: ParquetSink | LogstoreSink, **changes: Any) -> WorkerConfig:
+    """Settings with short times, but for the group's timeout."""
+    settings: dict[str, Any] = {
+        "endpoint": endpoint,
+        "project": PROJECT,
+        "logstore": LOGSTORE,
+        "consumer_group": GROUP,
+        "order": False,
+        "heartbeat_interval_s": 0.5,
+        "timeout_s": 30,
+        "initial_position": "begin",
+        "fetch_interval_s": 0.2,
+        "max_log_groups": 100,
+        "trigger_interval_s": 0.2,
+        "sql": SQL,
+        "sink": sink,
+        "cores": 1,
+        "spark_conf": {},
+        "drain_timeout_s": 60.0,
+    }
+    return WorkerConfig(**(settings | changes))
+
+
+class WorkerProcess:
+    """A real ``python -m loghub_worker``."""
+
+    def __init__(self, folder: Path, config: WorkerConfig, *, name: str, credentials_dir: Path) -> None:
+        self.name = name
+        self.folder = folder / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "config.json").write_bytes(msgspec.json.encode(config))
+        self.seat = self.folder / "seat"
+        self.termination_log = self.folder / "termination"
+        self._status = self.folder / "status.json"
+        self._log = (self.folder / "log").open("ab")
+        self._status.unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "loghub_worker"],
+            cwd=ROOT,
+            env=os.environ | self._environment(credentials_dir),
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def _environment(self, credentials_dir: Path) -> dict[str, str]:
+        return {
+            "LOGHUB_WORKER_CONFIG": str(self.folder / "config.json"),
+            "LOGHUB_CONSUMER": self.name,
+            "LOGHUB_CREDENTIALS_DIR": str(credentials_dir),
+            "LOGHUB_SEAT_FILE": str(self.seat),
+            "LOGHUB_STATE_DIR": str(self.folder / "state"),
+            "LOGHUB_STATUS_FILE": str(self._status),
+            "LOGHUB_TERMINATION_LOG": str(self.termination_log),
+        }
+
+    @property
+    def status(self) -> WorkerStatus | None:
+        if not self._status.exists():
+            return None
+        return msgspec.json.decode(self._status.read_bytes(), type=WorkerStatus)
+
+    @property
+    def phase(self) -> str:
+        """As its status says; fails at once if the process has died unasked."""
+        assert self.process.poll() in (None, 0), f"{self.name} died:\n{self.log_tail()}"
+        status = self.status
+        return "" if status is None else status.phase
+
+    @property
+    def shards(self) -> set[int]:
+        status = self.status
+        return set() if status is None else {shard.shard for shard in status.shards}
+
+    def log_tail(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-4000:]
+
+    def end(self, how: signal.Signals) -> int:
+        """Send the signal, wait for the end, give the exit status."""
+        self.process.send_signal(how)
+        return self.wait()
+
+    def wait(self) -> int:
+        try:
+            return self.process.wait(GUARD_S)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._log.close()
+
+
+class Workers:
+    """Worker processes that end with the test."""
+
+    def __init__(self, folder: Path, credentials_dir: Path) -> None:
+        self._folder = folder
+        self._credentials_dir = credentials_dir
+        self._started: list[WorkerProcess] = []
+
+    def start(self, name: str, config: WorkerConfig) -> WorkerProcess:
+        worker = WorkerProcess(self._folder, config, name=name, credentials_dir=self._credentials_dir)
+        self._started.append(worker)
+        return worker
+
+    def close(self) -> None:
+        for worker in self._started:
+            worker.close()
+
+
+@contextmanager
+def worker_processes(folder: Path, service: ServiceProcess) -> Iterator[Workers]:
+    workers = Workers(folder, service.credentials_dir)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+def delivered(sink: Path) -> Counter[str]:
+    """The ids in a Parquet folder, read file by file by pyarrow."""
+    ids: Counter[str] = Counter()
+    for file in sink.glob("*.parquet"):
+        ids.update(pq.read_table(file, columns=["id"]).column("id").to_pylist())
+    return ids
+
+
+def wait_delivered(sink: Path, sent: Counter[str], workers: Iterable[WorkerProcess] = ()) -> None:
+    """Until the sink holds at least as many rows as were sent."""
+
+    def enough() -> bool:
+        for worker in workers:
+            assert worker.process.poll() is None, f"{worker.name} died:\n{worker.log_tail()}"
+        return delivered(sink).total() >= sent.total()
+
+    try:
+        wait_until(enough, f"{sent.total()} rows in the sink", guard_s=GUARD_S)
+    except AssertionError as error:
+        told = {w.name: json.loads(msgspec.json.encode(w.status)) for w in workers}
+        raise AssertionError(f"{error}; {delivered(sink).total()} are there; {told}") from None

@@ -1,0 +1,195 @@
+"""Real worker processes on a real service: nothing is lost, nothing comes twice."""
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from loghub.client.http import HttpLogHub
+from loghub.wire import loggroup
+from loghub.worker_contract import SEAT_LEAVE, LogstoreSink, ParquetSink
+from tests.loghub_worker.support import (
+    GROUP,
+    GUARD_S,
+    LOGSTORE,
+    PROJECT,
+    Producer,
+    WorkerProcess,
+    delivered,
+    prepared,
+    wait_delivered,
+    worker_config,
+    worker_processes,
+)
+from tests.support import ServiceProcess, running_service, wait_until
+
+pytestmark = pytest.mark.spark
+
+ALL = {0, 1, 2, 3}
+
+
+def holders(hub: HttpLogHub) -> dict[int, str]:
+    """Who holds what, as the service says."""
+    shards = hub.group_status(LOGSTORE, GROUP).shards
+    return {s.shard: s.holder for s in shards if s.state == "already_alloc"}
+
+
+def all_saved(hub: HttpLogHub) -> bool:
+    return all(s.checkpoint == s.end_cursor for s in hub.group_status(LOGSTORE, GROUP).shards)
+
+
+def wait_shared(workers: list[WorkerProcess], hub: HttpLogHub) -> None:
+    """Until each of the workers reads its half."""
+
+    def shared() -> bool:
+        running = all(worker.phase == "running" for worker in workers)
+        halves = [worker.shards for worker in workers]
+        return running and set().union(*halves) == ALL and all(len(half) == 2 for half in halves)
+
+    wait_until(shared, "the shards to be shared", guard_s=GUARD_S)
+    assert holders(hub) == {shard: w.name for w in workers for shard in w.shards}
+
+
+def test_killed_then_fenced_then_stopped_every_line_comes_once(tmp_path: Path) -> None:
+    """Two workers share the shards; one is killed while it works; the other takes over, loses the
+    service for longer than its timeout, comes back, and at last is stopped, keeping its seat."""
+    sink = tmp_path / "sink"
+    timeout_s = 8
+    with (
+        running_service(tmp_path / "service") as service,
+        worker_processes(tmp_path / "workers", service) as workers,
+    ):
+        hub = prepared(service, timeout_s=timeout_s)
+        producer = Producer(hub)
+        config = worker_config(
+            service.endpoint, ParquetSink(path=str(sink)), timeout_s=timeout_s, max_log_groups=7
+        )
+        first, second = workers.start("w-0", config), workers.start("w-1", config)
+        producer.put(groups=40)
+        wait_shared([first, second], hub)
+        producer.put(groups=120)
+        rows = delivered(sink).total()
+        wait_until(lambda: delivered(sink).total() > rows, "the work to be under way", guard_s=GUARD_S)
+        assert first.end(signal.SIGKILL) == -signal.SIGKILL
+        producer.put(groups=40)
+        wait_delivered(sink, producer.sent, [second])
+        assert delivered(sink) == producer.sent
+        assert holders(hub) == dict.fromkeys(ALL, "w-1")
+
+        fence(service, second, producer, sink)
+        assert delivered(sink) == producer.sent
+
+        producer.put(groups=40)
+        assert second.end(signal.SIGTERM) == 0, second.log_tail()
+        assert holders(hub) == dict.fromkeys(ALL, "w-1"), "the seat is kept"
+        third = workers.start("w-1", config)
+        wait_delivered(sink, producer.sent, [third])
+        wait_until(lambda: all_saved(hub), "the last checkpoints")
+    assert delivered(sink) == producer.sent
+
+
+def fence(service: ServiceProcess, worker: WorkerProcess, producer: Producer, sink: Path) -> None:
+    """Stop the service for longer than the timeout, while the worker has work."""
+    producer.put(groups=200)
+    os.kill(service.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: worker.phase == "fenced", "the worker to fence itself", guard_s=GUARD_S)
+        assert worker.shards == set()
+    finally:
+        os.kill(service.pid, signal.SIGCONT)
+    wait_until(lambda: worker.phase == "running", "the worker to come back", guard_s=GUARD_S)
+    wait_delivered(sink, producer.sent, [worker])
+
+
+def test_leaving_hands_the_shards_over_at_once_into_another_logstore(tmp_path: Path) -> None:
+    """The group's timeout is far longer than the hang guard: only a leave can move the shards."""
+    copy = LogstoreSink(project=PROJECT, logstore="copy")
+    with (
+        running_service(tmp_path / "service") as service,
+        worker_processes(tmp_path / "workers", service) as workers,
+    ):
+        hub = prepared(service, timeout_s=3600)
+        hub.create_logstore("copy", shards=1)
+        producer = Producer(hub)
+        sql = "SELECT __time__, contents['id'] AS id, contents, CAST(NULL AS STRING) AS nothing FROM logs"
+        config = worker_config(service.endpoint, copy, timeout_s=3600, sql=sql)
+        stays, goes = workers.start("w-0", config), workers.start("w-1", config)
+        producer.put(groups=40)
+        wait_shared([stays, goes], hub)
+        producer.put(groups=40)
+        goes.seat.write_text(SEAT_LEAVE)
+        wait_until(lambda: goes.phase == "left", "the worker to leave", guard_s=GUARD_S)
+        wait_until(lambda: stays.shards == ALL, "the other to take all", guard_s=GUARD_S)
+        assert [consumer.name for consumer in hub.group_status(LOGSTORE, GROUP).consumers] == ["w-0"]
+        assert goes.end(signal.SIGTERM) == 0
+        producer.put(groups=40)
+        wait_until(lambda: all_saved(hub), "all to be copied", guard_s=GUARD_S)
+        assert copied(hub) == producer.sent
+        assert stays.end(signal.SIGTERM) == 0
+
+
+def copied(hub: HttpLogHub) -> Counter[str]:
+    """The ids in the logstore `copy`; every log must have exactly the columns that were not null."""
+    ids: Counter[str] = Counter()
+    cursor = hub.get_cursor("copy", 0, "begin")
+    while (pulled := hub.pull_logs("copy", 0, cursor=cursor, count=1000)).count:
+        cursor = pulled.next_cursor
+        for group in loggroup.split(pulled.body):
+            for log in loggroup.decode(group).logs:
+                row = {str(key): bytes_of(value).decode() for key, value in log.contents}
+                assert row.keys() == {"id", "contents"}
+                assert json.loads(row["contents"])["id"] == row["id"]
+                assert abs(log.time - time.time()) < GUARD_S * 4
+                ids[row["id"]] += 1
+    return ids
+
+
+def bytes_of(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
+
+
+def test_wrong_sql_ends_the_worker_before_it_takes_a_shard(tmp_path: Path) -> None:
+    with (
+        running_service(tmp_path / "service") as service,
+        worker_processes(tmp_path / "workers", service) as workers,
+    ):
+        hub = prepared(service)
+        config = worker_config(
+            service.endpoint, ParquetSink(path=str(tmp_path / "sink")), sql="SELECT nope FROM logs"
+        )
+        worker = workers.start("w-0", config)
+        assert worker.wait() == 1
+        words = worker.termination_log.read_text()
+        assert words.startswith("PipelineInvalid: [UNRESOLVED_COLUMN")
+        assert "nope" in words
+        status = worker.status
+        assert status is not None
+        assert (status.phase, status.reason) == ("failed", "PipelineInvalid")
+        assert hub.group_status(LOGSTORE, GROUP).consumers == ()
+
+
+def test_unreachable_service_is_waited_for(tmp_path: Path) -> None:
+    """The worker starts before the service can be reached, says so, and works when it can."""
+    sink = tmp_path / "sink"
+    with (
+        running_service(tmp_path / "service") as service,
+        worker_processes(tmp_path / "workers", service) as workers,
+    ):
+        producer = Producer(prepared(service))
+        producer.put(groups=5)
+        service.kill9()
+        worker = workers.start("w-0", worker_config(service.endpoint, ParquetSink(path=str(sink))))
+
+        def says_unreachable() -> bool:
+            assert worker.phase in ("", "starting")
+            return worker.status is not None and worker.status.reason == "EndpointUnreachable"
+
+        wait_until(says_unreachable, "the worker to say so", guard_s=GUARD_S)
+        service.start()
+        wait_delivered(sink, producer.sent, [worker])
+        wait_until(lambda: worker.status is not None and worker.status.reason == "", "the reason to go")
+    assert delivered(sink) == producer.sent
