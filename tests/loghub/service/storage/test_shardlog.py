@@ -229,6 +229,18 @@ def test_a_torn_tail_is_cut_and_written_over() -> None:
     assert groups_of(opened(disk))[2:] == [b"c"]
 
 
+def test_what_was_cut_does_not_come_back() -> None:
+    """A whole record behind a torn one would fit again behind a new one of the same size."""
+    disk = SimDisk()
+    log = written(disk, 2)
+    log.append([new(b"old1"), new(b"old2")])
+    disk.live[segments(disk)[0]].live[64 + 2 * 136 + 33] ^= 1
+    again = opened(disk)
+    again.append([new(b"new1")])
+    again.sync()
+    assert groups_of(opened(disk))[2:] == [b"new1"]
+
+
 @given(
     seed=st.integers(0, 2**32),
     rounds=st.lists(
