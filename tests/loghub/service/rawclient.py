@@ -78,8 +78,31 @@ class RawClient:
         chunked: bool = False,
     ) -> Reply:
         """Send and give the answer, whatever it is. A header of "" is not sent."""
-        query = query or {}
-        sent = self._signed(method, path, query, body, headers or {}, secret)
+        self._begin(
+            method,
+            path,
+            query or {},
+            body=body,
+            headers=headers or {},
+            secret=secret,
+            target=target,
+            chunked=chunked,
+        )
+        return self._end()
+
+    def _begin(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        *,
+        body: bytes,
+        headers: dict[str, str],
+        secret: str | None = None,
+        target: str | None = None,
+        chunked: bool = False,
+    ) -> None:
+        sent = self._signed(method, path, query, body, headers, secret)
         if target is None:
             target = path + ("?" + urlencode(query, quote_via=quote) if query else "")
         self.connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
@@ -89,6 +112,8 @@ class RawClient:
             self.connection.endheaders(iter([body[:5], body[5:]]), encode_chunked=True)
         else:
             self.connection.endheaders(body)
+
+    def _end(self) -> Reply:
         response = self.connection.getresponse()
         return Reply(status=response.status, headers=response.getheaders(), body=response.read())
 
@@ -151,6 +176,11 @@ class RawClient:
         self.ok("POST", f"/logstores/{ls}/consumergroups", body=json.dumps(fields).encode())
 
     def put(self, group: bytes, *, ls: str = "access", key: str | None = None) -> Reply:
+        self.begin_put(group, ls=ls, key=key)
+        return self.end_put()
+
+    def begin_put(self, group: bytes, *, ls: str = "access", key: str | None = None) -> None:
+        """Send it without waiting for the answer."""
         path = f"/logstores/{ls}/shards/" + ("lb" if key is None else "route")
         headers = {
             "Content-Type": "application/x-protobuf",
@@ -158,7 +188,10 @@ class RawClient:
             "x-log-compresstype": "lz4",
         }
         body = compression.compress(group, Compression.LZ4)
-        return self.send("POST", path, {"key": key} if key else None, body=body, headers=headers)
+        self._begin("POST", path, {"key": key} if key else {}, body=body, headers=headers)
+
+    def end_put(self) -> Reply:
+        return self._end()
 
     def cursor(self, position: str = "begin", *, shard: int = 0, ls: str = "access") -> str:
         reply = self.ok("GET", f"/logstores/{ls}/shards/{shard}", {"type": "cursor", "from": position})

@@ -9,6 +9,10 @@
  *   STABLE_IGNORE  optional: a sync of a path with this suffix does nothing, as if the call
  *                  were not in the program
  *
+ *   STABLE_FAIL    optional: a sync of a path with this suffix fails with EIO
+ *   STABLE_GATED   optional: a sync of a path with this suffix waits until the file named by
+ *   STABLE_GATE    is there
+ *
  * A file's content is kept under its identity (device inode number and birth time), and a
  * folder's entries name identities: a rename or creation counts once its folder is synced.
  */
@@ -93,8 +97,22 @@ static int keep(int fd) {
   return 0;
 }
 
-int fsync(int fd) { return keep(fd); }
-int fdatasync(int fd) { return keep(fd); }
+static int ends_in(int fd, const char *suffix) {
+  char link[64], path[PATH_MAX];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t length = readlink(link, path, sizeof path - 1), wanted = strlen(suffix);
+  return length >= wanted && !memcmp(path + length - wanted, suffix, wanted);
+}
+
+static int sync_fd(int fd) {
+  const char *failing = getenv("STABLE_FAIL"), *gated = getenv("STABLE_GATED"), *gate = getenv("STABLE_GATE");
+  if (failing && ends_in(fd, failing)) return errno = EIO, -1;
+  while (gated && gate && ends_in(fd, gated) && access(gate, F_OK)) usleep(2000);
+  return keep(fd);
+}
+
+int fsync(int fd) { return sync_fd(fd); }
+int fdatasync(int fd) { return sync_fd(fd); }
 
 __attribute__((constructor)) static void start(void) {
   char path[PATH_MAX], id[64];

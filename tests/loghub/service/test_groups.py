@@ -1,0 +1,214 @@
+"""Consumer groups over real HTTP (sls-protocol.md 2.1, 4.3)."""
+
+import json
+
+import pytest
+
+from loghub.wire import cursor as wire_cursor
+from tests.loghub.service.rawclient import RawClient, group_of
+
+GROUPS = "/logstores/access/consumergroups"
+
+
+@pytest.fixture
+def store(client: RawClient) -> RawClient:
+    """A client with a logstore of four shards and a group ``g``."""
+    client.create(shards=4)
+    client.create_group()
+    return client
+
+
+def _states(client: RawClient) -> dict[int, str]:
+    return {shard["shard"]: shard["state"] for shard in client.status()["shards"]}
+
+
+def test_list_create_update_delete(client: RawClient) -> None:
+    client.create()
+    assert client.ok("GET", GROUPS).json() == []
+    client.create_group("g", timeout=30, order=True)
+    assert client.ok("GET", GROUPS).json() == [{"name": "g", "timeout": 30, "order": True}]
+    client.ok("PUT", f"{GROUPS}/g", body=b'{"timeout":40}')
+    client.ok("PUT", f"{GROUPS}/g", body=b'{"order":false}')
+    assert client.ok("GET", GROUPS).json() == [{"name": "g", "timeout": 40, "order": False}]
+    client.ok("DELETE", f"{GROUPS}/g")
+    assert client.ok("GET", GROUPS).json() == []
+    reply = client.send("DELETE", f"{GROUPS}/g")
+    assert (reply.status, reply.code) == (404, "ConsumerGroupNotExist")
+
+
+def test_create_twice(store: RawClient) -> None:
+    reply = store.send("POST", GROUPS, body=b'{"consumerGroup":"g","timeout":30,"order":false}')
+    assert (reply.status, reply.code) == (400, "ConsumerGroupAlreadyExist")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"consumerGroup": "", "timeout": 30},
+        {"consumerGroup": "a b", "timeout": 30},
+        {"consumerGroup": "a" * 129, "timeout": 30},
+        {"consumerGroup": "x"},
+        {"consumerGroup": "x", "timeout": 0},
+        {"consumerGroup": "x", "timeout": "30"},
+        {"consumerGroup": "x", "timeout": True},
+        {"consumerGroup": "x", "timeout": 30, "order": 1},
+    ],
+)
+def test_bad_groups_are_refused(store: RawClient, fields: dict[str, object]) -> None:
+    reply = store.send("POST", GROUPS, body=json.dumps(fields).encode())
+    assert (reply.status, reply.code) == (400, "ParameterInvalid")
+
+
+def test_no_more_than_30_groups(client: RawClient) -> None:
+    client.create()
+    for number in range(30):
+        client.create_group(f"g{number}")
+    reply = client.send("POST", GROUPS, body=b'{"consumerGroup":"more","timeout":30,"order":false}')
+    assert (reply.status, reply.code) == (403, "ConsumerGroupQuotaExceed")
+
+
+def test_heartbeats_hand_a_shard_over_only_when_it_is_given_up(store: RawClient) -> None:
+    assert store.heartbeat("a", []) == [0, 1, 2, 3]
+    assert store.heartbeat("b", []) == []
+    kept = store.heartbeat("a", [0, 1, 2, 3])
+    assert len(kept) == 2
+    assert store.heartbeat("b", []) == []  # the old holder still works on them
+    assert store.heartbeat("a", kept) == kept
+    assert sorted(kept + store.heartbeat("b", [])) == [0, 1, 2, 3]
+
+
+def test_an_answer_without_shards_is_an_array(store: RawClient) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        store.heartbeat(name, [])
+    query = {"type": "heartbeat", "consumer": "e"}
+    assert store.ok("POST", f"{GROUPS}/g", query, body=b"[]").body == b"[]"
+
+
+def test_a_returning_consumer_gets_its_shards_back(store: RawClient) -> None:
+    assert store.heartbeat("a", []) == store.heartbeat("a", []) == [0, 1, 2, 3]
+
+
+def test_leave_frees_at_once(store: RawClient) -> None:
+    store.heartbeat("a", [])
+    store.ok("POST", "/_loghub/v1/logstores/access/consumergroups/g/leave", {"consumer": "a"})
+    assert store.status()["consumers"] == []
+    assert store.heartbeat("b", []) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "code"),
+    [
+        ({"type": "heartbeat"}, b"[]", "ParameterInvalid"),
+        ({"type": "heartbeat", "consumer": "a\n"}, b"[]", "ParameterInvalid"),
+        ({"type": "heartbeat", "consumer": "a"}, b"{}", "JsonInfoInvalid"),
+        ({"type": "heartbeat", "consumer": "a"}, b'["1"]', "JsonInfoInvalid"),
+        ({"type": "other", "consumer": "a"}, b"[]", "ParameterInvalid"),
+        ({"type": "checkpoint", "consumer": "a"}, b'{"shard":0}', "ParameterInvalid"),
+        ({"type": "checkpoint", "consumer": "a"}, b'{"shard":0,"checkpoint":"x"}', "InvalidCursor"),
+    ],
+)
+def test_bad_posts_are_refused(store: RawClient, query: dict[str, str], body: bytes, code: str) -> None:
+    reply = store.send("POST", f"{GROUPS}/g", query, body=body)
+    assert (reply.status, reply.code) == (400, code)
+
+
+def test_a_group_that_is_not_there(store: RawClient) -> None:
+    query = {"type": "heartbeat", "consumer": "a"}
+    reply = store.send("POST", f"{GROUPS}/none", query, body=b"[]")
+    assert (reply.status, reply.code) == (404, "ConsumerGroupNotExist")
+
+
+def test_checkpoints_have_an_entry_for_every_shard(store: RawClient) -> None:
+    empty = {"checkpoint": "", "updateTime": 0, "consumer": ""}
+    entries = store.ok("GET", f"{GROUPS}/g").json()
+    assert entries == [{"shard": shard, **empty} for shard in range(4)]
+    assert store.ok("GET", f"{GROUPS}/g", {"shard": "2"}).json() == [{"shard": 2, **empty}]
+    assert store.ok("GET", f"{GROUPS}/g", {"shard": "9"}).json() == []
+
+
+def test_only_the_holder_saves_without_force(store: RawClient) -> None:
+    store.heartbeat("a", [])
+    assert store.checkpoint(0, 77, consumer="a").status == 200
+    reply = store.checkpoint(0, 78, consumer="b")
+    assert (reply.status, reply.code) == (400, "ConsumerNotMatch")
+    (entry,) = store.ok("GET", f"{GROUPS}/g", {"shard": "0"}).json()
+    assert (wire_cursor.decode(entry["checkpoint"]), entry["consumer"]) == (77, "a")
+    assert entry["updateTime"] > 1_600_000_000_000_000  # microseconds
+
+
+@pytest.mark.parametrize("force", ["true", "True", "TRUE"])
+def test_force_in_any_spelling(store: RawClient, force: str) -> None:
+    assert store.checkpoint(0, 5, consumer="", force=force).status == 200
+    assert store.checkpoint(9, 5, consumer="", force=force).code == "ShardNotExist"
+    assert store.checkpoint(0, 5, consumer="", force="false").code == "ParameterInvalid"
+
+
+def test_a_silent_consumer_loses_its_shards(client: RawClient) -> None:
+    client.create(shards=2)
+    client.create_group(timeout=1)
+    assert client.heartbeat("a", []) == [0, 1]
+    taken: list[int] = []
+    while taken != [0, 1]:  # bounded by the test's own time limit
+        taken = client.heartbeat("b", taken)
+    assert [consumer["name"] for consumer in client.status()["consumers"]] == ["b"]
+
+
+def test_status_counts_lag_exactly(store: RawClient) -> None:
+    for number in range(3):
+        store.put(group_of(*"x" * (number + 1)), key="0" * 32)
+    first = wire_cursor.decode(store.cursor())
+    shard = store.status()["shards"][0]
+    assert (shard["lag_groups"], shard["lag_logs"], shard["checkpoint"]) == (3, 6, "")
+    store.checkpoint(0, first + 1, consumer="", force="true")
+    shard = store.status()["shards"][0]
+    assert (shard["lag_groups"], shard["lag_logs"]) == (2, 5)
+    assert 0 < shard["lag_s"] < 600
+    assert shard["end_cursor"] == wire_cursor.encode(first + 3)
+    store.checkpoint(0, first + 3, consumer="", force="true")
+    shard = store.status()["shards"][0]
+    assert (shard["lag_groups"], shard["lag_logs"], shard["lag_s"]) == (0, 0, 0.0)
+
+
+def test_split_and_merge_reach_the_group(store: RawClient) -> None:
+    """An empty read-only shard is over at once (sls-protocol.md 4.4)."""
+    store.heartbeat("a", [])
+    store.ok("POST", "/logstores/access/shards/0", {"action": "split"})
+    store.ok("POST", "/logstores/access/shards/2", {"action": "merge"})
+    assert _states(store) == {
+        0: "over",
+        1: "already_alloc",
+        2: "over",
+        3: "over",
+        4: "already_alloc",
+        5: "already_alloc",
+        6: "already_alloc",
+    }
+    assert store.heartbeat("a", [0, 1, 2, 3]) == [1, 4, 5, 6]
+    store.ok("DELETE", "/logstores/access/shards/0")
+    assert 0 not in _states(store)
+
+
+def test_a_read_only_shard_is_over_when_checkpointed_at_its_end(store: RawClient) -> None:
+    store.put(group_of("x"), key="0" * 32)
+    store.heartbeat("a", [])
+    store.ok("POST", "/logstores/access/shards/0", {"action": "split"})
+    assert _states(store)[0] == "already_alloc"
+    store.checkpoint(0, wire_cursor.decode(store.cursor("end")), consumer="a")
+    assert _states(store)[0] == "over"
+
+
+def test_a_deleted_logstore_takes_its_groups_along(store: RawClient) -> None:
+    store.heartbeat("a", [])
+    store.ok("DELETE", "/logstores/access")
+    query = {"type": "heartbeat", "consumer": "a"}
+    assert store.send("POST", f"{GROUPS}/g", query, body=b"[]").code == "LogStoreNotExist"
+    store.create_logstore("access")
+    assert store.ok("GET", GROUPS).json() == []
+
+
+def test_a_project_with_logstores_stays(store: RawClient) -> None:
+    assert store.send("DELETE", "/").code == "ParameterInvalid"
+    store.ok("DELETE", "/logstores/access")
+    store.ok("DELETE", "/")
+    assert store.send("GET", "/").code == "ProjectNotExist"
