@@ -55,5 +55,6 @@ def settings() -> kopf.OperatorSettings:
     made.scanning.disabled = True
     made.watching.server_timeout = 300  # whole seconds: the apiserver takes no other
     made.watching.client_timeout = 330
+    made.queueing.exit_timeout = 0.5  # our handlers only wake a task
     made.execution.max_workers = 1
     return made

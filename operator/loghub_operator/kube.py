@@ -192,13 +192,14 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
     return f"{root}/{kind.api_version}{inside}/{kind.plural}" + (f"/{name}" if name else "")
 
 
-async def configured() -> Configuration:
-    """The cluster we run in, or that of ``KUBECONFIG`` (or ``~/.kube/config``)."""
+async def configured(kubeconfig: str | None = None) -> Configuration:
+    """That kubeconfig's cluster, else that of ``KUBECONFIG``, the one we run in, ``~/.kube/config``."""
     configuration = Configuration()
-    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
+    given = kubeconfig or os.environ.get("KUBECONFIG")
+    if given is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         kube_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
     else:
         await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=os.environ.get("KUBECONFIG"), client_configuration=configuration
+            config_file=given, client_configuration=configuration
         )
     return configuration

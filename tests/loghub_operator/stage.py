@@ -8,7 +8,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import os
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -33,7 +32,7 @@ from loghub_operator.kube import (
 )
 from loghub_operator.names import ANNOTATION_CONFIG_HASH, worker_selector
 from loghub_operator.settings import Settings
-from tests.loghub_operator.api.test_rules import Apiserver
+from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
 
 GUARD_S = 120.0
@@ -279,7 +278,7 @@ class _Counted:
 
 def stage(
     server: Apiserver,
-    kubeconfig: Path,
+    folder: Path,
     story: Callable[[Stage], Awaitable[None]],
     *,
     secret: bool = True,
@@ -289,14 +288,15 @@ def stage(
     server.must("create", "namespace", namespace)
     server.must("create", "serviceaccount", "default", "-n", namespace)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KUBECONFIG", str(kubeconfig))
+        patch.setenv("KUBECONFIG", str(server.as_the_operator(folder)))
         patch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        asyncio.run(_play(namespace, story, secret=secret))
-    assert os.environ.get("KUBECONFIG") != str(kubeconfig)
+        asyncio.run(_play(server.kubeconfig, namespace, story, secret=secret))
 
 
-async def _play(namespace: str, story: Callable[[Stage], Awaitable[None]], *, secret: bool) -> None:
-    async with AioKube(await configured(), manager="a-user") as kube:
+async def _play(
+    kubeconfig: Path, namespace: str, story: Callable[[Stage], Awaitable[None]], *, secret: bool
+) -> None:
+    async with AioKube(await configured(str(kubeconfig)), manager="a-user") as kube:
         on = Stage(kube, namespace)
         on.hub.create_project()
         on.hub.create_logstore(LOGSTORE, shards=4)

@@ -1,6 +1,7 @@
 """The whole operator against a real apiserver and the in-memory log service; pods are played.
 
-The apiserver, kopf, observe, plan and apply are real. There are no controllers here, so a
+The apiserver, its authorization (the operator has the rights of deploy/ only), kopf, observe,
+plan and apply are real. There are no controllers here, so a
 `Player` makes the pods that the StatefulSet asks for, beats for those that are ready, and
 leaves the group for those that are told so.
 """
@@ -13,13 +14,15 @@ import pytest
 from loghub.client.port import GroupInfo
 from loghub_operator.kube import CONFIG_MAP, CONSUMER_GROUP, POD, SERVICE, STATEFUL_SET
 from loghub_operator.names import FINALIZER, worker_selector
-from tests.loghub_operator.api.test_rules import Apiserver, server  # noqa: F401 - a fixture
+from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.stage import GROUP, LOGSTORE, Stage, stage
+
+pytestmark = pytest.mark.cluster
 
 SECRET_NAME = "loghub-credentials"
 
 
-def test_life_of_a_group_from_apply_to_delete(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2, "deletionPolicy": "Delete"})
         await on.until_phase("Running", "2/2")
@@ -49,10 +52,10 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, apiserver: Path
         assert await on.get(STATEFUL_SET) is None
         assert await on.kube.select(CONFIG_MAP, on.namespace, worker_selector(GROUP)) == []
 
-    stage(server, apiserver, story)
+    stage(server, tmp_path, story)
 
 
-def test_nothing_is_written_at_rest(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 1})
         await on.until_phase("Running", "1/1")
@@ -61,10 +64,10 @@ def test_nothing_is_written_at_rest(server: Apiserver, apiserver: Path) -> None:
         await on.until_rounds(5)
         assert await on.versions() == before
 
-    stage(server, apiserver, story)
+    stage(server, tmp_path, story)
 
 
-def test_missing_secret_to_running(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+def test_missing_secret_to_running(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply()
         told = await on.until_reason("GroupSynced", "CredentialsMissing")
@@ -73,20 +76,20 @@ def test_missing_secret_to_running(server: Apiserver, apiserver: Path) -> None: 
         await on.make_secret()
         await on.until_phase("Running", "1/1")
 
-    stage(server, apiserver, story, secret=False)
+    stage(server, tmp_path, story, secret=False)
 
 
-def test_missing_logstore_is_told(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+def test_missing_logstore_is_told(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"logstore": "other", "pipeline": {"sink": {"parquet": {"path": "x"}}}})
         told = await on.until_reason("GroupSynced", "LogstoreNotFound")
         assert "there is no logstore other" in told["message"]
         assert await on.get(STATEFUL_SET) is None
 
-    stage(server, apiserver, story)
+    stage(server, tmp_path, story)
 
 
-def test_unreachable_while_running_leaves_the_workers(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+def test_unreachable_while_running_leaves_the_workers(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
@@ -100,10 +103,10 @@ def test_unreachable_while_running_leaves_the_workers(server: Apiserver, apiserv
         on.server.unreachable = False
         await on.until_phase("Running", "4/4")
 
-    stage(server, apiserver, story)
+    stage(server, tmp_path, story)
 
 
-def test_wrong_sql_fails_one_worker_and_the_others_go_on(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+def test_wrong_sql_fails_one_worker_and_the_others_go_on(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
@@ -119,11 +122,11 @@ def test_wrong_sql_fails_one_worker_and_the_others_go_on(server: Apiserver, apis
         await on.until_phase("Running", "1/1")
         assert len(await on.kube.select(CONFIG_MAP, on.namespace, worker_selector(GROUP))) == 1
 
-    stage(server, apiserver, story)
+    stage(server, tmp_path, story)
 
 
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
-def test_an_adopted_group_is_kept(policy: str, server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+def test_an_adopted_group_is_kept(policy: str, server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         on.hub.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=False))
         await on.apply({"deletionPolicy": policy})
@@ -134,13 +137,10 @@ def test_an_adopted_group_is_kept(policy: str, server: Apiserver, apiserver: Pat
         await on.until_gone()
         assert [group.name for group in on.hub.list_groups(LOGSTORE)] == [GROUP]
 
-    stage(server, apiserver, story)
+    stage(server, tmp_path, story)
 
 
-def test_a_deletion_begun_while_the_operator_was_away_is_finished(
-    server: Apiserver,  # noqa: F811
-    apiserver: Path,
-) -> None:
+def test_a_deletion_begun_while_the_operator_was_away_is_finished(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"deletionPolicy": "Delete"})
         await on.until_phase("Running", "1/1")
@@ -153,10 +153,10 @@ def test_a_deletion_begun_while_the_operator_was_away_is_finished(
         await on.until_gone()
         assert on.hub.list_groups(LOGSTORE) == ()
 
-    stage(server, apiserver, story)
+    stage(server, tmp_path, story)
 
 
-def test_a_deleted_worker_pod_comes_back_and_the_group_runs(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+def test_a_deleted_worker_pod_comes_back_and_the_group_runs(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
@@ -164,10 +164,10 @@ def test_a_deleted_worker_pod_comes_back_and_the_group_runs(server: Apiserver, a
         await asyncio.sleep(0)
         await on.until_phase("Running", "2/2")
 
-    stage(server, apiserver, story)
+    stage(server, tmp_path, story)
 
 
-def test_kubectl_scale_and_columns(server: Apiserver, apiserver: Path) -> None:  # noqa: F811
+def test_kubectl_scale_and_columns(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 1})
         await on.until_phase("Running", "1/1")
@@ -186,4 +186,4 @@ def test_kubectl_scale_and_columns(server: Apiserver, apiserver: Path) -> None: 
         )
         assert '"selector":"app.kubernetes.io/instance=access,app.kubernetes.io/name=loghub-worker"' in scale
 
-    stage(server, apiserver, story)
+    stage(server, tmp_path, story)

@@ -3,7 +3,6 @@
 The apiserver half is the real one with the committed CRD; it runs where its programs are.
 """
 
-import subprocess
 import uuid
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import pytest
 import yaml
 
 from loghub_operator.api import InvalidResourceError, parse_resource, resources_in
-from tests.cluster import build
+from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
 
 ROOT = Path(__file__).parents[3]
-CRD = ROOT / "crds" / "loghubconsumergroups.loghub.dev.yaml"
 
 RULES: dict[str, tuple[Document, str, str]] = {
     "min-above-max": (
@@ -95,33 +93,6 @@ ACCEPTED: dict[str, Document] = {
     },
     "whole-cpus": {"worker": {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}}}},
 }
-
-
-class Apiserver:
-    """kubectl against the real apiserver, with our CRD established."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        self._command = [str(build.folder() / "kubectl"), "--kubeconfig", str(kubeconfig)]
-        self.must("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-        crd = "crd/loghubconsumergroups.loghub.dev"
-        self.must("wait", "--for=condition=Established", crd, "--timeout=60s")
-
-    def run(self, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-        command = [*self._command, *arguments]
-        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=90, check=False)
-
-    def must(self, *arguments: str) -> str:
-        done = self.run(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def apply(self, value: Document) -> "subprocess.CompletedProcess[str]":
-        return self.run("apply", "--server-side", "-f", "-", text=yaml.safe_dump(value))
-
-
-@pytest.fixture(scope="session")
-def server(apiserver: Path) -> Apiserver:
-    return Apiserver(apiserver)
 
 
 def problems(value: Document, **options: Document) -> list[str]:
