@@ -41,6 +41,7 @@ PROTOBUF = "application/x-protobuf"
 _OK = 200  # any other status is an error to every client (sls-protocol.md 1.7)
 _CONNECTIONS = 16  # kept per endpoint; more are opened when needed, and then dropped
 _MAX_ANSWER_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 20
 _MAX_QUOTED_CHARS = 200
 _TRIES = 3
 _BACKOFF_S = (0.1, 0.5)  # before the second and the third try
@@ -188,14 +189,20 @@ def _pool(target: Target, timeouts: Timeouts) -> urllib3.PoolManager:
 
 
 def _read(response: urllib3.BaseHTTPResponse) -> bytes:
-    """The whole body; the connection goes back to the pool, or is closed if too much came."""
-    body = response.read(_MAX_ANSWER_BYTES + 1)
-    if len(body) > _MAX_ANSWER_BYTES:
-        response.close()
-        raise LogHubError(Code.BAD_RESPONSE, response.status, f"more than {_MAX_ANSWER_BYTES} bytes")
-    response.drain_conn()
+    """The whole body; the connection goes back to the pool, or is closed if too much came.
+
+    In pieces down to the empty one: only there does urllib3 notice that the body was cut.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    while piece := response.read(_PIECE_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MAX_ANSWER_BYTES:
+            response.close()
+            raise LogHubError(Code.BAD_RESPONSE, response.status, f"more than {_MAX_ANSWER_BYTES} bytes")
     response.release_conn()
-    return body
+    return b"".join(pieces)
 
 
 def _may_repeat(call: Call, error: LogHubError | EndpointUnreachable) -> bool:

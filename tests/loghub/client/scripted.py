@@ -1,0 +1,124 @@
+"""A server that answers what the test wrote down, and remembers what it was asked.
+
+What for: the answers that a healthy service never gives. What it must not know: the client.
+"""
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer. ``hang_up``: none at all, the connection is closed after the request was read.
+
+    ``cut`` closes it in the middle of the body.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    hang_up: bool = False
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request as it came."""
+
+    method: str
+    target: str
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+
+
+OK = Reply()
+HANG_UP = Reply(hang_up=True)
+
+
+def reply_json(value: object, status: int = 200) -> Reply:
+    return Reply(status=status, body=json.dumps(value).encode(), headers={"x-log-requestid": "REQ7"})
+
+
+def reply_error(code: str, status: int, message: str = "words") -> Reply:
+    return reply_json({"errorCode": code, "errorMessage": message}, status)
+
+
+class ScriptedServer(ThreadingHTTPServer):
+    """Gives the replies in turn, and the last one for ever."""
+
+    daemon_threads = True
+
+    def __init__(self, replies: list[Reply]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.replies = list(replies)
+        self.asked: list[Asked] = []
+        self.lock = threading.Lock()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up before the end is part of some tests."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+    def next_reply(self, asked: Asked) -> Reply:
+        with self.lock:
+            self.asked.append(asked)
+            return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ScriptedServer
+
+    def log_message(self, format: str, *args: object) -> None:
+        """The test's output is the test's."""
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        reply = self.server.next_reply(
+            Asked(method=self.command, target=self.path, headers=headers, body=body)
+        )
+        if reply.hang_up:
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+            return
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(reply.body) + (10 if reply.cut else 0)))
+        self.end_headers()
+        self.wfile.write(reply.body)
+        self.close_connection = reply.cut
+
+    do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - http.server's names
+
+
+@contextmanager
+def scripted(*replies: Reply) -> Iterator[ScriptedServer]:
+    """A running server; it is ended at the end."""
+    server = ScriptedServer(list(replies))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def refused_endpoint() -> str:
+    """An address at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
