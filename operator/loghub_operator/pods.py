@@ -80,7 +80,7 @@ def _phase(pod: Document, *, ready: bool) -> tuple[WorkerPhase, str, str]:
     failed = _failure(container)
     if failed is not None:
         return WorkerPhase.FAILED, *failed
-    if container.get("state", {}).get("running"):
+    if "running" in container.get("state", {}):
         return WorkerPhase.STARTING, "", ""
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":

@@ -1,0 +1,204 @@
+"""The objects that the builders make say what the design says of them."""
+
+import json
+
+import msgspec
+import pytest
+import yaml
+
+from loghub import worker_contract as contract
+from loghub.worker_contract import WorkerConfig
+from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.model import Site
+from loghub_operator.resources import (
+    applied_hash,
+    config_map,
+    governing_service,
+    project_service,
+    worker_set,
+)
+from loghub_operator.workers import DRAIN_TIMEOUT_S, config_hash, worker_config
+from tests.loghub_operator.api_server import ROOT, Apiserver
+from tests.loghub_operator.examples import Document, resource
+
+SITE = Site(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
+IMAGE = "loghub-worker:dev"
+
+
+def built(group: LogHubConsumerGroup, replicas: int = 2) -> Document:
+    return worker_set(group, worker_config(group, SITE), replicas=replicas, image=IMAGE)
+
+
+def container(made: Document) -> Document:
+    (only,) = made["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+def example(spec: Document | None = None) -> LogHubConsumerGroup:
+    return resource(spec, uid="uid-1")
+
+
+def dry_run(server: Apiserver, made: Document) -> str:
+    """What the apiserver has against the object; "" is nothing."""
+    options = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
+    return server.run(*options, text=json.dumps(made)).stderr
+
+
+def test_pods_are_made_together_and_selected_by_the_status_selector() -> None:
+    spec = built(example(), replicas=3)["spec"]
+    assert (spec["replicas"], spec["podManagementPolicy"]) == (3, "Parallel")
+    labels = spec["template"]["metadata"]["labels"]
+    assert spec["selector"]["matchLabels"].items() <= labels.items()
+    assert spec["serviceName"] == governing_service(example())["metadata"]["name"]
+
+
+def test_the_grace_period_is_longer_than_the_drain() -> None:
+    pod = built(example())["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > DRAIN_TIMEOUT_S
+    assert worker_config(example(), SITE).drain_timeout_s == DRAIN_TIMEOUT_S
+
+
+def test_the_consumer_is_the_pod_and_the_seat_is_its_annotation() -> None:
+    made = built(example())
+    names = {one["name"]: one for one in container(made)["env"]}
+    assert names[contract.ENV_CONSUMER]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    volumes = {one["name"]: one for one in made["spec"]["template"]["spec"]["volumes"]}
+    (item,) = volumes["pod"]["downwardAPI"]["items"]
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{contract.SEAT_ANNOTATION}']"
+    assert made["spec"]["template"]["metadata"]["annotations"][contract.SEAT_ANNOTATION] == contract.SEAT_KEEP
+
+
+def test_every_file_of_the_contract_lies_in_a_mount() -> None:
+    made = container(built(example()))
+    mounts = tuple(one["mountPath"] for one in made["volumeMounts"])
+    for one in made["env"]:
+        value = one.get("value", "")
+        if value.startswith("/") and one["name"] != contract.ENV_TERMINATION_LOG:
+            assert value.startswith(mounts), one
+
+
+def test_the_config_map_is_what_the_worker_reads() -> None:
+    config = worker_config(example(), SITE)
+    made = config_map(example(), config)
+    (text,) = made["data"].values()
+    assert msgspec.json.decode(text, type=WorkerConfig) == config
+    assert config.sink == contract.ParquetSink(path="/sink/access")
+    assert made["immutable"] is True
+    assert made["metadata"]["name"].endswith(config_hash(config))
+
+
+def test_a_logstore_sink_needs_no_claim() -> None:
+    group = example({"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}})
+    pod = built(group)["spec"]["template"]["spec"]
+    assert not [volume for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
+    assert worker_config(group, SITE).sink == contract.LogstoreSink(project="demo", logstore="copy")
+
+
+@pytest.mark.parametrize(
+    ("given", "requests", "limits"),
+    [
+        ({}, {"cpu": "250m", "memory": "1536Mi"}, {"memory": "2Gi"}),
+        ({"requests": {"memory": "4Gi"}}, {"cpu": "250m", "memory": "4Gi"}, {"memory": "4Gi"}),
+        ({"limits": {"memory": "1Gi"}}, {"cpu": "250m", "memory": "1Gi"}, {"memory": "1Gi"}),
+        ({"requests": {"cpu": 2}}, {"cpu": "2", "memory": "1536Mi"}, {"memory": "2Gi"}),
+    ],
+)
+def test_resources_are_merged_key_by_key(given: Document, requests: Document, limits: Document) -> None:
+    made = container(built(example({"worker": {"resources": given}})))["resources"]
+    assert made == {"requests": requests, "limits": limits}
+
+
+def test_the_cr_image_wins() -> None:
+    assert container(built(example()))["image"] == IMAGE
+    assert container(built(example({"worker": {"image": "mine:1"}})))["image"] == "mine:1"
+
+
+def test_the_applied_hash_sees_all_but_the_number() -> None:
+    def digest(spec: Document | None, image: str = IMAGE) -> str:
+        group = example(spec)
+        return applied_hash(group, worker_config(group, SITE), image=image)
+
+    assert digest({"replicas": 1}) == digest({"replicas": 3})
+    assert (
+        len({digest(None), digest({"order": True}), digest({"worker": {"image": "x"}}), digest(None, "y")})
+        == 4
+    )
+
+
+def test_everything_of_the_namespace_is_owned_by_the_object() -> None:
+    group = example()
+    for made in (built(group), governing_service(group), config_map(group, worker_config(group, SITE))):
+        (owner,) = made["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("LogHubConsumerGroup", "uid-1", True)
+
+
+def test_a_projects_service_has_no_owner_and_port_80() -> None:
+    made = project_service("demo", "loghub")
+    assert "ownerReferences" not in made["metadata"]
+    (port,) = made["spec"]["ports"]
+    assert port["port"] == 80
+    service = next(
+        one
+        for one in yaml.safe_load_all((ROOT / "deploy" / "loghub-service.yaml").read_text())
+        if one["kind"] == "StatefulSet"
+    )
+    template = service["spec"]["template"]
+    assert made["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert port["targetPort"] in [one["name"] for one in template["spec"]["containers"][0]["ports"]]
+
+
+def test_the_apiserver_takes_every_object_and_the_pods_are_restricted(server: Apiserver) -> None:
+    namespace = "restricted-workers"
+    server.must("create", "namespace", namespace)
+    server.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    server.must("create", "serviceaccount", "default", "-n", namespace)
+    group = resource(uid="00000000-0000-0000-0000-000000000001", namespace=namespace)
+    config = worker_config(group, SITE)
+    template = built(group)["spec"]["template"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "access-0", "namespace": namespace, **template["metadata"]},
+        "spec": template["spec"],
+    }
+    for made in (built(group), governing_service(group), config_map(group, config), pod):
+        taken = server.run(
+            "create", "--dry-run=server", "--validate=strict", "-f", "-", text=json.dumps(made)
+        )
+        assert taken.returncode == 0, taken.stderr
+    pod["spec"]["containers"][0]["securityContext"]["capabilities"] = {"add": ["SYS_ADMIN"]}
+    assert "violates PodSecurity" in dry_run(server, pod)
+
+
+def test_the_apiserver_takes_the_manifests_and_the_examples(server: Apiserver) -> None:
+    server.must("apply", "--server-side", "-f", str(ROOT / "deploy" / "loghub-service.yaml"))
+    server.must("apply", "--server-side", "--dry-run=server", "-k", str(ROOT / "deploy"))
+    for file in sorted((ROOT / "deploy" / "examples").glob("*.yaml")):
+        server.must("create", "--dry-run=server", "--validate=strict", "-f", str(file))
+
+
+def test_the_deployments_pods_are_restricted(server: Apiserver) -> None:
+    for file in ("loghub-service.yaml", "loghub-operator.yaml"):
+        for made in yaml.safe_load_all((ROOT / "deploy" / file).read_text()):
+            if made["kind"] not in ("StatefulSet", "Deployment"):
+                continue
+            namespace = f"restricted-{made['metadata']['name']}"
+            server.must("create", "namespace", namespace)
+            server.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+            server.must("create", "serviceaccount", made["metadata"]["name"], "-n", namespace)
+            template = made["spec"]["template"]
+            # The StatefulSet controller would add the claim's volume.
+            claims = made["spec"].get("volumeClaimTemplates", [])
+            template["spec"]["volumes"] += [
+                {"name": one["metadata"]["name"], "emptyDir": {}} for one in claims
+            ]
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "one", "namespace": namespace, **template["metadata"]},
+                "spec": template["spec"],
+            }
+            taken = server.run(
+                "create", "--dry-run=server", "--validate=strict", "-f", "-", text=json.dumps(pod)
+            )
+            assert taken.returncode == 0, taken.stderr

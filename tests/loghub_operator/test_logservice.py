@@ -1,0 +1,155 @@
+"""What the log service tells becomes a `ServiceObserved`, with and without the extensions."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from loghub.client.memory import MemoryServer
+from loghub.client.port import GroupInfo, LogHub
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.errors import EndpointUnreachable, LogHubError
+from loghub_operator.logservice import GroupKey, create_group, delete_group, observe_service, trouble_of
+from loghub_operator.model import CreateGroup, DeleteGroup, GroupObserved, ServiceObserved, ServiceTrouble
+from tests.loghub_operator.examples import resource
+
+KEY = GroupKey(logstore="access", group="access")
+CREATE = CreateGroup(timeout_s=30, order=True)
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def unix_s(self) -> float:
+        return self.now
+
+
+class WithoutExtensions:
+    """The same hub as the real SLS would be."""
+
+    def __init__(self, hub: LogHub) -> None:
+        self._hub = hub
+
+    def has_extensions(self) -> bool:
+        return False
+
+    def group_status(self, *_: object) -> None:
+        raise AssertionError("the real SLS has no such call")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hub, name)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def server(clock: Clock) -> Iterator[MemoryServer]:
+    made = MemoryServer(clock)
+    hub = made.client("demo")
+    hub.create_project()
+    hub.create_logstore("access", shards=2)
+    return made
+
+
+@pytest.fixture
+def hub(server: MemoryServer) -> LogHub:
+    return server.client("demo")
+
+
+def look(hub: Any, clock: Clock) -> ServiceObserved:
+    return observe_service(hub, resource(), expected=["access-0", "access-1"], now_unix_s=clock.now)
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_no_group_to_free_shards(hub: LogHub, clock: Clock, *, extensions: bool) -> None:
+    seen = look(hub if extensions else WithoutExtensions(hub), clock)
+    assert (seen.trouble, seen.group) == (None, None)
+    assert [(shard.shard, shard.state, shard.lag_s) for shard in seen.shards] == [
+        (0, "not_alloc", None),
+        (1, "not_alloc", None),
+    ]
+
+
+def test_the_embedded_service_tells_holders_and_consumers(hub: LogHub, clock: Clock) -> None:
+    assert create_group(hub, KEY, CREATE)
+    held = hub.heartbeat("access", "access", consumer="access-0", held=())
+    hub.heartbeat("access", "access", consumer="access-0", held=held)
+    seen = look(hub, clock)
+    assert seen.group == GroupObserved(timeout_s=30, order=True)
+    assert seen.consumers == ("access-0",)
+    assert [(shard.state, shard.holder, shard.lag_logs) for shard in seen.shards] == [
+        ("already_alloc", "access-0", 0),
+        ("already_alloc", "access-0", 0),
+    ]
+
+
+def test_the_real_sls_unknown_is_unknown(hub: LogHub, clock: Clock) -> None:
+    create_group(hub, KEY, CREATE)
+    seen = look(WithoutExtensions(hub), clock)
+    assert seen.consumers is None
+    assert {shard.lag_s for shard in seen.shards} == {None}
+    assert {shard.lag_logs for shard in seen.shards} == {None}
+
+
+def test_the_real_sls_holder_and_lag_from_the_checkpoint(hub: LogHub, clock: Clock) -> None:
+    create_group(hub, KEY, CREATE)
+    end = hub.get_cursor("access", 0, "end")
+    hub.update_checkpoint("access", "access", shard=0, cursor=end, consumer="access-1", force=True)
+    seen = look(WithoutExtensions(hub), clock)
+    first = seen.shards[0]
+    assert (first.checkpoint, first.lag_s) == (end, 0.0)
+    assert wire_cursor.decode(end) >= 0
+    assert first.checkpoint_unix_s == pytest.approx(clock.now)
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_missing_logstore_project_and_endpoint_are_told_apart(
+    server: MemoryServer, clock: Clock, *, extensions: bool
+) -> None:
+    def reason(hub: LogHub) -> ServiceTrouble | None:
+        trouble = look(hub if extensions else WithoutExtensions(hub), clock).trouble
+        return None if trouble is None else trouble.reason
+
+    hub = server.client("demo")
+    hub.delete_logstore("access")
+    assert reason(hub) is ServiceTrouble.LOGSTORE_NOT_FOUND
+    assert reason(server.client("other")) is ServiceTrouble.PROJECT_NOT_FOUND
+    server.unreachable = True
+    assert reason(hub) is ServiceTrouble.ENDPOINT_UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "words"),
+    [
+        (LogHubError("SignatureNotMatch", 401, "no"), "CredentialsRefused", "Secret loghub-credentials"),
+        (LogHubError("Unauthorized", 401, "no"), "CredentialsRefused", "Secret loghub-credentials"),
+        (LogHubError("AccessDenied", 403, "no"), "CredentialsRefused", "Secret loghub-credentials"),
+        (LogHubError("ProjectNotExist", 404, "no"), "ProjectNotFound", "no project demo"),
+        (LogHubError("LogStoreNotExist", 404, "no"), "LogstoreNotFound", "no logstore access in demo"),
+        (LogHubError("ServerBusy", 503, "later"), "RequestRefused", "later"),
+        (EndpointUnreachable("http://x", "no route", definite=True), "EndpointUnreachable", "no route"),
+    ],
+)
+def test_an_error_in_a_persons_words(error: LogHubError, reason: str, words: str) -> None:
+    trouble = trouble_of(error, resource())
+    assert trouble.reason == reason
+    assert words in trouble.message
+
+
+def test_a_group_that_was_there_is_not_ours(hub: LogHub) -> None:
+    hub.create_group("access", GroupInfo(name="access", timeout_s=60, order=False))
+    assert create_group(hub, KEY, CREATE) is False
+
+
+def test_deleting_what_is_gone_is_no_error(hub: LogHub) -> None:
+    create_group(hub, KEY, CREATE)
+    delete_group(hub, KEY, DeleteGroup())
+    delete_group(hub, KEY, DeleteGroup())
+    hub.delete_logstore("access")
+    delete_group(hub, KEY, DeleteGroup())

@@ -1,0 +1,124 @@
+"""A pod's own words become the worker's phase, reason and message."""
+
+from typing import Any
+
+import pytest
+
+from loghub_operator.model import WorkerPhase
+from loghub_operator.pods import worker_of
+
+Document = dict[str, Any]
+
+
+def pod(status: Document | None = None, *, name: str = "access-1", **metadata: Any) -> Document:
+    return {"metadata": {"name": name, **metadata}, "status": status or {}}
+
+
+def with_container(ready: bool = False, **container: Any) -> Document:
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    return {"conditions": conditions, "containerStatuses": [{"ready": ready, **container}]}
+
+
+def ended(message: str = "", reason: str = "Error", code: int = 1) -> Document:
+    return {"terminated": {"message": message, "reason": reason, "exitCode": code}}
+
+
+CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
+    "nothing yet": ({}, WorkerPhase.PENDING, "", ""),
+    "ready": (with_container(True, state={"running": {}}), WorkerPhase.RUNNING, "", ""),
+    "started": (with_container(state={"running": {}}), WorkerPhase.STARTING, "", ""),
+    "no node": (
+        {
+            "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+            ]
+        },
+        WorkerPhase.PENDING,
+        "Unschedulable",
+        "0/1 nodes",
+    ),
+    "no image": (
+        with_container(state={"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling x"}}),
+        WorkerPhase.FAILED,
+        "ImagePullBackOff",
+        "Back-off pulling x",
+    ),
+    "wrong sql": (
+        with_container(state=ended("PipelineInvalid: [PARSE_SYNTAX_ERROR] near 'SELEC': line 1")),
+        WorkerPhase.FAILED,
+        "PipelineInvalid",
+        "[PARSE_SYNTAX_ERROR] near 'SELEC': line 1",
+    ),
+    "wrong sql, in back-off": (
+        with_container(
+            state={"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+            lastState=ended("PipelineInvalid: no such column"),
+        ),
+        WorkerPhase.FAILED,
+        "PipelineInvalid",
+        "no such column",
+    ),
+    "wrong sql, restarted and not ready yet": (
+        with_container(state={"running": {}}, lastState=ended("PipelineInvalid: no such column")),
+        WorkerPhase.FAILED,
+        "PipelineInvalid",
+        "no such column",
+    ),
+    "killed and restarted": (
+        with_container(state={"running": {}}, lastState=ended("", "Error", 137)),
+        WorkerPhase.STARTING,
+        "",
+        "",
+    ),
+    "crash loop without words": (
+        with_container(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended("", "Error", 3)),
+        WorkerPhase.FAILED,
+        "",
+        "Error, exit status 3",
+    ),
+    "out of memory": (
+        with_container(state={"running": {}}, lastState=ended("", "OOMKilled", 137)),
+        WorkerPhase.FAILED,
+        "OOMKilled",
+        "OOMKilled, exit status 137",
+    ),
+    "recovered": (
+        with_container(True, state={"running": {}}, lastState=ended("PipelineInvalid: x")),
+        WorkerPhase.RUNNING,
+        "",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pods_words(name: str) -> None:
+    status, phase, reason, message = CASES[name]
+    worker = worker_of(pod(status))
+    assert worker is not None
+    assert (worker.phase, worker.reason, worker.message) == (phase, reason, message)
+    assert worker.ready == (phase is WorkerPhase.RUNNING)
+
+
+def test_a_pod_that_is_deleted_is_stopping_and_not_ready() -> None:
+    status = with_container(True, state={"running": {}})
+    worker = worker_of(pod(status, deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert worker is not None
+    assert (worker.phase, worker.ready) == (WorkerPhase.STOPPING, False)
+
+
+def test_the_seat_and_since_when_are_annotations() -> None:
+    marks = {"loghub.dev/seat": "leave", "loghub.dev/seat-since": "12.5", "loghub.dev/config-hash": "h"}
+    worker = worker_of(pod(annotations=marks))
+    assert worker is not None
+    assert (worker.seat_leave, worker.seat_since_unix_s, worker.config_hash) == (True, 12.5, "h")
+    kept = worker_of(pod(annotations={"loghub.dev/seat": "keep", "loghub.dev/seat-since": "nonsense"}))
+    assert kept is not None
+    assert (kept.seat_leave, kept.seat_since_unix_s) == (False, None)
+
+
+def test_a_pod_without_an_ordinal_is_none_of_ours() -> None:
+    assert worker_of(pod(name="access-x")) is None
+    worker = worker_of(pod(name="my-access-12"))
+    assert worker is not None
+    assert worker.ordinal == 12
