@@ -26,6 +26,13 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
         report.longrepr = f"skipped under LOGHUB_TEST_REQUIRE=all: {report.longrepr}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for the real kube-apiserver is marked so: `make test` runs it once that is compiled."""
+    for item in items:
+        if "apiserver" in getattr(item, "fixturenames", ()):
+            item.add_marker("apiserver")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
