@@ -21,6 +21,7 @@ from loghub.service.credentials import CredentialsFolder, own_folder
 from loghub.service.engine import Engine, open_engine
 from loghub.service.errors import ServiceFault
 from loghub.service.http.frame import Application
+from loghub.service.http.protocol import BoundedProtocol
 from loghub.service.ports import Dice, Disk
 from loghub.service.settings import Settings
 
@@ -106,7 +107,7 @@ def _config(settings: Settings, application: Application) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         loop="none",
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         lifespan="off",
         interface="asgi3",

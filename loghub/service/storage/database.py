@@ -144,6 +144,14 @@ class Database:
         )
         return [_entry_from(row) for row in rows]
 
+    def durability(self) -> tuple[str, int]:
+        """(journal mode, synchronous) as SQLite has them now."""
+        return (self._connection.pragma("journal_mode"), self._connection.pragma("synchronous"))
+
+    def set_version(self, version: int) -> None:
+        """Mark the file as of another schema; a migration ends with it."""
+        self._connection.pragma("user_version", version)
+
     def close(self) -> None:
         with suppress(apsw.Error):
             self._connection.close()

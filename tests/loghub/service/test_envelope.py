@@ -1,14 +1,17 @@
 """What all requests and answers have in common (sls-protocol.md 1)."""
 
 import base64
+import contextlib
 import hashlib
 import hmac
+import socket
 import time
 from email.utils import formatdate
 
 import pytest
 
 from tests.loghub.service.rawclient import RawClient, group_of
+from tests.support import ServiceProcess
 
 
 def test_success_is_200_with_a_request_id_and_an_empty_body_of_length_0(client: RawClient) -> None:
@@ -173,3 +176,15 @@ def test_bad_json_is_refused(client: RawClient, body: bytes) -> None:
     reply = client.send("POST", "/logstores", body=body)
     assert reply.status == 400
     assert reply.code in ("JsonInfoInvalid", "ParameterInvalid")
+
+
+@pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 5])
+def test_an_endless_head_is_cut_off(service: ServiceProcess, head: bytes) -> None:
+    with socket.create_connection((service.host, service.port), timeout=60) as connection:
+        connection.sendall(head)
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 64 << 20:
+                connection.sendall(b"a" * 65536)
+                sent += 65536
+        assert sent < 64 << 20

@@ -1,0 +1,102 @@
+"""Group commit: what waits together is committed together."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from loghub.service.storage.batches import InlineBatches, StorageFailed, ThreadedBatches
+
+
+def _never(error: BaseException) -> None:
+    raise AssertionError(error)
+
+
+def test_what_waits_is_one_batch() -> None:
+    async def story() -> list[list[int]]:
+        batches_seen: list[list[int]] = []
+        started, go = threading.Event(), threading.Event()
+
+        def commit(batch: Sequence[int]) -> list[object]:
+            batches_seen.append(list(batch))
+            started.set()
+            assert go.wait(60)
+            return [n * 10 for n in batch]
+
+        batches = ThreadedBatches(name="test", commit=commit, on_failed=_never)
+        first = batches.submit(1)
+        await asyncio.to_thread(started.wait, 60)
+        later = [batches.submit(n) for n in (2, 3, 4)]
+        go.set()
+        assert await asyncio.gather(first, *later) == [10, 20, 30, 40]
+        await asyncio.to_thread(batches.close)
+        return batches_seen
+
+    assert asyncio.run(story()) == [[1], [2, 3, 4]]
+
+
+def test_an_outcome_that_is_an_exception_is_its_items_own() -> None:
+    async def story() -> list[object]:
+        def commit(batch: Sequence[int]) -> list[object]:
+            return [OSError("odd") if n % 2 else n for n in batch]
+
+        batches = ThreadedBatches(name="test", commit=commit, on_failed=_never)
+        futures = [batches.submit(n) for n in range(4)]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        await asyncio.to_thread(batches.close)
+        return outcomes
+
+    outcomes = asyncio.run(story())
+    assert outcomes[0::2] == [0, 2]
+    assert all(isinstance(outcome, OSError) for outcome in outcomes[1::2])
+
+
+def test_after_a_failure_nothing_is_committed_any_more() -> None:
+    async def story() -> tuple[list[int], list[BaseException]]:
+        committed: list[int] = []
+        told: list[BaseException] = []
+
+        def commit(batch: Sequence[int]) -> list[object]:
+            committed.extend(batch)
+            raise RuntimeError("the disk is gone")
+
+        batches = ThreadedBatches(name="test", commit=commit, on_failed=told.append)
+        for number in range(2):
+            with pytest.raises(StorageFailed, match="the disk is gone"):
+                await batches.submit(number)
+        await asyncio.to_thread(batches.close)
+        return committed, told
+
+    committed, told = asyncio.run(story())
+    assert committed == [0]
+    assert len(told) == 1
+
+
+def test_close_commits_what_was_submitted() -> None:
+    async def story() -> list[object]:
+        batches = ThreadedBatches(name="test", commit=list, on_failed=_never)
+        futures = [batches.submit(n) for n in range(100)]
+        await asyncio.to_thread(batches.close)
+        return await asyncio.gather(*futures)
+
+    assert asyncio.run(story()) == list(range(100))
+
+
+def test_a_waiter_that_went_away_does_not_disturb_the_others() -> None:
+    async def story() -> object:
+        batches = ThreadedBatches(name="test", commit=list, on_failed=_never)
+        gone, stays = batches.submit(1), batches.submit(2)
+        gone.cancel()
+        outcome = await stays
+        await asyncio.to_thread(batches.close)
+        return outcome
+
+    assert asyncio.run(story()) == 2
+
+
+def test_inline_commits_at_once() -> None:
+    async def story() -> object:
+        return await InlineBatches(lambda batch: [n + 1 for n in batch]).submit(1)
+
+    assert asyncio.run(story()) == 2

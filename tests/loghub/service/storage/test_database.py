@@ -1,0 +1,146 @@
+"""Facts go into SQLite and come back equal."""
+
+from pathlib import Path
+
+import pytest
+
+from loghub.domain import group as domain
+from loghub.domain.fsm import ShardState
+from loghub.domain.hashrange import WHOLE, even_ranges
+from loghub.domain.shards import Shard
+from loghub.service.facts import (
+    CatalogFact,
+    GroupDeleted,
+    GroupStepped,
+    LogstoreDeleted,
+    LogstoreSaved,
+    ProjectDeleted,
+    ProjectSaved,
+    ShardDeleted,
+    ShardSaved,
+)
+from loghub.service.storage.database import Database, DatabaseUnusable
+
+PROJECT = ProjectSaved(name="p", description="words", created_s=1, modified_s=2)
+STORE = LogstoreSaved(
+    id=1, project="p", name="ls", ttl_days=3, next_shard=2, options="{}", created_s=4, modified_s=5
+)
+LEFT, RIGHT = (
+    ShardSaved(
+        logstore=1,
+        spec=Shard(shard=n, keys=keys, parents=(7, 9) if n else ()),
+        born_us=6,
+        first_cursor=(1 << 62) + n,
+    )
+    for n, keys in enumerate(even_ranges(2))
+)
+ENTRY = domain.ShardEntry(
+    log_shard=domain.LogShard(shard=0, parents=(3, 4), begin_cursor=8, end_cursor=9),
+    state=ShardState.TRANSFER,
+    holder="a",
+    next_holder="b",
+    checkpoint=domain.SavedCheckpoint(cursor=(1 << 62) + 5, consumer="a", updated_unix_us=10),
+)
+BARE = domain.ShardEntry(log_shard=domain.LogShard(shard=1), state=ShardState.NOT_ALLOC)
+GROUP = GroupStepped(
+    logstore=1,
+    group="g",
+    facts=(
+        domain.GroupSaved(timeout_s=30.0, order=True),
+        domain.ShardSaved(entry=ENTRY),
+        domain.ShardSaved(entry=BARE),
+    ),
+)
+
+
+def _reopened(path: Path, *facts: CatalogFact | GroupStepped | GroupDeleted) -> Database:
+    """A database that was closed after these facts, open again."""
+    database = Database(str(path / "m.sqlite"))
+    database.commit([facts])
+    database.close()
+    return Database(str(path / "m.sqlite"))
+
+
+def test_catalog_facts_come_back(tmp_path: Path) -> None:
+    facts = [PROJECT, STORE, LEFT, RIGHT]
+    database = _reopened(tmp_path, *facts)
+    assert database.catalog_facts() == facts
+    assert WHOLE.end == RIGHT.spec.keys.end
+    database.close()
+
+
+def test_groups_come_back(tmp_path: Path) -> None:
+    database = _reopened(tmp_path, PROJECT, STORE, GROUP)
+    assert database.groups() == [(1, "g", 30.0, True)]
+    assert database.group_entries(logstore=1, group="g") == [ENTRY, BARE]
+    database.close()
+
+
+def test_later_facts_replace_earlier(tmp_path: Path) -> None:
+    settings = GroupStepped(
+        logstore=1,
+        group="g",
+        facts=(domain.GroupSaved(timeout_s=9.0, order=False), domain.ShardForgotten(shard=1)),
+    )
+    database = _reopened(tmp_path, PROJECT, STORE, GROUP, settings)
+    assert database.groups() == [(1, "g", 9.0, False)]
+    assert database.group_entries(logstore=1, group="g") == [ENTRY]
+    database.close()
+
+
+def test_deletions_take_what_belongs_along(tmp_path: Path) -> None:
+    facts = (PROJECT, STORE, LEFT, RIGHT, GROUP, ShardDeleted(logstore=1, shard=0))
+    database = _reopened(tmp_path, *facts)
+    assert database.catalog_facts() == [PROJECT, STORE, RIGHT]
+    database.commit([(LogstoreDeleted(id=1, project="p", name="ls"), ProjectDeleted(name="p"))])
+    assert (database.catalog_facts(), database.groups()) == ([], [])
+    assert database.group_entries(logstore=1, group="g") == []
+    database.close()
+
+
+def test_a_deleted_group_is_gone_and_a_new_one_starts_empty(tmp_path: Path) -> None:
+    again = GroupStepped(logstore=1, group="g", facts=(domain.GroupSaved(timeout_s=5.0, order=False),))
+    database = _reopened(tmp_path, PROJECT, STORE, GROUP, GroupDeleted(logstore=1, group="g"), again)
+    assert database.groups() == [(1, "g", 5.0, False)]
+    assert database.group_entries(logstore=1, group="g") == []
+    database.close()
+
+
+def test_a_logstore_id_is_never_used_again(tmp_path: Path) -> None:
+    database = _reopened(tmp_path, PROJECT, STORE, LogstoreDeleted(id=1, project="p", name="ls"))
+    assert database.catalog_facts() == [PROJECT]
+    assert database.next_logstore_id() == 2
+    database.close()
+
+
+def test_a_failing_fact_takes_the_whole_batch_back(tmp_path: Path) -> None:
+    database = Database(str(tmp_path / "m.sqlite"))
+    with pytest.raises(Exception, match="FOREIGN KEY"):
+        database.commit([(PROJECT,), (GROUP,)])
+    assert database.catalog_facts() == []
+    database.close()
+
+
+def test_durable_settings(tmp_path: Path) -> None:
+    database = Database(str(tmp_path / "m.sqlite"))
+    assert database.durability() == ("wal", 2)  # 2: FULL
+    database.close()
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 100, b""])
+def test_files_that_are_no_database(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.sqlite"
+    path.write_bytes(content)
+    if content:
+        with pytest.raises(DatabaseUnusable, match=r"m\.sqlite"):
+            Database(str(path))
+    else:  # a crash between creation and first write
+        Database(str(path)).close()
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    database = Database(str(tmp_path / "m.sqlite"))
+    database.set_version(99)
+    database.close()
+    with pytest.raises(DatabaseUnusable, match="version 99"):
+        Database(str(tmp_path / "m.sqlite"))

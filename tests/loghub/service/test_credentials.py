@@ -1,0 +1,56 @@
+"""The access key: read, made, read again."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from loghub.service.credentials import AccessKey, CredentialsFolder, CredentialsMissing, own_folder
+from loghub.service.disk import OsDice
+
+
+def _write(folder: Path, key_id: str, secret: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, value in (("accessKeyId", key_id), ("accessKeySecret", secret)):
+        (folder / f"{name}.new").write_text(value)
+        os.replace(folder / f"{name}.new", folder / name)
+
+
+def test_a_trailing_newline_does_not_count(tmp_path: Path) -> None:
+    _write(tmp_path, "id\n", "secret\n")
+    assert CredentialsFolder(str(tmp_path)).current == AccessKey(key_id="id", secret="secret")
+
+
+def test_an_unchanged_folder_is_not_read_again(tmp_path: Path) -> None:
+    _write(tmp_path, "id", "secret")
+    folder = CredentialsFolder(str(tmp_path))
+    assert folder.refresh() is False
+    _write(tmp_path, "id", "other")
+    assert folder.refresh() is True
+    assert folder.current.secret == "other"
+
+
+def test_half_a_rotation_keeps_the_old_key(tmp_path: Path) -> None:
+    _write(tmp_path, "id", "secret")
+    folder = CredentialsFolder(str(tmp_path))
+    (tmp_path / "accessKeySecret").unlink()
+    assert folder.refresh() is False
+    assert folder.current.secret == "secret"
+    _write(tmp_path, "id2", "secret2")
+    assert folder.refresh() is True
+
+
+@pytest.mark.parametrize("content", ["", " \n"])
+def test_an_empty_file_is_named(tmp_path: Path, content: str) -> None:
+    _write(tmp_path, "id", content)
+    with pytest.raises(CredentialsMissing, match="accessKeySecret is empty"):
+        CredentialsFolder(str(tmp_path))
+
+
+def test_the_secret_is_not_shown() -> None:
+    assert "hidden" not in repr(AccessKey(key_id="id", secret="hidden"))
+
+
+def test_the_own_key_is_made_once(tmp_path: Path) -> None:
+    first = CredentialsFolder(own_folder(str(tmp_path), OsDice())).current
+    assert CredentialsFolder(own_folder(str(tmp_path), OsDice())).current == first

@@ -1,0 +1,198 @@
+"""Restart, retention and deletion, with the clock in the test's hand."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from loghub.domain import shards as rules
+from loghub.domain.fsm import ShardState
+from loghub.domain.group import Checkpoint, Heartbeat, ShardsChanged
+from loghub.service.disk import OsDice, OsDisk
+from loghub.service.engine import Engine, open_engine
+from loghub.service.facts import LogstoreDeleted, LogstoreSaved, ProjectSaved, ShardSaved
+from loghub.service.settings import KEEP_FOR_EVER_DAYS, Settings
+from loghub.service.storage.shardlog import ShardLog
+
+DAY_S = 86_400
+STORE_ID = 1
+
+
+class HandClock:
+    """Stands still until it is set forward."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_700_000_000.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def unix_s(self) -> float:
+        return self.now_s
+
+
+def _live(data: Path, clock: HandClock, story: Callable[[Engine], Awaitable[None]]) -> None:
+    """One life of an engine on this folder."""
+
+    async def life() -> None:
+        settings = Settings(data=str(data), host="127.0.0.1", port=0, segment_bytes=4096)
+        failed: list[BaseException] = []
+        engine = await open_engine(
+            settings=settings, clock=clock, disk=OsDisk(), dice=OsDice(), on_failed=failed.append
+        )
+        try:
+            await story(engine)
+        finally:
+            await engine.close()
+        assert failed == []
+
+    data.mkdir(exist_ok=True)
+    asyncio.run(life())
+
+
+async def _make(engine: Engine, *, ttl_days: int = 2) -> None:
+    """Project, logstore with one shard, group ``g``."""
+    now = engine.now_s()
+    store = LogstoreSaved(
+        id=STORE_ID,
+        project="p",
+        name="ls",
+        ttl_days=ttl_days,
+        next_shard=1,
+        options="{}",
+        created_s=now,
+        modified_s=now,
+    )
+    (spec,) = rules.create(1).shards.values()
+    shard = ShardSaved(logstore=STORE_ID, spec=spec, born_us=engine.now_us(), first_cursor=1000)
+    await engine.add_log(shard)
+    await engine.persist(ProjectSaved(name="p", description="", created_s=now, modified_s=now), store, shard)
+    await engine.groups.create(
+        logstore=STORE_ID,
+        name="g",
+        timeout_s=30,
+        order=False,
+        shards=engine.log_shards(engine.catalog.logstores_by_id[STORE_ID]),
+    )
+
+
+def _log(engine: Engine, shard: int = 0) -> ShardLog:
+    return engine.logs[STORE_ID, shard]
+
+
+async def _put(engine: Engine, count: int) -> None:
+    for number in range(count):
+        await engine.append(_log(engine), b"%04d" % number * 100, logs=1)
+
+
+def _group(engine: Engine):  # type: ignore[no-untyped-def]
+    return engine.groups.of(STORE_ID)["g"]
+
+
+def test_retention_drops_what_is_older_than_the_ttl(tmp_path: Path) -> None:
+    clock = HandClock()
+
+    async def story(engine: Engine) -> None:
+        await _make(engine, ttl_days=2)
+        await _put(engine, 30)
+        clock.now_s += 1.5 * DAY_S
+        await _put(engine, 5)
+        await engine.apply_retention()
+        assert _log(engine).extent.oldest_cursor == 1000
+        clock.now_s += 1 * DAY_S
+        await engine.apply_retention()
+        # Whole segments go: those that hold a group young enough stay.
+        assert 1000 < _log(engine).extent.oldest_cursor <= 1030
+        clock.now_s += 2 * DAY_S
+        await engine.apply_retention()
+        assert _log(engine).extent.oldest_cursor == _log(engine).extent.end_cursor == 1035
+
+    _live(tmp_path / "d", clock, story)
+
+    async def after(engine: Engine) -> None:
+        assert _log(engine).extent.oldest_cursor == _log(engine).extent.end_cursor == 1035
+        assert _log(engine).extent.logs_total == 35
+
+    _live(tmp_path / "d", clock, after)
+
+
+def test_retention_for_ever(tmp_path: Path) -> None:
+    clock = HandClock()
+
+    async def story(engine: Engine) -> None:
+        await _make(engine, ttl_days=KEEP_FOR_EVER_DAYS)
+        await _put(engine, 3)
+        clock.now_s += 20_000 * DAY_S
+        await engine.apply_retention()
+        assert _log(engine).extent.oldest_cursor == 1000
+
+    _live(tmp_path / "d", clock, story)
+
+
+def test_a_read_only_shard_that_retention_empties_is_over(tmp_path: Path) -> None:
+    clock = HandClock()
+
+    async def story(engine: Engine) -> None:
+        await _make(engine)
+        await _put(engine, 3)
+        store = engine.catalog.logstores_by_id[STORE_ID]
+        shard = store.shards[0]
+        await engine.persist(replace(shard, spec=replace(shard.spec, read_only=True)))
+        await engine.groups.step(_group(engine), ShardsChanged(shards=engine.log_shards(store)))
+        await engine.groups.step(_group(engine), Heartbeat(consumer="a"))
+        assert _group(engine).state.shards[0].state is ShardState.ALREADY_ALLOC
+        clock.now_s += 3 * DAY_S
+        await engine.apply_retention()
+        assert _group(engine).state.shards[0].state is ShardState.OVER
+
+    _live(tmp_path / "d", clock, story)
+
+
+def test_a_restart_gives_holders_a_fresh_lease(tmp_path: Path) -> None:
+    clock = HandClock()
+
+    async def before(engine: Engine) -> None:
+        await _make(engine)
+        await engine.groups.step(_group(engine), Heartbeat(consumer="a"))
+        saved = Checkpoint(consumer="a", shard=0, cursor=1000, force=False, updated_unix_us=7)
+        await engine.groups.step(_group(engine), saved)
+
+    _live(tmp_path / "d", clock, before)
+    clock.now_s += 10_000
+
+    async def after(engine: Engine) -> None:
+        entry = _group(engine).state.shards[0]
+        assert (entry.state, entry.holder) == (ShardState.ALREADY_ALLOC, "a")
+        assert entry.checkpoint is not None
+        assert entry.checkpoint.cursor == 1000
+        clock.now_s += 29
+        engine.groups.tick()
+        assert _group(engine).state.shards[0].holder == "a"
+        clock.now_s += 1
+        engine.groups.tick()
+        assert _group(engine).state.shards[0].holder is None
+        await _group(engine).durable()
+
+    _live(tmp_path / "d", clock, after)
+
+
+def test_folders_without_a_logstore_go_at_the_start(tmp_path: Path) -> None:
+    """A crash between the deletion's commit and that of the files, or before a creation's commit."""
+    clock = HandClock()
+    folder = tmp_path / "d" / "logs" / f"{STORE_ID:08d}"
+
+    async def before(engine: Engine) -> None:
+        await _make(engine)
+        await _put(engine, 1)
+        engine.groups.forget_logstore(STORE_ID)
+        await engine.persist_deletion(LogstoreDeleted(id=STORE_ID, project="p", name="ls"))
+
+    _live(tmp_path / "d", clock, before)
+    assert list(folder.rglob("*.seg"))
+
+    async def after(engine: Engine) -> None:
+        assert engine.logs == {}
+        assert engine.catalog.next_logstore_id == STORE_ID + 1
+
+    _live(tmp_path / "d", clock, after)
+    assert not folder.exists()
