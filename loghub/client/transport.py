@@ -25,6 +25,7 @@ from urllib3.exceptions import (
     MaxRetryError,
     NewConnectionError,
     ProxyError,
+    ReadTimeoutError,
     SSLError,
 )
 
@@ -207,7 +208,10 @@ def _read(response: urllib3.BaseHTTPResponse) -> bytes:
 
 def _may_repeat(call: Call, error: LogHubError | EndpointUnreachable) -> bool:
     if isinstance(error, EndpointUnreachable):
-        return error.definite or call.repeatable
+        # What was given up as too slow may still arrive, after a later heartbeat or checkpoint of
+        # this caller: that one must know, so it is the one who asks again.
+        too_slow = isinstance(error.__cause__, ReadTimeoutError)
+        return error.definite or (call.repeatable and not (too_slow and call.method != "GET"))
     if error.code == Code.SERVER_BUSY:
         return True
     return call.repeatable and error.status >= 500

@@ -37,6 +37,8 @@ class Asked:
     body: bytes
 
 
+HANG_GUARD_S = 120
+
 OK = Reply()
 HANG_UP = Reply(hang_up=True)
 
@@ -59,6 +61,8 @@ class ScriptedServer(ThreadingHTTPServer):
         self.replies = list(replies)
         self.asked: list[Asked] = []
         self.lock = threading.Lock()
+        self.speaking = threading.Event()  # clear it to hold every answer back
+        self.speaking.set()
 
     @property
     def endpoint(self) -> str:
@@ -72,6 +76,8 @@ class ScriptedServer(ThreadingHTTPServer):
     def next_reply(self, asked: Asked) -> Reply:
         with self.lock:
             self.asked.append(asked)
+        self.speaking.wait(HANG_GUARD_S)
+        with self.lock:
             return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
 

@@ -131,31 +131,34 @@ def test_close_ends_the_pause_before_the_next_try() -> None:
         assert len(server.asked) == 1
 
 
-def test_silent_service_is_given_up() -> None:
-    """It accepts, and says nothing: the read time limit ends the call, not definite."""
-    limits = Timeouts(read_s=0.2, total_s=0.1)
-    release = threading.Event()
+@contextmanager
+def silent() -> Iterator[ScriptedServer]:
+    """It accepts, and says nothing until the end of the test."""
+    with scripted(SHARDS) as server:
+        server.speaking.clear()
+        try:
+            yield server
+        finally:
+            server.speaking.set()
 
-    class Silent(ScriptedServer):
-        def next_reply(self, asked: Any) -> Reply:
-            release.wait(60)
-            return super().next_reply(asked)
 
-    server = Silent([SHARDS])
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        with (
-            client(server.endpoint, timeouts=limits) as hub,
-            pytest.raises(EndpointUnreachable, match="timed out") as error,
-        ):
+def test_silent_service_is_given_up_and_a_get_asked_again() -> None:
+    limits = Timeouts(read_s=0.2)
+    with silent() as server, client(server.endpoint, timeouts=limits) as hub:
+        with pytest.raises(EndpointUnreachable, match="timed out") as error:
             hub.list_shards("access")
         assert not error.value.definite
-    finally:
-        release.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+        assert len(server.asked) == 3
+
+
+def test_slow_heartbeat_and_checkpoint_are_not_sent_twice() -> None:
+    """The first may still arrive, even after the caller's next one."""
+    with silent() as server, client(server.endpoint, timeouts=Timeouts(read_s=0.2)) as hub:
+        with pytest.raises(EndpointUnreachable):
+            hub.heartbeat("access", "g", consumer="c", held=())
+        with pytest.raises(EndpointUnreachable):
+            hub.update_checkpoint("access", "g", shard=0, cursor="MTI=", consumer="c", force=False)
+        assert len(server.asked) == 2
 
 
 # --- what an answer may be -------------------------------------------------------------------
