@@ -41,9 +41,11 @@ class Kubectl:
             raise RefusedError(done.stderr.strip() or done.stdout.strip())
         return done.stdout
 
-    def apply(self, *objects: Object, namespace: str = "default") -> None:
+    def apply(self, *objects: Object, namespace: str = "") -> None:
+        """Objects that name their namespace themselves, or all in ``namespace``."""
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.run("apply", "--server-side", "--namespace", namespace, "-f", "-", text=whole)
+        where = ("--namespace", namespace) if namespace else ()
+        self.run("apply", "--server-side", *where, "-f", "-", text=whole)
 
     def patch(self, kind: str, name: str, namespace: str, change: Object) -> None:
         self.run("patch", kind, name, "-n", namespace, "--type=merge", "-p", json.dumps(change))

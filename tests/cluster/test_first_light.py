@@ -137,13 +137,12 @@ def a_logstore_is_copied(story: Story) -> None:
 
 
 def deleting_follows_the_policy(story: Story) -> None:
-    kubectl = story.stack.kubectl
+    kubectl, long = story.stack.kubectl, ("--timeout=180s",)
     kubectl.run("delete", "lhcg", NAME, COPY, "-n", NAMESPACE, "--wait=false")
-    for name in (NAME, COPY):
-        for kind in ("lhcg", "statefulset"):
-            eventually(
-                lambda k=kind, n=name: kubectl.get(k, n, NAMESPACE) is None, what=f"{kind} {name} gone"
-            )
+    for kind in ("lhcg", "statefulset"):
+        # Waits until the objects are gone, and is content if they are already.
+        for name in (NAME, COPY):
+            kubectl.run("wait", "--for=delete", f"{kind}/{name}", "-n", NAMESPACE, *long, guard_s=200)
     left = {group.name for group in story.hub.list_groups("access")}
     assert left == {COPY}
     checkpoints = story.hub.get_checkpoints("access", COPY)

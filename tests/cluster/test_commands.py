@@ -1,0 +1,261 @@
+"""What the providers would run, read without running it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import build, control_plane, host, images, kind, mounts, node, packages, paths, provider
+from tests.cluster.control_plane import Plan
+
+PLAN = Plan(
+    binaries=Path("/bin-folder"),
+    folder=Path("/run-folder"),
+    address="10.244.0.1",
+    api_port=6443,
+    etcd_port=2379,
+    etcd_peer_port=2380,
+    controller_port=10257,
+    scheduler_port=10259,
+    kubelet_port=10250,
+    proxy_metrics_port=10249,
+)
+
+
+class Recorder:
+    """Stands where a command would be run; ``answers`` by the first two words."""
+
+    def __init__(self, answers: dict[str, str] | None = None) -> None:
+        self.commands: list[list[str]] = []
+        self.answers = answers or {}
+
+    def __call__(self, command: list[str]) -> str:
+        self.commands.append(command)
+        return self.answers.get(" ".join(command[:2]), "")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "loghub-operator"
+
+
+# --- the upstream programs -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [control_plane.controller_manager(PLAN), control_plane.scheduler(PLAN), control_plane.etcd(PLAN)],
+)
+def test_everything_but_the_apiserver_listens_on_loopback_only(command: list[str]) -> None:
+    addresses = [word for word in command if "bind-address" in word or "listen" in word]
+    assert addresses
+    assert all("127.0.0.1" in word for word in addresses)
+
+
+def test_the_apiserver_listens_where_pods_reach_it() -> None:
+    command = control_plane.apiserver(PLAN)
+    assert "--bind-address=10.244.0.1" in command
+    assert "--enable-aggregator-routing=true" in command
+    assert "--kubelet-preferred-address-types=InternalIP" in command
+
+
+def test_an_apiserver_alone_needs_no_controllers() -> None:
+    alone = Plan(
+        binaries=PLAN.binaries,
+        folder=PLAN.folder,
+        address="127.0.0.1",
+        api_port=6443,
+        etcd_port=2379,
+        etcd_peer_port=2380,
+    )
+    command = control_plane.apiserver(alone)
+    assert "--disable-admission-plugins=ServiceAccount" in command
+    assert not any("kubelet" in word for word in command)
+
+
+def test_nobody_waits_for_a_leader_election() -> None:
+    assert "--leader-elect=false" in control_plane.controller_manager(PLAN)
+    assert "--leader-elect=false" in control_plane.scheduler(PLAN)
+
+
+def test_every_path_that_the_node_writes_is_in_the_run_folder() -> None:
+    kubelet = json.loads(node.kubelet_config(PLAN))
+    assert kubelet["podLogsDir"].startswith("/run-folder/")
+    assert "--root-dir=/run-folder/kubelet" in node.kubelet(PLAN)
+    assert 'state = "/run-folder/containerd-state"' in node.containerd_config(
+        PLAN, root=Path("/root-folder"), with_pods=True
+    )
+    network = json.loads(node.cni_config(PLAN))
+    assert network["plugins"][0]["ipam"]["dataDir"] == "/run-folder/addresses"
+
+
+def test_containerd_without_pods_has_its_pod_plugin_off() -> None:
+    config = node.containerd_config(PLAN, root=Path("/root-folder"), with_pods=False)
+    assert 'disabled_plugins = ["io.containerd.grpc.v1.cri"]' in config
+
+
+def test_mounts_below_a_folder_are_found_innermost_first() -> None:
+    table = (
+        "tmpfs /run-folder/a tmpfs rw 0 0\n"
+        "proc /proc proc rw 0 0\n"
+        "overlay /run-folder/a/deep\\040er overlay rw 0 0\n"
+        "tmpfs /run-folder-of-another tmpfs rw 0 0\n"
+    )
+    assert mounts.below(Path("/run-folder"), table) == ["/run-folder/a/deep er", "/run-folder/a"]
+
+
+def test_containers_are_those_of_this_run_only(tmp_path: Path) -> None:
+    tasks = tmp_path / "containerd-state" / "io.containerd.runtime.v2.task" / "k8s.io"
+    (tasks / "abc").mkdir(parents=True)
+    assert host.container_ids(tmp_path) == ["abc"]
+    assert host.container_ids(tmp_path / "elsewhere") == []
+
+
+# --- building ------------------------------------------------------------------------------------
+
+
+def test_all_programs_are_built_by_one_command() -> None:
+    command = build.command(Path("/out"))
+    assert [word for word in command if word.startswith("k8s.io/kubernetes/cmd/")] == [
+        f"k8s.io/kubernetes/cmd/{name}" for name in build.PROGRAMS
+    ]
+    assert "./coredns" in command
+    assert "gitVersion=v1.36.3" in " ".join(command)
+
+
+def test_the_version_that_is_stamped_is_the_version_that_is_pinned() -> None:
+    assert f"k8s.io/kubernetes {build.VERSION}" in (paths.TOOLS / "go.mod").read_text()
+
+
+def test_another_pin_is_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "coredns").mkdir()
+    for name in ("go.mod", "go.sum", "coredns/main.go"):
+        (tmp_path / name).write_text("a")
+    before = build.key(tmp_path)
+    (tmp_path / "go.sum").write_text("b")
+    assert build.key(tmp_path) != before
+
+
+def test_a_build_that_was_cut_off_does_not_count(cache: Path) -> None:
+    build.folder().mkdir(parents=True)
+    for name in build.PROGRAMS:
+        (build.folder() / name).touch()
+    assert build.built() is None
+    (build.folder() / "coredns").touch()
+    assert build.built() == build.folder()
+
+
+def test_the_certificate_bundle_is_lent_to_the_image_build_and_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PIP_CERT", "/etc/bundle.crt")
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
+    command = images.build_command(
+        dockerfile=Path("/d"), context=Path("/c"), image="i", target="worker", base="b"
+    )
+    assert command[command.index("--volume") + 1] == "/etc/bundle.crt:/etc/bundle.crt:ro"
+    assert "PIP_CERT=/etc/bundle.crt" in command
+    assert command[command.index("--target") :][:2] == ["--target", "worker"]
+    assert not any("PIP_INDEX_URL" in word for word in command)
+
+
+def test_a_key_of_an_image_follows_its_sources_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "REPOSITORY", tmp_path)
+    for folder in ("loghub", "operator/loghub_operator", "worker/loghub_worker", "locks"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("Dockerfile", ".dockerignore", *(f"locks/{target}.txt" for target in images.TARGETS)):
+        (tmp_path / name).write_text(name)
+    before = {target: images.key(target) for target in images.TARGETS}
+    (tmp_path / "worker/loghub_worker/job.py").write_text("new")
+    after = {target: images.key(target) for target in images.TARGETS}
+    assert [target for target in before if before[target] != after[target]] == ["worker"]
+
+
+# --- kind ----------------------------------------------------------------------------------------
+
+
+def test_kind_makes_a_cluster_builds_and_loads(cache: Path) -> None:
+    recorder = Recorder()
+    cluster = kind.Kind(recorder).up()
+    programs = [command[:3] for command in recorder.commands]
+    assert programs == [
+        ["kind", "delete", "cluster"],
+        ["kind", "create", "cluster"],
+        ["docker", "build", "--target"],
+        ["docker", "build", "--target"],
+        ["docker", "build", "--target"],
+        ["kind", "load", "docker-image"],
+    ]
+    create, load = recorder.commands[1], recorder.commands[-1]
+    assert create[create.index("--kubeconfig") + 1] == str(cluster.kubeconfig)
+    assert set(cluster.images.values()) <= set(load)
+    built = {command[command.index("--tag") + 1] for command in recorder.commands[2:5]}
+    assert built == set(cluster.images.values())
+    assert all(command[-1] == str(paths.REPOSITORY) for command in recorder.commands[2:5])
+
+
+def test_kind_shows_the_volumes_folder_to_the_node(cache: Path) -> None:
+    cluster = kind.Kind(Recorder()).up()
+    config = json.loads((cache / "run" / "kind" / "kind.yaml").read_text())
+    seen = config["nodes"][0]["extraMounts"][0]
+    assert seen == {"hostPath": str(cluster.volumes), "containerPath": cluster.volumes_on_node}
+    assert cluster.volumes.is_dir()
+
+
+def test_kind_finds_a_cluster_that_is_up(cache: Path) -> None:
+    recorder = Recorder({"kind get": "other\n"})
+    provided = kind.Kind(recorder)
+    assert provided.running() is None
+    made = provided.up()
+    recorder.answers["kind get"] = f"other\n{kind.NAME}\n"
+    assert provided.running() == made
+
+
+def test_kind_down_deletes_and_forgets(cache: Path) -> None:
+    recorder = Recorder()
+    provided = kind.Kind(recorder)
+    provided.up()
+    recorder.commands.clear()
+    provided.down()
+    assert recorder.commands == [["kind", "delete", "cluster", "--name", kind.NAME]]
+    assert not provided.folder.exists()
+
+
+# --- the choice ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("docker", "has_kind", "linux", "root", "chosen"),
+    [
+        (True, True, True, True, "kind"),
+        (True, True, False, False, "kind"),
+        (False, True, True, True, "upstream"),
+        (True, False, True, True, "upstream"),
+        (False, False, True, True, "upstream"),
+    ],
+)
+def test_kind_where_docker_answers_else_upstream(
+    docker: bool, has_kind: bool, linux: bool, root: bool, chosen: str
+) -> None:
+    assert provider.decide(docker=docker, kind=has_kind, linux=linux, root=root) == chosen
+
+
+@pytest.mark.parametrize(("docker", "help_with"), [(True, "kind"), (False, "Docker engine")])
+def test_no_provider_says_what_would_help(docker: bool, help_with: str) -> None:
+    with pytest.raises(provider.ClusterUnavailableError, match=help_with):
+        provider.decide(docker=docker, kind=False, linux=False, root=False)
+
+
+def test_the_override_is_one_of_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(provider.OVERRIDE, "minikube")
+    with pytest.raises(provider.ClusterUnavailableError, match="kind or upstream"):
+        provider.choose()
+    monkeypatch.setenv(provider.OVERRIDE, "kind")
+    assert provider.choose() == "kind"
+
+
+def test_missing_packages_are_named_with_the_way_to_get_them() -> None:
+    missing = packages.missing({"surely-absent": "surely-absent-program", "coreutils": "ls"})
+    assert missing == ["surely-absent"]
+    assert packages.way_to_get(missing).endswith("surely-absent")
