@@ -7,6 +7,7 @@ Read next: `loghub.client.port`.
 
 from dataclasses import dataclass
 from functools import cache, partial
+from http import HTTPStatus
 from pathlib import Path
 
 from loghub.client.http import HttpLogHub
@@ -87,8 +88,11 @@ def trouble_of(error: Exception) -> Trouble:
     if isinstance(error, EndpointUnreachable):
         return Trouble("EndpointUnreachable", str(error))
     if isinstance(error, LogHubError):
-        known = _REASONS.get(error.code)
-        if known is None and error.status in (401, 403) and "Quota" not in error.code:
-            known = "Unauthorized"
-        return Trouble(known or error.code, error.message)
+        known = error.code in _REASONS or error.status != HTTPStatus.UNAUTHORIZED
+        return Trouble(reason_of_code(error.code) if known else "Unauthorized", error.message)
     return Trouble(type(error).__name__, str(error))
+
+
+def reason_of_code(code: str) -> str:
+    """A code of the service as a reason word; itself where there is no better."""
+    return _REASONS.get(code, code)

@@ -21,22 +21,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from loghub.clock import Clock
+from loghub.wire.errors import LogHubException
 from loghub.worker_contract import WorkerConfig
 from loghub_worker.handover import Count, Handover
-from loghub_worker.hub import Trouble
+from loghub_worker.hub import Trouble, reason_of_code, trouble_of
 from loghub_worker.keeper import Keeper
 from loghub_worker.ledger import LeaseLostError, RangeTakenError
+from loghub_worker.logstore_writer import FORMAT
 from loghub_worker.planning import Plan
 from loghub_worker.session import Session
 from loghub_worker.sink import Sink
-from loghub_worker.source import NAME, Options
+from loghub_worker.source import Options
 from loghub_worker.spark import SPARK_ERRORS, VIEW, FatalError, first_lines
 
 log = structlog.get_logger()
 
 MOST_FAILURES = 10  # in a row, without a batch between, other than for want of the endpoint
 LONGEST_PAUSE_S = 30.0
-UNREACHABLE = "EndpointUnreachable"
+UNREACHABLE, FAILED = "EndpointUnreachable", "PipelineFailed"
+TRACEBACK = "Traceback (most recent call last):"
 
 
 @dataclass(slots=True)
@@ -90,6 +93,7 @@ class Job:
         self._stop = threading.Event()
         self._failures = 0
         self._query: StreamingQuery | None = None
+        self._batch_error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="job", daemon=True)
         self.tally = Tally()
         self.trouble = Trouble()
@@ -131,7 +135,7 @@ class Job:
 
     def _start_query(self) -> StreamingQuery:
         shutil.rmtree(self._scratch, ignore_errors=True)
-        rows = self._spark.readStream.format(NAME).option("settings", self._options.to_option()).load()
+        rows = self._spark.readStream.format(FORMAT).option("settings", self._options.to_option()).load()
         return (
             rows.writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", self._scratch.as_uri())
@@ -140,8 +144,9 @@ class Job:
         )
 
     def _after_failure(self, error: Exception) -> None:
-        reason = reason_of(str(error))
-        self.trouble = Trouble(reason, first_lines(error))
+        self.trouble = trouble_in(self._batch_error or error)
+        self._batch_error = None
+        reason = self.trouble.reason
         self._failures += 1
         log.warning("query failed", reason=reason, message=self.trouble.message, in_a_row=self._failures)
         if self._failures >= MOST_FAILURES and reason != UNREACHABLE:
@@ -154,6 +159,13 @@ class Job:
 
     def _on_batch(self, rows: DataFrame, number: int) -> None:
         """Called by Spark in this process. What it raises ends the query, and nothing was saved."""
+        try:
+            self._process(rows, number)
+        except Exception as error:
+            self._batch_error = error  # Spark tells it only as a text around it
+            raise
+
+    def _process(self, rows: DataFrame, number: int) -> None:
         plan = plan_of_batch(self._scratch, number)
         if not plan.ranges:
             return
@@ -226,12 +238,30 @@ def plan_of_batch(scratch: Path, number: int) -> Plan:
     return Plan.from_json(json.loads(lines[-1]))
 
 
-_SERVICE_ERROR = re.compile(r"LogHubError: (\w+) \(HTTP")
+# The last line of a Python traceback, as Spark quotes it from its other processes.
+_RAISED = re.compile(r"^(?:[a-z_]\w*\.)*(\w+): (.*)$")
+_SERVICE_ERROR = re.compile(r"^(\w+) \(HTTP")
 
 
-def reason_of(text: str) -> str:
-    """One word for why a query died, from the text that came through Spark's processes."""
-    if UNREACHABLE in text:
-        return UNREACHABLE
-    found = _SERVICE_ERROR.search(text)
-    return found.group(1) if found else "PipelineFailed"
+def trouble_in(error: Exception) -> Trouble:
+    """Why a query died. Errors of the service keep their word although Spark hands them through as
+    text; for the rest it is PipelineFailed with the message of what was raised first."""
+    if isinstance(error, LogHubException):
+        return trouble_of(error)
+    if not isinstance(error, SPARK_ERRORS):
+        return Trouble(FAILED, f"{type(error).__name__}: {error}")
+    quoted = str(error).partition(TRACEBACK)[2].splitlines()
+    for line in quoted:
+        found = _RAISED.match(line)
+        if found is not None:
+            return _trouble_of_line(found[1], found[2])
+    return Trouble(FAILED, first_lines(error))
+
+
+def _trouble_of_line(name: str, message: str) -> Trouble:
+    code = _SERVICE_ERROR.match(message)
+    if name == UNREACHABLE:
+        return Trouble(UNREACHABLE, message)
+    if name == "LogHubError" and code is not None:
+        return Trouble(reason_of_code(code[1]), message)
+    return Trouble(FAILED, f"{name}: {message}")

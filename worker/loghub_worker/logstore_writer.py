@@ -2,48 +2,101 @@
 
 What for: the sink that copies. Each row becomes a log: ``__time__`` its time, every other column a
 content with the column's name, nulls left out. What it must not know: the ledger, the membership.
-Read next: `loghub_worker.sink`.
+Read next: `loghub_worker.sink`; `loghub_worker.source` registers the writer.
 
 It runs where the rows are: Spark's Python processes encode and put them, in groups of bounded
-size, and only counts come back.
+size, and only counts come back. It is a data source's writer because that is Spark's one way to
+hand Arrow to Python that needs no pandas.
 """
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, DateType, MapType, NumericType, StructType, TimestampType
 
 from loghub.clock import SystemClock
 from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub_worker.handover import replace_file
 from loghub_worker.hub import Address, shared
 
+FORMAT = "loghub"
 TIME = "__time__"
-GROUP_BYTES = 1_000_000  # of texts in one log group; the service refuses above 5 MB
+GROUP_CHARS = 1_000_000  # of texts in one log group; the service refuses above 5 MB
 GROUP_LOGS = 4_096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Where to put; ``count_file`` gets the number of rows when all are put."""
+
+    address: Address
+    logstore: str
+    count_file: str
+
+    def to_option(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_option(value: str) -> "WriteOptions":
+        fields = json.loads(value)
+        return WriteOptions(**(fields | {"address": Address(**fields["address"])}))
+
+
+@dataclass
+class Put(WriterCommitMessage):
+    """What one task has put."""
+
+    rows: int
+
+
+class LogstoreArrowWriter(DataSourceArrowWriter):
+    """Puts each task's rows; what a failed task had put already comes again."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:
+        hub = shared(self.options.address)
+        now_s = int(SystemClock().unix_s())
+        rows = 0
+        for batch in iterator:
+            for group in groups_of(batch, now_s=now_s):
+                hub.put_logs(self.options.logstore, encode(LogGroup(logs=tuple(group))))
+            rows += batch.num_rows
+        return Put(rows)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        rows = sum(message.rows for message in messages if isinstance(message, Put))
+        replace_file(Path(self.options.count_file), b"%d" % rows)
 
 
 class LogstoreWriter:
     """Puts a DataFrame's rows into a logstore."""
 
-    def __init__(self, address: Address, logstore: str) -> None:
+    def __init__(self, address: Address, logstore: str, *, scratch: Path) -> None:
         self._address = address
         self._logstore = logstore
+        self._count_file = scratch / "put-count"
 
     def put(self, result: DataFrame) -> int:
         """Put all rows; how many. Each of them at least once, in no order across partitions."""
-        put = _putter(self._address, self._logstore)
-        counts = self.texts(result).mapInArrow(put, "rows bigint").toArrow()
-        return sum(counts.column("rows").to_pylist())
+        options = WriteOptions(
+            address=self._address, logstore=self._logstore, count_file=str(self._count_file)
+        )
+        columns = [_as_text(field.name, field.dataType) for field in result.schema.fields]
+        writer = result.select(columns).write.format(FORMAT).mode("append")
+        writer.option("settings", options.to_option()).save()
+        return int(self._count_file.read_bytes())
 
-    def texts(self, result: DataFrame) -> DataFrame:
-        """All columns as text, but ``__time__`` as unix seconds."""
-        return result.select([_as_text(field.name, field.dataType) for field in result.schema.fields])
 
-
-def _as_text(name: str, kind: Any) -> Any:
+def _as_text(name: str, kind: Any) -> Column:
     column = F.col(f"`{name.replace('`', '``')}`")
     if name == TIME:
         if not isinstance(kind, TimestampType | DateType | NumericType):
@@ -55,24 +108,6 @@ def _as_text(name: str, kind: Any) -> Any:
     return column.cast("string").alias(name)
 
 
-def _putter(
-    address: Address, logstore: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What Spark runs over each part of the rows."""
-
-    def put(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        hub = shared(address)
-        now_s = int(SystemClock().unix_s())
-        rows = 0
-        for batch in batches:
-            for group in groups_of(batch, now_s=now_s):
-                hub.put_logs(logstore, encode(LogGroup(logs=tuple(group))))
-            rows += batch.num_rows
-        yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
-
-    return put
-
-
 def groups_of(batch: pa.RecordBatch, *, now_s: int) -> Iterator[list[Log]]:
     """Logs of a batch of text columns, in groups of bounded size; `now_s` where a row has no time."""
     group: list[Log] = []
@@ -82,7 +117,7 @@ def groups_of(batch: pa.RecordBatch, *, now_s: int) -> Iterator[list[Log]]:
         contents = tuple((name, text) for name, text in row.items() if text is not None)
         group.append(Log(time=now_s if time_s is None else time_s, contents=contents))
         size += sum(len(name) + len(text) for name, text in contents)
-        if size >= GROUP_BYTES or len(group) >= GROUP_LOGS:
+        if size >= GROUP_CHARS or len(group) >= GROUP_LOGS:
             yield group
             group, size = [], 0
     if group:

@@ -94,7 +94,7 @@ class LogstoreCopy:
         self._writer = writer
 
     def check(self, empty: DataFrame) -> None:
-        self._writer.texts(empty)
+        self._writer.put(empty)
 
     def resume(self, shard: Incarnation, checkpoint: int) -> int:  # noqa: ARG002 - it keeps no record
         return checkpoint
@@ -112,12 +112,14 @@ class LogstoreCopy:
         """It keeps no record."""
 
 
-def make_sink(config: WorkerConfig, *, consumer: str, credentials_dir: str, now_unix_s: float) -> Sink:
+def make_sink(
+    config: WorkerConfig, *, consumer: str, credentials_dir: str, scratch: Path, now_unix_s: float
+) -> Sink:
     """The sink of a worker's settings. Raises `InvalidSinkError`."""
     sink = config.sink
     if isinstance(sink, LogstoreSink):
         address = Address(endpoint=config.endpoint, project=sink.project, credentials_dir=credentials_dir)
-        return LogstoreCopy(LogstoreWriter(address, sink.logstore))
+        return LogstoreCopy(LogstoreWriter(address, sink.logstore, scratch=scratch))
     folder = _folder_of(sink)
     ledger = Ledger(folder, home=(config.project, config.logstore, config.consumer_group))
     ledger.prune(owner=consumer, now_unix_s=now_unix_s)

@@ -29,9 +29,9 @@ from loghub_worker.decode import SCHEMA, decode
 from loghub_worker.ends import EndWatch
 from loghub_worker.handover import Count, Handover, Report
 from loghub_worker.hub import Address, decode_cursor, encode_cursor, shared
+from loghub_worker.logstore_writer import FORMAT, LogstoreArrowWriter, WriteOptions
 from loghub_worker.planning import NOTHING, Plan, Range, next_plan, pack
 
-NAME = "loghub"
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may ask for (sls-protocol.md 5)
 
 
@@ -70,7 +70,7 @@ class LogHubDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return NAME
+        return FORMAT
 
     def schema(self) -> StructType:
         return from_arrow_schema(SCHEMA)
@@ -78,6 +78,9 @@ class LogHubDataSource(DataSource):
     # Spark hands the schema over by this very name.
     def streamReader(self, schema: StructType) -> "LogHubStreamReader":  # noqa: ARG002, N802
         return LogHubStreamReader(Options.from_option(self.options["settings"]))
+
+    def writer(self, schema: StructType, overwrite: bool) -> LogstoreArrowWriter:  # noqa: ARG002
+        return LogstoreArrowWriter(WriteOptions.from_option(self.options["settings"]))
 
 
 @dataclass

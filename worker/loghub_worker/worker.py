@@ -125,6 +125,7 @@ class Worker:
                 self._config,
                 consumer=self._settings.consumer,
                 credentials_dir=self._settings.credentials_dir,
+                scratch=self._handover.folder,
                 now_unix_s=self._clock.unix_s(),
             )
         except InvalidSinkError as error:
