@@ -12,9 +12,11 @@ An example. Consumers a, b, c; a is counted for shards 0 1 2 3, b for 4, nobody 
     the least loaded first, by name  -> 2 to c, 3 to b, 5 to c
 
 With seven shards one consumer may have three. It is the one that has most already (a), so that
-one shard less moves; between equals it is the first by name.
+one shard less moves; between equals it is who still works on shards that are under way from it, then
+the first by name.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -43,17 +45,19 @@ def balance(standings: Iterable[Standing], consumers: Iterable[str]) -> dict[int
         return {}
     ordered = sorted(standings, key=lambda s: s.shard)
     has = {name: [s for s in ordered if s.counted_for == name] for name in names}
-    quota = _quotas({name: len(has[name]) for name in names}, len(ordered))
+    quota = _quotas({name: len(has[name]) for name in names}, ordered)
     kept = {name: sorted(has[name], key=_keep_first)[: quota[name]] for name in names}
     result = {s.shard: name for name in names for s in kept[name]}
     _place_loose([s for s in ordered if s.shard not in result], quota, result)
     return result
 
 
-def _quotas(counts: dict[str, int], shards: int) -> dict[str, int]:
-    """How many each shall have; one more goes first to those with most already."""
-    low, extra = divmod(shards, len(counts))
-    ranked = sorted(counts, key=lambda name: (-counts[name], name))
+def _quotas(counts: dict[str, int], standings: list[Standing]) -> dict[str, int]:
+    """How many each shall have. One more goes first to those with most already, then to those
+    who still work on what is under way from them, so that some of it may simply stay."""
+    low, extra = divmod(len(standings), len(counts))
+    works_on = Counter(s.under_way_from for s in standings)
+    ranked = sorted(counts, key=lambda name: (-counts[name], -works_on[name], name))
     return {name: low + (rank < extra) for rank, name in enumerate(ranked)}
 
 

@@ -86,8 +86,7 @@ class Draft:
         self.consumers[consumer.name] = consumer
 
     def drop_consumers(self, names: Collection[str]) -> None:
-        if any(name in self.consumers for name in names):
-            self.unsettled = True
+        """Their shards are the caller's to free; one who had none leaves the others balanced."""
         self.consumers = {name: c for name, c in self.consumers.items() if name not in names}
 
     def configure(self, *, timeout_s: float | None, order: bool | None) -> None:

@@ -45,6 +45,13 @@ def test_what_is_under_way_goes_back_to_who_works_on_it_where_there_is_room() ->
     assert balance(ways, "ab") == {0: "b", 1: "a"}
 
 
+def test_what_is_under_way_goes_back_rather_than_to_one_first_by_name() -> None:
+    ways = [Standing(shard=s, counted_for="b", under_way_from="z") for s in (0, 1)]
+    assert balance(ways, "abz") == {0: "b", 1: "z"}
+    more = [*ways, Standing(shard=2, counted_for="b"), Standing(shard=3, counted_for="b")]
+    assert balance(more, "abz") == {0: "z", 1: "a", 2: "b", 3: "b"}
+
+
 NAMES = "abcd"
 counted_maps = st.dictionaries(st.integers(0, 30), st.sampled_from([*NAMES, "gone", None]), max_size=14)
 groups = st.sets(st.sampled_from(NAMES))
