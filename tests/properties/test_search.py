@@ -54,7 +54,7 @@ def _successors(world: World, story: str, max_shards: int) -> list[tuple[str, Wo
     return after
 
 
-# The last number is a little less than what the search really reaches; far fewer would mean that events got lost.
+# The last number is a little less than what the search really reaches: far fewer, and events got lost.
 FAST = [
     pytest.param(1, "ab", False, 6, 3, 2_500, id="one shard that may split"),
     pytest.param(1, "ab", True, 6, 3, 2_000, id="one ordered shard that may split"),
