@@ -103,11 +103,11 @@ def _pod_security() -> Document:
 
 
 def _container(resource: LogHubConsumerGroup, image: str) -> Document:
+    """The image's own entry point starts the worker, under an init that reaps Spark's children."""
     return {
         "name": CONTAINER,
         "image": resource.spec.worker.image or image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python", "-m", "loghub_worker"],
         "env": _environment(),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
         "startupProbe": _probe("/healthz", every_s=2, failures=150),
