@@ -1,0 +1,62 @@
+"""Where the access key comes from on this machine, and the folder the workers read it from.
+
+What for: the embedded service's own pair, or the user's environment for a real endpoint; never
+a command line. What it must not know: requests. Read next: `loghub.worker_contract`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from loghub.client.port import Credentials
+from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
+from loghub_operator.local.places import replace_file
+from loghub_operator.model import ServiceTrouble, Trouble
+
+KEY_ID = "LOGHUB_ACCESS_KEY_ID"
+KEY_SECRET = "LOGHUB_ACCESS_KEY_SECRET"  # noqa: S105 - a variable's name, not a secret
+TOKEN = "LOGHUB_SECURITY_TOKEN"  # noqa: S105 - a variable's name, not a secret
+_FILES = {KEY_ID: ACCESS_KEY_ID_FILE, KEY_SECRET: ACCESS_KEY_SECRET_FILE, TOKEN: SECURITY_TOKEN_FILE}
+
+
+def without_keys(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a child gets: it reads the key from its folder, and its own children inherit less."""
+    return {name: value for name, value in environment.items() if name not in _FILES}
+
+
+def missing_keys(environment: Mapping[str, str]) -> Trouble | None:
+    """What a real endpoint needs and the environment does not have."""
+    absent = [name for name in (KEY_ID, KEY_SECRET) if not environment.get(name)]
+    if not absent:
+        return None
+    message = f"{' and '.join(absent)} must be set in the environment"
+    return Trouble(reason=ServiceTrouble.CREDENTIALS_MISSING, message=message)
+
+
+def write_folder(folder: Path, environment: Mapping[str, str]) -> None:
+    """The environment's key as files that only this user can read."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for variable, name in _FILES.items():
+        if environment.get(variable):
+            replace_file(folder / name, environment[variable].encode(), private=True)
+        else:
+            (folder / name).unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Take the key off the disk again."""
+    for name in _FILES.values():
+        (folder / name).unlink(missing_ok=True)
+
+
+def read_folder(folder: Path) -> Credentials | Trouble:
+    """The key in a folder, or which file is not there."""
+    try:
+        token = folder / SECURITY_TOKEN_FILE
+        return Credentials(
+            access_key_id=(folder / ACCESS_KEY_ID_FILE).read_text().strip(),
+            access_key_secret=(folder / ACCESS_KEY_SECRET_FILE).read_text().strip(),
+            security_token=token.read_text().strip() if token.exists() else "",
+        )
+    except OSError as error:
+        message = f"no access key can be read: {error.strerror}: {error.filename}"
+        return Trouble(reason=ServiceTrouble.CREDENTIALS_MISSING, message=message)

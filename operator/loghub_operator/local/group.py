@@ -1,0 +1,193 @@
+"""One consumer group on this machine from start to stop.
+
+What for: puts the record, the supervisor, the edge and the rounds together, and watches the
+user's file. What it must not know: the terminal, where the log service is. Read next:
+`loghub_operator.local.rounds`, `loghub_operator.local.cli`.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from loghub.client.http import HttpLogHub
+from loghub.client.port import Credentials, LogHub
+from loghub.client.transport import Timeouts
+from loghub.clock import Clock
+from loghub.worker_contract import ENV_CREDENTIALS_DIR
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Phase, Status
+from loghub_operator.hubs import Hubs
+from loghub_operator.local.credentials import read_folder, without_keys
+from loghub_operator.local.crfile import CrFile, in_apiserver_words
+from loghub_operator.local.edge import LocalEdge
+from loghub_operator.local.narrate import changes
+from loghub_operator.local.places import Root
+from loghub_operator.local.record import Record
+from loghub_operator.local.rounds import Rounds
+from loghub_operator.local.supervisor import Supervisor, WorkerView
+from loghub_operator.model import Observed, Site
+from loghub_operator.workers import AFTER_DRAIN_S, DRAIN_TIMEOUT_S
+
+WORKER_COMMAND = (sys.executable, "-m", "loghub_worker")
+FILES_EVERY_S = 0.3
+GRACE_S = float(DRAIN_TIMEOUT_S + AFTER_DRAIN_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The group at one moment, for a person."""
+
+    at_unix_s: float
+    status: Status
+    workers: tuple[WorkerView, ...]
+
+    @property
+    def caught_up(self) -> bool:
+        """Every worker is ready, and no shard has anything left."""
+        lag = self.status.lag
+        return self.status.phase is Phase.RUNNING and lag is not None and lag.logs == 0
+
+
+class Audience(Protocol):
+    """Whom to tell."""
+
+    def say(self, text: str) -> None:
+        """One sentence, when it happens."""
+
+    def look(self, look: Look) -> None:
+        """After every round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the group finds around it."""
+
+    root: Root
+    endpoint: str  # URL of the log service
+    credentials_dir: Path
+    clock: Clock
+
+
+def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
+    """A client that does not hold a round up for long."""
+    timeouts = Timeouts(connect_s=2.0, read_s=10.0, total_s=10.0)
+    return HttpLogHub(endpoint, project, credentials=credentials, agent="loghub-up", timeouts=timeouts)
+
+
+def site_of(resource: LogHubConsumerGroup, around: Surroundings) -> Site:
+    """A claim is a folder; a loopback address needs no name."""
+    sink = resource.spec.pipeline.sink.parquet
+    folder = around.root.volumes / sink.volume_claim if sink is not None else around.root.volumes
+    return Site(endpoint=around.endpoint, sink_root=str(folder), needs_project_address=False)
+
+
+class LocalGroup:
+    """Runs in one event loop, in the main thread. The group's lock is held by the caller."""
+
+    def __init__(
+        self,
+        record: Record,
+        *,
+        file: CrFile | None,
+        around: Surroundings,
+        audience: Audience,
+        command: Sequence[str] = WORKER_COMMAND,
+    ) -> None:
+        """``file`` None: there is nothing to be read again (`loghub down`)."""
+        self._record = record
+        self._file = file
+        self._around = around
+        self._audience = audience
+        self._folder = record.folder
+        self._seen: Look | None = None
+        self.supervisor = Supervisor(
+            name=record.document["metadata"]["name"],
+            folder=self._folder,
+            command=command,
+            environment={**without_keys(os.environ), ENV_CREDENTIALS_DIR: str(around.credentials_dir)},
+            clock=around.clock,
+            grace_s=GRACE_S,
+            on_change=lambda: self.rounds.wake(),
+        )
+        self._hubs = Hubs(connect, threads=2)
+        self.rounds = Rounds(objects=self, edge=self._edge(), clock=around.clock, on_round=self._on_round)
+
+    # -- the object
+
+    def current(self) -> LogHubConsumerGroup:
+        return self._record.resource()
+
+    def write_status(self, status: Status) -> None:
+        self._record.set_status(status)
+
+    # -- its life
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until it is stopped (seats kept) or taken down; no worker runs any more after it."""
+        tasks = [
+            asyncio.create_task(self.rounds.run()),
+            asyncio.create_task(self._watch_files()),
+            asyncio.create_task(stop.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.supervisor.end()
+            self._hubs.close()
+        if self.rounds.released:
+            self._record.forget()
+            self._folder.down.unlink(missing_ok=True)
+
+    async def _watch_files(self) -> None:
+        while True:
+            await asyncio.sleep(FILES_EVERY_S)
+            if self._folder.down.exists() and self.current().metadata.deletion_timestamp is None:
+                self._record.set_deleted(self._around.clock.unix_s())
+                self._audience.say("taking the group down")
+                self.rounds.wake()
+            elif self._file is not None and self._file.changed():
+                self._take_change(self._file)
+
+    def _take_change(self, file: CrFile) -> None:
+        document: dict[str, Any] = {}
+        before = self.current().metadata
+        if before.deletion_timestamp is not None:
+            return
+        try:
+            document = file.read()
+            self._record = Record.accept(self._folder, document)
+        except InvalidResourceError as error:
+            self._audience.say(
+                f"the change is refused, all goes on as before: {in_apiserver_words(document, error)}"
+            )
+            return
+        if self.current().metadata.generation != before.generation:
+            self._audience.say("the file was changed and is applied")
+            self.rounds.wake()
+
+    def _edge(self) -> LocalEdge:
+        return LocalEdge(
+            record=lambda: self._record,
+            supervisor=self.supervisor,
+            hubs=self._hubs,
+            site=lambda resource: site_of(resource, self._around),
+            credentials=lambda: read_folder(self._around.credentials_dir),
+            clock=self._around.clock,
+            tell=lambda event: self._audience.say(f"{event.reason}: {event.message}"),
+        )
+
+    def _on_round(self, observed: Observed, status: Status) -> None:
+        look = Look(at_unix_s=observed.at_unix_s, status=status, workers=self.supervisor.views())
+        seen = self._seen or Look(at_unix_s=0.0, status=Status(), workers=())
+        self._seen = look
+        for sentence in changes(seen.status, look.status, seen.workers, look.workers):
+            self._audience.say(sentence)
+        self._audience.look(look)

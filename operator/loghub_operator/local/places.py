@@ -1,0 +1,145 @@
+"""Where `loghub up` keeps what: one root folder, in it the service, the claims and the groups.
+
+What for: every path in one place, and files that are replaced whole. What it must not know:
+what is in them. Read next: `loghub_operator.local.record`, `loghub_operator.local.supervisor`.
+
+::
+
+    <root>/service/            the embedded service: data/, address, log
+    <root>/volumes/<claim>/    the content of a claim; never removed by us
+    <root>/groups/<name>/      one LogHubConsumerGroup: object.json, lock, down, credentials/
+    <root>/groups/<name>/workers/<name>-0/   config.json, seat, status.json, last-words, log, state/
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class InUseError(Exception):
+    """Another process holds the lock; the message says which folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFolder:
+    """The files of one worker process (loghub.worker_contract)."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.json"
+
+    @property
+    def seat(self) -> Path:
+        return self.folder / "seat"
+
+    @property
+    def status(self) -> Path:
+        return self.folder / "status.json"
+
+    @property
+    def last_words(self) -> Path:
+        return self.folder / "last-words"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFolder:
+    """The files of one consumer group."""
+
+    folder: Path
+
+    @property
+    def object(self) -> Path:
+        return self.folder / "object.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / "lock"
+
+    @property
+    def down(self) -> Path:
+        """Its being there asks whoever runs the group to take it down."""
+        return self.folder / "down"
+
+    @property
+    def credentials(self) -> Path:
+        return self.folder / "credentials"
+
+    @property
+    def workers(self) -> Path:
+        return self.folder / "workers"
+
+    def worker(self, name: str) -> WorkerFolder:
+        return WorkerFolder(self.workers / name)
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Everything of `loghub up` for one user, or of one demo."""
+
+    folder: Path
+
+    @classmethod
+    def default(cls, environment: Mapping[str, str]) -> "Root":
+        """``$XDG_STATE_HOME/loghub``, usually ``~/.local/state/loghub``."""
+        state = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+        return cls(Path(state).absolute() / "loghub")
+
+    @property
+    def service(self) -> Path:
+        return self.folder / "service"
+
+    @property
+    def volumes(self) -> Path:
+        return self.folder / "volumes"
+
+    @property
+    def groups(self) -> Path:
+        return self.folder / "groups"
+
+    def group(self, name: str) -> GroupFolder:
+        return GroupFolder(self.groups / name)
+
+
+def replace_file(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Whoever reads sees the old or the new content, never a part."""
+    fresh = path.with_name(f"{path.name}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with os.fdopen(os.open(fresh, flags, 0o600 if private else 0o666), "wb") as file:
+        file.write(content)
+    fresh.replace(path)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file; it goes with the process, however that ends. Raises `InUseError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InUseError(f"{path.parent} is in use by another process") from None
+        yield
+
+
+def is_locked(path: Path) -> bool:
+    """Somebody holds it now."""
+    if not path.exists():
+        return False
+    try:
+        with locked(path):
+            return False
+    except InUseError:
+        return True

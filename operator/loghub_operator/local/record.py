@@ -1,0 +1,95 @@
+"""What is remembered of one consumer group between two runs: the object, as the apiserver would keep it.
+
+What for: identity, generation, the deletion, whether we made the group, the last status; so that
+an immutable field stays so, and `loghub down` knows what to take down. What it must not know:
+workers, the log service. Read next: `loghub_operator.local.rounds`.
+"""
+
+import copy
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
+from loghub_operator.conditions import rfc3339
+from loghub_operator.local.places import GroupFolder, replace_file
+from loghub_operator.model import GroupOrigin
+from loghub_operator.names import ANNOTATION_ORIGIN
+
+Document = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Record:
+    """One object and the file it is kept in. Every change is on disk when the method returns."""
+
+    folder: GroupFolder
+    document: Document
+
+    @classmethod
+    def load(cls, folder: GroupFolder) -> "Record | None":
+        """What an earlier run left; None where there is nothing that can be read."""
+        try:
+            document = json.loads(folder.object.read_text())
+        except (OSError, ValueError):
+            return None
+        return cls(folder, document) if isinstance(document, dict) else None
+
+    @classmethod
+    def accept(cls, folder: GroupFolder, written: Document) -> "Record":
+        """Take what a user wrote, new or changed. Raises `InvalidResourceError`, changing nothing."""
+        old = cls.load(folder)
+        made = copy.deepcopy({key: value for key, value in written.items() if key != "status"})
+        metadata = made.setdefault("metadata", {})
+        if old is None:
+            parse_resource(made)
+            metadata.update(uid=str(uuid.uuid4()), generation=1)
+        else:
+            parse_resource(made, old=old.resource())
+            before = old.document["metadata"]
+            changed = made.get("spec") != old.document.get("spec")
+            metadata.update(uid=before["uid"], generation=before["generation"] + changed)
+            _keep_origin(metadata, before)
+            made["status"] = old.document.get("status", {})
+        record = cls(folder, made)
+        record.save()
+        return record
+
+    def resource(self) -> LogHubConsumerGroup:
+        """The object as `plan` takes it."""
+        return parse_resource(self.document)
+
+    @property
+    def origin(self) -> GroupOrigin | None:
+        origin = (self.document["metadata"].get("annotations") or {}).get(ANNOTATION_ORIGIN)
+        if origin == "Created":
+            return "Created"
+        return "Adopted" if origin == "Adopted" else None
+
+    def set_origin(self, origin: GroupOrigin) -> None:
+        self.document["metadata"].setdefault("annotations", {})[ANNOTATION_ORIGIN] = origin
+        self.save()
+
+    def set_deleted(self, now_unix_s: float) -> None:
+        """The object is to go; the first time counts."""
+        self.document["metadata"].setdefault("deletionTimestamp", rfc3339(now_unix_s))
+        self.save()
+
+    def set_status(self, status: Status) -> None:
+        self.document["status"] = status.to_dict()
+        self.save()
+
+    def save(self) -> None:
+        self.folder.folder.mkdir(parents=True, exist_ok=True)
+        replace_file(self.folder.object, json.dumps(self.document, indent=1).encode())
+
+    def forget(self) -> None:
+        """The object is gone."""
+        self.folder.object.unlink(missing_ok=True)
+
+
+def _keep_origin(metadata: Document, before: Document) -> None:
+    origin = (before.get("annotations") or {}).get(ANNOTATION_ORIGIN)
+    if origin is not None:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION_ORIGIN: origin}

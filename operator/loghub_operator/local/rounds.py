@@ -1,0 +1,101 @@
+"""One round of a consumer group on this machine, again and again.
+
+What for: observe, plan, apply, tell, as `loghub_operator.reconcile` does in the cluster, by the
+same `plan`. What it must not know: processes, files, the terminal. Read next:
+`loghub_operator.local.edge` (observes and carries out).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from loghub.clock import Clock
+from loghub.wire.errors import LogHubException
+from loghub_operator.api import LogHubConsumerGroup, Phase, Status
+from loghub_operator.model import Action, EmitEvent, Observed, ReleaseObject
+from loghub_operator.plan import plan
+from loghub_operator.telling import with_failure
+
+SETTLED_S = 2.0  # nobody tells us of a change at the log service
+UNSETTLED_S = 0.5
+LONGEST_BACKOFF_S = 10.0
+
+
+class ActionRefused(Exception):  # noqa: N818 - says what happened
+    """An action could not be carried out, for a reason that a person has to cure."""
+
+
+class Objects(Protocol):
+    """Where the object is, and where its status goes."""
+
+    def current(self) -> LogHubConsumerGroup:
+        """As it is wanted now."""
+
+    def write_status(self, status: Status) -> None: ...
+
+
+class Edge(Protocol):
+    """Looks, and does."""
+
+    async def observe(self, resource: LogHubConsumerGroup) -> Observed: ...
+
+    async def carry_out(self, resource: LogHubConsumerGroup, observed: Observed, action: Action) -> None:
+        """Raises `LogHubException`, `ActionRefused` or `OSError`."""
+
+
+class Rounds:
+    """Runs in one event loop, until the object was released."""
+
+    def __init__(
+        self,
+        *,
+        objects: Objects,
+        edge: Edge,
+        clock: Clock,
+        on_round: Callable[[Observed, Status], None] | None = None,
+    ) -> None:
+        self._objects = objects
+        self._edge = edge
+        self._clock = clock
+        self._on_round = on_round
+        self._wake = asyncio.Event()
+        self._failures = 0
+        self.released = False
+
+    def wake(self) -> None:
+        """Something changed: look now."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until the object is released; cancel it to stop before."""
+        while not self.released:
+            self._wake.clear()
+            wait_s = await self.round()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def round(self) -> float:
+        """One round; the seconds until the next, if nothing wakes us before."""
+        resource = self._objects.current()
+        observed = await self._edge.observe(resource)
+        planned = plan(resource, observed, self._clock.unix_s())
+        status, failed = planned.status, False
+        try:
+            for action in planned.actions:
+                await self._edge.carry_out(resource, observed, action)
+                self.released = self.released or isinstance(action, ReleaseObject)
+        except (LogHubException, ActionRefused, OSError) as error:
+            failed = True
+            status = with_failure(status, str(error), self._clock.unix_s())
+        if status != resource.status and not self.released:
+            self._objects.write_status(status)
+        if self._on_round is not None:
+            self._on_round(observed, status)
+        self._failures = self._failures + 1 if failed else 0
+        if failed:
+            return min(LONGEST_BACKOFF_S, UNSETTLED_S * 2.0 ** min(self._failures, 10))
+        did = any(not isinstance(action, EmitEvent) for action in planned.actions)
+        return SETTLED_S if not did and status.phase is Phase.RUNNING else UNSETTLED_S

@@ -1,0 +1,242 @@
+"""`loghub up`, `down` and `serve`: what they do, in order.
+
+What for: validate, lock, clean up after a killed run, find or start the service, run the group,
+stop. What it must not know: argument parsing. Read next: `loghub_operator.local.group`.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loghub.client.target import BadEndpoint
+from loghub.clock import SystemClock
+from loghub.wire.errors import LogHubException
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Phase, parse_resource, patterns
+from loghub_operator.api.v1alpha1 import EMBEDDED
+from loghub_operator.local.credentials import missing_keys, read_folder, remove_folder, write_folder
+from loghub_operator.local.crfile import CrFile, in_apiserver_words
+from loghub_operator.local.group import LocalGroup, Look, Surroundings, connect
+from loghub_operator.local.leftovers import end_leftovers
+from loghub_operator.local.places import GroupFolder, Root, is_locked, locked
+from loghub_operator.local.record import Record
+from loghub_operator.local.screen import Screen
+from loghub_operator.local.service import EmbeddedService
+from loghub_operator.local.sources import create_sources
+from loghub_operator.model import Trouble
+
+DONE, FAILED = 0, 1
+LOOK_S = 0.2
+
+
+class CannotStart(Exception):  # noqa: N818 - says what happened
+    """Something that a person has to cure before anything can run."""
+
+
+class Refused(Exception):  # noqa: N818 - says what happened
+    """The object is not one, or may not become this; the message is as `kubectl apply` says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """``endpoint`` is what "embedded" stands for, None: our own service."""
+
+    root: Root
+    file: Path
+    name: str | None
+    endpoint: str | None
+    create: bool
+    shards: int
+    until: str | None  # running | caught-up
+    live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownOptions:
+    """One of ``file`` and ``name`` is given."""
+
+    root: Root
+    file: Path | None
+    name: str | None
+    endpoint: str | None
+
+
+async def up(options: UpOptions) -> int:
+    """Until a signal, `loghub down`, or what ``until`` says. Raises `InvalidResourceError`,
+    `Refused`, `CannotStart`, `InUseError`, `ServiceStartError`."""
+    file = CrFile(options.file, options.name)
+    document = file.read()
+    folder = _checked_folder(options.root, document)
+    with locked(folder.lock):
+        record = _accept(folder, document)
+        folder.down.unlink(missing_ok=True)
+        title = f"{record.document['metadata']['name']} on this machine"
+        stop = asyncio.Event()
+        screen = _Until(title, options, stop)
+        with screen:
+            _say_leftovers(screen, folder)
+            async with surroundings(options.root, record.resource(), options.endpoint) as around:
+                if options.create:
+                    await _create(record.resource(), around, options.shards, screen)
+                group = LocalGroup(record, file=file, around=around, audience=screen)
+                with stopping(stop, group):
+                    await group.run(stop)
+            screen.say("taken down" if group.rounds.released else "stopped; the seats are kept")
+    return DONE
+
+
+async def down(options: DownOptions) -> int:
+    """Take a group down, by whoever runs it, or here. Raises as `up`."""
+    folder = _named_folder(options)
+    record = Record.load(folder)
+    if record is None:
+        raise CannotStart(f"{folder.folder.name} is not up: there is nothing in {folder.folder}")
+    if is_locked(folder.lock):
+        folder.down.touch()
+        while is_locked(folder.lock):
+            await asyncio.sleep(LOOK_S)
+        if not folder.down.exists():
+            return DONE
+        # It was stopped before it came to that.
+    with locked(folder.lock):
+        record = Record.load(folder)
+        if record is None:
+            return DONE
+        clock = SystemClock()
+        record.set_deleted(clock.unix_s())
+        with Screen(title=folder.folder.name, clock=clock, notes=tuple, live=False) as screen:
+            _say_leftovers(screen, folder)
+            async with surroundings(options.root, record.resource(), options.endpoint) as around:
+                group, stop = LocalGroup(record, file=None, around=around, audience=screen), asyncio.Event()
+                with stopping(stop, group):
+                    await group.run(stop)
+    return DONE if group.rounds.released else FAILED
+
+
+def serve(root: Root, listen: str) -> int:
+    """Become the embedded service; does not come back."""
+    root.service.mkdir(parents=True, exist_ok=True)
+    data = root.service / "data"
+    command = [
+        *(sys.executable, "-m", "loghub.service", "--data", str(data), "--listen", listen),
+        *("--port-file", str(root.service / "address"), "--log-format", "console"),
+    ]
+    print(f"data and access key: {data}", flush=True)  # noqa: T201 - the program's output
+    os.execv(sys.executable, command)  # noqa: S606 - without a shell, on purpose
+
+
+@asynccontextmanager
+async def surroundings(
+    root: Root, resource: LogHubConsumerGroup, endpoint: str | None
+) -> AsyncIterator[Surroundings]:
+    """The log service and the key; what was started or written for it goes at the end."""
+    clock = SystemClock()
+    url = resource.spec.endpoint if resource.spec.endpoint != EMBEDDED else endpoint
+    if url is not None:
+        folder = root.group(resource.metadata.name).credentials
+        missing = missing_keys(os.environ)
+        if missing is not None:
+            raise CannotStart(f"{url} needs an access key: {missing.message}")
+        write_folder(folder, os.environ)
+        try:
+            yield Surroundings(root=root, endpoint=url, credentials_dir=folder, clock=clock)
+        finally:
+            remove_folder(folder)
+        return
+    service = EmbeddedService(root)
+    try:
+        await service.ensure()
+        keeper = asyncio.create_task(service.keep())
+        try:
+            yield Surroundings(
+                root=root, endpoint=service.endpoint, credentials_dir=service.credentials_dir, clock=clock
+            )
+        finally:
+            keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeper
+    finally:
+        await service.end()
+
+
+@contextmanager
+def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM drains the workers, the second one kills them."""
+
+    def asked() -> None:
+        if stop.is_set():
+            group.supervisor.kill()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, asked)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+class _Until(Screen):
+    """A screen that ends the run when what was asked for is so."""
+
+    def __init__(self, title: str, options: UpOptions, stop: asyncio.Event) -> None:
+        super().__init__(title=title, clock=SystemClock(), notes=tuple, live=options.live)
+        self._until = options.until
+        self._stop = stop
+
+    def look(self, look: Look) -> None:
+        super().look(look)
+        running = self._until == "running" and look.status.phase is Phase.RUNNING
+        if running or (self._until == "caught-up" and look.caught_up):
+            self._stop.set()
+
+
+def _accept(folder: GroupFolder, document: dict[str, Any]) -> Record:
+    """Checked against the object of an earlier run, too."""
+    try:
+        return Record.accept(folder, document)
+    except InvalidResourceError as error:
+        raise Refused(in_apiserver_words(document, error)) from None
+
+
+def _checked_folder(root: Root, document: dict[str, Any]) -> GroupFolder:
+    try:
+        return root.group(parse_resource(document).metadata.name)
+    except InvalidResourceError as error:
+        raise Refused(in_apiserver_words(document, error)) from None
+
+
+def _named_folder(options: DownOptions) -> GroupFolder:
+    if options.file is not None:
+        return _checked_folder(options.root, CrFile(options.file, options.name).read())
+    if options.name is None or not patterns.matches(patterns.NAME, options.name):
+        raise CannotStart("say which group: -f FILE or --name NAME")
+    return options.root.group(options.name)
+
+
+def _say_leftovers(screen: Screen, folder: GroupFolder) -> None:
+    ended = end_leftovers(folder.workers)
+    if ended:
+        screen.say(f"ended {ended} processes that a killed run had left")
+
+
+async def _create(resource: LogHubConsumerGroup, around: Surroundings, shards: int, screen: Screen) -> None:
+    credentials = read_folder(around.credentials_dir)
+    if isinstance(credentials, Trouble):
+        raise CannotStart(credentials.message)
+    try:
+        with contextlib.closing(connect(around.endpoint, resource.spec.project, credentials)) as hub:
+            made = await asyncio.to_thread(create_sources, hub, resource, shards=shards)
+    except (LogHubException, BadEndpoint) as error:
+        raise CannotStart(f"cannot make the project or the logstore: {error}") from None
+    for what in made:
+        screen.say(f"made {what}")
