@@ -34,7 +34,7 @@ from loghub_operator.names import (
     worker_selector,
 )
 from loghub_operator.pods import worker_of
-from loghub_operator.resources import applied_hash
+from loghub_operator.resources import applied_hash, leads_to_the_service
 from loghub_operator.settings import SINK_ROOT, Settings
 from loghub_operator.workers import worker_config
 
@@ -114,7 +114,8 @@ class Observer:
         namespace = self._settings.project_namespace
         if not site.needs_project_address or namespace is None:
             return True
-        return await self._kube.get(SERVICE, namespace, resource.spec.project) is not None
+        there = await self._kube.get(SERVICE, namespace, resource.spec.project)
+        return there is not None and leads_to_the_service(there)
 
     async def _service(
         self, resource: LogHubConsumerGroup, workers: tuple[WorkerObserved, ...]

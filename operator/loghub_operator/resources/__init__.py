@@ -5,7 +5,7 @@ Read next: `loghub_operator.resources.worker_set`, then `loghub_operator.apply`.
 """
 
 from loghub_operator.resources.config import config_map, config_map_name
-from loghub_operator.resources.services import governing_service, project_service
+from loghub_operator.resources.services import governing_service, leads_to_the_service, project_service
 from loghub_operator.resources.worker_set import applied_hash, worker_set
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "config_map",
     "config_map_name",
     "governing_service",
+    "leads_to_the_service",
     "project_service",
     "worker_set",
 ]

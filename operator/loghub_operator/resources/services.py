@@ -57,3 +57,8 @@ def project_service(project: str, namespace: str) -> Document:
             "ports": [{"name": "http", "port": PROJECT_PORT, "targetPort": "http", "protocol": "TCP"}],
         },
     }
+
+
+def leads_to_the_service(found: Document) -> bool:
+    """Whoever made it: does this Service select the embedded service's pods?"""
+    return bool(found["spec"].get("selector") == {LABEL_NAME: SERVICE})
