@@ -21,6 +21,7 @@ from tests.cluster.node import BRIDGE, CNI_NAME
 from tests.cluster.processes import wait_until
 
 PROXY_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"))
+POD_SHARES = 8192
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _CONTAINER_LOGS = Path("/var/log/containers")
@@ -47,6 +48,18 @@ def make_bridge(folder: Path) -> None:
     _run(["ip", "link", "add", BRIDGE, "type", "bridge"])
     _run(["ip", "address", "add", f"{BRIDGE_ADDRESS}/{POD_RANGE.partition('/')[2]}", "dev", BRIDGE])
     _run(["ip", "link", "set", BRIDGE, "up"])
+
+
+def weigh_pods() -> None:
+    """Let all pods together have the CPU weight of several busy processes, not of a single one.
+
+    The kubelet would do this for its own tree of control groups, which is off here. Version 1 only:
+    there a group competes with every single process beside it.
+    """
+    group = _CGROUP_ROOT / "cpu" / NAMESPACE
+    if group.parent.is_dir():
+        group.mkdir(exist_ok=True)
+        (group / "cpu.shares").write_text(str(POD_SHARES))
 
 
 def sweep(folder: Path) -> None:

@@ -23,7 +23,12 @@ FOR_NODE = {
     "iproute2": "ip",
     "conntrack": "conntrack",
 }
-FOR_IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap", "busybox-static": "busybox"}
+FOR_IMAGES = {
+    "buildah": "buildah",
+    "mmdebstrap": "mmdebstrap",
+    "busybox-static": "busybox",
+    "debian-archive-keyring": "/usr/share/keyrings/debian-archive-keyring.gpg",
+}
 ALL = {**FOR_APISERVER, **FOR_NODE, **FOR_IMAGES}
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 

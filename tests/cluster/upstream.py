@@ -162,6 +162,7 @@ class Upstream:
         return names
 
     def _start_node(self, plan: Plan) -> None:
+        host.weigh_pods()
         self._start_containerd(plan, "containerd")
         self.processes.start("kubelet", node.kubelet(plan))
         self.processes.start("proxy", node.proxy(plan))

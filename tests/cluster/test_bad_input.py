@@ -1,0 +1,102 @@
+"""What a user gets to read when something is wrong, on a real cluster.
+
+What the schema can see is refused by the apiserver; the rest ends in a condition, on the
+object it is about, while everything else goes on.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.kubectl import Object, RefusedError
+from tests.cluster.stack import Stack, consumer_group
+
+NAMESPACE = "bad-input"
+LOGSTORE = "bad"
+BASE = {"project": "bad-project", "logstore": LOGSTORE, "replicas": 0}
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def place(stack: Stack) -> Iterator[Stack]:
+    """A namespace of its own; shows everything when a test in it fails."""
+    stack.make_namespace(NAMESPACE)
+    with stack.hub("bad-project") as hub:
+        hub.create_project()
+        hub.create_logstore(LOGSTORE, shards=1)
+    yield stack
+    print(stack.explain(NAMESPACE))  # pytest shows it only if a test failed
+    for one in stack.kubectl.list("lhcg", NAMESPACE):
+        stack.kubectl.run("delete", "lhcg", one["metadata"]["name"], "-n", NAMESPACE, "--timeout=120s")
+
+
+def group(name: str, **spec: object) -> Object:
+    return consumer_group(name, **{**BASE, **spec})
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "message"),
+    [
+        ("unknown-field", {"colour": "blue"}, "field not declared in schema"),
+        ("min-max", {"scaling": {"minReplicas": 3, "maxReplicas": 1}}, "minReplicas must not be more than"),
+        ("no-sink", {"pipeline": {"sql": "SELECT 1", "sink": {}}}, "exactly one sink must be given"),
+        ("bad-url", {"endpoint": "ftp://nowhere"}, "endpoint must be 'embedded' or the URL"),
+    ],
+)
+def test_what_the_schema_sees_is_refused_at_apply(
+    place: Stack, name: str, spec: dict[str, object], message: str
+) -> None:
+    with pytest.raises(RefusedError, match=message):
+        place.kubectl.apply(group(name, **spec), namespace=NAMESPACE)
+    assert place.kubectl.get("lhcg", name, NAMESPACE) is None
+
+
+def test_the_group_of_an_object_is_for_ever(place: Stack) -> None:
+    place.kubectl.apply(group("fixed"), namespace=NAMESPACE)
+    with pytest.raises(RefusedError, match="logstore cannot be changed"):
+        place.kubectl.patch("lhcg", "fixed", NAMESPACE, {"spec": {"logstore": "another"}})
+
+
+def test_a_missing_secret_is_named(place: Stack) -> None:
+    place.kubectl.apply(group("no-secret", credentialsSecret={"name": "absent"}), namespace=NAMESPACE)
+    message = place.wait_condition(
+        "no-secret", NAMESPACE, "GroupSynced", status="False", reason="CredentialsMissing"
+    )
+    assert "absent" in message
+    place.make_secret(NAMESPACE, "absent")
+    place.wait_condition("no-secret", NAMESPACE, "GroupSynced", status="True", reason="InSync")
+
+
+def test_a_wrong_key_is_said_to_be_wrong_and_never_shown(place: Stack) -> None:
+    place.make_secret(NAMESPACE, "wrong-key", key_secret="not-the-secret-of-this-key")
+    place.kubectl.apply(group("wrong-key", credentialsSecret={"name": "wrong-key"}), namespace=NAMESPACE)
+    place.wait_condition("wrong-key", NAMESPACE, "GroupSynced", status="False", reason="CredentialsRefused")
+    shown = place.kubectl.run("get", "lhcg,events", "-n", NAMESPACE, "-o", "yaml")
+    assert "not-the-secret-of-this-key" not in shown
+
+
+def test_a_missing_logstore_is_named(place: Stack) -> None:
+    place.kubectl.apply(group("no-logstore", logstore="absent"), namespace=NAMESPACE)
+    message = place.wait_condition(
+        "no-logstore", NAMESPACE, "GroupSynced", status="False", reason="LogstoreNotFound"
+    )
+    assert "absent" in message
+
+
+def test_an_endpoint_that_nobody_answers_at_is_named(place: Stack) -> None:
+    place.kubectl.apply(group("no-endpoint", replicas=1, endpoint="http://127.0.0.1:9"), namespace=NAMESPACE)
+    message = place.wait_condition(
+        "no-endpoint", NAMESPACE, "GroupSynced", status="False", reason="EndpointUnreachable"
+    )
+    assert "127.0.0.1" in message
+    assert place.kubectl.get("statefulset", "no-endpoint", NAMESPACE) is None
+
+
+def test_sql_that_does_not_parse_is_told_in_the_words_of_spark(place: Stack) -> None:
+    pipeline = {"sql": "SELEKT contents FROM logs", "sink": {"logstore": {"name": "elsewhere"}}}
+    place.kubectl.apply(group("bad-sql", replicas=1, pipeline=pipeline), namespace=NAMESPACE)
+    message = place.wait_condition(
+        "bad-sql", NAMESPACE, "WorkersAvailable", status="False", reason="PipelineInvalid"
+    )
+    assert "SELEKT" in message
