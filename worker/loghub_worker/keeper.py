@@ -78,14 +78,16 @@ class Keeper:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                since = self._session.steps
-                self._step()
-                self._session.wait(since, STEP_S)
+                self.step()
+                # Not on the session's steps: this thread's own step wakes the membership thread,
+                # whose step would wake this one, and the two would never rest.
+                self._stop.wait(STEP_S)
         except BaseException as failure:
             self.failure = failure
             raise
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """One round of the thread."""
         report = self._handover.report()
         self.source_trouble = Trouble(report.reason, report.message)
         with self._session.use() as (consumer, now):

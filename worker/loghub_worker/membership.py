@@ -45,12 +45,13 @@ class Membership:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                self._step()
+                self.step()
         except BaseException as failure:
             self.failure = failure
             raise
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """One round of the thread."""
         with self._session.use() as (consumer, now):
             request = consumer.poll(now)
             wait_s = consumer.wake_in_s(now)

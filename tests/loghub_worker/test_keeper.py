@@ -1,0 +1,260 @@
+"""What is done for held shards, on the service in memory; the threads' rounds are called one by one."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loghub.client.memory import MemoryLogHub, MemoryServer
+from loghub.client.port import GroupInfo, Position
+from loghub.wire.cursor import decode
+from loghub.wire.cursor import encode as encode_cursor
+from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub_worker.consumer import Consumer, Goal, Phase, Terms
+from loghub_worker.handover import Handover, Report
+from loghub_worker.keeper import SURVEY_S, Keeper
+from loghub_worker.ledger import Incarnation
+from loghub_worker.membership import Membership
+from loghub_worker.planning import Range
+from loghub_worker.session import Session
+from tests.support import wait_until
+
+GROUP = encode(LogGroup(logs=(Log(time=1, contents=(("a", "b"),)),)))
+NAMES = {"logstore": "ls", "group": "g", "name": "c"}
+
+
+class FakeClock:
+    """Moved by the test; it goes on a little by itself so that nothing waits for ever."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def unix_s(self) -> float:
+        return 1_700_000_000 + self.now
+
+
+class RecordingSink:
+    """A sink that stands `ahead` of the checkpoint."""
+
+    def __init__(self) -> None:
+        self.ahead = 0
+        self.resume_waits_for: threading.Event | None = None
+        self.acknowledged: list[tuple[int, int]] = []
+
+    def resume(self, shard: Incarnation, checkpoint: int) -> int:
+        if self.resume_waits_for is not None:
+            self.resume_waits_for.wait(60)
+        return checkpoint + self.ahead
+
+    def acknowledge(self, shard: int, checkpoint: int) -> None:
+        self.acknowledged.append((shard, checkpoint))
+
+
+class World:
+    """A logstore of one shard in memory, and one worker's parts around it."""
+
+    def __init__(self, folder: Path, *, groups: int = 0, initial: Position = "begin", **terms: float) -> None:
+        self.clock = FakeClock()
+        self.server = MemoryServer(self.clock)
+        self.hub = self.server.client("proj")
+        self.hub.create_project()
+        self.hub.create_logstore("ls", shards=1)
+        self.hub.create_group("ls", GroupInfo(name="g", timeout_s=30, order=False))
+        for _ in range(groups):
+            self.hub.put_logs("ls", GROUP)
+        self.begin = self.cursor("begin")
+        self.handover = Handover(folder)
+        settings = {"interval_s": 5.0, "timeout_s": 30.0, "margin_s": 4.0} | terms
+        self.session = Session(Consumer(Terms(**settings)), self.handover, self.clock)
+        self.sink = RecordingSink()
+        self.membership = Membership(self.session, self.hub, **NAMES)
+        self.keeper = self.make_keeper(self.hub, initial)
+        self.round()
+
+    def make_keeper(self, hub: MemoryLogHub, initial: Position) -> Keeper:
+        sink: Any = self.sink
+        return Keeper(self.session, hub, sink, self.handover, self.clock, initial=initial, **NAMES)
+
+    def cursor(self, position: Position) -> int:
+        return decode(self.hub.get_cursor("ls", 0, position))
+
+    def round(self) -> None:
+        """One beat and one look after the shards."""
+        self.clock.now += 5
+        self.membership.step()
+        self.keeper.step()
+
+    def checkpoint(self, shard: int = 0) -> str:
+        return next(c.cursor for c in self.hub.get_checkpoints("ls", "g", shard) if c.shard == shard)
+
+    def held(self) -> dict[int, Phase]:
+        with self.session.use() as (consumer, _):
+            return {s.shard: s.phase for s in consumer.shards}
+
+    def commit(self, begin: int, end: int) -> None:
+        with self.session.use() as (consumer, _):
+            consumer.committed((Range(0, begin, end),), logs={})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, groups=5)
+
+
+def test_shard_without_checkpoint_begins_at_the_initial_position_and_saves_it(world: World) -> None:
+    assert world.handover.positions().shards == {0: world.begin}
+    assert decode(world.checkpoint()) == world.begin
+    assert world.sink.acknowledged == [(0, world.begin)]
+
+
+def test_initial_end_is_pinned_by_its_checkpoint(tmp_path: Path) -> None:
+    world = World(tmp_path, groups=5, initial="end")
+    assert decode(world.checkpoint()) == world.begin + 5
+    world.hub.put_logs("ls", GROUP)
+    successor = World.__new__(World)
+    successor.__dict__.update(world.__dict__)
+    successor.session = Session(Consumer(world.session._consumer.terms), Handover(tmp_path), world.clock)
+    successor.membership = Membership(successor.session, world.hub, **NAMES)
+    successor.keeper = successor.make_keeper(world.hub, "end")
+    successor.round()
+    assert world.handover.positions().shards == {0: world.begin + 5}
+
+
+def test_shard_goes_on_where_the_sink_stands_and_saves_that(tmp_path: Path) -> None:
+    first = World(tmp_path, groups=5)
+    first.sink.ahead = 3
+    with first.session.use() as (consumer, _):
+        consumer.reopen(0)
+    first.keeper.step()
+    assert first.handover.positions().shards == {0: first.begin + 3}
+    assert decode(first.checkpoint()) == first.begin + 3
+
+
+def test_expired_groups_are_passed_over_at_the_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = world.hub.get_cursor
+
+    def trimmed(logstore: str, shard: int, position: Position) -> str:
+        return encode_cursor(world.begin + 2) if position == "begin" else real(logstore, shard, position)
+
+    monkeypatch.setattr(world.hub, "get_cursor", trimmed)
+    with world.session.use() as (consumer, _):
+        consumer.reopen(0)
+    world.keeper.step()
+    assert world.handover.positions().shards == {0: world.begin + 2}
+    assert decode(world.checkpoint()) == world.begin + 2
+
+
+def test_checkpoint_follows_the_sink(world: World) -> None:
+    world.commit(world.begin, world.begin + 4)
+    assert decode(world.checkpoint()) == world.begin
+    world.keeper.save_all()
+    assert decode(world.checkpoint()) == world.begin + 4
+    assert world.sink.acknowledged[-1] == (0, world.begin + 4)
+
+
+def test_checkpoint_that_failed_is_repeated_and_a_draining_shard_waits_for_it(world: World) -> None:
+    world.commit(world.begin, world.begin + 4)
+    world.server.unreachable = True
+    world.keeper.step()
+    assert world.keeper.trouble.reason == "EndpointUnreachable"
+    with world.session.use() as (consumer, _):
+        consumer.set_goal(Goal.LEAVE)
+    world.keeper.step()
+    assert world.held() == {0: Phase.DRAINING}
+    world.server.unreachable = False
+    world.clock.now += 2
+    world.keeper.step()
+    assert world.held() == {}
+    assert decode(world.checkpoint()) == world.begin + 4
+
+
+def test_checkpoint_refused_by_the_service_gives_the_shard_up(world: World) -> None:
+    world.clock.now += 31  # the service has timed this consumer out; another one takes the shard
+    assert world.hub.heartbeat("ls", "g", consumer="other", held=()) == (0,)
+    with world.session.use() as (consumer, _):
+        consumer.last_good_s = world.clock.now  # even if it does not know
+        consumer.committed((Range(0, world.begin, world.begin + 4),), logs={})
+    world.keeper.save_all()
+    assert world.held() == {}
+    assert decode(world.checkpoint()) == world.begin
+
+
+def test_report_of_the_source_ends_the_drain(world: World) -> None:
+    with world.session.use() as (consumer, _):
+        consumer.source_started()
+        consumer.set_goal(Goal.STOP)
+        version = consumer.version
+    world.keeper.step()
+    assert world.held() == {0: Phase.DRAINING}
+    world.handover.write_report(Report(version=version, ends={}))
+    world.keeper.step()
+    assert world.held() == {0: Phase.DRAINED}
+
+
+def test_read_only_shard_saved_at_its_end_before_the_split_is_told_to_be_over(world: World) -> None:
+    end = world.begin + 5
+    world.commit(world.begin, end)
+    world.keeper.step()
+    world.hub.split_shard("ls", 0)
+    world.handover.write_report(Report(version=0, ends={0: end}))
+    world.clock.now += SURVEY_S
+    world.keeper.step()
+    states = {s.shard: s.state for s in world.hub.group_status("ls", "g").shards}
+    assert states[0] == "over"
+
+
+def test_wrong_logstore_is_a_reason_and_heals(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.hub.delete_logstore("ls")
+    world.round()
+    assert world.membership.trouble.reason == "LogstoreNotFound"
+    world.hub.create_logstore("ls", shards=1)
+    world.hub.create_group("ls", GroupInfo(name="g", timeout_s=30, order=False))
+    world.round()
+    assert world.membership.trouble.reason == ""
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Iterator[Callable[[], World]]:
+    """A world on the real clock with beats every 20 ms; its threads end with the test."""
+    made: list[World] = []
+
+    def make() -> World:
+        world = World(tmp_path, interval_s=0.02, timeout_s=5.0, margin_s=1.0)
+        world.clock.monotonic_s = time.monotonic  # type: ignore[method-assign]
+        world.sink.resume_waits_for = threading.Event()
+        made.append(world)
+        return world
+
+    yield make
+    for world in made:
+        assert world.sink.resume_waits_for is not None
+        world.sink.resume_waits_for.set()
+        world.keeper.stop()
+        world.membership.stop()
+
+
+def test_a_blocked_opening_delays_no_beat(
+    blocked: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = blocked()
+    beats = []
+    real = world.hub.heartbeat
+
+    def counted(*args: Any, **named: Any) -> tuple[int, ...]:
+        beats.append(time.monotonic())
+        return real(*args, **named)
+
+    monkeypatch.setattr(world.hub, "heartbeat", counted)
+    with world.session.use() as (consumer, _):
+        consumer.reopen(0)
+    world.keeper.start()
+    world.membership.start()
+    wait_until(lambda: len(beats) >= 30, "thirty beats")
+    assert world.held() == {0: Phase.OPENING}, "the opening is still blocked"
