@@ -22,6 +22,10 @@ $(READY): $(LOCKS) pyproject.toml
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+demo: $(READY) ## the main job on this machine, shown and counted; LOGS=file, ARGS=--keep
+	@sh operator/loghub_operator/demo/java.sh
+	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
+
 check: $(READY) ## the fast tests: no Spark, no cluster, under two minutes
 	$(PY) -m pytest -m "not spark and not cluster and not deep"
 

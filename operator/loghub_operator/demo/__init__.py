@@ -1,0 +1,1 @@
+"""`make demo`: the whole thing on this machine, shown and then counted."""

@@ -1,0 +1,101 @@
+"""``python -m loghub_operator.demo``, or ``make demo``: run it, and say how it went.
+
+What for: the command line; the summary. What it must not know: how the demo runs. Read next:
+`loghub_operator.demo.run`.
+
+Exit status: 0 every line is in the sink once; 1 not, or it could not run; 2 wrong input.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from loghub_operator.api import InvalidResourceError
+from loghub_operator.demo.lines import BadLogsError, check_file
+from loghub_operator.demo.run import Options, Outcome, run
+from loghub_operator.local.places import InUseError, Root
+from loghub_operator.local.service import ServiceStartError
+from loghub_operator.local.up import CannotStart
+
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "access-log.yaml"
+DONE, FAILED, MISUSED = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status."""
+    given = _parser().parse_args(arguments)
+    folder = given.state_dir.absolute() if given.state_dir else Root.default(os.environ).folder / "demo"
+    try:
+        if given.logs is not None:
+            check_file(given.logs)
+        folder.mkdir(parents=True, exist_ok=True)
+        outcome = asyncio.run(run(_options(given, folder)))
+    except (BadLogsError, InvalidResourceError) as error:
+        return _complain(str(error), MISUSED)
+    except (CannotStart, InUseError, ServiceStartError, OSError) as error:
+        return _complain(str(error), FAILED)
+    for line in summary(outcome):
+        print(line)  # noqa: T201 - the program's output
+    return DONE if outcome.verdict.exactly_once and not outcome.producer_failed else FAILED
+
+
+def summary(outcome: Outcome) -> Iterator[str]:
+    """The last lines on the screen."""
+    yield ""
+    yield str(outcome.verdict)
+    first = "no row came" if outcome.first_row_s is None else f"first row after {outcome.first_row_s:.0f} s"
+    yield f"{first}, ended after {outcome.elapsed_s:.0f} s"
+    if outcome.producer_failed:
+        yield f"the producer failed: {outcome.producer_failed}"
+    yield f"output (Parquet):    {outcome.sink}"
+    yield f"what was sent:       {outcome.record}"
+    count = "python -m loghub_operator.demo.check"
+    yield f"count it again with: {count} {outcome.record} {outcome.sink}"
+
+
+def _options(given: argparse.Namespace, folder: Path) -> Options:
+    return Options(
+        folder=folder,
+        cr=given.cr,
+        logs=given.logs.absolute() if given.logs else None,
+        rate=given.rate,
+        keep=given.keep,
+        pause_s=given.pause,
+        limit_s=given.limit,
+        live=sys.stdout.isatty() and not given.plain,
+    )
+
+
+def _complain(text: str, status: int) -> int:
+    print(f"demo: {text}", file=sys.stderr)  # noqa: T201 - the program's output
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make demo", description="Shows the main job, then counts")
+    parser.add_argument("--logs", type=Path, help="any text file; default: an access log made on the fly")
+    parser.add_argument("--keep", action="store_true", help="go on after the story, until Ctrl-C")
+    parser.add_argument("--rate", type=_positive, default=400.0, help="lines per second (400)")
+    parser.add_argument("--pause", type=_positive, default=6.0, help="seconds between the steps (6)")
+    parser.add_argument("--limit", type=_positive, default=140.0, help="seconds for the story (140)")
+    parser.add_argument("--state-dir", type=Path, help="default: $XDG_STATE_HOME/loghub/demo")
+    parser.add_argument("--cr", type=Path, default=EXAMPLE, help="another LogHubConsumerGroup")
+    parser.add_argument("--plain", action="store_true", help="lines instead of the live view")
+    return parser
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The lines that the demo writes: of a file of the user's, or of a web access log made on the fly.
+
+What for: an endless, paced source of (file, pass, number, text). What it must not know: the log
+service. Read next: `loghub_operator.demo.producer`.
+
+A line's identity is (file, pass, line number); both numbers count from 1. Bytes that are not
+UTF-8 are written as ``\\xNN``, so that nothing of a line is lost and a person can read it.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+LONGEST_LINE_BYTES = 256 << 10  # what is beyond it is cut off, and said
+GENERATED = "access.log"
+
+
+class BadLogsError(Exception):
+    """The user's file cannot be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line; ``replaced`` and ``cut`` say that ``text`` is not the file's bytes as they were."""
+
+    file: str
+    turn: int  # the pass
+    number: int
+    text: str
+    replaced: bool = False
+    cut: bool = False
+
+
+def check_file(path: Path) -> None:
+    """Raises `BadLogsError` for what has no lines."""
+    try:
+        if not path.is_file():
+            raise BadLogsError(f"{path} is not a file" if path.exists() else f"there is no file {path}")
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise BadLogsError(f"{path} is empty")
+    except OSError as error:
+        raise BadLogsError(f"{path}: {error.strerror}") from None
+
+
+def of_file(path: Path) -> Iterator[Line]:
+    """Its lines again and again. A line that is empty is a line."""
+    turn = 0
+    while True:
+        turn += 1
+        with path.open("rb") as file:
+            number = 0
+            while raw := file.readline(LONGEST_LINE_BYTES):
+                number += 1
+                cut = len(raw) == LONGEST_LINE_BYTES and not raw.endswith(b"\n")
+                if cut:
+                    _skip_line(file)
+                yield _line(path.name, turn, number, raw, cut=cut)
+        if number == 0:
+            raise BadLogsError(f"{path} has become empty")
+
+
+def _skip_line(file: IO[bytes]) -> None:
+    while (rest := file.readline(LONGEST_LINE_BYTES)) and not rest.endswith(b"\n"):
+        pass
+
+
+def _line(file: str, turn: int, number: int, raw: bytes, *, cut: bool) -> Line:
+    body = raw.rstrip(b"\r\n")
+    text = body.decode("utf-8", errors="backslashreplace")
+    replaced = text.encode() != body
+    return Line(file=file, turn=turn, number=number, text=text, replaced=replaced, cut=cut)
+
+
+_PATHS = ("/", "/index.html", "/login", "/cart", "/search?q=shoes", "/api/items/{n}", "/static/app.js")
+_AGENTS = (
+    "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+    "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15",
+    "curl/8.5.0",
+    "Googlebot/2.1 (+http://www.google.com/bot.html)",
+)
+_STATUSES = (200, 200, 200, 200, 200, 200, 304, 302, 404, 404, 500, 503)
+_METHODS = ("GET", "GET", "GET", "GET", "POST", "HEAD")
+
+
+def generated(seed: int, unix_s: Callable[[], float]) -> Iterator[Line]:
+    """An access log in the combined format; ``unix_s()`` is the time of a line. Same seed, same requests."""
+    dice = random.Random(seed)  # noqa: S311 - a log to look at
+    clients = [f"{dice.randint(1, 223)}.{dice.randint(0, 255)}.{dice.randint(0, 255)}.7" for _ in range(40)]
+    number = 0
+    while True:
+        number += 1
+        when = datetime.fromtimestamp(unix_s(), UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
+        method, path = dice.choice(_METHODS), dice.choice(_PATHS).format(n=dice.randint(1, 500))
+        status = dice.choice(_STATUSES)
+        size = "-" if status == 304 else str(dice.randint(120, 40_000))
+        client = dice.choice(clients)
+        text = (
+            f'{client} - - [{when}] "{method} {path} HTTP/1.1" {status} {size} "-" "{dice.choice(_AGENTS)}"'
+        )
+        yield Line(file=GENERATED, turn=1, number=number, text=text)

@@ -1,0 +1,190 @@
+"""``python -m loghub_operator.demo.producer``: writes lines to a logstore, at a pace, until told to stop.
+
+What for: a process of its own, so that the view does not slow it down, with a record of its own.
+What it must not know: who consumes. Read next: `loghub_operator.demo.lines`,
+`loghub_operator.demo.ids`.
+
+SIGTERM ends it after the log group under way has its outcome. Exit status: 0 stopped; 1 the log
+service refused, in its words; 2 wrong input. The access key comes from the environment's
+LOGHUB_CREDENTIALS_DIR.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from loghub.client.http import HttpLogHub
+from loghub.client.port import LogHub
+from loghub.clock import Clock, SystemClock
+from loghub.wire import loggroup
+from loghub.wire.errors import EndpointUnreachable, LogHubException
+from loghub.worker_contract import ENV_CREDENTIALS_DIR
+from loghub_operator.demo.ids import RecordWriter
+from loghub_operator.demo.lines import BadLogsError, Line, check_file, generated, of_file
+from loghub_operator.local.credentials import read_folder
+from loghub_operator.local.places import replace_file
+from loghub_operator.model import Trouble
+
+GROUPS_PER_S = 8
+GROUP_BYTES = 1 << 20
+RETRY_S = 1.0
+MOST_UNREACHABLE = 60  # in a row; then the service will not come back by itself
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far it is; the file is replaced after every log group."""
+
+    sent: int
+    unsure: int
+    turn: int
+    replaced: int  # lines with bytes that are not UTF-8
+    cut: int  # lines that were too long
+    trouble: str
+
+
+class Producer:
+    """Log group after log group. `stop` may be set from a signal handler."""
+
+    def __init__(
+        self, hub: LogHub, logstore: str, record: RecordWriter, clock: Clock, progress: Path
+    ) -> None:
+        self._hub = hub
+        self._logstore = logstore
+        self._record = record
+        self._clock = clock
+        self._path = progress
+        self._progress = Progress(sent=0, unsure=0, turn=0, replaced=0, cut=0, trouble="")
+        self._groups = 0
+        self.stop = threading.Event()
+
+    def run(self, lines: Iterator[Line], *, rate: float) -> None:
+        """Until `stop`, `rate` lines a second. Raises `LogHubError`, `EndpointUnreachable`."""
+        began, due = self._clock.monotonic_s(), 0.0
+        size = max(1, round(rate / GROUPS_PER_S))
+        carried: list[Line] = []
+        while not self.stop.is_set():
+            group, carried = take(lines, carried, size)
+            self._send(group)
+            due += len(group) / rate
+            # Behind its pace it goes on at once, and does not catch up in a burst.
+            late = self._clock.monotonic_s() - began - due
+            if late > 1.0:
+                due += late
+            self.stop.wait(max(0.0, -late))
+
+    def _send(self, group: list[Line]) -> None:
+        self._groups += 1
+        body = encode(group, unix_s=int(self._clock.unix_s()))
+        self._record.sending(self._groups, group)
+        outcome = self._put(body)
+        self._record.outcome(self._groups, "sent" if outcome else "unsure")
+        count = len(group)
+        self._tell(group, sent=count if outcome else 0, unsure=0 if outcome else count)
+
+    def _put(self, body: bytes) -> bool:
+        """False: no answer came, and it must not be sent again, since it may be there."""
+        for _ in range(MOST_UNREACHABLE):
+            try:
+                self._hub.put_logs(self._logstore, body)
+            except EndpointUnreachable as error:
+                if not error.definite:
+                    return False
+                self._tell([], trouble=str(error))
+                self.stop.wait(RETRY_S)
+            else:
+                return True
+        raise EndpointUnreachable("the log service", "it stayed away", definite=True)
+
+    def _tell(self, group: list[Line], *, sent: int = 0, unsure: int = 0, trouble: str = "") -> None:
+        before = self._progress
+        self._progress = Progress(
+            sent=before.sent + sent,
+            unsure=before.unsure + unsure,
+            turn=group[-1].turn if group else before.turn,
+            replaced=before.replaced + sum(line.replaced for line in group),
+            cut=before.cut + sum(line.cut for line in group),
+            trouble=trouble,
+        )
+        replace_file(self._path, msgspec.json.encode(self._progress))
+
+
+def take(lines: Iterator[Line], carried: list[Line], size: int) -> tuple[list[Line], list[Line]]:
+    """The next group, at most `size` lines and `GROUP_BYTES`, and what did not fit any more."""
+    group, weight = list(carried), sum(len(line.text) for line in carried)
+    while len(group) < size:
+        line = next(lines)
+        weight += 4 * len(line.text)  # a character has at most four bytes
+        if group and weight > GROUP_BYTES:
+            return group, [line]
+        group.append(line)
+    return group, []
+
+
+def encode(group: Sequence[Line], *, unix_s: int) -> bytes:
+    """The log group: a log per line with the contents line, file, pass and number."""
+    logs = tuple(
+        loggroup.Log(
+            time=unix_s,
+            contents=(
+                ("line", line.text),
+                ("file", line.file),
+                ("pass", str(line.turn)),
+                ("number", str(line.number)),
+            ),
+        )
+        for line in group
+    )
+    return loggroup.encode(loggroup.LogGroup(logs=logs, topic="demo", source="127.0.0.1"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status as at the head of this file."""
+    given = _parser().parse_args(arguments)
+    clock = SystemClock()
+    credentials = read_folder(Path(os.environ.get(ENV_CREDENTIALS_DIR, "")))
+    if isinstance(credentials, Trouble):
+        return _complain(credentials.message, 2)
+    try:
+        if given.logs is not None:
+            check_file(given.logs)
+        lines = generated(given.seed, clock.unix_s) if given.logs is None else of_file(given.logs)
+        hub = HttpLogHub(given.endpoint, given.project, credentials=credentials, agent="demo-producer")
+        with given.record.open("ab") as file:
+            producer = Producer(
+                hub, given.logstore, record=RecordWriter(file), clock=clock, progress=given.progress
+            )
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: producer.stop.set())
+            producer.run(lines, rate=given.rate)
+    except BadLogsError as error:
+        return _complain(str(error), 2)
+    except LogHubException as error:
+        return _complain(str(error), 1)
+    return 0
+
+
+def _complain(text: str, status: int) -> int:
+    print(f"producer: {text}", file=sys.stderr)  # noqa: T201 - the program's output
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m loghub_operator.demo.producer")
+    for name in ("endpoint", "project", "logstore"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--record", type=Path, required=True, help="gets what was written")
+    parser.add_argument("--progress", type=Path, required=True, help="replaced with how far it is")
+    parser.add_argument("--logs", type=Path, help="a text file; default: a web access log made on the fly")
+    parser.add_argument("--rate", type=float, default=400.0, help="lines per second")
+    parser.add_argument("--seed", type=int, default=1, help="of the made log")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""One run of the demo: the service, the producer, the consumer group, the story, the count.
+
+What for: starts everything, in parallel where it can, and ends all of it. What it must not know:
+argument parsing, how things are drawn. Read next: `loghub_operator.demo.story`,
+`loghub_operator.demo.check`.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from loghub.clock import SystemClock
+from loghub.worker_contract import ENV_CREDENTIALS_DIR
+from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.demo.check import SinkCounter, Verdict, compare, read_sink
+from loghub_operator.demo.ids import read_record
+from loghub_operator.demo.lines import GENERATED
+from loghub_operator.demo.producer import Progress
+from loghub_operator.demo.scene import Scene
+from loghub_operator.demo.story import play
+from loghub_operator.local.credentials import read_folder, without_keys
+from loghub_operator.local.crfile import CrFile
+from loghub_operator.local.group import LocalGroup, Look, Surroundings, connect
+from loghub_operator.local.leftovers import end_leftovers
+from loghub_operator.local.places import Root, locked
+from loghub_operator.local.process import Child
+from loghub_operator.local.record import Record
+from loghub_operator.local.screen import Screen
+from loghub_operator.local.sources import create_sources
+from loghub_operator.local.up import CannotStart, stopping, surroundings
+from loghub_operator.model import Trouble
+
+SHARDS = 4
+PRODUCER_GRACE_S = 90.0  # a call under way ends by its own bound
+COUNT_EVERY_S = 0.5
+DRAIN_GUARD_S = 120.0  # so long without a row more, and what is missing is lost
+_OURS = ("service", "volumes", "groups", "producer", "cr.yaml", "cr.new")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """``limit_s`` bounds the story, ``pause_s`` is between its steps."""
+
+    folder: Path
+    cr: Path
+    logs: Path | None
+    rate: float
+    keep: bool
+    pause_s: float
+    limit_s: float
+    live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What is said at the end."""
+
+    verdict: Verdict
+    sink: Path
+    record: Path
+    first_row_s: float | None
+    elapsed_s: float
+    producer_failed: str  # "" if it did what it should
+
+
+async def run(options: Options) -> Outcome:
+    """The whole demo. Raises `InUseError`, `InvalidResourceError`, `ServiceStartError`, `CannotStart`."""
+    root = Root(options.folder)
+    with locked(options.folder / "lock"):
+        _begin_anew(options, root)
+        demo = _Demo(options, root)
+        with demo.screen:
+            await demo.perform()
+        return demo.outcome()
+
+
+def _begin_anew(options: Options, root: Root) -> None:
+    """Remove what the demo before left, and nothing else; put the user's CR in."""
+    end_leftovers(root.groups)
+    for name in _OURS:
+        path = options.folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    (options.folder / "producer").mkdir()
+    shutil.copyfile(options.cr, options.folder / "cr.yaml")
+
+
+class _Demo:
+    """Lives in one event loop, in the main thread."""
+
+    def __init__(self, options: Options, root: Root) -> None:
+        self._options = options
+        self._root = root
+        self._clock = SystemClock()
+        self._file = CrFile(options.folder / "cr.yaml", None)
+        document = self._file.read()
+        self._record = Record.accept(root.group(document["metadata"]["name"]), document)
+        self._resource: LogHubConsumerGroup = self._record.resource()
+        sink = self._resource.spec.pipeline.sink.parquet
+        if sink is None:
+            raise CannotStart(f"{options.cr}: the demo counts Parquet files; its sink is another one")
+        self.sink = root.volumes / sink.volume_claim / sink.path
+        self.record_file = options.folder / "producer" / "record"
+        self._progress_file = options.folder / "producer" / "progress"
+        self._counter = SinkCounter(self.sink)
+        self._rows = 0
+        self._producer: Child | None = None
+        self._producer_failed = ""
+        self._ending = False
+        self.screen = Screen(title="LogHub demo", clock=self._clock, notes=self._notes, live=options.live)
+        self._scene = Scene(
+            name=self._resource.metadata.name,
+            cr_file=options.folder / "cr.yaml",
+            look_now=lambda: self.screen.last,
+            rows=lambda: self._rows,
+            clock_s=lambda: self.screen.elapsed_s,
+            say=self.screen.say,
+        )
+
+    async def perform(self) -> None:
+        """From the first process to the last."""
+        self.screen.say("the embedded log service starts")
+        self.screen.refresh()
+        async with surroundings(self._root, self._resource, None) as around:
+            self.screen.say(f"it listens on {around.endpoint}")
+            await self._create(around)
+            self._start_producer(around)
+            group = LocalGroup(self._record, file=self._file, around=around, audience=self.screen)
+            stop, interrupted = asyncio.Event(), asyncio.Event()
+            with stopping(interrupted, group):
+                running = asyncio.create_task(group.run(stop))
+                counting = asyncio.create_task(self._count())
+                try:
+                    await self._act(interrupted, running)
+                finally:
+                    await self._end_producer()
+                    stop.set()
+                    counting.cancel()
+                    await running
+
+    async def _act(self, interrupted: asyncio.Event, running: "asyncio.Task[None]") -> None:
+        """The story, then no more lines, then wait until all is in the sink."""
+        story = asyncio.create_task(self._tell_story())
+        waits = [story, running, asyncio.create_task(interrupted.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in (story, waits[2]):
+            task.cancel()
+        if story.done() and not story.cancelled():
+            story.result()
+        await self._end_producer()
+        if not running.done():
+            self.screen.say(f"no more lines; {self._progress().sent} were sent, waiting for the rest of them")
+            await self._drain(running)
+
+    async def _tell_story(self) -> None:
+        try:
+            async with asyncio.timeout(self._options.limit_s):
+                await play(self._scene, pause_s=self._options.pause_s)
+        except TimeoutError:
+            self.screen.say(f"DEMO: {self._options.limit_s:.0f} s are over, the story ends here")
+        if self._options.keep:
+            self.screen.say("DEMO: goes on until Ctrl-C (--keep)")
+            await asyncio.Event().wait()
+
+    async def _create(self, around: Surroundings) -> None:
+        credentials = read_folder(around.credentials_dir)
+        assert not isinstance(credentials, Trouble)
+        with contextlib.closing(connect(around.endpoint, self._resource.spec.project, credentials)) as hub:
+            made = await asyncio.to_thread(create_sources, hub, self._resource, shards=SHARDS)
+        self.screen.say("made " + ", ".join(made))
+
+    def _start_producer(self, around: Surroundings) -> None:
+        spec, options = self._resource.spec, self._options
+        command = [
+            *(sys.executable, "-m", "loghub_operator.demo.producer", "--endpoint", around.endpoint),
+            *("--project", spec.project, "--logstore", spec.logstore, "--rate", str(options.rate)),
+            *("--record", str(self.record_file), "--progress", str(self._progress_file)),
+        ]
+        if options.logs is not None:
+            command += ["--logs", str(options.logs)]
+        self._producer = Child(
+            command,
+            environment={**without_keys(os.environ), ENV_CREDENTIALS_DIR: str(around.credentials_dir)},
+            log=self._options.folder / "producer" / "log",
+            on_exit=self._producer_ended,
+        )
+
+    def _producer_ended(self, child: Child) -> None:
+        if child.exit_status != 0 or not self._ending:
+            log = (self._options.folder / "producer" / "log").read_text(errors="replace").strip()
+            self._producer_failed = log.rpartition("\n")[2] or f"exit status {child.exit_status}"
+            self.screen.say(f"the producer ended: {self._producer_failed}")
+
+    async def _end_producer(self) -> None:
+        self._ending = True
+        if self._producer is not None:
+            await self._producer.end(PRODUCER_GRACE_S)
+
+    async def _drain(self, running: "asyncio.Task[None]") -> None:
+        """Until no shard has anything left, as asked after the last line; bounded while nothing moves."""
+        since, rows, moved = self._clock.unix_s(), self._rows, self._clock.monotonic_s()
+        while not running.done() and not _drained(self.screen.last, since):
+            await asyncio.sleep(COUNT_EVERY_S)
+            if self._rows != rows:
+                rows, moved = self._rows, self._clock.monotonic_s()
+            if self._clock.monotonic_s() - moved > DRAIN_GUARD_S:
+                self.screen.say(f"nothing came into the sink for {DRAIN_GUARD_S:.0f} s")
+                return
+
+    async def _count(self) -> None:
+        while True:
+            self._rows = await asyncio.to_thread(self._counter.count)
+            await asyncio.sleep(COUNT_EVERY_S)
+
+    def _progress(self) -> Progress:
+        try:
+            return msgspec.json.decode(self._progress_file.read_bytes(), type=Progress)
+        except (OSError, msgspec.MsgspecError):
+            return Progress(sent=0, unsure=0, turn=1, replaced=0, cut=0, trouble="")
+
+    def _notes(self) -> tuple[str, ...]:
+        told, logs = self._progress(), self._options.logs
+        name = logs.name if logs is not None else f"{GENERATED} (made on the fly)"
+        notes = [f"sent {told.sent} lines of {name}, pass {told.turn}; in the sink {self._rows}"]
+        if told.replaced:
+            notes.append(f"{told.replaced} lines had bytes that are not UTF-8; they are written as \\xNN")
+        if told.cut:
+            notes.append(f"{told.cut} lines were longer than 256 KiB; the rest of them was left out")
+        return (*notes, told.trouble) if told.trouble else tuple(notes)
+
+    def outcome(self) -> Outcome:
+        """The count, once nothing runs any more."""
+        return Outcome(
+            verdict=compare(read_record(self.record_file), read_sink(self.sink)),
+            sink=self.sink,
+            record=self.record_file,
+            first_row_s=self._scene.first_row_s,
+            elapsed_s=self.screen.elapsed_s,
+            producer_failed=self._producer_failed,
+        )
+
+
+def _drained(look: Look | None, since_unix_s: float) -> bool:
+    lag = look.status.lag if look is not None and look.at_unix_s >= since_unix_s else None
+    return lag is not None and lag.logs == 0

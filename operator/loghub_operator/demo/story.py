@@ -1,0 +1,90 @@
+"""What the demo does while it runs: wait for rows, add a worker, kill one, see the shards move.
+
+What for: the steps in their order, each until it is seen or its bound is over. What it must not
+know: how anything is started or shown. Read next: `loghub_operator.demo.run`.
+"""
+
+import asyncio
+import os
+import re
+import signal
+from pathlib import Path
+
+from loghub_operator.demo.scene import Scene
+from loghub_operator.local.group import Look
+from loghub_operator.model import WorkerPhase
+
+STEP_BOUND_S = 90.0
+_REPLICAS = re.compile(r"^(  replicas: )(\d+)$", re.MULTILINE)
+
+
+async def play(scene: Scene, *, pause_s: float) -> None:
+    """The whole story. Cancel it to end it before."""
+    await scene.until(lambda: scene.rows() > 0, "the first row in the sink", bound_s=None)
+    scene.first_row_s = scene.elapsed_s
+    scene.say(f"the first rows are in the sink, {scene.first_row_s:.0f} s after the start")
+    await asyncio.sleep(pause_s)
+    added = add_worker(scene.cr_file)
+    newcomer = f"{scene.name}-{added - 1}"
+    scene.say(f"DEMO: adds a worker: replicas {added - 1} -> {added} in {scene.cr_file.name}")
+    await scene.until(
+        lambda: working(scene.look, newcomer), f"{newcomer} holding a shard", bound_s=STEP_BOUND_S
+    )
+    await asyncio.sleep(pause_s)
+    await _kill(scene, f"{scene.name}-0")
+    await asyncio.sleep(pause_s)
+
+
+async def _kill(scene: Scene, victim: str) -> None:
+    pid, held = process_of(scene.look, victim), holdings(scene.look, victim)
+    if pid is None:
+        scene.say(f"DEMO: {victim} does not run; nothing to kill")
+        return
+    scene.say(f"DEMO: kills {victim} (process {pid}) with SIGKILL; it holds {_numbers(held)}")
+    os.kill(pid, signal.SIGKILL)
+    moved = f"{_numbers(held)} held by others"
+    await scene.until(lambda: taken_over(scene.look, victim, held), moved, bound_s=STEP_BOUND_S)
+    back = f"{victim} back with a shard"
+    await scene.until(lambda: working(scene.look, victim), back, bound_s=STEP_BOUND_S)
+
+
+def _numbers(shards: frozenset[int]) -> str:
+    return "shard " + ", ".join(map(str, sorted(shards))) if shards else "no shard"
+
+
+def add_worker(cr_file: Path) -> int:
+    """Save the file with one replica more, as a person with an editor would; the new number."""
+    text = cr_file.read_text()
+    found = _REPLICAS.search(text)
+    assert found is not None, f"{cr_file} has no line of replicas"
+    wanted = int(found[2]) + 1
+    fresh = cr_file.with_suffix(".new")
+    fresh.write_text(_REPLICAS.sub(rf"\g<1>{wanted}", text, count=1))
+    fresh.replace(cr_file)
+    return wanted
+
+
+def working(look: Look | None, worker: str) -> bool:
+    """It is ready and holds a shard for good."""
+    ready = look is not None and any(
+        one.observed.name == worker and one.observed.phase is WorkerPhase.RUNNING for one in look.workers
+    )
+    return ready and bool(holdings(look, worker))
+
+
+def holdings(look: Look | None, worker: str) -> frozenset[int]:
+    """The shards that are this worker's."""
+    shards = look.status.shards if look is not None else ()
+    return frozenset(one.id for one in shards if one.holder == worker and one.state == "already_alloc")
+
+
+def taken_over(look: Look | None, worker: str, shards: frozenset[int]) -> bool:
+    """Each of them is somebody else's."""
+    held = {one.id: one.holder for one in look.status.shards if one.state == "already_alloc"} if look else {}
+    return all(held.get(shard) not in (None, worker) for shard in shards)
+
+
+def process_of(look: Look | None, worker: str) -> int | None:
+    """The process number of a worker."""
+    views = look.workers if look is not None else ()
+    return next((one.pid for one in views if one.observed.name == worker), None)
