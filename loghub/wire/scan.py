@@ -112,7 +112,9 @@ def _scan_log(body: bytes, at: int, end: int) -> int:
             at += 2 + size
         else:
             at = _content(body, at, end)
-    if at != end or not 0 <= time <= 0xFFFF_FFFF:
+    if at != end:
+        raise MalformedLogGroup(f"a field passes the end of its log at byte {end}")
+    if not 0 <= time <= 0xFFFF_FFFF:
         raise MalformedLogGroup(f"a log that ends at byte {end} has no time of 32 bits")
     return time
 

@@ -55,7 +55,7 @@ def test_negative_size_is_malformed(how: Compression) -> None:
 
 def test_zstd_bomb_is_refused_by_what_its_frame_says() -> None:
     bomb = zstandard.ZstdCompressor().compress(bytes(100 << 20))
-    with pytest.raises(MalformedCompression, match="104857600"):
+    with pytest.raises(MalformedCompression, match="a zstd frame of 104857600"):
         decompress(bomb, Compression.ZSTD, raw_size=1000, max_size=BOUND)
 
 

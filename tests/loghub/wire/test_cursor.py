@@ -44,6 +44,8 @@ def test_number_out_of_range_is_no_cursor(number: int) -> None:
         " ",
         "12",
         "!!!!",
+        "MT!I=",
+        "MTI=MTI=",
         "é" * 4,
         "A" * 4000,
         base64.b64encode(b"-5").decode(),

@@ -130,6 +130,8 @@ def _refuses(read: Callable[[], object]) -> bool:
         (group_field(3, b"\xff\xfe"), "not UTF-8"),
         (log(TIME, b"\x12\x05\x0a\x01k\x12\x05"), "pass the end"),
         (log(TIME, b"\x12\x05\x0a\x7fk\x12\x05"), "passes"),
+        # The log ends inside its content; what is left over would pass for an empty topic.
+        (log(TIME, b"\x12\x07\x0a\x01k\x12\x02") + b"\x1a\x00", "passes the end of its log"),
     ],
 )
 def test_named_damage(body: bytes, what: str) -> None:
