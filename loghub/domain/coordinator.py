@@ -5,10 +5,11 @@ What it must not know: HTTP, storage, real time, logging. Read next: `group` (th
 `fsm` (the table), `balance`.
 
 The caller's duties, in this order: hand the events of one group in one at a time, with a
-``now`` that never goes back; persist ``facts`` in one transaction; log ``transitions``, one
-line each; only then answer and keep ``state``. When persisting fails, drop the step: the old
-state still holds. After each step arm one timer for `next_deadline` and hand in a `Tick` then;
-a late tick is harmless.
+``now`` that never goes back; persist ``facts``, those of one step in one transaction and in the
+order of the steps; log ``transitions``, one line each; answer only when the facts of this step and
+of all before it are durable. Where persisting fails, no later state may be used or told: go back to
+what is on disk with `restore`. After each step arm one timer for `next_deadline` and hand in a `Tick`
+then; a late tick is harmless.
 
     made = create_group(group="g", timeout_s=30.0, order=False, shards=(LogShard(shard=0),), now=0.0)
     beat = step(made.state, Heartbeat(consumer="a"), now=1.0)

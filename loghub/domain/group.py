@@ -226,8 +226,8 @@ class Step:
 
     ``answer``: the shards for the heartbeat answer, ascending; () for any other event.
     ``refusal``: None when the event was done; otherwise ``state`` is what it was.
-    ``facts``: persist all of them, durably and in one transaction, before the answer is sent
-    and before the next event; () means that nothing durable changed.
+    ``facts``: persist all of them in one transaction; no answer is sent before they are durable,
+    see `coordinator`. () means that nothing durable changed.
     ``transitions``: in the order in which they were made.
     """
 

@@ -263,6 +263,11 @@ TestUnruly = Unruly.TestCase
 TestUnruly.settings = _settings(120, 40)
 
 
+def _deep(case: type) -> type:
+    # A long search needs a longer hang guard.
+    return pytest.mark.timeout(3600)(pytest.mark.deep(case))
+
+
 class WellBehavedDeep(WellBehaved):
     """The same, for longer."""
 
@@ -271,7 +276,7 @@ class UnrulyDeep(Unruly):
     """The same, for longer."""
 
 
-WellBehavedDeep.TestCase.settings = _settings(5000, 80)
-TestWellBehavedDeep = pytest.mark.deep(WellBehavedDeep.TestCase)
-UnrulyDeep.TestCase.settings = _settings(5000, 80)
-TestUnrulyDeep = pytest.mark.deep(UnrulyDeep.TestCase)
+WellBehavedDeep.TestCase.settings = _settings(2000, 80)
+TestWellBehavedDeep = _deep(WellBehavedDeep.TestCase)
+UnrulyDeep.TestCase.settings = _settings(2000, 80)
+TestUnrulyDeep = _deep(UnrulyDeep.TestCase)

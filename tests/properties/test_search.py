@@ -84,6 +84,7 @@ def test_every_order_of_events(
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(3600)  # a long search needs a longer hang guard
 @pytest.mark.parametrize(SIZES, DEEP)
 def test_every_order_of_events_deep(
     shards: int, names: str, order: bool, depth: int, max_shards: int, at_least: int

@@ -7,7 +7,7 @@ It keeps a clock, the logstore's shards, and a store that is filled from facts a
 from dataclasses import dataclass, field, replace
 
 from loghub.domain.coordinator import create_group, restore, step
-from loghub.domain.fsm import ShardState
+from loghub.domain.fsm import ShardState, Trigger
 from loghub.domain.group import (
     Checkpoint,
     Configure,
@@ -138,3 +138,27 @@ class Driver:
         if entry.next_holder:
             parts.append(f"-> {entry.next_holder}")
         return " ".join(parts)
+
+
+def triggers(made: Step, shard: int) -> list[Trigger]:
+    return [p.trigger for p in made.transitions if p.shard == shard]
+
+
+def two_consumers() -> Driver:
+    """a holds 0, b holds 1, both have said so."""
+    driver = Driver(2)
+    driver.beat("a")
+    driver.beat("b")
+    driver.beat("a", 0)
+    driver.beat("b", 1)
+    return driver
+
+
+def in_transfer() -> Driver:
+    """a holds 0, and 1 is under way from a to b."""
+    driver = Driver(2)
+    driver.beat("a")
+    driver.beat("b")
+    driver.beat("a", 0, 1)
+    assert driver.line(1) == "transfer a -> b"
+    return driver
