@@ -99,10 +99,18 @@ class Database:
 
     def commit(self, batch: Sequence[Sequence[Fact]]) -> Sequence[object]:
         """All facts of all items in one durable transaction. Raises apsw.Error, which is final."""
-        with self._connection:
+        # Not `with self._connection`: that commits while it holds the interpreter's lock, so
+        # that a slow disk would stop the event loop.
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
             for facts in batch:
                 for fact in facts:
                     self._save(fact)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            with suppress(apsw.Error):
+                self._connection.execute("ROLLBACK")
+            raise
         return [None] * len(batch)
 
     def _save(self, fact: Fact) -> None:

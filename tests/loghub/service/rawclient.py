@@ -6,6 +6,7 @@ know: what is tested.
 
 import http.client
 import json
+import select
 from dataclasses import dataclass
 from email.utils import formatdate
 from types import TracebackType
@@ -78,7 +79,7 @@ class RawClient:
         chunked: bool = False,
     ) -> Reply:
         """Send and give the answer, whatever it is. A header of "" is not sent."""
-        self._begin(
+        self.begin(
             method,
             path,
             query or {},
@@ -88,9 +89,9 @@ class RawClient:
             target=target,
             chunked=chunked,
         )
-        return self._end()
+        return self.end()
 
-    def _begin(
+    def begin(
         self,
         method: str,
         path: str,
@@ -102,6 +103,7 @@ class RawClient:
         target: str | None = None,
         chunked: bool = False,
     ) -> None:
+        """Send it without waiting for the answer."""
         sent = self._signed(method, path, query, body, headers, secret)
         if target is None:
             target = path + ("?" + urlencode(query, quote_via=quote) if query else "")
@@ -113,7 +115,8 @@ class RawClient:
         else:
             self.connection.endheaders(body)
 
-    def _end(self) -> Reply:
+    def end(self) -> Reply:
+        """The answer to what was begun."""
         response = self.connection.getresponse()
         return Reply(status=response.status, headers=response.getheaders(), body=response.read())
 
@@ -161,6 +164,10 @@ class RawClient:
 
     # The actions that many tests need
 
+    def answered(self, *, within_s: float) -> bool:
+        """Whether an answer to what was begun has come."""
+        return bool(select.select([self.connection.sock], [], [], within_s)[0])
+
     def create(self, *, logstore: str = "access", shards: int = 1, ttl: int = 7) -> None:
         self.ok("POST", "/", body=json.dumps({"projectName": self.project}).encode())
         self.create_logstore(logstore, shards=shards, ttl=ttl)
@@ -177,7 +184,7 @@ class RawClient:
 
     def put(self, group: bytes, *, ls: str = "access", key: str | None = None) -> Reply:
         self.begin_put(group, ls=ls, key=key)
-        return self.end_put()
+        return self.end()
 
     def begin_put(self, group: bytes, *, ls: str = "access", key: str | None = None) -> None:
         """Send it without waiting for the answer."""
@@ -188,10 +195,7 @@ class RawClient:
             "x-log-compresstype": "lz4",
         }
         body = compression.compress(group, Compression.LZ4)
-        self._begin("POST", path, {"key": key} if key else {}, body=body, headers=headers)
-
-    def end_put(self) -> Reply:
-        return self._end()
+        self.begin("POST", path, {"key": key} if key else {}, body=body, headers=headers)
 
     def cursor(self, position: str = "begin", *, shard: int = 0, ls: str = "access") -> str:
         reply = self.ok("GET", f"/logstores/{ls}/shards/{shard}", {"type": "cursor", "from": position})

@@ -212,5 +212,33 @@ def test_a_slow_log_disk_does_not_delay_heartbeats(tmp_path: Path) -> None:
                 assert client.heartbeat("a", [0]) == [0]
             assert client.pull_all() == [group_of("first")]  # not durable, so not readable
             gate.touch()
-            assert writer.end_put().status == 200
+            assert writer.end().status == 200
             assert client.pull_all() == [group_of("first"), group]
+
+
+def test_a_checkpoint_is_answered_only_when_it_is_on_disk(tmp_path: Path) -> None:
+    """And so is whatever else rests on it; a group without changes on their way goes on."""
+    library = stable_storage.build(tmp_path)
+    gate = tmp_path / "gate"
+    environment = {"LD_PRELOAD": str(library), "STABLE_GATE": str(gate), "STABLE_GATED": "-wal"}
+    gate.touch()
+    with running_service(tmp_path, environment=environment) as service:
+        with RawClient(service) as client:
+            client.create()
+            client.create_group("g")
+            client.create_group("other")
+            client.heartbeat("a", [])
+            client.heartbeat("a", [], group="other")
+        gate.unlink()
+        path = "/logstores/access/consumergroups/g"
+        query = {"type": "checkpoint", "consumer": "a", "forceSuccess": "false"}
+        with RawClient(service) as saver, RawClient(service) as reader, RawClient(service) as client:
+            saver.begin("POST", path, query, body=b'{"shard":0,"checkpoint":"NzE="}', headers={})
+            assert not saver.answered(within_s=0.3)
+            reader.begin("GET", path, {}, body=b"", headers={})
+            assert client.heartbeat("a", [0], group="other") == [0]
+            assert not saver.answered(within_s=0.1)
+            assert not reader.answered(within_s=0.1)
+            gate.touch()
+            assert saver.end().status == 200
+            assert reader.end().json()[0]["checkpoint"] == "NzE="
