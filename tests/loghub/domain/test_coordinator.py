@@ -9,8 +9,7 @@ import pytest
 from loghub.domain.coordinator import next_deadline
 from loghub.domain.fsm import Trigger
 from loghub.domain.group import Checkpoint, LogShard
-from tests.loghub.domain.driver import Driver, in_transfer, triggers
-
+from tests.loghub.domain.driver import Driver, in_transfer, triggers, two_consumers
 
 # --- edge 1 ------------------------------------------------------------------------------------
 

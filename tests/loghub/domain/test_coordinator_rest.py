@@ -17,7 +17,6 @@ from loghub.domain.group import (
 )
 from tests.loghub.domain.driver import Driver, in_transfer, two_consumers
 
-
 # --- checkpoints -------------------------------------------------------------------------------
 
 
