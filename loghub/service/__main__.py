@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = parse(arguments)
     configure(settings.log_format)
     _raise_open_files()
+    os.umask(0o077)  # log data and keys are the service's own
     try:
         uvloop.run(serve(settings, clock=SystemClock(), disk=OsDisk(), dice=OsDice()))
     except (ServiceFault, OSError) as error:

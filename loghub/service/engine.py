@@ -19,7 +19,7 @@ from loghub.service.facts import CatalogFact, Fact, ShardSaved
 from loghub.service.groups import Group, Groups
 from loghub.service.ports import Dice, Disk
 from loghub.service.settings import KEEP_FOR_EVER_DAYS, Settings
-from loghub.service.storage.batches import Batches, StorageFailed, ThreadedBatches
+from loghub.service.storage.batches import Batches, StartBatches, StorageFailed, ThreadedBatches
 from loghub.service.storage.commits import Append, LogItem, commit_logs
 from loghub.service.storage.database import Database
 from loghub.service.storage.record import SegmentHeader
@@ -42,6 +42,7 @@ class Engine:
         disk: Disk,
         dice: Dice,
         database: Database,
+        start_batches: StartBatches,
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self.settings = settings
@@ -53,10 +54,10 @@ class Engine:
         self.sealing: dict[tuple[int, int], asyncio.Event] = {}
         self._disk = disk
         self._database = database
-        self._log_batches: Batches[LogItem] = ThreadedBatches(
+        self._log_batches: Batches[LogItem] = start_batches(
             name="log-commit", commit=commit_logs, on_failed=on_failed
         )
-        self._fact_batches: Batches[tuple[Fact, ...]] = ThreadedBatches(
+        self._fact_batches: Batches[tuple[Fact, ...]] = start_batches(
             name="fact-commit", commit=database.commit, on_failed=on_failed
         )
         self.groups = Groups(clock=clock, batches=self._fact_batches)
@@ -221,12 +222,22 @@ async def open_engine(
     disk: Disk,
     dice: Dice,
     on_failed: Callable[[BaseException], None],
+    start_batches: StartBatches = ThreadedBatches,
 ) -> Engine:
-    """A service with all its data read back, ready for requests."""
+    """A service with all its data read back, ready for requests.
+
+    ``on_failed`` is told once, on the event loop, when storage failed for good.
+    """
     database = Database(f"{settings.data}/metadata.sqlite")
     disk.sync_dir(settings.data)
     engine = Engine(
-        settings=settings, clock=clock, disk=disk, dice=dice, database=database, on_failed=on_failed
+        settings=settings,
+        clock=clock,
+        disk=disk,
+        dice=dice,
+        database=database,
+        start_batches=start_batches,
+        on_failed=on_failed,
     )
     try:
         engine.restore()

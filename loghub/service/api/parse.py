@@ -13,10 +13,19 @@ from loghub.service.http.exchange import Request
 from loghub.wire import names
 from loghub.wire.errors import Code
 
+_JSON_MAX_BYTES = 256 << 10
+
+
+def _bounded(body: bytes) -> bytes:
+    """JSON is read on the event loop; only log groups may be large."""
+    if len(body) > _JSON_MAX_BYTES:
+        raise failure(Code.POST_BODY_TOO_LARGE, f"JSON of more than {_JSON_MAX_BYTES} bytes")
+    return body
+
 
 def json_object(request: Request) -> dict[str, Any]:
     try:
-        value = msgspec.json.decode(request.body or b"{}")
+        value = msgspec.json.decode(_bounded(request.body) or b"{}")
     except msgspec.DecodeError as error:
         raise failure(Code.JSON_INFO_INVALID, f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -27,7 +36,7 @@ def json_object(request: Request) -> dict[str, Any]:
 def shard_list(request: Request) -> frozenset[int]:
     """A heartbeat's body: the shards that the consumer still works on."""
     try:
-        return frozenset(msgspec.json.decode(request.body or b"[]", type=list[int]))
+        return frozenset(msgspec.json.decode(_bounded(request.body) or b"[]", type=list[int]))
     except msgspec.DecodeError as error:
         raise failure(Code.JSON_INFO_INVALID, f"the body is not an array of shard ids: {error}") from error
 

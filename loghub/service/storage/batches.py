@@ -34,6 +34,14 @@ class Batches(Protocol[Item]):
         """Commit what was submitted, then stop. Blocks."""
 
 
+class StartBatches(Protocol):
+    """`ThreadedBatches` or `InlineBatches`, as the engine makes them."""
+
+    def __call__(
+        self, *, name: str, commit: "Commit[T]", on_failed: Callable[[BaseException], None]
+    ) -> Batches[T]: ...
+
+
 # The outcomes of a batch, one for each item; an exception among them is that item's own.
 # An exception raised by the function itself is everybody's, and final.
 Commit = Callable[[Sequence[T]], Sequence[object]]
@@ -103,12 +111,19 @@ class ThreadedBatches(Generic[T]):
 class InlineBatches(Generic[T]):
     """Commits each item at once, in the caller: for a simulator and for tests."""
 
-    def __init__(self, commit: Commit[T]) -> None:
+    def __init__(self, *, name: str, commit: Commit[T], on_failed: Callable[[BaseException], None]) -> None:
+        self.name = name
         self._commit = commit
+        self._on_failed = on_failed
 
     def submit(self, item: T) -> "asyncio.Future[object]":
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        _settle_all([future], self._commit([item]))
+        try:
+            outcomes = self._commit([item])
+        except Exception as error:  # noqa: BLE001 - told to the waiter and to the owner
+            self._on_failed(error)
+            outcomes = [StorageFailed(f"storage failed: {error}")]
+        _settle_all([future], outcomes)
         return future
 
     def close(self) -> None:

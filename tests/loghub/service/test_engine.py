@@ -1,6 +1,7 @@
 """Restart, retention and deletion, with the clock in the test's hand."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,11 @@ from loghub.domain.group import Checkpoint, Heartbeat, ShardsChanged
 from loghub.service.disk import OsDice, OsDisk
 from loghub.service.engine import Engine, open_engine
 from loghub.service.facts import LogstoreDeleted, LogstoreSaved, ProjectSaved, ShardSaved
+from loghub.service.ports import Disk
 from loghub.service.settings import KEEP_FOR_EVER_DAYS, Settings
+from loghub.service.storage.batches import InlineBatches, StartBatches, ThreadedBatches
 from loghub.service.storage.shardlog import ShardLog
+from tests.loghub.service.simdisk import SimDisk
 
 DAY_S = 86_400
 STORE_ID = 1
@@ -31,14 +35,26 @@ class HandClock:
         return self.now_s
 
 
-def _live(data: Path, clock: HandClock, story: Callable[[Engine], Awaitable[None]]) -> None:
-    """One life of an engine on this folder."""
+def _live(
+    data: Path,
+    clock: HandClock,
+    story: Callable[[Engine], Awaitable[None]],
+    *,
+    disk: Disk | None = None,
+    start_batches: StartBatches = ThreadedBatches,
+) -> None:
+    """One life of an engine on this folder, log data on ``disk``."""
 
     async def life() -> None:
         settings = Settings(data=str(data), host="127.0.0.1", port=0, segment_bytes=4096)
         failed: list[BaseException] = []
         engine = await open_engine(
-            settings=settings, clock=clock, disk=OsDisk(), dice=OsDice(), on_failed=failed.append
+            settings=settings,
+            clock=clock,
+            disk=disk or OsDisk(),
+            dice=OsDice(),
+            on_failed=failed.append,
+            start_batches=start_batches,
         )
         try:
             await story(engine)
@@ -174,6 +190,26 @@ def test_a_restart_gives_holders_a_fresh_lease(tmp_path: Path) -> None:
         await _group(engine).durable()
 
     _live(tmp_path / "d", clock, after)
+
+
+def test_the_same_engine_runs_without_threads_on_a_simulated_disk(tmp_path: Path) -> None:
+    """What a seeded simulator needs: every commit in the caller, every byte in its hand."""
+    clock, disk, dice = HandClock(), SimDisk(), random.Random(3)
+
+    async def before(engine: Engine) -> None:
+        await _make(engine)
+        await _put(engine, 20)
+
+    _live(tmp_path / "d", clock, before, disk=disk, start_batches=InlineBatches)
+    disk.lose_power(dice)
+
+    async def after(engine: Engine) -> None:
+        assert _log(engine).extent.end_cursor == 1020
+        assert (
+            len(_log(engine).read(cursor=0, end_cursor=9999, max_groups=99, max_bytes=1 << 20).entries) == 20
+        )
+
+    _live(tmp_path / "d", clock, after, disk=disk, start_batches=InlineBatches)
 
 
 def test_folders_without_a_logstore_go_at_the_start(tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def test_leave_frees_at_once(store: RawClient) -> None:
         ({"type": "heartbeat", "consumer": "a\n"}, b"[]", "ParameterInvalid"),
         ({"type": "heartbeat", "consumer": "a"}, b"{}", "JsonInfoInvalid"),
         ({"type": "heartbeat", "consumer": "a"}, b'["1"]', "JsonInfoInvalid"),
+        ({"type": "heartbeat", "consumer": "a"}, b"[" + b"1," * 200_000 + b"1]", "PostBodyTooLarge"),
         ({"type": "other", "consumer": "a"}, b"[]", "ParameterInvalid"),
         ({"type": "checkpoint", "consumer": "a"}, b'{"shard":0}', "ParameterInvalid"),
         ({"type": "checkpoint", "consumer": "a"}, b'{"shard":0,"checkpoint":"x"}', "InvalidCursor"),

@@ -97,6 +97,9 @@ def test_a_waiter_that_went_away_does_not_disturb_the_others() -> None:
 
 def test_inline_commits_at_once() -> None:
     async def story() -> object:
-        return await InlineBatches(lambda batch: [n + 1 for n in batch]).submit(1)
+        def commit(batch: Sequence[int]) -> list[object]:
+            return [n + 1 for n in batch]
+
+        return await InlineBatches(name="test", commit=commit, on_failed=_never).submit(1)
 
     assert asyncio.run(story()) == 2
