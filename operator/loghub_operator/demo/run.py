@@ -17,7 +17,7 @@ import msgspec
 
 from loghub.clock import SystemClock
 from loghub.worker_contract import ENV_CREDENTIALS_DIR
-from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.api import LogHubConsumerGroup, Phase
 from loghub_operator.demo.check import SinkCounter, Verdict, compare, read_sink
 from loghub_operator.demo.ids import read_record
 from loghub_operator.demo.lines import GENERATED
@@ -39,7 +39,8 @@ from loghub_operator.model import Trouble
 SHARDS = 4
 PRODUCER_GRACE_S = 90.0  # a call under way ends by its own bound
 COUNT_EVERY_S = 0.5
-DRAIN_GUARD_S = 120.0  # so long without a row more, and what is missing is lost
+# So long without a row more, and what is missing is lost; longer while not every worker is ready.
+DRAIN_GUARD_S, UNREADY_GUARD_S = 120.0, 600.0
 _OURS = ("service", "volumes", "groups", "producer", "cr.yaml", "cr.new")
 
 
@@ -211,8 +212,10 @@ class _Demo:
             await asyncio.sleep(COUNT_EVERY_S)
             if self._rows != rows:
                 rows, moved = self._rows, self._clock.monotonic_s()
-            if self._clock.monotonic_s() - moved > DRAIN_GUARD_S:
-                self.screen.say(f"nothing came into the sink for {DRAIN_GUARD_S:.0f} s")
+            running_all = self.screen.last is not None and self.screen.last.status.phase is Phase.RUNNING
+            guard_s = DRAIN_GUARD_S if running_all else UNREADY_GUARD_S
+            if self._clock.monotonic_s() - moved > guard_s:
+                self.screen.say(f"nothing came into the sink for {guard_s:.0f} s")
                 return
 
     async def _count(self) -> None:

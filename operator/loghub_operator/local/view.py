@@ -21,6 +21,7 @@ from loghub_operator.local.meter import Meter
 from loghub_operator.local.supervisor import WorkerView
 
 MOST_EVENTS = 9
+POSITION_DIGITS = 6
 _STATE_STYLES = {
     "already_alloc": "green",
     "transfer": "yellow",
@@ -130,13 +131,14 @@ def _logs(workers: Sequence[WorkerView]) -> dict[str, tuple[object, int]]:
 
 
 def position(cursor: str | None) -> str:
-    """A checkpoint as the number of the next log group; a cursor that is not ours as it is."""
+    """A checkpoint as a number, its last digits: those that move. A cursor that is not one, as it is."""
     if not cursor:
         return "-"
     try:
-        return str(wire_cursor.decode(cursor))
+        digits = str(wire_cursor.decode(cursor))
     except MalformedCursor:
         return cursor
+    return digits if len(digits) <= POSITION_DIGITS else f"…{digits[-POSITION_DIGITS:]}"
 
 
 def _number(value: int | None) -> str:

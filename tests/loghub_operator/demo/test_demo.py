@@ -1,0 +1,85 @@
+"""One whole demo with real Spark, in a short form; then one file less, and the count says so."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loghub_operator.demo import check
+from loghub_operator.demo.__main__ import main
+from tests.support import ROOT
+
+GUARD_S = 1500.0
+SUMMARY = re.compile(r"^sent (\d+), in the sink (\d+), lost (\d+), duplicates (\d+)$", re.MULTILINE)
+
+
+def finished(command: list[str]) -> tuple[int, str]:
+    """Exit status and output; ended whatever happens."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    try:
+        output, _ = process.communicate(timeout=GUARD_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=120)
+        pytest.fail(f"the demo did not end:\n{output[-6000:]}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    return process.returncode, output
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_the_whole_demo_counts_right_and_sees_a_file_that_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = tmp_path / "odd.log"
+    logs.write_bytes(b"".join(b"line %d of \xe9quals\n" % (n % 5) for n in range(300)))
+    folder = tmp_path / "demo"
+    # The bounds are guards for a slow machine; the pauses are what makes it short.
+    status, output = finished(
+        [
+            *(sys.executable, "-m", "loghub_operator.demo", "--logs", str(logs), "--state-dir", str(folder)),
+            *("--rate", "200", "--pause", "0.5", "--limit", "900", "--plain"),
+        ]
+    )
+    assert status == 0, output[-6000:]
+    found = SUMMARY.search(output)
+    assert found, output[-6000:]
+    sent, in_sink, lost, duplicates = map(int, found.groups())
+    assert (lost, duplicates) == (0, 0)
+    assert sent == in_sink > 300, "the file came more than once"
+    for told in ("adds a worker", "with SIGKILL", "(again)", "are not UTF-8"):
+        assert told in output
+    assert "not seen within" not in output, output[-6000:]
+
+    record, sink = folder / "producer" / "record", folder / "volumes" / "access-log-sink" / "access"
+    check.sink_files(sink)[0].unlink()
+    assert check.main([str(record), str(sink)]) == 1
+    again = SUMMARY.search(capsys.readouterr().out)
+    assert again
+    assert int(again[3]) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--logs", "absent.log"], "there is no file absent.log"),
+        (["--logs", os.devnull], "is not a file"),
+        (["--cr", "absent.yaml"], "absent.yaml"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--state-dir", str(tmp_path)]) in (1, 2)
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1

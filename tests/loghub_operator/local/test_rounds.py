@@ -1,0 +1,187 @@
+"""The local loop asks for what `plan` says and tells the status it says, as the cluster's loop does.
+
+The same recorded series go through both loops with recording edges; then the local edge itself is
+fed every action of them.
+"""
+
+import asyncio
+
+import pytest
+
+from loghub.client.memory import MemoryServer
+from loghub.client.port import Credentials, GroupInfo
+from loghub.clock import SystemClock
+from loghub.wire.errors import EndpointUnreachable
+from loghub_operator import model
+from loghub_operator.api import LogHubConsumerGroup, Status
+from loghub_operator.hubs import Hubs
+from loghub_operator.local.edge import LocalEdge
+from loghub_operator.local.rounds import Rounds
+from loghub_operator.model import Action, ApplyWorkers, CreateGroup, EmitEvent, Observed, Site
+from tests.loghub_operator.stories import Step, recorded, steps, stories, told
+from tests.loghub_operator.test_reconcile import Stage as ClusterStage
+
+ALL = [step for path in stories() for step in steps(path)]
+
+
+class LocalStage:
+    """One step as object, edge and clock of the local loop."""
+
+    def __init__(self, step: Step, *, refuse: type[Action] | None = None) -> None:
+        self.step = step
+        self.refuse = refuse
+        self.done: list[Action] = []
+        self.written: list[Status] = []
+
+    def unix_s(self) -> float:
+        return self.step.now
+
+    def monotonic_s(self) -> float:
+        return self.step.now
+
+    def current(self) -> LogHubConsumerGroup:
+        return self.step.resource
+
+    def write_status(self, status: Status) -> None:
+        self.written.append(status)
+
+    async def observe(self, _: LogHubConsumerGroup) -> Observed:
+        return self.step.observed
+
+    async def carry_out(self, _: LogHubConsumerGroup, __: Observed, action: Action) -> None:
+        if self.refuse is not None and isinstance(action, self.refuse):
+            raise EndpointUnreachable("http://127.0.0.1:1", "nobody is there", definite=True)
+        self.done.append(action)
+
+    def play(self) -> tuple[Status, Rounds]:
+        shown: list[Status] = []
+        rounds = Rounds(objects=self, edge=self, clock=self, on_round=lambda _, status: shown.append(status))
+        asyncio.run(rounds.round())
+        (status,) = shown
+        return status, rounds
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_the_local_loop_does_what_the_series_say(step: Step) -> None:
+    stage = LocalStage(step)
+    status, rounds = stage.play()
+    assert [recorded(action) for action in stage.done] == list(step.actions)
+    assert told(status) == step.status
+    assert rounds.released == any(one["action"] == "ReleaseObject" for one in step.actions)
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_both_loops_carry_out_the_same_actions(step: Step) -> None:
+    local, cluster = LocalStage(step), ClusterStage(step)
+    status, _ = local.play()
+    asyncio.run(cluster.play())
+    assert local.done == cluster.done
+    for written in cluster.written:  # where nothing new is said, the cluster's writes nothing
+        assert written == status
+
+
+def _first(kind: type[Action]) -> Step:
+    return next(step for step in ALL if any(one["action"] == kind.__name__ for one in step.actions))
+
+
+def test_an_action_that_fails_ends_the_round_and_is_told() -> None:
+    stage = LocalStage(_first(CreateGroup), refuse=CreateGroup)
+    status, _ = stage.play()
+    assert not [one for one in stage.done if isinstance(one, CreateGroup | ApplyWorkers)]
+    (ready,) = [one for one in status.conditions if one.type == "Ready"]
+    assert (ready.status, ready.reason) == ("False", "ActionFailed")
+    assert "nobody is there" in ready.message
+    assert stage.written == [status]
+
+
+class Ways:
+    """What the local edge calls, written down."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self.origins: list[str] = []
+        self.worker_set: None = None
+
+    def tick(self) -> None: ...
+
+    def observed(self) -> tuple[()]:
+        return ()
+
+    def apply(self, config: object, *, replicas: int, config_hash: str) -> None:
+        self.calls.append(("apply", replicas, config_hash))
+
+    def ask_leave(self, name: str) -> None:
+        self.calls.append(("ask_leave", name))
+
+    def restart(self, name: str) -> None:
+        self.calls.append(("restart", name))
+
+    def remove(self) -> None:
+        self.calls.append(("remove",))
+
+    origin = None
+
+    def set_origin(self, origin: str) -> None:
+        self.origins.append(origin)
+
+
+def _edge(ways: Ways, server: MemoryServer, told_events: list[EmitEvent]) -> LocalEdge:
+    made: object = ways
+    return LocalEdge(
+        record=lambda: made,  # type: ignore[arg-type,return-value]
+        supervisor=made,  # type: ignore[arg-type]
+        hubs=Hubs(lambda _endpoint, project, _credentials: server.client(project)),
+        site=lambda _: Site(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False),
+        credentials=lambda: Credentials(access_key_id="a", access_key_secret="b"),
+        clock=SystemClock(),
+        tell=told_events.append,
+    )
+
+
+@pytest.mark.parametrize("step", [step for step in ALL if step.actions], ids=str)
+def test_every_action_of_the_series_has_its_effect_here(step: Step) -> None:
+    ways, server, events = Ways(), MemoryServer(), list[EmitEvent]()
+    hub = server.client(step.resource.spec.project)
+    hub.create_project()
+    hub.create_logstore(step.resource.spec.logstore, shards=2)
+    stage = LocalStage(step)
+    stage.play()
+    edge = _edge(ways, server, events)
+    for action in stage.done:
+        if isinstance(action, model.UpdateGroup | model.DeleteGroup):
+            _ensure_group(server, step)
+        asyncio.run(edge.carry_out(step.resource, step.observed, action))
+        _check(action, ways, server, events, step)
+
+
+def _groups(server: MemoryServer, step: Step) -> tuple[GroupInfo, ...]:
+    return server.client(step.resource.spec.project).list_groups(step.resource.spec.logstore)
+
+
+def _ensure_group(server: MemoryServer, step: Step) -> None:
+    if not _groups(server, step):
+        group = GroupInfo(name=step.resource.group, timeout_s=77, order=False)
+        server.client(step.resource.spec.project).create_group(step.resource.spec.logstore, group)
+
+
+def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEvent], step: Step) -> None:
+    match action:
+        case model.ApplyWorkers():
+            assert ways.calls[-1] == ("apply", action.replicas, action.config_hash)
+        case model.AskLeave(consumer):
+            assert ways.calls[-1] == ("ask_leave", consumer)
+        case model.RestartWorker(consumer):
+            assert ways.calls[-1] == ("restart", consumer)
+        case model.RemoveWorkers():
+            assert ways.calls[-1] == ("remove",)
+        case model.RecordGroupOrigin(origin):
+            assert ways.origins[-1] == origin
+        case model.CreateGroup() | model.UpdateGroup():
+            (group,) = _groups(server, step)
+            assert (group.timeout_s, group.order) == (action.timeout_s, action.order)
+        case model.DeleteGroup():
+            assert _groups(server, step) == ()
+        case model.EmitEvent():
+            assert events[-1] == action
+        case model.HoldObject() | model.EnsureProjectAddress() | model.ReleaseObject():
+            assert ways.calls == [] or ways.calls[-1][0] != "apply"  # nothing of ours is touched
