@@ -43,11 +43,12 @@ class ReadyReason(StrEnum):
 class GroupReason(StrEnum):
     """Why the group is, or is not, in step; the other reasons are those of `ServiceTrouble`.
 
-    IN_SYNC: it exists with the spec's timeout and order. BEING_MADE: it did not exist, and
-    is made now. BEING_CHANGED: it had other settings. BEING_DELETED: as the deletion policy
-    says.
+    BEING_ADDRESSED: the project's host name is being made. IN_SYNC: it exists with the
+    spec's timeout and order. BEING_MADE: it did not exist, and is made now. BEING_CHANGED: it
+    had other settings. BEING_DELETED: as the deletion policy says.
     """
 
+    BEING_ADDRESSED = "BeingAddressed"
     IN_SYNC = "InSync"
     BEING_MADE = "BeingMade"
     BEING_CHANGED = "BeingChanged"

@@ -66,7 +66,7 @@ class Observer:
         workers, worker_set, address = await asyncio.gather(
             self._workers(resource), self._worker_set(resource, site), self._project_address(resource, site)
         )
-        service = await self._service(resource, workers)
+        service = await self._service(resource, workers) if address else _not_addressed(resource, site)
         annotations = resource.metadata.annotations
         return Observed(
             at_unix_s=self._clock.unix_s(),
@@ -141,6 +141,12 @@ class Observer:
             access_key_secret=data[ACCESS_KEY_SECRET_FILE],
             security_token=data.get(SECURITY_TOKEN_FILE, ""),
         )
+
+
+def _not_addressed(resource: LogHubConsumerGroup, site: Site) -> ServiceObserved:
+    """Not asked at all: a name that was looked up too early stays unknown to DNS caches for a while."""
+    message = f"project {resource.spec.project} has no host name at {site.endpoint} yet"
+    return ServiceObserved(trouble=Trouble(reason=ServiceTrouble.ENDPOINT_UNREACHABLE, message=message))
 
 
 def _decoded(value: str) -> str:

@@ -35,6 +35,9 @@ from loghub_operator.sizing import Size, size
 from loghub_operator.telling import status_of
 from loghub_operator.workers import config_hash, worker_config
 
+# Over before a person could read of them.
+_NOT_TOLD = (GroupReason.BEING_ADDRESSED, GroupReason.BEING_CHANGED)
+
 
 def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     """What to do now, and what to tell. Pure; ``now`` in unix seconds."""
@@ -55,7 +58,10 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
 def group_finding(resource: LogHubConsumerGroup, observed: Observed) -> Finding:
     """Is the group at the log service as the spec says?"""
     status, reason, message = False, "", ""
-    if observed.service.trouble is not None:
+    if observed.site.needs_project_address and not observed.project_address:
+        reason = GroupReason.BEING_ADDRESSED
+        message = f"the host name of project {resource.spec.project} is being made"
+    elif observed.service.trouble is not None:
         reason, message = observed.service.trouble.reason, observed.service.trouble.message
     elif observed.service.group is None:
         reason, message = GroupReason.BEING_MADE, f"consumer group {resource.group} is being made"
@@ -119,7 +125,7 @@ def _events(resource: LogHubConsumerGroup, group: Finding, decided: Size) -> lis
     """Once per change: where the status that was written last says the same, nothing is told again."""
     events: list[Action] = []
     before = {condition.type: condition.reason for condition in resource.status.conditions}
-    if before.get(group.type) != group.reason and group.reason != GroupReason.BEING_CHANGED:
+    if before.get(group.type) != group.reason and group.reason not in _NOT_TOLD:
         fine = group.reason in (GroupReason.IN_SYNC, GroupReason.BEING_MADE)
         kind: Literal["Normal", "Warning"] = "Normal" if fine else "Warning"
         events.append(EmitEvent(type=kind, reason=group.reason, message=group.message))

@@ -1,0 +1,116 @@
+"""What is asked, of whom, and what a missing piece becomes. The apiserver is a dict here."""
+
+import asyncio
+import base64
+from typing import Any
+
+import pytest
+
+from loghub.client.memory import MemoryServer
+from loghub.client.port import Credentials, LogHub
+from loghub.clock import SystemClock
+from loghub_operator.hubs import Hubs
+from loghub_operator.kube import SECRET, SERVICE, Kind
+from loghub_operator.model import Observed, ServiceTrouble
+from loghub_operator.observe import Observer
+from loghub_operator.resources import project_service
+from loghub_operator.settings import Settings
+from tests.loghub_operator.examples import resource
+
+Document = dict[str, Any]
+KEYS = {"accessKeyId": "id", "accessKeySecret": "secret\n"}
+
+
+class Objects:
+    """A read-only apiserver."""
+
+    def __init__(self, *objects: tuple[Kind, str, str, Document]) -> None:
+        self._objects = {(kind, namespace, name): value for kind, namespace, name, value in objects}
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        return self._objects.get((kind, namespace, name))
+
+    async def select(self, *_: object) -> list[Document]:
+        return []
+
+
+def secret(**keys: str) -> tuple[Kind, str, str, Document]:
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in keys.items()}
+    return SECRET, "default", "loghub-credentials", {"data": data}
+
+
+def look(*objects: tuple[Kind, str, str, Document], endpoint: str = "http://127.0.0.1:1") -> Observed:
+    asked: list[Credentials] = []
+    server = MemoryServer()
+    server.client("demo").create_project()
+    server.client("demo").create_logstore("access", shards=1)
+
+    def connect(_endpoint: str, project: str, credentials: Credentials) -> LogHub:
+        asked.append(credentials)
+        return server.client(project)
+
+    async def run() -> Observed:
+        hubs = Hubs(connect)
+        kube: Any = Objects(*objects)
+        settings = Settings(embedded_endpoint=endpoint)
+        observer = Observer(kube=kube, hubs=hubs, settings=settings, clock=SystemClock())
+        try:
+            return await observer.observe(resource())
+        finally:
+            hubs.close()
+
+    observed = asyncio.run(run())
+    look.asked = asked  # type: ignore[attr-defined]
+    return observed
+
+
+def test_all_there_to_shards() -> None:
+    observed = look(secret(**KEYS))
+    assert observed.service.trouble is None
+    assert len(observed.service.shards) == 1
+    # A key made from a file has a line's end, which is none of the key.
+    assert look.asked == [Credentials(access_key_id="id", access_key_secret="secret")]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("objects", "words"),
+    [
+        ((), "there is no Secret loghub-credentials in namespace default"),
+        ((secret(accessKeyId="id"),), "has no accessKeySecret"),
+        ((secret(accessKeyId="", accessKeySecret=""),), "has no accessKeyId and no accessKeySecret"),
+    ],
+)
+def test_missing_keys_are_named(objects: tuple[Any, ...], words: str) -> None:
+    trouble = look(*objects).service.trouble
+    assert trouble is not None
+    assert trouble.reason is ServiceTrouble.CREDENTIALS_MISSING
+    assert words in trouble.message
+
+
+def test_a_project_without_a_name_is_not_asked_for() -> None:
+    observed = look(secret(**KEYS), endpoint="http://loghub.svc")
+    assert (observed.site.needs_project_address, observed.project_address) == (True, False)
+    assert observed.service.trouble is not None
+    assert look.asked == []  # type: ignore[attr-defined]
+
+
+def test_a_projects_service_that_leads_elsewhere_is_no_address() -> None:
+    ours = project_service("demo", "loghub")
+    named = (SERVICE, "loghub", "demo", ours)
+    assert look(secret(**KEYS), named, endpoint="http://loghub.svc").project_address
+    other = (SERVICE, "loghub", "demo", {**ours, "spec": {"selector": {"app": "other"}}})
+    assert not look(secret(**KEYS), other, endpoint="http://loghub.svc").project_address
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "namespace"),
+    [
+        ("http://loghub.svc", "loghub"),
+        ("http://logs-2.svc", "logs-2"),
+        ("http://127.0.0.1:8080", None),
+        ("https://cn-hangzhou.log.aliyuncs.com", None),
+        ("http://demo.loghub.svc", None),
+    ],
+)
+def test_the_namespace_of_the_projects_names(endpoint: str, namespace: str | None) -> None:
+    assert Settings(embedded_endpoint=endpoint).project_namespace == namespace
