@@ -193,3 +193,18 @@ def test_unreachable_service_is_waited_for(tmp_path: Path) -> None:
         wait_delivered(sink, producer.sent, [worker])
         wait_until(lambda: worker.status is not None and worker.status.reason == "", "the reason to go")
     assert delivered(sink) == producer.sent
+
+
+def test_stopped_while_spark_starts_it_ends_at_once(tmp_path: Path) -> None:
+    with (
+        running_service(tmp_path / "service") as service,
+        worker_processes(tmp_path / "workers", service) as workers,
+    ):
+        hub = prepared(service)
+        worker = workers.start(
+            "w-0", worker_config(service.endpoint, ParquetSink(path=str(tmp_path / "sink")))
+        )
+        wait_until(lambda: worker.phase == "starting", "the first status", guard_s=GUARD_S)
+        assert worker.end(signal.SIGTERM) == 0
+        assert "standing" not in worker.log_tail(), "it never joined"
+        assert hub.group_status(LOGSTORE, GROUP).consumers == ()

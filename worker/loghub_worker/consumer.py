@@ -111,6 +111,11 @@ class Consumer:
         return {s.shard: s.position for s in self.shards if s.phase is Phase.OPEN and s.position is not None}
 
     @property
+    def mark(self) -> tuple[object, ...]:
+        """Differs from an earlier one if something happened that another thread may wait for."""
+        return (self.version, self.standing, self.goal, self._next_send_s, self.shards)
+
+    @property
     def drained(self) -> bool:
         """Nothing is open, opening or draining."""
         return all(s.phase is Phase.DRAINED for s in self._shards.values())

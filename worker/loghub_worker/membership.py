@@ -38,8 +38,7 @@ class Membership:
     def stop(self, timeout_s: float = 10.0) -> None:
         """End the beats. The seat stays until the service times this consumer out."""
         self._stop.set()
-        with self._session.use():
-            pass  # wakes the thread
+        self._session.wake()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -55,9 +54,9 @@ class Membership:
         with self._session.use() as (consumer, now):
             request = consumer.poll(now)
             wait_s = consumer.wake_in_s(now)
-            steps = self._session.steps + 1  # this step; a later one ends the wait
+            since = self._session.changes
         if request is None:
-            self._session.wait(steps, wait_s)
+            self._session.wait(since, wait_s)
             return
         try:
             self._carry_out(request)

@@ -22,7 +22,7 @@ class Session:
         self._handover = handover
         self._clock = clock
         self._changed = threading.Condition()
-        self._steps = 0
+        self._changes = 0
         self._writing = threading.Lock()
         self._written_version = -1
 
@@ -30,13 +30,21 @@ class Session:
     def use(self) -> Iterator[tuple[Consumer, float]]:
         """The consumer and the monotonic time, under the lock; the positions file is in step after."""
         with self._changed:
+            before = self._consumer.mark
             try:
                 yield self._consumer, self._clock.monotonic_s()
             finally:
                 positions = Positions(version=self._consumer.version, shards=self._consumer.positions)
-                self._steps += 1
-                self._changed.notify_all()
+                # Mere looks wake nobody, or the threads would keep one another awake.
+                if self._consumer.mark != before:
+                    self.wake()
         self._write(positions)
+
+    def wake(self) -> None:
+        """End every `wait`."""
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
 
     def _write(self, positions: Positions) -> None:
         # Outside the first lock: a slow disk must not hold a beat up. A newer version may have
@@ -49,11 +57,11 @@ class Session:
                 self._written_version = positions.version
 
     @property
-    def steps(self) -> int:
-        return self._steps
+    def changes(self) -> int:
+        """How many there were; for `wait`."""
+        return self._changes
 
-    def wait(self, since: int, timeout_s: float) -> int:
-        """Wait until a step was done after the step `since`; how many there are then."""
+    def wait(self, since: int, timeout_s: float) -> None:
+        """Wait until there was a change after the change `since`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._steps != since, timeout_s)
-            return self._steps
+            self._changed.wait_for(lambda: self._changes != since, timeout_s)

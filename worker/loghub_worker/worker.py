@@ -38,6 +38,10 @@ WARM_S = 120.0  # bound of the wait for the source's first report
 MARGIN_PART, MOST_MARGIN_S = 0.2, 5.0
 
 
+class _StoppedAtStart(BaseException):
+    """Raised by the signal handler while Spark starts."""
+
+
 class Worker:
     """Everything of one process. `run` blocks until the end."""
 
@@ -59,10 +63,14 @@ class Worker:
         self._keeper: Keeper | None = None
         self._job: Job | None = None
         self._failed = Trouble()
+        self._starting = False
 
     def request_stop(self) -> None:
-        """From a signal handler: drain, keep the seat, end."""
+        """From a signal handler in the main thread: drain, keep the seat, end. Before the first
+        beat there is nothing to drain, and Spark's start is not waited for."""
         self._stop.set()
+        if self._starting:
+            raise _StoppedAtStart
 
     def run(self) -> None:
         """Work until stopped. Raises `FatalError`; the status then says ``failed``."""
@@ -74,6 +82,8 @@ class Worker:
             self._start()
             self._serve()
             self._end()
+        except _StoppedAtStart:
+            log.info("stopped before the first beat")
         except FatalError as fatal:
             self._failed = Trouble(fatal.reason, fatal.message)
             raise
@@ -87,6 +97,7 @@ class Worker:
     # -- start
 
     def _start(self) -> None:
+        self._starting = True
         sink = self._make_sink()
         spark = start_spark(self._config, _emptied(self._settings.state_dir / "spark"))
         result = empty_result(spark, self._config.sql)
@@ -116,6 +127,7 @@ class Worker:
             pass  # writes the first, empty positions
         self._job.start()
         self._wait_until_warm()
+        self._starting = False
         self._keeper.start()
         self._membership.start()
 
@@ -196,7 +208,7 @@ class Worker:
             consumer.set_goal(goal)
         deadline_s = self._clock.monotonic_s() + self._config.drain_timeout_s
         while not self._is_drained(goal):
-            since = self._session.steps
+            since = self._session.changes
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 log.warning("drain timeout: what is under way will be delivered by the next holder")

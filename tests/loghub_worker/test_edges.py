@@ -1,0 +1,136 @@
+"""Environment in, status and metrics out."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from loghub.wire.cursor import encode
+from loghub.worker_contract import ENV_CONFIG, ParquetSink, WorkerStatus
+from loghub_worker.consumer import Beat, Consumer, Goal, Terms
+from loghub_worker.hub import Trouble
+from loghub_worker.metrics import Figures, answer
+from loghub_worker.settings import BadSettingsError, read_settings, says_leave
+from loghub_worker.sink import InvalidSinkError, make_sink
+from loghub_worker.spark import FatalError, spark_settings, start_spark
+from loghub_worker.status import status_of
+from tests.loghub_worker.support import worker_config
+
+
+def environment(folder: Path) -> dict[str, str]:
+    config = folder / "config.json"
+    config.write_bytes(msgspec.json.encode(worker_config("http://x", ParquetSink(path="/sink"))))
+    return {
+        ENV_CONFIG: str(config),
+        "LOGHUB_CONSUMER": "w-0",
+        "LOGHUB_CREDENTIALS_DIR": "/keys",
+        "LOGHUB_STATE_DIR": str(folder),
+        "LOGHUB_STATUS_FILE": str(folder / "status"),
+    }
+
+
+def test_settings_are_read_with_what_is_optional_left_out(tmp_path: Path) -> None:
+    settings = read_settings(environment(tmp_path))
+    assert settings.config == worker_config("http://x", ParquetSink(path="/sink"))
+    assert (settings.seat_file, settings.metrics_address, settings.termination_log) == (None, None, None)
+
+
+@pytest.mark.parametrize("name", [ENV_CONFIG, "LOGHUB_CONSUMER", "LOGHUB_STATE_DIR"])
+def test_missing_variable_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadSettingsError, match=name):
+        read_settings({key: value for key, value in environment(tmp_path).items() if key != name})
+
+
+def test_unknown_field_of_the_config_is_named(tmp_path: Path) -> None:
+    variables = environment(tmp_path)
+    Path(variables[ENV_CONFIG]).write_text('{"endpoint": "x", "surprise": 1}')
+    with pytest.raises(BadSettingsError, match="surprise"):
+        read_settings(variables)
+
+
+@pytest.mark.parametrize(
+    ("text", "leave"), [("leave", True), ("leave\n", True), ("keep", False), ("", False)]
+)
+def test_seat_file(tmp_path: Path, text: str, leave: bool) -> None:
+    (tmp_path / "seat").write_text(text)
+    assert says_leave(tmp_path / "seat") is leave
+    assert says_leave(tmp_path / "absent") is False
+
+
+def test_users_spark_settings_win_and_java_options_are_joined(tmp_path: Path) -> None:
+    conf = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": "-Dx=1"}
+    settings = spark_settings(worker_config("http://x", ParquetSink(path="/s"), spark_conf=conf), tmp_path)
+    assert settings["spark.driver.memory"] == "2g"
+    assert settings["spark.driver.extraJavaOptions"].endswith(" -Dx=1")
+    assert "-XX:+UseSerialGC" in settings["spark.driver.extraJavaOptions"]
+
+
+def test_missing_java_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(FatalError, match="install openjdk-17") as raised:
+        start_spark(worker_config("http://x", ParquetSink(path="/s")), tmp_path)
+    assert raised.value.reason == "JavaMissing"
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/x", "oss://bucket/x", "hdfs://host/x", "relative/path"])
+def test_sink_that_is_no_folder_is_refused(path: str) -> None:
+    config = worker_config("http://x", ParquetSink(path=path))
+    with pytest.raises(InvalidSinkError, match="parquet sink"):
+        make_sink(config, consumer="w-0", credentials_dir="/k", scratch=Path("/x"), now_unix_s=0)
+
+
+def consumer() -> Consumer:
+    made = Consumer(Terms(interval_s=5, timeout_s=30, margin_s=4))
+    beat = made.poll(100)
+    assert isinstance(beat, Beat)
+    made.answered(beat.number, (1, 2, 3), now=100)
+    for shard in (1, 2):
+        take = next(s.take for s in made.shards if s.shard == shard)
+        made.opened(shard, take=take, position=10 * shard, saved=10)
+    return made
+
+
+def status(made: Consumer, **changes: Any) -> WorkerStatus:
+    values: dict[str, Any] = {"now": 103, "unix_s": 1000.0, "trouble": Trouble(), "rows": 7}
+    return status_of(made, name="w-0", oldest_unix_s={1: 940.0, 2: None}, **(values | changes))
+
+
+def test_status_tells_each_shard() -> None:
+    told = status(consumer())
+    assert (told.phase, told.rows_written, told.last_heartbeat_age_s) == ("running", 7, 3)
+    assert [(s.shard, s.cursor, s.checkpoint, s.lag_s) for s in told.shards] == [
+        (1, encode(10), encode(10), 60.0),
+        (2, encode(20), encode(10), 0.0),
+        (3, None, None, None),
+    ]
+
+
+def test_phase_follows_the_membership() -> None:
+    assert status(Consumer(Terms(interval_s=5, timeout_s=30, margin_s=4))).phase == "starting"
+    fenced = consumer()
+    fenced.poll(126)
+    assert status(fenced).phase == "fenced"
+    draining = consumer()
+    draining.set_goal(Goal.STOP)
+    assert status(draining).phase == "draining"
+
+
+def test_metrics_and_probes() -> None:
+    told = status(consumer(), unix_s=1000.0)
+    registry = CollectorRegistry()
+    registry.register(Figures(lambda: told, lambda: {"loghub_worker_batches": ("Batches.", 5)}))
+    text = answer("/metrics", registry, told, now_unix_s=1000)[2].decode()
+    assert 'loghub_worker_shard_lag_seconds{shard="1"} 60.0' in text
+    assert "loghub_worker_rows_written_total 7.0" in text
+    assert "loghub_worker_batches_total 5.0" in text
+    assert "loghub_worker_fenced 0.0" in text
+    assert answer("/healthz", registry, told, now_unix_s=1001)[0] == 200
+    assert answer("/healthz", registry, told, now_unix_s=1100)[0] == 503
+    assert answer("/readyz", registry, told, now_unix_s=1001)[0] == 200
+    failed = msgspec.structs.replace(told, phase="failed")
+    assert answer("/healthz", registry, failed, now_unix_s=1001)[0] == 503
+    assert answer("/elsewhere", registry, told, now_unix_s=1001)[0] == 404
