@@ -3,7 +3,6 @@
 import shutil
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,6 @@ from tests.loghub.client.scripted import (
     reply_json,
     scripted,
 )
-from tests.support import running_service
 
 KEY = Credentials(access_key_id="keyId", access_key_secret="secret")
 BODY = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
@@ -369,54 +367,3 @@ def test_failing_service_says_nothing_about_extensions() -> None:
         with pytest.raises(LogHubError, match="InternalServerError"):
             hub.has_extensions()
         assert hub.has_extensions()
-
-
-# --- against the real service ----------------------------------------------------------------
-
-
-def test_wrong_key_is_told_and_a_restart_is_survived(tmp_path: Path) -> None:
-    with running_service(tmp_path) as service:
-        wrong = Credentials(access_key_id="testKeyId", access_key_secret="guess")
-        with client(service.endpoint, credentials=wrong) as hub:
-            with pytest.raises(LogHubError) as error:
-                hub.create_project()
-            assert (error.value.code, error.value.status) == ("SignatureNotMatch", 401)
-            assert error.value.request_id
-        with client(service.endpoint, credentials=service.credentials) as hub:
-            hub.create_project()
-            hub.create_logstore("access", shards=1)
-            hub.put_logs("access", BODY)
-            service.kill9()
-            with pytest.raises(EndpointUnreachable) as gone:
-                hub.put_logs("access", BODY)
-            assert gone.value.definite
-            service.start()
-            begin = hub.get_cursor("access", 0, "begin")
-            assert hub.pull_logs("access", 0, cursor=begin, count=10).count == 1
-
-
-def test_many_threads_share_one_client(tmp_path: Path) -> None:
-    threads, puts = 8, 20
-    failures: list[BaseException] = []
-    with (
-        running_service(tmp_path) as service,
-        client(service.endpoint, credentials=service.credentials) as hub,
-    ):
-        hub.create_project()
-        hub.create_logstore("access", shards=1)
-
-        def write() -> None:
-            try:
-                for _ in range(puts):
-                    hub.put_logs("access", BODY)
-            except BaseException as error:  # noqa: BLE001 - told in the main thread
-                failures.append(error)
-
-        workers = [threading.Thread(target=write) for _ in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(120)
-        assert failures == []
-        begin = hub.get_cursor("access", 0, "begin")
-        assert hub.pull_logs("access", 0, cursor=begin, count=1000).count == threads * puts
