@@ -43,5 +43,8 @@ check-deep: $(READY) ## the long searches too
 lock: $(READY) ## write locks/ anew from pyproject.toml
 	$(PY) tests/house/lock.py
 
+crds: $(READY) ## write crds/ anew from the models
+	$(PY) -m loghub_operator.api.crd > crds/.made && mv crds/.made crds/loghubconsumergroups.loghub.dev.yaml
+
 clean: ## remove the venv and build outputs of this folder
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

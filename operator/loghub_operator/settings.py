@@ -42,12 +42,15 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
-        """Raises ValueError for a number that is none."""
+        """Raises ValueError for a resync that is no number of seconds above 0."""
+        resync_s = float(environment.get("LOGHUB_RESYNC_SECONDS", RESYNC_S))
+        if not resync_s > 0:
+            raise ValueError(f"LOGHUB_RESYNC_SECONDS is {resync_s}, and must be above 0")
         names = environment.get("LOGHUB_NAMESPACES", "").split(",")
         return cls(
             embedded_endpoint=environment.get("LOGHUB_EMBEDDED_ENDPOINT", EMBEDDED_ENDPOINT),
             worker_image=environment.get("LOGHUB_WORKER_IMAGE", WORKER_IMAGE),
             liveness_address=environment.get("LOGHUB_LIVENESS_ADDRESS") or None,
-            resync_s=float(environment.get("LOGHUB_RESYNC_SECONDS", RESYNC_S)),
+            resync_s=resync_s,
             namespaces=tuple(name.strip() for name in names if name.strip()),
         )

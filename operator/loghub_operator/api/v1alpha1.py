@@ -145,7 +145,8 @@ class Worker(ApiModel):
     """The worker pods; without meaning for `loghub up`."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
-        default=None, description="Image of the workers; default: the one that came with the operator."
+        default=None,
+        description="Image of the workers, whose entry point starts one; default: the operator's.",
     )
     resources: Resources = Field(default=Resources(), description="Requests and limits of a worker.")
 

@@ -1,0 +1,32 @@
+"""The operator's environment."""
+
+import pytest
+
+from loghub_operator.settings import Settings
+
+
+def test_nothing_given_to_defaults() -> None:
+    assert Settings.from_environment({}) == Settings()
+
+
+def test_all_given() -> None:
+    given = {
+        "LOGHUB_EMBEDDED_ENDPOINT": "http://logs.svc",
+        "LOGHUB_WORKER_IMAGE": "w:1",
+        "LOGHUB_LIVENESS_ADDRESS": "0.0.0.0:8081",
+        "LOGHUB_RESYNC_SECONDS": "2.5",
+        "LOGHUB_NAMESPACES": "a, b,",
+    }
+    assert Settings.from_environment(given) == Settings(
+        embedded_endpoint="http://logs.svc",
+        worker_image="w:1",
+        liveness_address="0.0.0.0:8081",
+        resync_s=2.5,
+        namespaces=("a", "b"),
+    )
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])
+def test_a_resync_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"RESYNC|could not convert"):
+        Settings.from_environment({"LOGHUB_RESYNC_SECONDS": text})
