@@ -56,28 +56,30 @@ RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /
 
 FROM base AS service
 COPY --from=service-packages /opt/loghub /opt/loghub
-USER 10001:10001
 EXPOSE 8080
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub.service"]
 CMD ["--data", "/data", "--listen", "0.0.0.0:8080"]
 COPY loghub /app/loghub
+RUN python -m compileall -q /app
+USER 10001:10001
 
 FROM base AS operator
 COPY --from=operator-packages /opt/loghub /opt/loghub
-USER 10001:10001
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_operator"]
 COPY loghub /app/loghub
 COPY operator/loghub_operator /app/loghub_operator
+RUN python -m compileall -q /app
+USER 10001:10001
 
 FROM base AS worker
-USER root
 RUN if ! command -v java; then \
       apt-get update \
       && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
       && rm -rf /var/lib/apt/lists/*; \
     fi
 COPY --from=worker-packages /opt/loghub /opt/loghub
-USER 10001:10001
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
 COPY loghub /app/loghub
 COPY worker/loghub_worker /app/loghub_worker
+RUN python -m compileall -q /app
+USER 10001:10001

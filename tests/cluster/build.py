@@ -4,10 +4,10 @@ What for: upstream Kubernetes and CoreDNS from the pinned modules in `tools/go.m
 keyed by their contents; a killed build goes on where it was (Go's own build cache), a
 second one waits for the first, and both say every 20 s what is being waited for. What
 it must not know: how the programs are started. Read next: `packages` for the programs
-that Debian brings, `fixtures` for who asks.
+that Debian brings, `prepare` for all of it in one command, `fixtures` for who asks.
 
 ``python -m tests.cluster.build``               build, or wait for a running build
-``python -m tests.cluster.build --background``  start one that outlives this command
+``python -m tests.cluster.build --background``  `prepare` in the background
 """
 
 import argparse
@@ -17,7 +17,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -28,7 +27,7 @@ PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-sch
 ALL = (*PROGRAMS, "coredns")
 SAY_EVERY_S = 20.0
 GUARD_S = 3 * 3600.0
-BACKGROUND_NICE = 10
+NICE = 10
 
 
 class BuildError(RuntimeError):
@@ -121,7 +120,7 @@ def _wait(child: "subprocess.Popen[bytes]", log: Path) -> int:
             return child.wait(SAY_EVERY_S)
         except subprocess.TimeoutExpired:
             passed = time.monotonic() - started
-            _say(f"compiling Kubernetes: {_count_lines(log)} packages done in {passed:.0f} s")
+            _say(f"compiling Kubernetes for {passed:.0f} s now ({_count_lines(log)} packages compiled)")
 
 
 def _count_lines(path: Path) -> int:
@@ -136,37 +135,18 @@ def _say(line: str) -> None:
     print(f"[cluster] {line}", file=sys.__stderr__, flush=True)
 
 
-def start_in_background() -> None:
-    """A build of its own session, less urgent than the tests that run meanwhile."""
-    if built() is not None:
-        return
-    paths.cache_folder().mkdir(parents=True, exist_ok=True)
-    said = paths.cache_folder() / "background-build.log"
-    with said.open("w") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.build", "--nice"],
-            cwd=paths.REPOSITORY,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    threading.Thread(target=child.wait, daemon=True).start()
-    _say(f"compiling the test cluster's programs in the background (process {child.pid}, log: {said})")
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.cluster.build", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--background", action="store_true", help="start a build and return at once")
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.build")
+    parser.add_argument("--background", action="store_true", help="start it and return at once")
     parser.add_argument("--nice", action="store_true", help="let other work go first")
     options = parser.parse_args()
     if options.background:
-        start_in_background()
+        from tests.cluster import prepare  # it imports this module
+
+        prepare.in_background()
         return 0
     if options.nice:
-        os.nice(BACKGROUND_NICE)
+        os.nice(NICE)
     try:
         print(ensure())
     except BuildError as error:

@@ -38,7 +38,7 @@ def group(name: str, **spec: object) -> Object:
 @pytest.mark.parametrize(
     ("name", "spec", "message"),
     [
-        ("unknown-field", {"colour": "blue"}, "field not declared in schema"),
+        ("unknown-field", {"colour": "blue"}, 'unknown field "colour"'),
         ("min-max", {"scaling": {"minReplicas": 3, "maxReplicas": 1}}, "minReplicas must not be more than"),
         ("no-sink", {"pipeline": {"sql": "SELECT 1", "sink": {}}}, "exactly one sink must be given"),
         ("bad-url", {"endpoint": "ftp://nowhere"}, "endpoint must be 'embedded' or the URL"),

@@ -60,6 +60,7 @@ def test_first_light(story: Story) -> None:
         a_worker_is_added_by_editing_the_resource(story)
         more_workers_than_shards_are_refused_with_a_reason(story)
         a_killed_pod_comes_back_and_consumes(story)
+        a_broken_query_stops_one_worker_only(story)
         the_project_has_a_name_in_the_cluster(story)
         every_line_is_in_the_sink_once(story)
         a_logstore_is_copied(story)
@@ -106,6 +107,21 @@ def a_killed_pod_comes_back_and_consumes(story: Story) -> None:
         what=f"a new {killed} is ready",
     )
     wait_held(story, set(before))
+
+
+def a_broken_query_stops_one_worker_only(story: Story) -> None:
+    kubectl, stack = story.stack.kubectl, story.stack
+    query = stack.group(NAME, NAMESPACE)["spec"]["pipeline"]["sql"]
+    kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"pipeline": {"sql": query + " WHERE nonsense = 1"}}})
+    message = stack.wait_condition(
+        NAME, NAMESPACE, "WorkersAvailable", status="False", reason="PipelineInvalid"
+    )
+    assert "nonsense" in message
+    assert {f"{NAME}-0", f"{NAME}-1"} <= set(stack.workers(NAME, NAMESPACE))
+    arrived = lines.in_parquet(story.sink).total()
+    eventually(lambda: lines.in_parquet(story.sink).total() > arrived, what="the others going on")
+    kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"pipeline": {"sql": query}}})
+    wait_held(story, {f"{NAME}-{ordinal}" for ordinal in range(SHARDS)})
 
 
 def the_project_has_a_name_in_the_cluster(story: Story) -> None:

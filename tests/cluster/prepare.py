@@ -1,0 +1,73 @@
+"""Everything that the cluster tests need beforehand, in one command.
+
+What for: `make test` starts it in the background and goes on with other tests; the cluster's
+fixture waits for what is not ready by then. What it must not know: the tests. Read
+next: `packages`, `build`, `images`.
+
+``python -m tests.cluster.prepare``               programs and images; waits until they are there
+``python -m tests.cluster.prepare --background``  the same, by a process that outlives the command
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import threading
+
+from tests.cluster import build, images, packages, paths, provider, require
+
+NICE = 10
+
+
+def prepare() -> None:
+    """Raises `provider.ClusterUnavailableError` or `build.BuildError` where that cannot be."""
+    if provider.choose() != "upstream":
+        return  # Docker builds what `kind` needs, when it is needed
+    names = packages.missing(packages.ALL)
+    if names and require.everything() and packages.can_install():
+        packages.install(names)
+    elif names:
+        reason = f"not installed: {', '.join(names)}; {packages.way_to_get(names)}"
+        raise provider.ClusterUnavailableError(reason)
+    build.ensure()
+    images.ensure_all()
+
+
+def in_background() -> None:
+    paths.cache_folder().mkdir(parents=True, exist_ok=True)
+    log = paths.cache_folder() / "prepare.log"
+    with log.open("w") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.prepare", "--nice"],
+            cwd=paths.REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    threading.Thread(target=child.wait, daemon=True).start()
+    print(f"[cluster] programs and images are made ready in the background; log: {log}", file=sys.stderr)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.cluster.prepare", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--background", action="store_true", help="start it and return at once")
+    parser.add_argument("--nice", action="store_true", help="let other work go first")
+    options = parser.parse_args()
+    if options.background:
+        in_background()
+        return 0
+    if options.nice:
+        os.nice(NICE)
+    try:
+        prepare()
+    except (provider.ClusterUnavailableError, build.BuildError) as error:
+        print(f"[cluster] {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
