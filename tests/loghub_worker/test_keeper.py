@@ -172,6 +172,7 @@ def test_checkpoint_that_failed_is_repeated_and_a_draining_shard_waits_for_it(wo
     world.keeper.step()
     assert world.held() == {}
     assert decode(world.checkpoint()) == world.begin + 4
+    assert world.keeper.trouble.reason == ""
 
 
 def test_checkpoint_refused_by_the_service_gives_the_shard_up(world: World) -> None:

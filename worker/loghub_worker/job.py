@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -144,6 +145,10 @@ class Job:
         )
 
     def _after_failure(self, error: Exception) -> None:
+        if isinstance(error, Py4JNetworkError):
+            raise FatalError(
+                "SparkLost", "Spark's JVM has ended; perhaps it had too little memory"
+            ) from error
         self.trouble = trouble_in(self._batch_error or error)
         self._batch_error = None
         reason = self.trouble.reason

@@ -169,6 +169,7 @@ class Keeper:
         except LogHubException as error:
             self._put_off(shard, error)
             return
+        self.trouble = Trouble()
         self._sink.acknowledge(shard.shard, shard.position)
         with self._session.use() as (consumer, _):
             consumer.saved(shard.shard, take=shard.take, cursor=shard.position)

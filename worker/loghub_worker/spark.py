@@ -7,7 +7,9 @@ Read next: `loghub_worker.job`.
 
 import os
 import shutil
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -40,7 +42,11 @@ def start_spark(config: WorkerConfig, state_dir: Path) -> SparkSession:
     builder = SparkSession.builder.appName(f"loghub-{config.consumer_group}")
     for name, value in spark_settings(config, state_dir).items():
         builder = builder.config(name, value)
+    # Spark puts a handler of its own on SIGINT, which would end a drain at Ctrl-C.
+    interrupted = signal.getsignal(signal.SIGINT)
     session = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupted)
     session.dataSource.register(LogHubDataSource)
     return session
 
