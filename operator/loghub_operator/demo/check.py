@@ -8,6 +8,7 @@ Exit status: 0 all is there once; 1 not; 2 wrong input.
 """
 
 import argparse
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -65,12 +66,16 @@ def compare(truth: Truth, sink: Counter[Identity]) -> Verdict:
 
 def sink_files(folder: Path) -> tuple[Path, ...]:
     """The Parquet files that a reader of the folder sees: names with ``_`` or ``.`` in front are hidden."""
-    found = folder.rglob("*.parquet")
-    return tuple(sorted(path for path in found if not _hidden(path.relative_to(folder))))
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.parts)
+    found: list[Path] = []
+    # Not rglob: a worker's hidden folders come and go while we look, and it would stumble over them.
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(("_", "."))]
+        found += [
+            Path(place, name)
+            for name in files
+            if name.endswith(".parquet") and not name.startswith(("_", "."))
+        ]
+    return tuple(sorted(found))
 
 
 def read_sink(folder: Path) -> Counter[Identity]:

@@ -164,7 +164,11 @@ class _Demo:
     async def _tell_story(self) -> None:
         try:
             async with asyncio.timeout(self._options.limit_s):
-                await play(self._scene, pause_s=self._options.pause_s)
+                await play(
+                    self._scene,
+                    pause_s=self._options.pause_s,
+                    bound_s=self._options.limit_s / 3,
+                )
         except TimeoutError:
             self.screen.say(f"DEMO: {self._options.limit_s:.0f} s are over, the story ends here")
         if self._options.keep:

@@ -14,12 +14,11 @@ from loghub_operator.demo.scene import Scene
 from loghub_operator.local.group import Look
 from loghub_operator.model import WorkerPhase
 
-STEP_BOUND_S = 90.0
 _REPLICAS = re.compile(r"^(  replicas: )(\d+)$", re.MULTILINE)
 
 
-async def play(scene: Scene, *, pause_s: float) -> None:
-    """The whole story. Cancel it to end it before."""
+async def play(scene: Scene, *, pause_s: float, bound_s: float) -> None:
+    """The whole story; `bound_s` is for each step after the first row. Cancel it to end it before."""
     await scene.until(lambda: scene.rows() > 0, "the first row in the sink", bound_s=None)
     scene.first_row_s = scene.elapsed_s
     scene.say(f"the first rows are in the sink, {scene.first_row_s:.0f} s after the start")
@@ -27,15 +26,13 @@ async def play(scene: Scene, *, pause_s: float) -> None:
     added = add_worker(scene.cr_file)
     newcomer = f"{scene.name}-{added - 1}"
     scene.say(f"DEMO: adds a worker: replicas {added - 1} -> {added} in {scene.cr_file.name}")
-    await scene.until(
-        lambda: working(scene.look, newcomer), f"{newcomer} holding a shard", bound_s=STEP_BOUND_S
-    )
+    await scene.until(lambda: working(scene.look, newcomer), f"{newcomer} holding a shard", bound_s=bound_s)
     await asyncio.sleep(pause_s)
-    await _kill(scene, f"{scene.name}-0")
+    await _kill(scene, f"{scene.name}-0", bound_s)
     await asyncio.sleep(pause_s)
 
 
-async def _kill(scene: Scene, victim: str) -> None:
+async def _kill(scene: Scene, victim: str, bound_s: float) -> None:
     pid, held = process_of(scene.look, victim), holdings(scene.look, victim)
     if pid is None:
         scene.say(f"DEMO: {victim} does not run; nothing to kill")
@@ -43,9 +40,9 @@ async def _kill(scene: Scene, victim: str) -> None:
     scene.say(f"DEMO: kills {victim} (process {pid}) with SIGKILL; it holds {_numbers(held)}")
     os.kill(pid, signal.SIGKILL)
     moved = f"{_numbers(held)} held by others"
-    await scene.until(lambda: taken_over(scene.look, victim, held), moved, bound_s=STEP_BOUND_S)
+    await scene.until(lambda: taken_over(scene.look, victim, held), moved, bound_s=bound_s)
     back = f"{victim} back with a shard"
-    await scene.until(lambda: working(scene.look, victim), back, bound_s=STEP_BOUND_S)
+    await scene.until(lambda: working(scene.look, victim), back, bound_s=bound_s)
 
 
 def _numbers(shards: frozenset[int]) -> str:

@@ -1,5 +1,6 @@
 """The independent count: what it must see when lines are missing, double, changed or never sent."""
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -102,3 +103,20 @@ def test_hidden_files_are_not_the_sink_s(tmp_path: Path) -> None:
 def test_nothing_sent_and_nothing_there_is_nothing_lost(tmp_path: Path) -> None:
     assert compare(Truth(sent=Counter(), unsure=Counter()), read_sink(tmp_path / "none")).lost == 0
     assert main([str(tmp_path / "absent"), str(tmp_path)]) == 2
+
+
+def test_hidden_folders_that_vanish_meanwhile_do_not_stop_the_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = tmp_path / "sink" / "_loghub" / "stage"
+    sink(stage, "a.parquet", [line(1)])
+    sink(tmp_path / "sink", "b.parquet", [line(2)])
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        if "_loghub" in str(path):
+            raise FileNotFoundError(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert SinkCounter(tmp_path / "sink").count() == 1

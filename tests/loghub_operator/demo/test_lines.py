@@ -14,7 +14,7 @@ from tests.support import ROOT
 
 LOGS = Path(os.environ.get("LOGHUB_TEST_LOGS", ROOT.parent / "shared" / "data" / "logs"))
 # Without the folder the same test runs on lines of our own.
-REAL = sorted(LOGS.glob("*.log")) or [None]
+REAL: list[Path | None] = [*sorted(LOGS.glob("*.log"))] or [None]
 COMBINED = re.compile(r'^\S+ \S+ \S+ \[[^\]]+\] "[A-Z]+ \S+ HTTP/1\.1" \d{3} (\d+|-) "-" "[^"]+"$')
 
 
@@ -72,13 +72,13 @@ def test_groups_are_bounded_in_lines_and_bytes_and_lose_nothing() -> None:
     texts = ["é" * (GROUP_BYTES // 8)] * 9 + ["short"] * 20
     lines = iter([Line(file="f", turn=1, number=n, text=text) for n, text in enumerate(texts, 1)])
     carried: list[Line] = []
-    groups = []
-    while sum(map(len, groups)) + len(carried) < len(texts) - 5:
+    groups: list[list[Line]] = []
+    while sum(len(group) for group in groups) + len(carried) < len(texts) - 5:
         group, carried = take(lines, carried, 5)
         groups.append(group)
     numbers = [line.number for group in groups for line in group] + [line.number for line in carried]
     assert numbers == list(range(1, len(numbers) + 1))
-    assert max(map(len, groups)) == 5
+    assert max(len(group) for group in groups) == 5
     assert max(len(encode(group, unix_s=1)) for group in groups) < 2 * GROUP_BYTES
 
 

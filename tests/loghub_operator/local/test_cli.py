@@ -1,0 +1,275 @@
+"""`loghub`: refusals in the apiserver's words, and the life of a group with a real service.
+
+The workers are `fake_worker` processes: what they do with logs is tried by the demo's test.
+"""
+
+import copy
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from loghub_operator.local import up as up_module
+from loghub_operator.local.cli import main
+from loghub_operator.local.group import LocalGroup
+from loghub_operator.local.places import Root, is_locked
+from tests.loghub_operator.examples import MINIMAL, document
+from tests.loghub_operator.local.test_supervisor import FAKE, alive
+from tests.support import ROOT, wait_until
+
+GUARD_S = 120.0
+DRIVER = """
+import functools, sys
+from loghub_operator.local import up
+from loghub_operator.local.cli import main
+from loghub_operator.local.group import LocalGroup
+from tests.loghub_operator.local.test_supervisor import FAKE
+up.LocalGroup = functools.partial(LocalGroup, command=FAKE)
+sys.exit(main())
+"""
+
+
+def write(path: Path, *documents: Any) -> Path:
+    path.write_text(yaml.safe_dump_all(documents))
+    return path
+
+
+def without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGHUB_ACCESS_KEY_ID", "LOGHUB_ACCESS_KEY_SECRET", "LOGHUB_SECURITY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def refused(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    status = main(["up", "--state-dir", str(folder / "state"), *arguments])
+    told = capsys.readouterr()
+    assert told.out == ""
+    return status, told.err
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"replicaz": 2}, '* spec.replicaz: unknown field "spec.replicaz"'),
+        (
+            {"scaling": {"minReplicas": 3, "maxReplicas": 1}},
+            "* spec.scaling: minReplicas must not be more than maxReplicas",
+        ),
+        ({"project": None}, "* spec.project: Required value"),
+        ({"pipeline": {"sink": {"logstore": {"name": "other"}}}}, "exactly one sink must be given"),
+    ],
+)
+def test_what_the_apiserver_refuses_is_refused_in_its_words(
+    spec: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "cr.yaml", document(spec))
+    status, told = refused(tmp_path, capsys, "-f", str(file))
+    assert status == 2
+    assert told.startswith('The LogHubConsumerGroup "access" is invalid:\n')
+    assert words in told
+    assert not (tmp_path / "state").exists(), "nothing was begun"
+
+
+def test_a_file_that_is_no_such_thing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(content: str, *more: str) -> str:
+        path = tmp_path / "cr.yaml"
+        path.write_text(content)
+        status, words = refused(tmp_path, capsys, "-f", str(path), *more)
+        assert status == 2
+        return words
+
+    assert "No such file" in refused(tmp_path, capsys, "-f", str(tmp_path / "absent.yaml"))[1]
+    assert "not YAML" in told("{")
+    assert "has no LogHubConsumerGroup" in told("kind: Pod\napiVersion: v1\n")
+    other = document(name="other")
+    assert "has 2; choose one with --name: access, other" in told(yaml.safe_dump_all([MINIMAL, other]))
+    assert "has no LogHubConsumerGroup third" in told(yaml.safe_dump_all([MINIMAL, other]), "--name", "third")
+
+
+def test_a_real_endpoint_needs_keys_in_the_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_keys(monkeypatch)
+    file = write(tmp_path / "cr.yaml", document({"endpoint": "https://cn-hangzhou.log.aliyuncs.com"}))
+    status, told = refused(tmp_path, capsys, "-f", str(file))
+    assert status == 1
+    assert "LOGHUB_ACCESS_KEY_ID and LOGHUB_ACCESS_KEY_SECRET must be set in the environment" in told
+
+
+def test_a_bad_endpoint_is_told_by_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["up", "-f", "cr.yaml", "--endpoint", "ftp://x"])
+    assert ended.value.code == 2
+    assert "is not of the form" in capsys.readouterr().err
+
+
+def test_status_and_down_of_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--state-dir", str(tmp_path)]) == 1
+    assert main(["down", "--state-dir", str(tmp_path), "--name", "access"]) == 1
+    assert "access is not up" in capsys.readouterr().err
+    assert main(["down", "--state-dir", str(tmp_path)]) == 1
+    assert "say which group" in capsys.readouterr().err
+
+
+def test_up_until_running_then_an_immutable_field(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up_module, "LocalGroup", functools.partial(LocalGroup, command=FAKE))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    file = write(tmp_path / "cr.yaml", document({"replicas": 2}))
+    where = ["--state-dir", str(tmp_path / "state")]
+    assert main(["up", "-f", str(file), *where, "--create", "--until", "running"]) == 0
+    told = capsys.readouterr().out
+    for words in ("made project demo", "made logstore access with 4 shards", "access-1 is ready", "seats"):
+        assert words in told
+    assert main(["status", "--json", "access", *where]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["up"], found["status"]["phase"], found["status"]["workers"]) == (False, "Running", "2/2")
+    assert main(["status", "access", *where]) == 0
+    assert "not_alloc" in capsys.readouterr().out
+
+    write(file, document({"logstore": "other"}))
+    assert main(["up", "-f", str(file), *where]) == 2
+    assert "logstore cannot be changed; make another LogHubConsumerGroup" in capsys.readouterr().err
+
+
+class Up:
+    """`loghub up` in a process of its own, with fake workers."""
+
+    def __init__(self, folder: Path, file: Path, *more: str) -> None:
+        self.root = Root(folder / "state")
+        self.log = folder / "up.log"
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", DRIVER, "up", "-f", str(file), *self.where, "--plain", *more],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def where(self) -> list[str]:
+        return ["--state-dir", str(self.root.folder)]
+
+    def told(self) -> str:
+        return self.log.read_text()
+
+    def until(self, words: str) -> None:
+        def holds() -> bool:
+            assert self.process.poll() is None or words in self.told(), self.told()
+            return words in self.told()
+
+        wait_until(holds, f"{words!r} in:\n{self.told()}", guard_s=GUARD_S)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(GUARD_S)
+
+
+def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(tmp_path: Path) -> None:
+    file = write(tmp_path / "cr.yaml", document({"replicas": 1, "deletionPolicy": "Delete"}))
+    run = Up(tmp_path, file, "--create")
+    try:
+        run.until("access-0 is ready")
+        write(file, document({"replicas": 2, "deletionPolicy": "Delete"}))
+        run.until("access-1 is ready")
+        bad = copy.deepcopy(document({"replicas": 3}))
+        bad["spec"]["replicas"] = -1
+        write(file, bad)
+        run.until("the change is refused, all goes on as before")
+        assert "spec.replicas" in run.told()
+        again = subprocess.run(
+            [sys.executable, "-c", DRIVER, "up", "-f", str(file), *run.where],
+            cwd=ROOT, capture_output=True, text=True, check=False, timeout=GUARD_S,
+        )  # fmt: skip
+        assert again.returncode == 2, "a wrong file is refused before anything else"
+        write(file, document({"replicas": 2}))
+        again = subprocess.run(
+            [sys.executable, "-c", DRIVER, "up", "-f", str(file), *run.where],
+            cwd=ROOT, capture_output=True, text=True, check=False, timeout=GUARD_S,
+        )  # fmt: skip
+        assert again.returncode == 1
+        assert "in use by another process" in again.stderr
+
+        write(file, document({"replicas": 2, "deletionPolicy": "Delete"}))
+        assert main(["down", *run.where, "--name", "access"]) == 0
+        assert run.process.wait(GUARD_S) == 0
+        # The fakes are no members of the group, so nothing is left to be waited for.
+        for words in ("taking the group down", "access-0 is gone", "access-1 is gone", "taken down"):
+            assert words in run.told()
+        assert not run.root.group("access").object.exists()
+    finally:
+        run.end()
+
+
+def test_a_missing_logstore_is_a_condition_and_cured_while_it_runs(tmp_path: Path) -> None:
+    file = write(tmp_path / "cr.yaml", document())
+    run = Up(tmp_path, file)
+    try:
+        run.until("ProjectNotFound: there is no project demo")
+        other = write(tmp_path / "other.yaml", document({"replicas": 0}, name="other"))
+        found = subprocess.run(
+            [sys.executable, "-c", DRIVER, "up", "-f", str(other), *run.where, "--create",
+             "--until", "caught-up", "--plain"],
+            cwd=ROOT, capture_output=True, text=True, check=False, timeout=GUARD_S,
+        )  # fmt: skip
+        assert found.returncode == 0, found.stderr
+        assert "made project demo" in found.stdout
+        run.until("access-0 is ready")
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(GUARD_S) == 0
+        assert "the seats are kept" in run.told()
+    finally:
+        run.end()
+
+
+def test_after_a_kill_nothing_runs_and_the_next_up_goes_on(tmp_path: Path) -> None:
+    file = write(tmp_path / "cr.yaml", document({"replicas": 1}))
+    run = Up(tmp_path, file, "--create")
+    try:
+        run.until("access-0 is ready")
+        pid = int(run.told().split("access-0 started, process ")[1].split()[0])
+        address = (run.root.service / "address").read_text()
+        run.process.kill()
+        run.process.wait(GUARD_S)
+        wait_until(lambda: not alive(pid), "the worker's end", guard_s=GUARD_S)
+        assert not is_locked(run.root.group("access").lock)
+    finally:
+        run.end()
+    run.log.unlink()
+    run = Up(tmp_path, file)
+    try:
+        run.until("access-0 is ready")
+        assert "ProjectNotFound" not in run.told(), "the service's data is durable"
+        assert (run.root.service / "address").read_text() == address, "the endpoint stays good"
+        service = _service_pid(run.root)
+        if service is not None:
+            os.kill(service, signal.SIGKILL)
+            run.until("EndpointUnreachable")
+            wait_until(lambda: run.told().count("InSync") >= 1, "the service is back", guard_s=GUARD_S)
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.wait(GUARD_S) == 0
+    finally:
+        run.end()
+
+
+def _service_pid(root: Root) -> int | None:
+    """Linux only: whose command line names the data folder."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"loghub.service" in words and str(root.service / "data").encode() in words:
+            return int(path.parent.name)
+    return None
