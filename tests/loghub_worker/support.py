@@ -32,7 +32,7 @@ PROJECT, LOGSTORE, GROUP = "demo", "access", "readers"
 SQL = """
 SELECT contents['id'] AS id, contents['line'] AS line, __time__, __shard__, __cursor__, __index__ FROM logs
 """
-GUARD_S = 240.0
+GUARD_S = 420.0  # a hang guard; a busy machine may need minutes to start three JVMs
 
 
 def real_lines(most_per_file: int = 500) -> list[str]:

@@ -28,7 +28,7 @@ from loghub_worker.spark import FatalError, empty_result, start_spark
 from tests.loghub_worker.support import GROUP, GUARD_S, LOGSTORE, PROJECT, Producer, prepared, worker_config
 from tests.support import ServiceProcess, running_service, wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 LOWER, UPPER = "1" * 32, "9" * 32  # hash keys of shard 0 and shard 1
 

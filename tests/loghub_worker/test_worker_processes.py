@@ -27,7 +27,7 @@ from tests.loghub_worker.support import (
 )
 from tests.support import ServiceProcess, running_service, wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 ALL = {0, 1, 2, 3}
 
