@@ -141,6 +141,9 @@ def _remove_bridge(folder: Path) -> None:
     note = folder / "ip_forward"
     if not note.exists():
         return  # this run never came as far as the network
+    # A pod's link can outlive its processes for minutes, held by a connection that nobody answers.
+    for link in json.loads(_output(["ip", "-j", "link", "show", "master", BRIDGE]) or "[]"):
+        _succeeds(["ip", "link", "delete", link["ifname"]])
     _succeeds(["ip", "link", "delete", BRIDGE])
     for table in PROXY_TABLES:
         _succeeds(["nft", "delete", "table", *table])
@@ -153,7 +156,9 @@ def _remove_marks(folder: Path) -> None:
     for link in _CONTAINER_LOGS.glob("*.log"):
         if link.is_symlink() and Path(os.readlink(link)).is_relative_to(folder):
             link.unlink()
-    for result in _CNI_RESULTS.glob(f"{CNI_NAME}-*"):
+    for result in _CNI_RESULTS.glob(f"{CNI_NAME}-*-eth0"):
+        pod = result.name.removeprefix(f"{CNI_NAME}-").removesuffix("-eth0")
+        (_CNI_RESULTS / f"cni-loopback-{pod}-lo").unlink(missing_ok=True)
         result.unlink()
 
 

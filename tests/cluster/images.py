@@ -29,6 +29,7 @@ PAUSE = "localhost/loghub-pause:1"
 BASE_PACKAGES = ("python3", "python3-venv", "openjdk-17-jre-headless", "tini", "ca-certificates")
 BASE_SUITE = "bookworm"
 GUARD_S = 3600.0
+KEPT = 3
 # Build settings of this machine that reach package downloads; none is kept in an image.
 PASSED_ON = ("PIP_INDEX_URL", "PIP_CERT")
 
@@ -152,8 +153,21 @@ def _target(target: str) -> Image:
     dockerfile, context = paths.REPOSITORY / "Dockerfile", paths.REPOSITORY
     _run(build_command(dockerfile=dockerfile, context=context, image=image.name, target=target, base=base))
     _export(image)
-    _remove(old for old in paths.image_folder().glob(f"{target}-*") if old != image.layout)
+    _forget_older(target, image)
     return image
+
+
+def _forget_older(target: str, latest: Image) -> None:
+    """Keep the last few: another checkout, or a cluster that starts right now, may want them."""
+    layouts = sorted(paths.image_folder().glob(f"{target}-*"), key=lambda path: path.stat().st_mtime)
+    _remove(layouts[:-KEPT])
+    kept = {path.name.removeprefix(f"{target}-") for path in layouts[-KEPT:]}
+    listing = [*buildah(), "images", "--format", "{{.Name}}:{{.Tag}}"]
+    names = subprocess.run(listing, capture_output=True, text=True, timeout=120, check=False).stdout.split()
+    ours = [name for name in names if name.startswith(f"localhost/loghub-{target}:") and name != latest.name]
+    for name in ours:
+        if name.rpartition(":")[2] not in kept:
+            _quiet([*buildah(), "rmi", name])
 
 
 def _base() -> str:

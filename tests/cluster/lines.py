@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +19,7 @@ from loghub.client.port import LogHub
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
 from tests.cluster import paths
+from tests.cluster.kubectl import eventually
 
 Line = tuple[str, int, int, str]  # file, pass, number, text
 LINES_A_GROUP = 20
@@ -130,3 +131,16 @@ def _line(log: Log) -> Line:
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode()
+
+
+def wait_equal(
+    read: Callable[[], Counter[Line]], sent: Counter[Line], *, what: str, guard_s: float = 180
+) -> None:
+    """Wait until nothing is missing; then nothing may be there twice either."""
+    try:
+        eventually(lambda: not sent - read(), what=f"every line in the {what}", guard_s=guard_s)
+    except TimeoutError as error:
+        lost = sent - read()
+        raise AssertionError(f"{what}: {lost.total()} lines lost, such as {list(lost)[:3]}") from error
+    twice = read() - sent
+    assert not twice, f"{what}: {twice.total()} lines too many, such as {list(twice)[:3]}"

@@ -15,7 +15,7 @@ NAMESPACE = "bad-input"
 LOGSTORE = "bad"
 BASE = {"project": "bad-project", "logstore": LOGSTORE, "replicas": 0}
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ the status are compared with the pods and with the service three times.
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +17,7 @@ import pytest
 from loghub.client.http import HttpLogHub
 from tests.cluster import lines
 from tests.cluster.kubectl import eventually
-from tests.cluster.lines import Line, Producer
+from tests.cluster.lines import Producer
 from tests.cluster.stack import Stack, example
 
 NAMESPACE = "first-light"
@@ -26,7 +25,7 @@ NAME = "access-log"
 COPY = "copy-logstore"
 SHARDS = 3
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +136,7 @@ def every_line_is_in_the_sink_once(story: Story) -> None:
     story.producer.stop()
     assert story.producer.error is None
     assert len(story.producer.sent) > 100
-    wait_equal(lambda: lines.in_parquet(story.sink), story.producer.sent, what="sink")
+    lines.wait_equal(lambda: lines.in_parquet(story.sink), story.producer.sent, what="sink")
 
     def lag_is_told_as_none() -> bool:
         status = story.stack.group(NAME, NAMESPACE)["status"]
@@ -149,7 +148,7 @@ def every_line_is_in_the_sink_once(story: Story) -> None:
 
 
 def a_logstore_is_copied(story: Story) -> None:
-    wait_equal(lambda: lines.in_logstore(story.hub, "access-copy"), story.producer.sent, what="copy")
+    lines.wait_equal(lambda: lines.in_logstore(story.hub, "access-copy"), story.producer.sent, what="copy")
 
 
 def deleting_follows_the_policy(story: Story) -> None:
@@ -188,14 +187,3 @@ def wait_held(story: Story, expected: set[str]) -> None:
 
 def _unix_s(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
-
-
-def wait_equal(read: Callable[[], Counter[Line]], sent: Counter[Line], *, what: str) -> None:
-    """Wait until nothing is missing; then nothing may be there twice either."""
-    try:
-        eventually(lambda: not sent - read(), what=f"every line in the {what}")
-    except TimeoutError as error:
-        lost = sent - read()
-        raise AssertionError(f"{what}: {lost.total()} lines lost, such as {list(lost)[:3]}") from error
-    twice = read() - sent
-    assert not twice, f"{what}: {twice.total()} lines too many, such as {list(twice)[:3]}"

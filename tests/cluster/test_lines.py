@@ -1,0 +1,57 @@
+"""The count that the cluster test trusts sees a lost, a doubled and an altered line."""
+
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cluster import lines
+from tests.cluster.lines import Line
+
+LINES = list(islice(lines.endless(), 50))
+
+
+def write(folder: Path, name: str, rows: list[Line]) -> None:
+    names = ("file", "pass", "number", "line")
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    pq.write_table(pa.table(columns), folder / name)
+
+
+def test_every_line_once_is_equal(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", LINES[:20])
+    write(tmp_path, "b.parquet", LINES[20:])
+    lines.wait_equal(lambda: lines.in_parquet(tmp_path), Counter(LINES), what="sink", guard_s=1)
+
+
+def test_a_lost_file_is_seen(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", LINES[:20])
+    with pytest.raises(AssertionError, match="30 lines lost"):
+        lines.wait_equal(lambda: lines.in_parquet(tmp_path), Counter(LINES), what="sink", guard_s=0)
+
+
+def test_a_doubled_line_is_seen(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", [*LINES, LINES[0]])
+    with pytest.raises(AssertionError, match="1 lines too many"):
+        lines.wait_equal(lambda: lines.in_parquet(tmp_path), Counter(LINES), what="sink", guard_s=0)
+
+
+def test_an_altered_line_is_seen(tmp_path: Path) -> None:
+    name, turn, number, text = LINES[0]
+    write(tmp_path, "a.parquet", [(name, turn, number, text + "!"), *LINES[1:]])
+    with pytest.raises(AssertionError, match="1 lines lost"):
+        lines.wait_equal(lambda: lines.in_parquet(tmp_path), Counter(LINES), what="sink", guard_s=0)
+
+
+def test_files_that_are_not_part_of_the_sink_do_not_count(tmp_path: Path) -> None:
+    stage = tmp_path / "_loghub" / "stage"
+    stage.mkdir(parents=True)
+    write(stage, "a.parquet", LINES)
+    assert lines.in_parquet(tmp_path) == Counter()
+
+
+def test_lines_have_an_identity_even_where_texts_are_equal() -> None:
+    many = list(islice(lines.endless(), 5000))
+    assert len(set(many)) == len(many)
