@@ -136,18 +136,20 @@ class _Demo:
             self._start_producer(around)
             group = LocalGroup(self._record, file=self._file, around=around, audience=self.screen)
             stop, interrupted = asyncio.Event(), asyncio.Event()
-            with stopping(interrupted, group):
+            with stopping(interrupted, group) as hurry:
                 running = asyncio.create_task(group.run(stop))
                 counting = asyncio.create_task(self._count())
                 try:
-                    await self._act(interrupted, running)
+                    await self._act(interrupted, running, hurry)
                 finally:
                     await self._end_producer()
                     stop.set()
                     counting.cancel()
                     await running
 
-    async def _act(self, interrupted: asyncio.Event, running: "asyncio.Task[None]") -> None:
+    async def _act(
+        self, interrupted: asyncio.Event, running: "asyncio.Task[None]", hurry: asyncio.Event
+    ) -> None:
         """The story, then no more lines, then wait until all is in the sink."""
         story = asyncio.create_task(self._tell_story())
         waits = [story, running, asyncio.create_task(interrupted.wait())]
@@ -159,7 +161,7 @@ class _Demo:
         await self._end_producer()
         if not running.done():
             self.screen.say(f"no more lines; {self._progress().sent} were sent, waiting for the rest of them")
-            await self._drain(running)
+            await self._drain(running, hurry)
 
     async def _tell_story(self) -> None:
         try:
@@ -209,10 +211,10 @@ class _Demo:
         if self._producer is not None:
             await self._producer.end(PRODUCER_GRACE_S)
 
-    async def _drain(self, running: "asyncio.Task[None]") -> None:
+    async def _drain(self, running: "asyncio.Task[None]", hurry: asyncio.Event) -> None:
         """Until no shard has anything left, as asked after the last line; bounded while nothing moves."""
         since, rows, moved = self._clock.unix_s(), self._rows, self._clock.monotonic_s()
-        while not running.done() and not _drained(self.screen.last, since):
+        while not (running.done() or hurry.is_set() or _drained(self.screen.last, since)):
             await asyncio.sleep(COUNT_EVERY_S)
             if self._rows != rows:
                 rows, moved = self._rows, self._clock.monotonic_s()

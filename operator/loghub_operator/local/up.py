@@ -166,11 +166,13 @@ async def surroundings(
 
 
 @contextmanager
-def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM drains the workers, the second one kills them."""
+def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[asyncio.Event]:
+    """The first Ctrl-C or SIGTERM drains the workers, a second one kills them and sets what is given."""
+    hurry = asyncio.Event()
 
     def asked() -> None:
         if stop.is_set():
+            hurry.set()
             group.supervisor.kill()
         stop.set()
 
@@ -179,7 +181,7 @@ def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[None]:
     for number in numbers:
         loop.add_signal_handler(number, asked)
     try:
-        yield
+        yield hurry
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
