@@ -72,8 +72,10 @@ RUN python -m compileall -q /app
 USER 10001:10001
 
 FROM base AS worker
+# The Java package links manual pages into a folder that slim bases lack.
 RUN if ! command -v java; then \
-      apt-get update \
+      mkdir -p /usr/share/man/man1 \
+      && apt-get update \
       && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
       && rm -rf /var/lib/apt/lists/*; \
     fi
