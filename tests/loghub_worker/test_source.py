@@ -130,3 +130,8 @@ def test_reason_of_an_error_of_our_own_process_is_the_error() -> None:
     trouble = trouble_in(OSError(28, "No space left on device"))
     assert trouble.reason == "PipelineFailed"
     assert "No space left" in trouble.message
+
+
+def test_starved_spark_has_its_own_reason() -> None:
+    text = "terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+    assert trouble_in(PySparkException(text)).reason == "SparkStarved"

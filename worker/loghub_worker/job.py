@@ -37,9 +37,11 @@ from loghub_worker.spark import SPARK_ERRORS, VIEW, FatalError, first_lines
 
 log = structlog.get_logger()
 
-MOST_FAILURES = 10  # in a row, without a batch between, other than for want of the endpoint
+MOST_FAILURES = 10  # in a row, without a batch between, other than for want of the endpoint or of CPU
 LONGEST_PAUSE_S = 30.0
-UNREACHABLE, FAILED = "EndpointUnreachable", "PipelineFailed"
+UNREACHABLE, FAILED, STARVED = "EndpointUnreachable", "PipelineFailed", "SparkStarved"
+HEALS = (UNREACHABLE, STARVED)  # trying again helps as soon as others are done
+LATE = "failed to connect back"  # Spark gives a new Python process ten seconds (spark.md, pitfalls)
 TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -154,7 +156,7 @@ class Job:
         reason = self.trouble.reason
         self._failures += 1
         log.warning("query failed", reason=reason, message=self.trouble.message, in_a_row=self._failures)
-        if self._failures >= MOST_FAILURES and reason != UNREACHABLE:
+        if self._failures >= MOST_FAILURES and reason not in HEALS:
             raise FatalError(reason, self.trouble.message) from error
 
     def _pause_s(self) -> float:
@@ -255,6 +257,8 @@ def trouble_in(error: Exception) -> Trouble:
         return trouble_of(error)
     if not isinstance(error, SPARK_ERRORS):
         return Trouble(FAILED, f"{type(error).__name__}: {error}")
+    if LATE in str(error):
+        return Trouble(STARVED, "Spark's Python processes did not start within ten seconds: too little CPU")
     quoted = str(error).partition(TRACEBACK)[2].splitlines()
     for line in quoted:
         found = _RAISED.match(line)

@@ -33,7 +33,6 @@ log = structlog.get_logger()
 
 STEP_S = 0.4  # how often the seat file and the threads are looked at
 STATUS_S = 1.0
-WARM_S = 120.0  # bound of the wait for the source's first report
 # A lease ends so much before the service would end it: time for a commit to finish.
 MARGIN_PART, MOST_MARGIN_S = 0.2, 5.0
 
@@ -167,8 +166,9 @@ class Worker:
         }
 
     def _wait_until_warm(self) -> None:
-        deadline_s = self._clock.monotonic_s() + WARM_S
-        while self._handover.report().version < 0 and self._clock.monotonic_s() < deadline_s:
+        """Until the source plans. Bounded by the job's own bound of failures, not by time: a
+        worker that joins before it can read only keeps shards from those that can."""
+        while self._handover.report().version < 0:
             self._raise_failures()
             if self._stop.wait(0.05):
                 return
