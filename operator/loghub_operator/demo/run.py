@@ -23,7 +23,7 @@ from loghub_operator.demo.ids import read_record
 from loghub_operator.demo.lines import GENERATED
 from loghub_operator.demo.producer import Progress
 from loghub_operator.demo.scene import Scene
-from loghub_operator.demo.story import play
+from loghub_operator.demo.story import first_row, play
 from loghub_operator.local.credentials import read_folder, without_keys
 from loghub_operator.local.crfile import CrFile
 from loghub_operator.local.group import LocalGroup, Look, Surroundings, connect
@@ -39,6 +39,7 @@ from loghub_operator.model import Trouble
 SHARDS = 4
 PRODUCER_GRACE_S = 90.0  # a call under way ends by its own bound
 COUNT_EVERY_S = 0.5
+FIRST_ROW_GUARD_S = 600.0
 # So long without a row more, and what is missing is lost; longer while not every worker is ready.
 DRAIN_GUARD_S, UNREADY_GUARD_S = 120.0, 600.0
 _OURS = ("service", "volumes", "groups", "producer", "cr.yaml", "cr.new")
@@ -46,7 +47,7 @@ _OURS = ("service", "volumes", "groups", "producer", "cr.yaml", "cr.new")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """``limit_s`` bounds the story, ``pause_s`` is between its steps."""
+    """``limit_s`` bounds the story from the first row on, ``pause_s`` is between its steps."""
 
     folder: Path
     cr: Path
@@ -164,6 +165,9 @@ class _Demo:
             await self._drain(running, hurry)
 
     async def _tell_story(self) -> None:
+        # A slow start must not eat the story up: its own bound begins with the first row.
+        if not await first_row(self._scene, bound_s=FIRST_ROW_GUARD_S):
+            return
         try:
             async with asyncio.timeout(self._options.limit_s):
                 await play(

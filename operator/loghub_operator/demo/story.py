@@ -17,11 +17,17 @@ from loghub_operator.model import WorkerPhase
 _REPLICAS = re.compile(r"^(  replicas: )(\d+)$", re.MULTILINE)
 
 
-async def play(scene: Scene, *, pause_s: float, bound_s: float) -> None:
-    """The whole story; `bound_s` is for each step after the first row. Cancel it to end it before."""
-    await scene.until(lambda: scene.rows() > 0, "the first row in the sink", bound_s=None)
+async def first_row(scene: Scene, *, bound_s: float) -> bool:
+    """Wait for it; False where none came within the bound."""
+    if not await scene.until(lambda: scene.rows() > 0, "the first row in the sink", bound_s=bound_s):
+        return False
     scene.first_row_s = scene.elapsed_s
     scene.say(f"the first rows are in the sink, {scene.first_row_s:.0f} s after the start")
+    return True
+
+
+async def play(scene: Scene, *, pause_s: float, bound_s: float) -> None:
+    """The story after the first row; `bound_s` is for each step. Cancel it to end it before."""
     await asyncio.sleep(pause_s)
     added = add_worker(scene.cr_file)
     newcomer = f"{scene.name}-{added - 1}"

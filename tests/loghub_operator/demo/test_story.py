@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loghub_operator.api import ShardStatus, Status
 from loghub_operator.demo.scene import Scene
-from loghub_operator.demo.story import add_worker, play
+from loghub_operator.demo.story import add_worker, first_row, play
 from loghub_operator.local.group import Look
 from loghub_operator.local.supervisor import WorkerView
 from loghub_operator.model import WorkerObserved, WorkerPhase
@@ -69,7 +69,12 @@ def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
 
     async def run() -> None:
         nonlocal rows, shown
-        story = asyncio.create_task(play(scene, pause_s=0.01, bound_s=60))
+
+        async def whole() -> None:
+            assert await first_row(scene, bound_s=60)
+            await play(scene, pause_s=0.01, bound_s=60)
+
+        story = asyncio.create_task(whole())
         await asyncio.sleep(0.3)
         assert told == []
         rows = 1

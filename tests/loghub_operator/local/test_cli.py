@@ -22,7 +22,7 @@ from loghub_operator.local.group import LocalGroup
 from loghub_operator.local.places import Root, is_locked
 from tests.loghub_operator.examples import MINIMAL, document
 from tests.loghub_operator.local.test_supervisor import FAKE, alive
-from tests.support import ROOT, wait_until
+from tests.support import ROOT, running_service, wait_until
 
 GUARD_S = 120.0
 DRIVER = """
@@ -231,6 +231,29 @@ def test_a_missing_logstore_is_a_condition_and_cured_while_it_runs(tmp_path: Pat
         assert "the seats are kept" in run.told()
     finally:
         run.end()
+
+
+def test_unreachable_endpoint_and_wrong_key_are_conditions_and_the_key_stays_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGHUB_ACCESS_KEY_ID", "someKeyId")
+    monkeypatch.setenv("LOGHUB_ACCESS_KEY_SECRET", "someSecretThatNobodySees")
+    file = write(tmp_path / "cr.yaml", document())
+    with running_service(tmp_path / "service") as service:
+        wrong = Up(tmp_path, file, "--endpoint", service.endpoint)
+        try:
+            wrong.until("CredentialsRefused")
+            keys = wrong.root.group("access").credentials
+            assert (keys / "accessKeySecret").stat().st_mode & 0o077 == 0
+            service.terminate()
+            wrong.until("EndpointUnreachable")
+            wrong.process.send_signal(signal.SIGTERM)
+            assert wrong.process.wait(GUARD_S) == 0
+        finally:
+            wrong.end()
+    assert list(keys.iterdir()) == [], "the key is taken off the disk"
+    everything = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(b"someSecretThatNobodySees" in content for content in everything)
 
 
 def test_after_a_kill_nothing_runs_and_the_next_up_goes_on(tmp_path: Path) -> None:
