@@ -19,10 +19,10 @@ def main() -> int:
     command = parser.parse_args().command
     try:
         chosen = provider.make(provider.choose())
-        if command == "down":
-            chosen.down()
-            return 0
         with fixtures.cluster_lock():
+            if command == "down":
+                chosen.down()
+                return 0
             cluster = chosen.running()
             if command == "up" and cluster is None:
                 cluster = _up(chosen)

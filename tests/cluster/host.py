@@ -81,6 +81,8 @@ def end_containers(folder: Path) -> None:
         for inner in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
             _remove_cgroup(inner)
         _remove_cgroup(group)
+        with contextlib.suppress(OSError):
+            group.parent.rmdir()  # unless someone else's containers are in it
 
 
 def container_ids(folder: Path) -> list[str]:
