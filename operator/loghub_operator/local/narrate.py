@@ -34,7 +34,7 @@ def _workers(was: Workers, now: Workers) -> Iterator[str]:
 def _worker(old: WorkerView | None, new: WorkerView) -> Iterator[str]:
     name, seen = new.observed.name, new.observed
     if seen.phase is WorkerPhase.FAILED and (old is None or old.observed.phase is not WorkerPhase.FAILED):
-        words = ": ".join(part for part in (seen.reason, seen.message) if part)
+        words = " ".join(": ".join(part for part in (seen.reason, seen.message) if part).split())
         yield f"{name} ended: {words}" if new.pid is None else f"{name} fails: {words}"
         return
     if new.pid is not None and (old is None or old.pid != new.pid):

@@ -22,6 +22,7 @@ from loghub_operator.local.supervisor import WorkerView
 
 MOST_EVENTS = 9
 POSITION_DIGITS = 6
+LONGEST_WORDS = 160
 _STATE_STYLES = {
     "already_alloc": "green",
     "transfer": "yellow",
@@ -111,7 +112,7 @@ class Watcher:
             " ".join(map(str, held)) or "-",
             str(self._workers.total(name)),
             _rate(self._workers.rate(name)),
-            ": ".join(part for part in (view.observed.reason, view.observed.message) if part),
+            _one_line(": ".join(part for part in (view.observed.reason, view.observed.message) if part)),
         )
         return Row(cells=cells, style=_PHASE_STYLES.get(phase, ""))
 
@@ -139,6 +140,12 @@ def position(cursor: str | None) -> str:
     except MalformedCursor:
         return cursor
     return digits if len(digits) <= POSITION_DIGITS else f"…{digits[-POSITION_DIGITS:]}"
+
+
+def _one_line(text: str) -> str:
+    """An exception's text has many lines; the whole of it is in the worker's log."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_WORDS else f"{line[: LONGEST_WORDS - 1]}…"
 
 
 def _number(value: int | None) -> str:

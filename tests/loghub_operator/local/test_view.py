@@ -143,6 +143,16 @@ def test_the_picture_and_the_lines_have_what_is_known() -> None:
         assert words in picture
 
 
+def test_an_exception_of_many_lines_is_one_line() -> None:
+    watcher = Watcher()
+    failing = worker(0, WorkerPhase.RUNNING, words=("PipelineFailed", "first\n  second\n" + "x" * 500))
+    look = Look(at_unix_s=0.0, status=Status(), workers=(failing,))
+    _, line = plain(watcher.frame(look, title="t", notes=(), now=0.0))
+    assert "PipelineFailed: first second xxx" in line
+    assert line.endswith("x…")
+    assert len(line) < 300
+
+
 def test_a_long_cursor_is_told_by_the_digits_that_move() -> None:
     assert position(encode(1795256469453039252)) == "…039252"
     assert position(None) == "-"
