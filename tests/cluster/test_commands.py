@@ -84,14 +84,14 @@ def test_every_path_that_the_node_writes_is_in_the_run_folder() -> None:
     assert kubelet["podLogsDir"].startswith("/run-folder/")
     assert "--root-dir=/run-folder/kubelet" in node.kubelet(PLAN)
     assert 'state = "/run-folder/containerd-state"' in node.containerd_config(
-        PLAN, root=Path("/root-folder"), with_pods=True
+        PLAN, root=Path("/image-folder"), with_pods=True
     )
     network = json.loads(node.cni_config(PLAN))
     assert network["plugins"][0]["ipam"]["dataDir"] == "/run-folder/addresses"
 
 
 def test_containerd_without_pods_has_its_pod_plugin_off() -> None:
-    config = node.containerd_config(PLAN, root=Path("/root-folder"), with_pods=False)
+    config = node.containerd_config(PLAN, root=Path("/image-folder"), with_pods=False)
     assert 'disabled_plugins = ["io.containerd.grpc.v1.cri"]' in config
 
 
