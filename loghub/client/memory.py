@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from loghub.client.checks import check_count, check_group, check_logstore
-from loghub.client.memory_store import Logstore
+from loghub.client.memory_store import Logstore, ShardData
 from loghub.client.port import (
     CheckpointInfo,
     ConsumerStatus,
@@ -153,7 +153,7 @@ class MemoryLogHub:
     def get_cursor_time(self, logstore: str, shard: int, cursor: str) -> int:
         with self._server.lock:
             data = self._store(logstore).shard_data(shard)
-            return data.received_at(_cursor(cursor)) // _US
+            return data.received_at(_position(data, cursor)) // _US
 
     def pull_logs(
         self, logstore: str, shard: int, *, cursor: str, count: int, end_cursor: str | None = None
@@ -161,9 +161,7 @@ class MemoryLogHub:
         check_count(count)
         with self._server.lock:
             data = self._store(logstore).shard_data(shard)
-            start = _cursor(cursor)
-            if start > data.end_cursor:
-                raise LogHubError.of(Code.INVALID_CURSOR, f"cursor {cursor} lies beyond the end")
+            start = _position(data, cursor)
             bound = data.end_cursor if end_cursor is None else min(_cursor(end_cursor), data.end_cursor)
             groups = data.between(start, bound, count) if start < bound else []
             # A cursor before the oldest group is clamped to it (sls-protocol.md 7.8).
@@ -217,15 +215,17 @@ class MemoryLogHub:
     def update_checkpoint(
         self, logstore: str, group: str, *, shard: int, cursor: str, consumer: str, force: bool
     ) -> None:
-        event = Checkpoint(
-            consumer=_consumer(consumer) if consumer else "",
-            shard=shard,
-            cursor=_cursor(cursor),
-            force=force,
-            updated_unix_us=int(self._server.clock.unix_s() * _US),
-        )
         with self._server.lock:
-            self._store(logstore).step(check_group(group), event)
+            store = self._store(logstore)
+            data = store.data.get(shard)
+            event = Checkpoint(
+                consumer=_consumer(consumer) if consumer else "",
+                shard=shard,
+                cursor=_cursor(cursor) if data is None else _position(data, cursor),
+                force=force,
+                updated_unix_us=int(self._server.clock.unix_s() * _US),
+            )
+            store.step(check_group(group), event)
 
     # --- extensions of the embedded service --------------------------------------------------
 
@@ -265,6 +265,14 @@ def _refused(ask: Callable[[], T]) -> T:
 
 def _cursor(text: str) -> int:
     return _refused(lambda: wire_cursor.decode(text))
+
+
+def _position(data: ShardData, text: str) -> int:
+    """Below the oldest group is no error; beyond the end nothing was ever written."""
+    cursor = _cursor(text)
+    if cursor > data.end_cursor:
+        raise LogHubError.of(Code.INVALID_CURSOR, f"cursor {text} lies beyond the end of the shard")
+    return cursor
 
 
 def _consumer(name: str) -> str:

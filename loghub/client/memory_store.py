@@ -14,7 +14,7 @@ from loghub.clock import Clock
 from loghub.domain import coordinator, shards
 from loghub.domain.group import Configure, Event, GroupState, LogShard, ShardsChanged, Step, Tick
 from loghub.domain.hashrange import BadHashKey, parse_key
-from loghub.domain.lag import Lag, ShardMarks, shard_lag
+from loghub.domain.lag import UNKNOWN, Lag, ShardMarks, shard_lag
 from loghub.domain.shards import Reshard, ShardError, ShardNotFound
 from loghub.wire.errors import Code, LogHubError
 
@@ -57,7 +57,9 @@ class ShardData:
         return self.groups[first : min(first + count, max(0, end_cursor - self.first_cursor))]
 
     def lag(self, position: int | None, *, now_unix_s: float) -> Lag:
-        """From a checkpoint, or from the oldest group without one."""
+        """From a checkpoint on; without one not known, unless nothing is kept that could be left."""
+        if position is None and self.groups:
+            return UNKNOWN
         index = 0 if position is None else max(0, min(position - self.first_cursor, len(self.groups)))
         before = [0, *accumulate(self.logs)]
         received = self.received_us[index] / _US if index < len(self.groups) else None

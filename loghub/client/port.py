@@ -79,6 +79,7 @@ class ShardStatus:
     checkpoint: str  # cursor, "" if none
     checkpoint_updated_unix_us: int
     end_cursor: str
+    # What is not yet checkpointed. None: not known, as where logs but no checkpoint exist.
     lag_groups: int | None
     lag_logs: int | None
     lag_s: float | None  # age of the oldest log group not yet checkpointed; 0 when none is left

@@ -173,7 +173,7 @@ class Engine:
             dropped = 0
             for shard in list(logstore.shards):
                 dropped += await self._drop_before(logstore.saved.id, shard, before_us)
-            if dropped:
+            if dropped and logstore.saved.id in self.catalog.logstores_by_id:  # not deleted meanwhile
                 await self.groups.shards_changed(logstore.saved.id, self.log_shards(logstore))
 
     async def _drop_before(self, logstore: int, shard: int, before_us: int) -> int:

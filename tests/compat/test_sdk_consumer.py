@@ -25,9 +25,11 @@ def _owned(service: ServiceProcess) -> dict[str, int]:
     return {consumer["name"]: len(consumer["owned"]) for consumer in status["consumers"]}
 
 
-def _lag(service: ServiceProcess) -> int:
+def _lag(service: ServiceProcess) -> int | None:
+    """None before each shard that has logs also has a checkpoint."""
     with RawClient(service) as raw:
-        return sum(shard["lag_logs"] for shard in raw.status(group=GROUP)["shards"])
+        lags = [shard["lag_logs"] for shard in raw.status(group=GROUP)["shards"]]
+    return None if None in lags else sum(lags)
 
 
 def _settled(service: ServiceProcess, sink: Sink, lines: list[str]) -> None:

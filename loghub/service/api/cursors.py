@@ -6,7 +6,7 @@ What for: GET on a shard that is no pull. What it must not know: ASGI, files. Re
 
 import asyncio
 
-from loghub.service.api import lookup
+from loghub.service.api import lookup, parse
 from loghub.service.engine import Engine
 from loghub.service.failure import failure
 from loghub.service.http.exchange import Answer, Request, json_answer
@@ -33,9 +33,10 @@ async def _find(log: ShardLog, position: str) -> int:
         return log.extent.oldest_cursor
     if position == "end":
         return log.extent.end_cursor
-    if not position.isascii() or not position.isdigit() or int(position) > _MAX_UNIX_S:
+    unix_s = parse.decimal(position)
+    if unix_s is None or unix_s > _MAX_UNIX_S:
         raise failure(Code.PARAMETER_INVALID, "from must be begin, end or unix seconds")
-    return await asyncio.to_thread(log.cursor_at, int(position) * _SECOND_US)
+    return await asyncio.to_thread(log.cursor_at, unix_s * _SECOND_US)
 
 
 async def _time_of(log: ShardLog, text: str) -> int:

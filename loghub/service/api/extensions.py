@@ -8,6 +8,7 @@ of it, and none of it lies on an SLS path. What it must not know: ASGI, SQL. Rea
 import asyncio
 
 from loghub.domain.group import ConsumerEntry, Leave, ShardEntry
+from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag
 from loghub.service.api import lookup, parse
 from loghub.service.api.groups import shown
 from loghub.service.engine import Engine
@@ -76,10 +77,8 @@ def _shards(pairs: list[tuple[ShardEntry, ShardLog]], now_unix_s: float) -> list
 
 
 def _shard(entry: ShardEntry, log: ShardLog, now_unix_s: float) -> dict[str, object]:
-    """Lag counts from the checkpoint, without one from the oldest group: all of it is unread."""
     saved = entry.checkpoint
-    place = log.place(saved.cursor if saved else log.extent.oldest_cursor)
-    age_s = 0.0 if place.received_us is None else max(0.0, now_unix_s - place.received_us / 1_000_000)
+    lag = _lag(log, saved.cursor if saved else None, now_unix_s)
     return {
         "shard": entry.shard,
         "state": entry.state.value,
@@ -88,9 +87,21 @@ def _shard(entry: ShardEntry, log: ShardLog, now_unix_s: float) -> dict[str, obj
         "checkpoint": wire_cursor.encode(saved.cursor) if saved else "",
         "checkpoint_updated_unix_us": saved.updated_unix_us if saved else 0,
         "end_cursor": wire_cursor.encode(log.extent.end_cursor),
-        "lag_groups": place.groups_left,
-        "lag_logs": place.logs_left,
-        "lag_s": age_s,
+        "lag_groups": lag.groups,
+        "lag_logs": lag.logs,
+        "lag_s": lag.seconds,
         "read_only": entry.log_shard.read_only,
         "parents": entry.log_shard.parents,
     }
+
+
+def _lag(log: ShardLog, checkpoint: int | None, now_unix_s: float) -> Lag:
+    """From the checkpoint on. Without one it depends on where the consumers would begin, which they alone
+    know; only where nothing is kept nothing can be left."""
+    place = log.place(log.extent.oldest_cursor if checkpoint is None else checkpoint)
+    if place.received_us is None:
+        return NONE_LEFT
+    if checkpoint is None:
+        return UNKNOWN
+    age_s = max(0.0, now_unix_s - place.received_us / 1_000_000)
+    return Lag(groups=place.groups_left, logs=place.logs_left, seconds=age_s)

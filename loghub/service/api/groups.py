@@ -4,15 +4,16 @@ What for: the actions on ``/logstores/{ls}/consumergroups``. What it must not kn
 SQL, how shards are given out. Read next: `loghub.domain.coordinator`.
 """
 
-from loghub.domain.group import Checkpoint, Configure, Heartbeat, ShardEntry
+from loghub.domain.group import Checkpoint, Configure, Heartbeat, Refusal, ShardEntry
 from loghub.service.api import lookup, parse
+from loghub.service.api.cursors import check_cursor
 from loghub.service.engine import Engine
 from loghub.service.failure import failure
 from loghub.service.groups import Group
 from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
 from loghub.wire import cursor as wire_cursor
-from loghub.wire import names
-from loghub.wire.errors import Code
+from loghub.wire import names, special
+from loghub.wire.errors import Code, LogHubError
 
 
 async def list_groups(engine: Engine, request: Request, *, ls: str) -> Answer:
@@ -95,17 +96,33 @@ async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> An
 async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
     fields = parse.json_object(request)
     consumer = request.query.get("consumer", "")
+    shard = parse.integer(fields, "shard", least=0, most=1 << 31)
+    group = lookup.group(engine, request, ls, cg)
     event = Checkpoint(
         consumer=names.CONSUMER.check(consumer) if consumer else "",
-        shard=parse.integer(fields, "shard", least=0, most=1 << 31),
-        cursor=wire_cursor.decode(parse.string(fields, "checkpoint")),
+        shard=shard,
+        cursor=_position(engine, group, shard, parse.string(fields, "checkpoint")),
         force=request.query.get("forceSuccess", "").lower() == "true",
         updated_unix_us=engine.now_us(),
     )
-    step = await engine.groups.step(lookup.group(engine, request, ls, cg), event)
+    step = await engine.groups.step(group, event)
     if step.refusal is not None:
-        raise failure(Code(step.refusal.value), f"shard {event.shard}, consumer {consumer!r}")
+        raise _refused(step.refusal, request, f"shard {shard}, consumer {consumer!r}")
     return EMPTY
+
+
+def _position(engine: Engine, group: Group, shard: int, text: str) -> int:
+    """A cursor that can be saved. Beyond the end nothing was read: on a read-only shard it would pass
+    for its end, and logs for consumed. One below the oldest group is what a slow consumer has."""
+    log = engine.logs.get((group.logstore, shard))
+    return wire_cursor.decode(text) if log is None else check_cursor(log, text)
+
+
+def _refused(refusal: Refusal, request: Request, message: str) -> LogHubError:
+    error = failure(Code(refusal.value), message)
+    if refusal is Refusal.SHARD_NOT_EXIST:
+        error.code = special.checkpoint_of_no_shard(request.headers.get("user-agent", ""))
+    return error
 
 
 async def get_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:

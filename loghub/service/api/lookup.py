@@ -4,6 +4,7 @@ What for: one spelling of every "does not exist". What it must not know: what is
 it. Read next: `loghub.service.catalog`.
 """
 
+from loghub.service.api import parse
 from loghub.service.catalog import Logstore, Project
 from loghub.service.engine import Engine
 from loghub.service.facts import ShardSaved
@@ -36,9 +37,10 @@ def logstore(engine: Engine, request: Request, name: str) -> Logstore:
 
 
 def shard(store: Logstore, number: str) -> ShardSaved:
-    found = store.shards.get(int(number)) if number.isascii() and number.isdigit() else None
+    value = parse.decimal(number)
+    found = None if value is None else store.shards.get(value)
     if found is None:
-        raise failure(Code.SHARD_NOT_EXIST, f"shard {number} does not exist")
+        raise failure(Code.SHARD_NOT_EXIST, f"shard {number[:64]} does not exist")
     return found
 
 

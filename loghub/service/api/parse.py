@@ -14,6 +14,7 @@ from loghub.wire import names
 from loghub.wire.errors import Code
 
 _JSON_MAX_BYTES = 256 << 10
+_MAX_DIGITS = 18
 
 
 def _bounded(body: bytes) -> bytes:
@@ -66,9 +67,15 @@ def number_query(request: Request, name: str, *, least: int, most: int, default:
     text = request.query.get(name)
     if text is None and default is not None:
         return default
-    if text is None or not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+    value = None if text is None else decimal(text)
+    if value is None or not least <= value <= most:
         raise failure(Code.PARAMETER_INVALID, f"{name} must be a number of {least} to {most}")
-    return int(text)
+    return value
+
+
+def decimal(text: str) -> int | None:
+    """Digits only, below 10^18: a longer text is never converted, as that takes time or fails."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
 
 
 def consumer(request: Request) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from loghub.domain import shards as rules
 from loghub.domain.hashrange import parse_key
-from loghub.service.api import lookup
+from loghub.service.api import lookup, parse
 from loghub.service.engine import Engine
 from loghub.service.failure import failure
 from loghub.service.http.exchange import EMPTY, Answer, Request
@@ -78,9 +78,10 @@ def _raw_size(request: Request) -> int:
     text = request.headers.get("x-log-bodyrawsize")
     if text is None:
         raise failure(Code.MISSING_BODY_RAW_SIZE, "x-log-bodyrawsize is missing")
-    if not text.isascii() or not text.isdigit() or len(text) > 12:
+    size = parse.decimal(text)
+    if size is None:
         raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not a size")
-    return int(text)
+    return size
 
 
 async def _choose(engine: Engine, request: Request, ls: str, key: int | None) -> ShardLog:

@@ -41,7 +41,7 @@ def _check_time(text: str, now_s: float) -> None:
         raise failure(Code.MISSING_DATE, "Date is missing")
     try:
         date = parsedate_to_datetime(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise failure(Code.INVALID_DATE_FORMAT, f"Date {text[:64]!r} is not RFC 1123") from error
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)

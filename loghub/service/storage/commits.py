@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from loghub.service.storage.segment import NewGroup
-from loghub.service.storage.shardlog import ShardLog
+from loghub.service.storage.shardlog import NoRoom, ShardLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,8 @@ LogItem = Append | Task
 
 
 def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
-    """Outcome None for an append, the result for a task; having no room is a shard's own OSError.
+    """Outcome None for an append, the result for a task; having no room is the OSError of those
+    appends that were surely not done.
 
     WriteFailed is let through: what the kernel has dropped by then is unknown, so nothing may
     be acknowledged after it (DECISIONS.md, Service).
@@ -51,9 +52,9 @@ def _append(batch: Sequence[LogItem], indexes: list[int], outcomes: list[object]
     log = items[0].log
     try:
         log.append([item.new for item in items])
-    except OSError as error:
-        for index in indexes:
-            outcomes[index] = error
+    except NoRoom as error:
+        for index in indexes[error.written :]:
+            outcomes[index] = error.__cause__
     return log
 
 

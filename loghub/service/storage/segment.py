@@ -186,6 +186,8 @@ class Segment:
         if tail:
             self._refuse_lost_sync(data)
             self._cut_tail(len(data))
+        if not sealed:  # a sealed one was synced before its successor was made
+            self._file.sync_data()
         self._synced = self.used
         return len(tail)
 
@@ -218,7 +220,6 @@ class Segment:
     def _cut_tail(self, size: int) -> None:
         self._file.truncate(self.used)
         self._file.allocate(size)
-        self._file.sync_data()
 
 
 def create_segment(disk: Disk, *, folder: str, header: SegmentHeader, size: int) -> Segment:

@@ -52,6 +52,14 @@ class Place:
     received_us: int | None  # of the group at the cursor; None at the end
 
 
+class NoRoom(Exception):  # noqa: N818 - says what is wrong
+    """There is no room for a new segment. The first ``written`` groups stand; the cause is the OSError."""
+
+    def __init__(self, written: int) -> None:
+        super().__init__(f"no room after {written} groups")
+        self.written = written
+
+
 class ShardLog:
     """Open with `open_log`."""
 
@@ -62,29 +70,38 @@ class ShardLog:
         self._segment_bytes = segment_bytes
         self._segments: tuple[Segment, ...] = ()
         self._dirty = False
-        self.extent = Extent(
+        born = Extent(
             oldest_cursor=birth.first_cursor,
             end_cursor=birth.first_cursor,
             logs_total=birth.logs_before,
             received_us=birth.received_us,
         )
+        # One reference, replaced at once: a reader must never see an extent beside the segments
+        # of another moment.
+        self._published: tuple[Extent, tuple[Segment, ...]] = (born, ())
+
+    @property
+    def extent(self) -> Extent:
+        return self._published[0]
 
     # Writing: one thread.
 
     def append(self, groups: Sequence[NewGroup]) -> None:
         """Write groups at the end; call `sync` before telling anybody.
 
-        Raises OSError if there is no room for a new segment (groups before it stand, and may
-        be read later), WriteFailed if the log can take nothing more.
+        Raises NoRoom, or WriteFailed if the log can take nothing more.
         """
         run: list[NewGroup] = []
         run_bytes = 0
-        for new in groups:
+        for index, new in enumerate(groups):
             size = stored_bytes(len(new.group))
             if not self._segments or not self._segments[-1].fits(run_bytes + size):
                 self._write(run)
                 run, run_bytes = [], 0
-                self._make_room(len(new.group))
+                try:
+                    self._make_room(len(new.group))
+                except OSError as error:
+                    raise NoRoom(index) from error
             run.append(new)
             run_bytes += size
         self._write(run)
@@ -120,12 +137,13 @@ class ShardLog:
 
     def _publish(self) -> None:
         last = self._segments[-1]
-        self.extent = Extent(
+        extent = Extent(
             oldest_cursor=self._segments[0].first_cursor,
             end_cursor=last.next_cursor,
             logs_total=last.logs_total,
             received_us=last.received_us,
         )
+        self._published = (extent, self._segments)
 
     def drop_before(self, received_us: int) -> int:
         """Drop whole segments whose newest group is older; returns how many groups went."""
@@ -149,7 +167,11 @@ class ShardLog:
             segment.close()
 
     def recover(self) -> int:
-        """Open what is on disk; returns the bytes of a torn tail that were cut."""
+        """Open what is on disk; returns the bytes of a torn tail that were cut.
+
+        After a kill the newest records, and the newest name, may be in the page cache only. They are
+        synced before anybody reads them.
+        """
         paths = [f"{self._folder}/{name}" for name in self._disk.list_names(self._folder)]
         for path in paths:
             if path.endswith(".new"):
@@ -164,6 +186,7 @@ class ShardLog:
             segments.append(segment)
         self._segments = tuple(segments)
         if segments:
+            self._disk.sync_dir(self._folder)
             self._publish()
         return cut
 
@@ -173,12 +196,12 @@ class ShardLog:
         """Groups of [cursor, end_cursor) in order: at most ``max_groups``, and no further one once
         ``max_bytes`` are passed, so that the first is always given. A cursor below the oldest
         group starts at the oldest."""
-        extent = self.extent
+        extent, segments = self._published
         cursor = max(cursor, extent.oldest_cursor)
         end_cursor = min(end_cursor, extent.end_cursor, cursor + max_groups)
         entries: list[Entry] = []
         size = 0
-        for entry in self._scan(cursor, end_cursor):
+        for entry in _scan(segments, cursor, end_cursor):
             entries.append(entry)
             size += len(entry.group)
             if size >= max_bytes:
@@ -187,9 +210,9 @@ class ShardLog:
 
     def place(self, cursor: int) -> Place:
         """How much can be read between a cursor and the end; exact. Dropped groups do not count."""
-        extent = self.extent
+        extent, segments = self._published
         cursor = max(cursor, extent.oldest_cursor)
-        entry = next(self._scan(cursor, min(cursor + 1, extent.end_cursor)), None)
+        entry = next(_scan(segments, cursor, min(cursor + 1, extent.end_cursor)), None)
         if entry is None:
             return Place(groups_left=0, logs_left=0, received_us=None)
         return Place(
@@ -200,8 +223,8 @@ class ShardLog:
 
     def cursor_at(self, received_us: int) -> int:
         """Of the first group received at or after a time; the end if there is none."""
-        extent = self.extent
-        for segment in self._segments:
+        extent, segments = self._published
+        for segment in segments:
             if segment.received_us >= received_us:
                 start = bisect_right(segment.marks, received_us - 1, key=lambda mark: mark.received_us)
                 first = segment.marks[max(start - 1, 0)].cursor if segment.marks else segment.first_cursor
@@ -212,21 +235,21 @@ class ShardLog:
                         return entry.cursor
         return extent.end_cursor
 
-    def _scan(self, cursor: int, end_cursor: int) -> Iterator[Entry]:
-        segments = self._segments
-        index = max(bisect_right(segments, cursor, key=lambda segment: segment.first_cursor) - 1, 0)
-        for segment in segments[index:]:
-            if segment.first_cursor >= end_cursor:
-                return
-            yield from segment.scan(
-                cursor=max(cursor, segment.first_cursor), end_cursor=min(end_cursor, segment.next_cursor)
-            )
-
 
 def open_log(disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int) -> tuple[ShardLog, int]:
     """The shard's log after recovery, and the bytes of a torn tail that were cut."""
     log = ShardLog(disk, folder=folder, birth=birth, segment_bytes=segment_bytes)
     return log, log.recover()
+
+
+def _scan(segments: tuple[Segment, ...], cursor: int, end_cursor: int) -> Iterator[Entry]:
+    index = max(bisect_right(segments, cursor, key=lambda segment: segment.first_cursor) - 1, 0)
+    for segment in segments[index:]:
+        if segment.first_cursor >= end_cursor:
+            return
+        yield from segment.scan(
+            cursor=max(cursor, segment.first_cursor), end_cursor=min(end_cursor, segment.next_cursor)
+        )
 
 
 def _refuse_gap(before: list[Segment], segment: Segment) -> None:

@@ -10,7 +10,15 @@ import pytest
 from loghub.client.port import CheckpointInfo, GroupInfo, LogHub
 from loghub.wire import cursor
 from loghub.wire.errors import ExtensionMissing, LogHubError
-from tests.loghub.client.contract import GROUP, LOW, STORE, assert_refused, group_of
+from tests.loghub.client.contract import (
+    GROUP,
+    LOW,
+    STORE,
+    assert_refused,
+    group_of,
+    lines_of,
+    pull_from_begin,
+)
 from tests.support import wait_until
 
 # --- consumer groups -------------------------------------------------------------------------
@@ -134,6 +142,31 @@ def test_checkpoint_of_no_shard(grouped: LogHub) -> None:
     assert_refused("ShardNotExist", error)
 
 
+def test_checkpoint_beyond_the_end_is_refused(grouped: LogHub) -> None:
+    end = cursor.decode(grouped.get_cursor(STORE, 0, "end"))
+    beyond = cursor.encode(end + 1)
+    with pytest.raises(LogHubError) as error:
+        grouped.update_checkpoint(STORE, GROUP.name, shard=0, cursor=beyond, consumer="a", force=True)
+    assert_refused("InvalidCursor", error)
+    (saved,) = grouped.get_checkpoints(STORE, GROUP.name, 0)
+    assert saved.cursor == ""
+
+
+def test_ordered_group_gets_the_children_when_the_parent_is_consumed(hub: LogHub) -> None:
+    ordered = GroupInfo(name="ordered", timeout_s=60, order=True)
+    hub.create_group(STORE, ordered)
+    hub.put_logs(STORE, group_of("before"), hash_key=LOW)
+    assert hub.heartbeat(STORE, "ordered", consumer="a", held=()) == (0, 1)
+    hub.split_shard(STORE, 0)
+    hub.put_logs(STORE, group_of("after"), hash_key=LOW)
+    assert hub.heartbeat(STORE, "ordered", consumer="a", held=(0, 1)) == (0, 1)
+    end = hub.get_cursor(STORE, 0, "end")
+    for mark, owned in ((hub.get_cursor(STORE, 0, "begin"), (0, 1)), (end, (1, 2, 3))):
+        hub.update_checkpoint(STORE, "ordered", shard=0, cursor=mark, consumer="a", force=False)
+        assert hub.heartbeat(STORE, "ordered", consumer="a", held=(0, 1)) == owned
+    assert lines_of(pull_from_begin(hub, 2)) == ["after"]
+
+
 # --- extensions ------------------------------------------------------------------------------
 
 
@@ -144,6 +177,8 @@ def test_group_status_tells_holders_checkpoints_and_lag(grouped: LogHub) -> None
         return
     for n in range(3):
         grouped.put_logs(STORE, group_of(f"{n}a", f"{n}b"), hash_key=LOW)
+    untouched = grouped.group_status(STORE, GROUP.name).shards[0]
+    assert (untouched.lag_groups, untouched.lag_logs, untouched.lag_s) == (None, None, None)
     grouped.heartbeat(STORE, GROUP.name, consumer="a", held=())
     grouped.heartbeat(STORE, GROUP.name, consumer="a", held=(0, 1))
     one = cursor.encode(cursor.decode(grouped.get_cursor(STORE, 0, "begin")) + 1)

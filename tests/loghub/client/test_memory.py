@@ -45,7 +45,9 @@ def test_lag_ages_by_the_clock() -> None:
     hub.create_project()
     hub.create_logstore("access", shards=1)
     hub.create_group("access", GROUP)
+    begin = hub.get_cursor("access", 0, "begin")
     hub.put_logs("access", ONE)
+    hub.update_checkpoint("access", "g", shard=0, cursor=begin, consumer="", force=True)
     clock.now += 12
     (shard,) = hub.group_status("access", "g").shards
     assert (shard.lag_groups, shard.lag_logs, shard.lag_s) == (1, 1, 12.0)

@@ -62,7 +62,7 @@ def _reopened(path: Path, *facts: CatalogFact | GroupStepped | GroupDeleted) -> 
 
 
 def test_catalog_facts_come_back(tmp_path: Path) -> None:
-    facts = [PROJECT, STORE, LEFT, RIGHT]
+    facts: list[CatalogFact] = [PROJECT, STORE, LEFT, RIGHT]
     database = _reopened(tmp_path, *facts)
     assert database.catalog_facts() == facts
     assert WHOLE.end == RIGHT.spec.keys.end

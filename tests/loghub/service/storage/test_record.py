@@ -25,10 +25,11 @@ def test_a_record_comes_back_whole() -> None:
 def test_each_changed_byte_is_found(at: int) -> None:
     data = bytearray(_packed())
     data[at] ^= 1
-    header = record.read_header(data, 0)
+    damaged = bytes(data)
+    header = record.read_header(damaged, 0)
     assert header is not None
     with pytest.raises(DamagedRecord):
-        record.check(bytes(data), 0, header)
+        record.check(damaged, 0, header)
 
 
 @pytest.mark.parametrize("size", range(record.RECORD_HEADER_BYTES, record.RECORD_HEADER_BYTES + 10))

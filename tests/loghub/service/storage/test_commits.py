@@ -1,0 +1,43 @@
+"""The commit of log data: what of a batch was done, and what surely was not."""
+
+from loghub.service.storage.commits import Append, commit_logs
+from loghub.service.storage.record import SegmentHeader
+from loghub.service.storage.segment import NewGroup
+from loghub.service.storage.shardlog import ShardLog, open_log
+from tests.loghub.service.simdisk import SimDisk
+
+SEGMENT_BYTES = 1024
+
+
+def _opened(disk: SimDisk, shard: int = 0) -> ShardLog:
+    birth = SegmentHeader(first_cursor=1000, logs_before=0, received_us=50)
+    return open_log(disk, folder=f"/logs/1/{shard}", birth=birth, segment_bytes=SEGMENT_BYTES)[0]
+
+
+def _append(log: ShardLog, group: bytes) -> Append:
+    return Append(log=log, new=NewGroup(group=group, logs=1, received_us=100))
+
+
+def test_without_room_only_what_was_not_done_is_refused() -> None:
+    """A refused write may be sent again, so what stands in the log must not be refused."""
+    disk = SimDisk()
+    full, other = _opened(disk), _opened(disk, shard=1)
+    commit_logs([_append(full, b"first"), _append(other, b"first")])
+    disk.fail = {"allocate"}
+    outcomes = commit_logs(
+        [
+            _append(full, b"fits"),
+            _append(full, b"x" * SEGMENT_BYTES),
+            _append(other, b"elsewhere"),
+            _append(full, b"behind"),
+        ]
+    )
+    assert [isinstance(outcome, OSError) for outcome in outcomes] == [False, True, False, True]
+    assert full.extent.end_cursor == 1002
+    assert other.extent.end_cursor == 1002
+
+
+def test_a_task_runs_behind_all_appends_of_its_batch() -> None:
+    log = _opened(SimDisk())
+    outcomes = commit_logs([lambda: log.extent.end_cursor, _append(log, b"a"), _append(log, b"b")])
+    assert outcomes == [1002, None, None]
