@@ -59,7 +59,7 @@ class WorkersReason(StrEnum):
     """Why workers are, or are not, available.
 
     ALL_READY: as many are ready as should run. NONE_WANTED: none should run. NOT_STARTED:
-    nothing was started yet, because the log service could not be asked since. STARTING:
+    none runs, and none is started while the log service cannot be asked. STARTING:
     some are on their way. STOPPING: the object is being deleted. Otherwise the first failing
     worker's own word, such as PipelineInvalid (the SQL does not parse; the message has
     Spark's words), ImagePullBackOff, OOMKilled. WORKER_FAILED stands where it left none. A pod

@@ -6,21 +6,29 @@ hanging for ever. What it must not know: how any of it is carried out. Read next
 
 Workers are told to leave and waited for, as long as one of them may take; where the log
 service cannot be asked they are stopped at once, since they could not leave. Under Retain the
-object is then let go. Under Delete the group's deletion is tried for `DELETE_BOUND_S` after
-the deletion was asked for; then the object is let go, and an event says what is left behind.
+object is then let go. Under Delete the group's deletion is tried until `_bounds` has passed
+since the deletion was asked for; then the object is let go, and an event says what is left
+behind. So is a worker that does not end, say, on a node that is lost.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.conditions import ConditionType, ReadyReason
 from loghub_operator.model import (
     Action,
     AskLeave,
     DeleteGroup,
     EmitEvent,
+    EnsureProjectAddress,
     Observed,
     Plan,
     ReleaseObject,
     RemoveWorkers,
     ServiceTrouble,
+    WorkerObserved,
 )
 from loghub_operator.names import ANNOTATION_DELETE_ADOPTED
 from loghub_operator.sizing import has_left, waited_enough
@@ -31,18 +39,47 @@ DELETE_BOUND_S = 300.0
 _GONE_WITH_IT = (ServiceTrouble.PROJECT_NOT_FOUND, ServiceTrouble.LOGSTORE_NOT_FOUND)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounds:
+    """What has lasted too long since the deletion was asked for."""
+
+    leaving: bool  # the workers are stopped, wherever they are with leaving
+    ending: bool  # those that have not ended are left behind
+    deleting: bool  # so is the group
+
+
 def plan_deletion(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     """The next step towards letting the object go."""
+    over = _bounds(resource, now)
     if observed.worker_set is not None:
-        actions, waiting_for = _stop_workers(resource, observed, now)
-    elif observed.workers:
-        actions, waiting_for = [], "waiting until the workers have ended"
+        actions, waiting_for = _stop_workers(resource, observed, over, now)
+    elif observed.workers and not over.ending:
+        actions, waiting_for = [], f"waiting until {_names(observed.workers)} ended"
     else:
-        actions, waiting_for = _end(resource, observed, now)
-    return Plan(tuple(actions), deleting_status(resource, observed, waiting_for, now))
+        actions, waiting_for = _end(resource, observed, over)
+    fate = _fate(resource, observed)
+    status = deleting_status(resource, observed, waiting_for=waiting_for, fate=fate, now=now)
+    return Plan(tuple(actions), status)
 
 
-def _stop_workers(resource: LogHubConsumerGroup, observed: Observed, now: float) -> tuple[list[Action], str]:
+def _bounds(resource: LogHubConsumerGroup, now: float) -> _Bounds:
+    """One leave may have begun just before the deletion and one after it; the pods' grace is shorter."""
+    deleted_at, leave_s = resource.metadata.deleted_at_unix_s(), leave_bound_s(resource)
+    since_s = 0.0 if deleted_at is None else now - deleted_at
+    return _Bounds(
+        leaving=since_s > 2 * leave_s,
+        ending=since_s > 3 * leave_s,
+        deleting=since_s > max(DELETE_BOUND_S, 4 * leave_s),
+    )
+
+
+def _names(workers: Iterable[WorkerObserved]) -> str:
+    return ", ".join(worker.name for worker in islice(workers, 10))
+
+
+def _stop_workers(
+    resource: LogHubConsumerGroup, observed: Observed, over: _Bounds, now: float
+) -> tuple[list[Action], str]:
     if observed.service.trouble is not None:
         return [RemoveWorkers()], "stopping the workers; the log service cannot be asked"
     bound_s = leave_bound_s(resource)
@@ -52,31 +89,69 @@ def _stop_workers(resource: LogHubConsumerGroup, observed: Observed, now: float)
         if not (worker.seat_leave and has_left(worker, observed.service))
         and not waited_enough(worker, bound_s=bound_s, now=now)
     ]
-    deleted_at = resource.metadata.deleted_at_unix_s()
-    late = deleted_at is not None and now - deleted_at > 2 * bound_s
-    if not staying or late:
+    if not staying or over.leaving:
         return [RemoveWorkers()], "stopping the workers"
     highest_first = sorted(staying, key=lambda worker: -worker.ordinal)
     asks: list[Action] = [AskLeave(worker.name) for worker in highest_first if not worker.seat_leave]
-    return asks, f"waiting until {', '.join(worker.name for worker in staying[:10])} left the group"
+    return asks, f"waiting until {_names(staying)} left the group"
 
 
-def _end(resource: LogHubConsumerGroup, observed: Observed, now: float) -> tuple[list[Action], str]:
+def _end(resource: LogHubConsumerGroup, observed: Observed, over: _Bounds) -> tuple[list[Action], str]:
+    """No worker set any more, and no worker that is waited for."""
+    if not observed.held:
+        return [], "nothing of ours is left; another finalizer holds the object"
+    release = [*_workers_left_behind(observed), ReleaseObject()]
+    service = observed.service
     if not _is_to_go(resource, observed):
-        return [ReleaseObject()], "the group is kept"
-    trouble = observed.service.trouble
-    if trouble is None and observed.service.group is not None:
-        return [DeleteGroup(), ReleaseObject()], "deleting the group"
-    if trouble is None or trouble.reason in _GONE_WITH_IT:
-        return [ReleaseObject()], "the group is gone"
-    deleted_at = resource.metadata.deleted_at_unix_s() or now
-    if now - deleted_at > DELETE_BOUND_S:
-        message = f"consumer group {resource.group} is left behind: {trouble.message}"
-        return [
-            EmitEvent(type="Warning", reason="GroupLeftBehind", message=message),
-            ReleaseObject(),
-        ], message
-    return [], f"the group cannot be deleted yet: {trouble.message}"
+        return release, "the group is kept"
+    gone = service.group is None if service.trouble is None else service.trouble.reason in _GONE_WITH_IT
+    if gone:
+        return release, "the group is gone"
+    in_the_way = _refusal(resource) if service.trouble is None else service.trouble.message
+    if in_the_way and over.deleting:
+        message = f"consumer group {resource.group} is left behind: {in_the_way}"
+        return [_warning("GroupLeftBehind", message), *release], message
+    if service.trouble is None:
+        return [DeleteGroup(), *release], "deleting the group"
+    hint = "deletionPolicy Retain would let the object go now"
+    return _address(resource, observed), f"the group cannot be deleted yet: {in_the_way} ({hint})"
+
+
+def _workers_left_behind(observed: Observed) -> list[Action]:
+    if not observed.workers:
+        return []
+    message = f"{_names(observed.workers)} did not end; is a node lost? Remove what is left by hand"
+    return [_warning("WorkersLeftBehind", message)]
+
+
+def _warning(reason: str, message: str) -> EmitEvent:
+    return EmitEvent(type="Warning", reason=reason, message=message)
+
+
+def _refusal(resource: LogHubConsumerGroup) -> str:
+    """Why the round before could not carry out its actions; "" if it could."""
+    refused = (
+        one.message
+        for one in resource.status.conditions
+        if (one.type, one.reason) == (ConditionType.READY, ReadyReason.ACTION_FAILED)
+    )
+    return next(refused, "")
+
+
+def _address(resource: LogHubConsumerGroup, observed: Observed) -> list[Action]:
+    """Somebody removed the project's name, and without it the group cannot be deleted."""
+    missing = observed.site.needs_project_address and not observed.project_address
+    return [EnsureProjectAddress(resource.spec.project)] if missing else []
+
+
+def _fate(resource: LogHubConsumerGroup, observed: Observed) -> str:
+    """What becomes of the group, and by whose word."""
+    policy = resource.spec.deletion_policy
+    if _is_to_go(resource, observed):
+        return f"group {resource.group} is deleted when the workers are gone (deletionPolicy {policy})"
+    if policy == "Delete":
+        return f"group {resource.group} is kept: this object did not make it"
+    return f"group {resource.group} and its checkpoints are kept (deletionPolicy {policy})"
 
 
 def _is_to_go(resource: LogHubConsumerGroup, observed: Observed) -> bool:

@@ -69,7 +69,10 @@ def observe_service(
 
 
 def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> Trouble:
-    """The same in a person's words; an adapter's message never holds a key."""
+    """The same in a person's words; an adapter's message never holds a key.
+
+    Without the request's id: the next round's differs, and the status would never be at rest.
+    """
     spec = resource.spec
     if isinstance(error, EndpointUnreachable):
         return Trouble(reason=ServiceTrouble.ENDPOINT_UNREACHABLE, message=str(error))
@@ -83,7 +86,7 @@ def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> Trouble
         ServiceTrouble.LOGSTORE_NOT_FOUND: f"there is no logstore {spec.logstore} in {spec.project}",
         ServiceTrouble.CREDENTIALS_REFUSED: f"the key in Secret {spec.credentials_secret.name} is refused",
     }.get(reason, "the log service refuses")
-    return Trouble(reason=reason, message=f"{words} ({error})")
+    return Trouble(reason=reason, message=f"{words} ({error.code}, HTTP {error.status}: {error.message})")
 
 
 def create_group(hub: LogHub, key: GroupKey, action: CreateGroup) -> bool:

@@ -165,7 +165,7 @@ class Reconciler:
     def _pause_s(self, actions: Sequence[Action], status: Status) -> float:
         if actions:
             return SOON_S
-        if status.phase is not Phase.RUNNING:
+        if status.phase is not Phase.RUNNING or status.ready_replicas < status.replicas:
             return min(UNSETTLED_S, self._resync_s)
         behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
         return min(LAG_EVERY_S, self._resync_s) if behind else self._resync_s

@@ -56,7 +56,9 @@ def size(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Size:
     """What to run now."""
     current = observed.worker_set.replicas if observed.worker_set else 0
     if observed.service.trouble is not None:
-        message = f"the log service cannot be asked; the number of workers stays at {current}"
+        message = (
+            f"the log service cannot be asked: the number of workers stays at {current}, and changes wait"
+        )
         return Size(run=current, target=current, reason=ScalingReason.SHARDS_UNKNOWN, message=message)
     goal = _target(resource, observed.service)
     if goal.target == current:
@@ -78,7 +80,10 @@ def _target(resource: LogHubConsumerGroup, service: ServiceObserved) -> Size:
         message = f"{wanted} workers are asked for, scaling.minReplicas is {target}"
     shards = assignable(service)
     if target > shards:
-        message = f"{target} workers are asked for, and only {shards} shards can be assigned"
+        message = (
+            f"workers asked for: {wanted}; shards that can be assigned: {shards}; "
+            "a further worker would stand by, split shards to use more"
+        )
         target, reason = shards, ScalingReason.TOO_FEW_SHARDS
     return Size(run=target, target=target, reason=reason, message=message)
 

@@ -5,7 +5,8 @@ know: how a status is written. Read next: `loghub_operator.conditions` (the reas
 
 A status is written only where it says something new (`worth_writing`): at once where a
 state, a holder, a number of workers or a condition changed; at a bounded rate where only
-the lag and the checkpoints moved; never where only the time of observation did.
+the lag, the checkpoints or a message's words moved (somebody else's words may differ each
+time, and what is written wakes the next round); never where only the time of observation did.
 """
 
 import math
@@ -31,7 +32,7 @@ from loghub_operator.sizing import Size, assignable
 
 LAG_EVERY_S = 10.0
 _TIMES = ("observedAt", "checkpointAgeSeconds")
-_LAGS = ("lag", "lagSeconds", "lagLogs", "checkpoint")
+_MOVING = ("lag", "lagSeconds", "lagLogs", "checkpoint", "message")
 
 
 def worth_writing(old: Status, new: Status, *, since_last_s: float) -> bool:
@@ -39,7 +40,7 @@ def worth_writing(old: Status, new: Status, *, since_last_s: float) -> bool:
     before, after = _without(_TIMES, old.to_dict()), _without(_TIMES, new.to_dict())
     if before == after:
         return False
-    return _without(_LAGS, before) != _without(_LAGS, after) or since_last_s >= LAG_EVERY_S
+    return _without(_MOVING, before) != _without(_MOVING, after) or since_last_s >= LAG_EVERY_S
 
 
 def _without(names: tuple[str, ...], value: Any) -> Any:
@@ -70,9 +71,9 @@ def status_of(
 
 
 def deleting_status(
-    resource: LogHubConsumerGroup, observed: Observed, waiting_for: str, now: float
+    resource: LogHubConsumerGroup, observed: Observed, *, waiting_for: str, fate: str, now: float
 ) -> Status:
-    """The whole status once the deletion was asked for."""
+    """The whole status once the deletion was asked for; ``fate`` is the group's at the log service."""
     left = len(observed.workers)
     findings = (
         Finding(type=ConditionType.READY, status="False", reason=ReadyReason.DELETING, message=waiting_for),
@@ -80,13 +81,13 @@ def deleting_status(
             type=ConditionType.GROUP_SYNCED,
             status="False",
             reason=GroupReason.BEING_DELETED,
-            message=f"deletionPolicy is {resource.spec.deletion_policy}",
+            message=fate,
         ),
         Finding(
             type=ConditionType.WORKERS_AVAILABLE,
             status="False",
             reason=WorkersReason.STOPPING,
-            message=f"{left} workers are left",
+            message=f"workers still there: {left}",
         ),
         rebalancing_finding(observed.service),
         lag_finding(observed.service),
@@ -193,7 +194,9 @@ def lag_finding(service: ServiceObserved) -> Finding:
     if unknown:
         message = f"not known for shards {', '.join(map(str, unknown[:10]))}"
         return Finding(type=kind, status="False", reason=LagReason.NOT_TOLD, message=message)
-    return Finding(type=kind, status="True", reason=LagReason.KNOWN, message="of every shard")
+    return Finding(
+        type=kind, status="True", reason=LagReason.KNOWN, message="the lag of every shard is known"
+    )
 
 
 def rebalancing_finding(service: ServiceObserved) -> Finding:
@@ -229,11 +232,11 @@ def workers_finding(observed: Observed, size: Size) -> Finding:
 def _workers(observed: Observed, size: Size) -> tuple[bool, str, str]:
     failing = _failing(observed.workers)
     if failing is not None:
-        words = f"{failing.name}: {failing.message or 'it ended and left no words'}"
+        words = f"{failing.name}: {failing.message or 'it ended without a word; see its log'}"
         return False, failing.reason or WorkersReason.WORKER_FAILED, words
     if size.run == 0:
         if observed.service.trouble is not None:
-            return False, WorkersReason.NOT_STARTED, "no worker was started yet"
+            return False, WorkersReason.NOT_STARTED, "none is started while the log service cannot be asked"
         return True, WorkersReason.NONE_WANTED, "no worker should run"
     ready = sum(worker.ready for worker in observed.workers if worker.ordinal < size.run)
     if ready < size.run:

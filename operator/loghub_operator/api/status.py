@@ -21,10 +21,11 @@ ShardStateText = Literal["not_alloc", "already_alloc", "wait", "transfer", "over
 class Phase(StrEnum):
     """One word for `kubectl get`; the conditions say why.
 
-    PENDING: no worker is ready yet. RUNNING: the group is in step and every worker is
-    ready. REBALANCING: shards are on their way between workers, or the number of workers is
-    being changed. DEGRADED: something is wrong that will not pass by waiting, or the log
-    service does not answer; workers that run go on. DELETING: the object is being deleted.
+    PENDING: no worker is ready yet. RUNNING: a worker is ready, and as many were started as
+    should run; the column of workers says how many are ready. REBALANCING: shards are on
+    their way between workers, or the number of workers is being changed. DEGRADED: something
+    is wrong that will not pass by waiting, or the log service does not answer; workers that
+    run go on. DELETING: the object is being deleted.
     """
 
     PENDING = "Pending"
