@@ -29,6 +29,21 @@ def test_kill9_during_writes_loses_nothing_acknowledged(tmp_path: Path) -> None:
             _start_over(service)
 
 
+def test_kill9_during_splits_and_merges_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    """The rows and files of every single step are in `test_reshard_crash`; here is a real kill."""
+    with running_service(tmp_path, extra=SMALL_SEGMENTS) as service:
+        prepare(service)
+        for _ in range(3):
+            writers = Writers(service, reshard=True)
+            writers.run_until(acks=ACKS)
+            service.kill9()
+            writers.join()
+            assert writers.made
+            service.start()
+            assert _lost_of(service, writers) == []
+            _start_over(service)
+
+
 def _lost_of(service: ServiceProcess, writers: Writers) -> list[str]:
     missing = lost(service, writers)
     with RawClient(service) as client:  # and it takes new data

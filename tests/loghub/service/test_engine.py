@@ -1,95 +1,20 @@
 """Restart, retention and deletion, with the clock in the test's hand."""
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from loghub.domain import shards as rules
 from loghub.domain.fsm import ShardState
 from loghub.domain.group import Checkpoint, Heartbeat, ShardsChanged
-from loghub.service.disk import OsDice, OsDisk
-from loghub.service.engine import Engine, open_engine
-from loghub.service.facts import LogstoreDeleted, LogstoreSaved, ProjectSaved, ShardSaved
-from loghub.service.ports import Disk
-from loghub.service.settings import KEEP_FOR_EVER_DAYS, Settings
-from loghub.service.storage.batches import InlineBatches, StartBatches, ThreadedBatches
+from loghub.service.engine import Engine
+from loghub.service.facts import LogstoreDeleted
+from loghub.service.settings import KEEP_FOR_EVER_DAYS
+from loghub.service.storage.batches import InlineBatches
 from loghub.service.storage.shardlog import ShardLog
+from tests.loghub.service.engines import STORE_ID, HandClock, live, make
 from tests.loghub.service.simdisk import SimDisk
 
 DAY_S = 86_400
-STORE_ID = 1
-
-
-class HandClock:
-    """Stands still until it is set forward."""
-
-    def __init__(self) -> None:
-        self.now_s = 1_700_000_000.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def unix_s(self) -> float:
-        return self.now_s
-
-
-def _live(
-    data: Path,
-    clock: HandClock,
-    story: Callable[[Engine], Awaitable[None]],
-    *,
-    disk: Disk | None = None,
-    start_batches: StartBatches = ThreadedBatches,
-) -> None:
-    """One life of an engine on this folder, log data on ``disk``."""
-
-    async def life() -> None:
-        settings = Settings(data=str(data), host="127.0.0.1", port=0, segment_bytes=4096)
-        failed: list[BaseException] = []
-        engine = await open_engine(
-            settings=settings,
-            clock=clock,
-            disk=disk or OsDisk(),
-            dice=OsDice(),
-            on_failed=failed.append,
-            start_batches=start_batches,
-        )
-        try:
-            await story(engine)
-        finally:
-            await engine.close()
-        assert failed == []
-
-    data.mkdir(exist_ok=True)
-    asyncio.run(life())
-
-
-async def _make(engine: Engine, *, ttl_days: int = 2) -> None:
-    """Project, logstore with one shard, group ``g``."""
-    now = engine.now_s()
-    store = LogstoreSaved(
-        id=STORE_ID,
-        project="p",
-        name="ls",
-        ttl_days=ttl_days,
-        next_shard=1,
-        options="{}",
-        created_s=now,
-        modified_s=now,
-    )
-    (spec,) = rules.create(1).shards.values()
-    shard = ShardSaved(logstore=STORE_ID, spec=spec, born_us=engine.now_us(), first_cursor=1000)
-    await engine.add_log(shard)
-    await engine.persist(ProjectSaved(name="p", description="", created_s=now, modified_s=now), store, shard)
-    await engine.groups.create(
-        logstore=STORE_ID,
-        name="g",
-        timeout_s=30,
-        order=False,
-        shards=engine.log_shards(engine.catalog.logstores_by_id[STORE_ID]),
-    )
 
 
 def _log(engine: Engine, shard: int = 0) -> ShardLog:
@@ -109,7 +34,7 @@ def test_retention_drops_what_is_older_than_the_ttl(tmp_path: Path) -> None:
     clock = HandClock()
 
     async def story(engine: Engine) -> None:
-        await _make(engine, ttl_days=2)
+        await make(engine, ttl_days=2)
         await _put(engine, 30)
         clock.now_s += 1.5 * DAY_S
         await _put(engine, 5)
@@ -123,33 +48,33 @@ def test_retention_drops_what_is_older_than_the_ttl(tmp_path: Path) -> None:
         await engine.apply_retention()
         assert _log(engine).extent.oldest_cursor == _log(engine).extent.end_cursor == 1035
 
-    _live(tmp_path / "d", clock, story)
+    live(tmp_path / "d", clock, story)
 
     async def after(engine: Engine) -> None:
         assert _log(engine).extent.oldest_cursor == _log(engine).extent.end_cursor == 1035
         assert _log(engine).extent.logs_total == 35
 
-    _live(tmp_path / "d", clock, after)
+    live(tmp_path / "d", clock, after)
 
 
 def test_retention_for_ever(tmp_path: Path) -> None:
     clock = HandClock()
 
     async def story(engine: Engine) -> None:
-        await _make(engine, ttl_days=KEEP_FOR_EVER_DAYS)
+        await make(engine, ttl_days=KEEP_FOR_EVER_DAYS)
         await _put(engine, 3)
         clock.now_s += 20_000 * DAY_S
         await engine.apply_retention()
         assert _log(engine).extent.oldest_cursor == 1000
 
-    _live(tmp_path / "d", clock, story)
+    live(tmp_path / "d", clock, story)
 
 
 def test_a_read_only_shard_that_retention_empties_is_over(tmp_path: Path) -> None:
     clock = HandClock()
 
     async def story(engine: Engine) -> None:
-        await _make(engine)
+        await make(engine)
         await _put(engine, 3)
         store = engine.catalog.logstores_by_id[STORE_ID]
         shard = store.shards[0]
@@ -161,19 +86,19 @@ def test_a_read_only_shard_that_retention_empties_is_over(tmp_path: Path) -> Non
         await engine.apply_retention()
         assert _group(engine).state.shards[0].state is ShardState.OVER
 
-    _live(tmp_path / "d", clock, story)
+    live(tmp_path / "d", clock, story)
 
 
 def test_a_restart_gives_holders_a_fresh_lease(tmp_path: Path) -> None:
     clock = HandClock()
 
     async def before(engine: Engine) -> None:
-        await _make(engine)
+        await make(engine)
         await engine.groups.step(_group(engine), Heartbeat(consumer="a"))
         saved = Checkpoint(consumer="a", shard=0, cursor=1000, force=False, updated_unix_us=7)
         await engine.groups.step(_group(engine), saved)
 
-    _live(tmp_path / "d", clock, before)
+    live(tmp_path / "d", clock, before)
     clock.now_s += 10_000
 
     async def after(engine: Engine) -> None:
@@ -189,7 +114,7 @@ def test_a_restart_gives_holders_a_fresh_lease(tmp_path: Path) -> None:
         assert _group(engine).state.shards[0].holder is None
         await _group(engine).durable()
 
-    _live(tmp_path / "d", clock, after)
+    live(tmp_path / "d", clock, after)
 
 
 def test_the_same_engine_runs_without_threads_on_a_simulated_disk(tmp_path: Path) -> None:
@@ -197,10 +122,10 @@ def test_the_same_engine_runs_without_threads_on_a_simulated_disk(tmp_path: Path
     clock, disk, dice = HandClock(), SimDisk(), random.Random(3)
 
     async def before(engine: Engine) -> None:
-        await _make(engine)
+        await make(engine)
         await _put(engine, 20)
 
-    _live(tmp_path / "d", clock, before, disk=disk, start_batches=InlineBatches)
+    live(tmp_path / "d", clock, before, disk=disk, start_batches=InlineBatches)
     disk.lose_power(dice)
 
     async def after(engine: Engine) -> None:
@@ -209,7 +134,7 @@ def test_the_same_engine_runs_without_threads_on_a_simulated_disk(tmp_path: Path
             len(_log(engine).read(cursor=0, end_cursor=9999, max_groups=99, max_bytes=1 << 20).entries) == 20
         )
 
-    _live(tmp_path / "d", clock, after, disk=disk, start_batches=InlineBatches)
+    live(tmp_path / "d", clock, after, disk=disk, start_batches=InlineBatches)
 
 
 def test_folders_without_a_logstore_go_at_the_start(tmp_path: Path) -> None:
@@ -218,17 +143,17 @@ def test_folders_without_a_logstore_go_at_the_start(tmp_path: Path) -> None:
     folder = tmp_path / "d" / "logs" / f"{STORE_ID:08d}"
 
     async def before(engine: Engine) -> None:
-        await _make(engine)
+        await make(engine)
         await _put(engine, 1)
         engine.groups.forget_logstore(STORE_ID)
         await engine.persist_deletion(LogstoreDeleted(id=STORE_ID, project="p", name="ls"))
 
-    _live(tmp_path / "d", clock, before)
+    live(tmp_path / "d", clock, before)
     assert list(folder.rglob("*.seg"))
 
     async def after(engine: Engine) -> None:
         assert engine.logs == {}
         assert engine.catalog.next_logstore_id == STORE_ID + 1
 
-    _live(tmp_path / "d", clock, after)
+    live(tmp_path / "d", clock, after)
     assert not folder.exists()

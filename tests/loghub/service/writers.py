@@ -7,6 +7,7 @@ import http.client
 import itertools
 import threading
 from collections import Counter
+from typing import Any
 
 from loghub.wire import cursor as wire_cursor
 from tests.loghub.service.rawclient import RawClient, Refused, group_of
@@ -17,15 +18,19 @@ SHARDS = 3
 
 
 class Writers:
-    """Threads that put groups and save checkpoints until the service is gone."""
+    """Threads that put groups and save checkpoints until the service is gone; with ``reshard`` one more
+    that splits and merges."""
 
-    def __init__(self, service: ServiceProcess) -> None:
+    def __init__(self, service: ServiceProcess, *, reshard: bool = False) -> None:
         self._service = service
         self.sent: dict[str, bytes] = {}
         self.acked: list[str] = []
         self.checkpoints: dict[int, int] = {}  # shard -> last acknowledged cursor
         self._threads = [threading.Thread(target=self._put, args=(n,)) for n in range(WRITERS)]
         self._threads.append(threading.Thread(target=self._save))
+        self.made: set[int] = set()  # shards that acknowledged splits and merges made
+        if reshard:
+            self._threads.append(threading.Thread(target=self._reshard))
 
     def run_until(self, *, acks: int) -> None:
         """Return when so many groups and some checkpoints are acknowledged; the writers go on."""
@@ -66,6 +71,21 @@ class Writers:
                     return
                 self.checkpoints[number % SHARDS] = number
 
+    def _reshard(self) -> None:
+        """Split the shard that was made last, then merge its halves, until the service is gone."""
+        with RawClient(self._service) as client:
+            shard = 0
+            for action in itertools.cycle(("split", "merge")):
+                try:
+                    reply = client.send("POST", f"/logstores/access/shards/{shard}", {"action": action})
+                except (OSError, http.client.HTTPException):
+                    return
+                if reply.status != 200:
+                    return
+                made = [entry["shardID"] for entry in reply.json() if entry["status"] == "readwrite"]
+                self.made.update(made)
+                shard = made[0]
+
 
 def prepare(service: ServiceProcess) -> None:
     with RawClient(service) as client:
@@ -80,7 +100,8 @@ def lost(service: ServiceProcess, writers: Writers) -> list[str]:
     """
     with RawClient(service) as client:
         try:
-            stored = Counter(group for shard in range(SHARDS) for group in client.pull_all(shard=shard))
+            shards = client.ok("GET", "/logstores/access/shards").json()
+            stored = Counter(group for entry in shards for group in client.pull_all(shard=entry["shardID"]))
         except Refused as error:
             if error.reply.status != 404:
                 raise
@@ -89,7 +110,9 @@ def lost(service: ServiceProcess, writers: Writers) -> list[str]:
         groups = client.ok("GET", "/logstores/access/consumergroups").json()
     assert all(count == 1 for count in stored.values())
     assert set(stored) <= set(writers.sent.values())
+    _check_whole(shards)
     missing = [f"group {name}" for name in writers.acked if writers.sent[name] not in stored]
+    missing += [f"shard {shard}" for shard in writers.made - {entry["shardID"] for entry in shards}]
     if groups != [{"name": "g", "timeout": 17, "order": True}]:
         missing.append(f"consumer group: {groups}")
     found = {entry["shard"]: entry["checkpoint"] for entry in saved}
@@ -97,3 +120,13 @@ def lost(service: ServiceProcess, writers: Writers) -> list[str]:
         if not found.get(shard) or wire_cursor.decode(found[shard]) < cursor:
             missing.append(f"checkpoint of shard {shard}")
     return missing
+
+
+def _check_whole(shards: list[dict[str, Any]]) -> None:
+    """The shards that take writes cover the key space without overlap."""
+    writable = [entry for entry in shards if entry["status"] == "readwrite"]
+    writable.sort(key=lambda entry: entry["inclusiveBeginKey"])
+    begins = [entry["inclusiveBeginKey"] for entry in writable]
+    ends = [entry["exclusiveEndKey"] for entry in writable]
+    assert [begins[0], *ends] == [*begins, "f" * 32]
+    assert begins[0] == "0" * 32

@@ -1,0 +1,157 @@
+"""Split, merge and delete a shard, killed at each step: every state that a kill can leave is tried.
+
+The engine works on a real folder. After each change of it, by a commit or by the disk, the folder is
+copied as a kill would leave it, and another engine starts on the copy.
+"""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from loghub.domain.hashrange import WHOLE
+from loghub.service.api import shards as api
+from loghub.service.disk import OsDisk
+from loghub.service.engine import Engine
+from loghub.service.http.exchange import Request
+from loghub.service.storage.batches import Commit, InlineBatches, T
+from tests.loghub.service.engines import STORE_ID, HandClock, live, make
+
+Table = dict[int, tuple[bool, tuple[int, ...]]]  # shard -> read-only, parents
+
+
+class Camera:
+    """Copies the data folder whenever it may have changed, while it is on."""
+
+    def __init__(self, data: Path, album: Path) -> None:
+        self._data, self._album = data, album
+        self.on = False
+        self.pictures: list[Path] = []
+
+    def shoot(self) -> None:
+        if self.on:
+            self.pictures.append(self._album / f"{len(self.pictures):03d}")
+            shutil.copytree(self._data, self.pictures[-1])
+
+    def start_batches(
+        self, *, name: str, commit: Commit[T], on_failed: Callable[[BaseException], None]
+    ) -> InlineBatches[T]:
+        def watched(batch: Sequence[T]) -> Sequence[object]:
+            self.shoot()
+            outcomes = commit(batch)
+            self.shoot()
+            return outcomes
+
+        return InlineBatches(name=name, commit=watched, on_failed=on_failed)
+
+
+class WatchedDisk(OsDisk):
+    """The real one; the folder is copied after each change of its names."""
+
+    def __init__(self, camera: Camera) -> None:
+        self._camera = camera
+
+    def make_dirs(self, path: str) -> None:
+        super().make_dirs(path)
+        self._camera.shoot()
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        self._camera.shoot()
+
+    def remove_tree(self, path: str) -> None:
+        for file in sorted(Path(path).rglob("*")):  # the real one may be cut short, too
+            if file.is_file():
+                file.unlink()
+                self._camera.shoot()
+        super().remove_tree(path)
+        self._camera.shoot()
+
+
+def _table(engine: Engine) -> Table:
+    shards = engine.catalog.logstores_by_id[STORE_ID].shards
+    return {n: (saved.spec.read_only, saved.spec.parents) for n, saved in shards.items()}
+
+
+async def _change(engine: Engine, action: str, shard: int) -> None:
+    query = {} if action == "delete" else {"action": action}
+    request = Request(
+        id="1", method="POST", path="/", parts=(), query=query, headers={}, body=b"", project="p"
+    )
+    act = api.delete_shard if action == "delete" else api.change_shard
+    await act(engine, request, ls="ls", shard=str(shard))
+
+
+async def _fill(engine: Engine, name: str) -> None:
+    """Some groups into each writable shard."""
+    for shard in engine.catalog.logstores_by_id[STORE_ID].shard_map().writable():
+        for number in range(3):
+            group = f"{shard.shard} {name} {number}".encode()
+            await engine.append(engine.logs[STORE_ID, shard.shard], group, logs=1)
+
+
+def _stored(engine: Engine) -> Counter[bytes]:
+    reads = (
+        log.read(cursor=0, end_cursor=1 << 62, max_groups=1000, max_bytes=1 << 30)
+        for log in engine.logs.values()
+    )
+    return Counter(entry.group for read in reads for entry in read.entries)
+
+
+async def _check(engine: Engine) -> None:
+    """The shard table is whole, the group and the logs agree with it, and it goes on."""
+    store = engine.catalog.logstores_by_id[STORE_ID]
+    keys = [shard.keys for shard in store.shard_map().writable()]
+    assert (keys[0].begin, keys[-1].end) == (WHOLE.begin, WHOLE.end)
+    assert all(left.end == right.begin for left, right in pairwise(keys))
+    (group,) = engine.groups.of(STORE_ID).values()
+    assert list(group.state.shards) == list(store.shards)
+    assert [n for n, entry in group.state.shards.items() if entry.log_shard.read_only] == [
+        n for n, (read_only, _) in _table(engine).items() if read_only
+    ]
+    folders = {int(path.name) for path in Path(engine.settings.data).glob("logs/*/*")}
+    assert {shard for _, shard in engine.logs} == set(store.shards)
+    assert folders <= set(store.shards)
+    known, number = set(store.shards), store.shard_map().writable()[0].shard
+    await _change(engine, "split", number)
+    assert len(set(store.shards) - known) == 2
+    await _fill(engine, "after")
+
+
+@pytest.mark.parametrize(("action", "shard"), [("split", 1), ("merge", 1), ("delete", 0)])
+def test_a_kill_at_any_step_leaves_the_shards_before_or_after(
+    tmp_path: Path, action: str, shard: int
+) -> None:
+    clock, camera = HandClock(), Camera(tmp_path / "d", tmp_path / "album")
+    tables: list[Table] = []
+    kept: list[Counter[bytes]] = []
+
+    async def story(engine: Engine) -> None:
+        await make(engine, order=True)
+        await _fill(engine, "first")
+        await _change(engine, "split", 0)
+        await _fill(engine, "second")
+        for camera.on in (True, False):
+            tables.append(_table(engine))
+            kept.append(_stored(engine))
+            if camera.on:
+                await _change(engine, action, shard)
+                camera.shoot()
+
+    live(tmp_path / "d", clock, story, disk=WatchedDisk(camera), start_batches=camera.start_batches)
+    found: list[Table] = []
+
+    async def after_kill(engine: Engine) -> None:
+        found.append(_table(engine))
+        assert found[-1] in tables
+        assert _stored(engine) == kept[tables.index(found[-1])]
+        await _check(engine)
+
+    for picture in camera.pictures:
+        live(picture, clock, after_kill)
+    # The kill came on both sides of the commit, and never after the answer was it undone.
+    assert (found[0], found[-1]) == (tables[0], tables[1])
+    assert kept[1] == (kept[0] if action != "delete" else {g: 1 for g in kept[0] if b"second" in g})
