@@ -41,7 +41,7 @@ class Ctr:
 
     def remove_images(self, names: Iterable[str]) -> None:
         for name in names:
-            self._try("images", "remove", name)
+            self._try("images", "remove", "--sync", name)  # frees the space before it returns
 
     def forget_containers(self) -> None:
         """Remove every container and its snapshot; their processes have ended before."""
