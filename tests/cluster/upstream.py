@@ -25,6 +25,7 @@ from tests.cluster.provider import PARTS, Cluster, ClusterUnavailableError
 
 NODE_GUARD_S = 180.0
 _OURS = "localhost/loghub-"
+_BY_DIGEST = "sha256:"  # a second name that the pod plugin gives; it would keep an old image for ever
 _CRI_STATE = "io.containerd.grpc.v1.cri"
 
 
@@ -156,7 +157,9 @@ class Upstream:
         for name in sorted(wanted.keys() - present):
             self._say(f"putting {name} on the node")
             ctr.load(wanted[name])
-        ctr.remove_images(sorted(name for name in present - wanted.keys() if name.startswith(_OURS)))
+        ctr.remove_images(
+            sorted(name for name in present - wanted.keys() if name.startswith((_OURS, _BY_DIGEST)))
+        )
         names = {part: built[part].name for part in PARTS}
         (self.folder / "images.json").write_text(json.dumps(names))
         return names
