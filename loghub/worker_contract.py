@@ -93,7 +93,7 @@ class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None  # end of the last batch that the sink has; None before the first
     checkpoint: str | None  # last checkpoint that the service took from this worker
     logs: int  # logs taken into committed batches since this worker took the shard
-    lag_s: float | None  # age of the newest log not yet taken; None: not known
+    lag_s: float | None  # age of the log group that is read next; 0 at the end; None: not known
     draining: bool  # an answer dropped it; it is given up after the running batch
 
 

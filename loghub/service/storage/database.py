@@ -96,6 +96,8 @@ class Database:
                 run(f"PRAGMA user_version={SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
             raise DatabaseUnusable(f"metadata of schema version {version}, not {SCHEMA_VERSION}")
+        # A kill may have left a commit in the page cache only: synced before anybody reads it.
+        run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def commit(self, batch: Sequence[Sequence[Fact]]) -> Sequence[object]:
         """All facts of all items in one durable transaction. Raises apsw.Error, which is final."""

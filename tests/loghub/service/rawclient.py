@@ -231,9 +231,16 @@ class RawClient:
     def checkpoint(
         self, shard: int, cursor: int, *, consumer: str, force: str = "false", ls: str = "access"
     ) -> Reply:
+        self.begin_checkpoint(shard, cursor, consumer=consumer, force=force, ls=ls)
+        return self.end()
+
+    def begin_checkpoint(
+        self, shard: int, cursor: int, *, consumer: str, force: str = "false", ls: str = "access"
+    ) -> None:
+        """Send it without waiting for the answer."""
         body = json.dumps({"shard": shard, "checkpoint": wire_cursor.encode(cursor)}).encode()
         query = {"type": "checkpoint", "consumer": consumer, "forceSuccess": force}
-        return self.send("POST", f"/logstores/{ls}/consumergroups/g", query, body=body)
+        self.begin("POST", f"/logstores/{ls}/consumergroups/g", query, body=body, headers={})
 
     def status(self, *, group: str = "g", ls: str = "access") -> Any:
         return self.ok("GET", f"/_loghub/v1/logstores/{ls}/consumergroups/{group}").json()
