@@ -15,12 +15,11 @@ from loghub_operator import model
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup
 from loghub_operator.hubs import Hubs
-from loghub_operator.kube import CONFIG_MAP, POD, SERVICE, STATEFUL_SET, Kube
+from loghub_operator.kube import CONFIG_MAP, CONSUMER_GROUP, KINDS, POD, SERVICE, STATEFUL_SET, Kind, Kube
 from loghub_operator.logservice import GroupKey, create_group, delete_group, update_group
 from loghub_operator.model import Action, GroupOrigin, Observed, Trouble
 from loghub_operator.names import (
     ANNOTATION_CONFIG_HASH,
-    ANNOTATION_ORIGIN,
     ANNOTATION_SEAT_SINCE,
     FINALIZER,
     LABEL_MANAGED_BY,
@@ -28,11 +27,13 @@ from loghub_operator.names import (
     worker_selector,
 )
 from loghub_operator.observe import Observer
-from loghub_operator.resources import config_map, governing_service, project_service, worker_set
+from loghub_operator.origin import origin_marks
+from loghub_operator.resources import config_map, governing_service, is_ours, project_service, worker_set
 from loghub_operator.resources.services import governing_name
 from loghub_operator.settings import Settings
 
 Document = dict[str, Any]
+LONGEST_NOTE_BYTES = 1024
 
 
 class ActionRefused(Exception):  # noqa: N818 - says what happened
@@ -51,15 +52,20 @@ class Executor:
         self._settings = settings
         self._clock = clock
 
-    async def carry_out(self, resource: LogHubConsumerGroup, observed: Observed, action: Action) -> None:
-        """Raises `KubeError`, `LogHubException` or `ActionRefused`."""
+    async def carry_out(
+        self, resource: LogHubConsumerGroup, observed: Observed | None, action: Action
+    ) -> None:
+        """Raises `KubeError`, `LogHubException` or `ActionRefused`.
+
+        Without ``observed`` (`loghub_operator.unread`) the resource has no spec.
+        """
         match action:
             case model.HoldObject():
-                await self._mark(resource, origin=observed.group_origin, held=True)
+                await self._mark(resource, observed.group_origin if observed else None)
             case model.RecordGroupOrigin(origin):
-                await self._mark(resource, origin=origin, held=True)
+                await self._mark(resource, origin)
             case model.ReleaseObject():
-                await self._mark(resource, origin=observed.group_origin, held=False)
+                await self._release(resource)
             case model.EnsureProjectAddress(project):
                 await self._ensure_project_address(project)
             case model.CreateGroup() | model.UpdateGroup() | model.DeleteGroup():
@@ -81,13 +87,27 @@ class Executor:
         document["status"] = status.to_dict()
         await self._kube.apply(document, subresource="status")
 
-    async def _mark(self, resource: LogHubConsumerGroup, *, origin: GroupOrigin | None, held: bool) -> None:
-        """Our finalizer and our annotation; the uid keeps an apply from making a deleted object anew."""
+    async def _release(self, resource: LogHubConsumerGroup) -> None:
+        """Take our finalizer off, whoever wrote it; an apply would leave one that a backup brought back."""
+        metadata = resource.metadata
+        found = await self._kube.get(CONSUMER_GROUP, metadata.namespace, metadata.name)
+        if found is None or found["metadata"]["uid"] != metadata.uid:
+            return
+        kept = [one for one in found["metadata"].get("finalizers") or () if one != FINALIZER]
+        version = found["metadata"]["resourceVersion"]
+        patch = {"metadata": {"finalizers": kept, "resourceVersion": version}}
+        await self._kube.merge(CONSUMER_GROUP, metadata.namespace, metadata.name, patch)
+
+    async def _emit(self, resource: LogHubConsumerGroup, event: model.EmitEvent) -> None:
+        """An Event about the object."""
+        await self._kube.create(event_of(resource, event, unix_s=self._clock.unix_s()))
+
+    async def _mark(self, resource: LogHubConsumerGroup, origin: GroupOrigin | None) -> None:
+        """Our finalizer and annotations; the uid keeps an apply from making a deleted object anew."""
         document = _identity(resource)
-        if held:
-            document["metadata"]["finalizers"] = [FINALIZER]
+        document["metadata"]["finalizers"] = [FINALIZER]
         if origin is not None:
-            document["metadata"]["annotations"] = {ANNOTATION_ORIGIN: origin}
+            document["metadata"]["annotations"] = origin_marks(origin, resource.spec.endpoint)
         await self._kube.apply(document)
 
     async def _ensure_project_address(self, project: str) -> None:
@@ -95,10 +115,7 @@ class Executor:
         assert namespace is not None  # else no such action is planned
         there = await self._kube.get(SERVICE, namespace, project)
         if there is not None and _labels(there).get(LABEL_MANAGED_BY) != MANAGER:
-            message = (
-                f"Service {project} in namespace {namespace} is not ours, and the project needs its name"
-            )
-            raise ActionRefused(message)
+            raise _taken(SERVICE, namespace, project, f"project {project} is reached by it")
         await self._kube.apply(project_service(project, namespace))
 
     async def _change_group(
@@ -113,7 +130,7 @@ class Executor:
         match action:
             case model.CreateGroup():
                 if not await self._hubs.call(create_group, hub, key, action):
-                    await self._mark(resource, origin="Adopted", held=True)
+                    await self._mark(resource, "Adopted")
             case model.UpdateGroup():
                 await self._hubs.call(update_group, hub, key, action)
             case model.DeleteGroup():
@@ -122,10 +139,19 @@ class Executor:
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: model.ApplyWorkers) -> None:
         """What the pods need before the pods."""
         await self._kube.apply(config_map(resource, action.config))
-        await self._kube.apply(governing_service(resource))
+        await self._apply_ours(resource, governing_service(resource))
         image = self._settings.worker_image
-        await self._kube.apply(worker_set(resource, action.config, replicas=action.replicas, image=image))
+        made = worker_set(resource, action.config, replicas=action.replicas, image=image)
+        await self._apply_ours(resource, made)
         await self._remove_old_settings(resource, action.config_hash)
+
+    async def _apply_ours(self, resource: LogHubConsumerGroup, document: Document) -> None:
+        """Unless the name is somebody else's: a forced apply would take theirs over."""
+        kind, about = KINDS[document["kind"]], document["metadata"]
+        there = await self._kube.get(kind, about["namespace"], about["name"])
+        if there is not None and not is_ours(resource, there):
+            raise _taken(kind, about["namespace"], about["name"], "the workers need it")
+        await self._kube.apply(document)
 
     async def _remove_old_settings(self, resource: LogHubConsumerGroup, current: str) -> None:
         """The settings that no pod runs with any more."""
@@ -143,13 +169,12 @@ class Executor:
 
     async def _remove_workers(self, resource: LogHubConsumerGroup) -> None:
         namespace, name = resource.metadata.namespace, resource.metadata.name
-        await self._kube.delete(STATEFUL_SET, namespace, name)
-        await self._kube.delete(SERVICE, namespace, governing_name(resource))
+        for kind, its_name in ((STATEFUL_SET, name), (SERVICE, governing_name(resource))):
+            there = await self._kube.get(kind, namespace, its_name)
+            if there is not None and is_ours(resource, there):
+                await self._kube.delete(kind, namespace, its_name, uid=there["metadata"]["uid"])
         for found in await self._kube.select(CONFIG_MAP, namespace, worker_selector(name)):
             await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
-
-    async def _emit(self, resource: LogHubConsumerGroup, event: model.EmitEvent) -> None:
-        await self._kube.create(event_of(resource, event, unix_s=self._clock.unix_s()))
 
 
 def event_of(resource: LogHubConsumerGroup, event: model.EmitEvent, *, unix_s: float) -> Document:
@@ -171,10 +196,20 @@ def event_of(resource: LogHubConsumerGroup, event: model.EmitEvent, *, unix_s: f
         "reportingInstance": MANAGER,
         "action": "Reconcile",
         "reason": event.reason,
-        "note": event.message[:1000],
+        "note": _cut(event.message),
         "type": event.type,
         "regarding": regarding,
     }
+
+
+def _cut(message: str) -> str:
+    """The apiserver counts bytes."""
+    return message.encode()[:LONGEST_NOTE_BYTES].decode(errors="ignore")
+
+
+def _taken(kind: Kind, namespace: str, name: str, why: str) -> ActionRefused:
+    words = f"{kind.kind} {name} in namespace {namespace} was made by somebody else, and {why}"
+    return ActionRefused(f"{words}; remove it or choose another name")
 
 
 def _identity(resource: LogHubConsumerGroup) -> Document:

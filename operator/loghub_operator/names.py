@@ -16,7 +16,6 @@ WORKER = "loghub-worker"
 SERVICE = "loghub-service"
 PART_OF = "loghub"
 
-ANNOTATION_ORIGIN = "loghub.dev/group-origin"  # on the CR: Created or Adopted
 ANNOTATION_DELETE_ADOPTED = "loghub.dev/delete-adopted-group"  # on the CR, by the user: "true"
 ANNOTATION_SEAT_SINCE = "loghub.dev/seat-since"  # on a pod: unix seconds at which leaving was asked for
 ANNOTATION_CONFIG_HASH = "loghub.dev/config-hash"  # on a pod: the settings it runs with

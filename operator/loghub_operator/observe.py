@@ -17,7 +17,6 @@ from loghub_operator.hubs import Hubs
 from loghub_operator.kube import POD, SECRET, SERVICE, STATEFUL_SET, Kube
 from loghub_operator.logservice import observe_service
 from loghub_operator.model import (
-    GroupOrigin,
     Observed,
     ServiceObserved,
     ServiceTrouble,
@@ -29,12 +28,12 @@ from loghub_operator.model import (
 from loghub_operator.names import (
     ANNOTATION_APPLIED_HASH,
     ANNOTATION_CONFIG_HASH,
-    ANNOTATION_ORIGIN,
     FINALIZER,
     worker_selector,
 )
+from loghub_operator.origin import origin_in
 from loghub_operator.pods import worker_of
-from loghub_operator.resources import applied_hash, leads_to_the_service
+from loghub_operator.resources import applied_hash, is_ours, leads_to_the_service
 from loghub_operator.settings import SINK_ROOT, Settings
 from loghub_operator.workers import worker_config
 
@@ -67,7 +66,6 @@ class Observer:
             self._workers(resource), self._worker_set(resource, site), self._project_address(resource, site)
         )
         service = await self._service(resource, workers) if address else _not_addressed(resource, site)
-        annotations = resource.metadata.annotations
         return Observed(
             at_unix_s=self._clock.unix_s(),
             site=site,
@@ -76,7 +74,7 @@ class Observer:
             workers=workers,
             project_address=address,
             held=FINALIZER in resource.metadata.finalizers,
-            group_origin=_origin(annotations.get(ANNOTATION_ORIGIN)),
+            group_origin=origin_in(resource.metadata.annotations, resource.spec.endpoint),
         )
 
     async def hub(self, resource: LogHubConsumerGroup) -> LogHub | Trouble:
@@ -99,7 +97,7 @@ class Observer:
     async def _worker_set(self, resource: LogHubConsumerGroup, site: Site) -> WorkerSet | None:
         metadata = resource.metadata
         found = await self._kube.get(STATEFUL_SET, metadata.namespace, metadata.name)
-        if found is None or found["metadata"].get("deletionTimestamp"):
+        if found is None or found["metadata"].get("deletionTimestamp") or not is_ours(resource, found):
             return None
         annotations = found["metadata"].get("annotations") or {}
         config = worker_config(resource, site)
@@ -131,7 +129,10 @@ class Observer:
         name, namespace = resource.spec.credentials_secret.name, resource.metadata.namespace
         secret = await self._kube.get(SECRET, namespace, name)
         if secret is None:
-            return _missing(f"there is no Secret {name} in namespace {namespace}")
+            return _missing(
+                f"there is no Secret {name} in namespace {namespace}; "
+                f"make it with the keys {ACCESS_KEY_ID_FILE} and {ACCESS_KEY_SECRET_FILE}"
+            )
         data = {key: _decoded(value) for key, value in (secret.get("data") or {}).items()}
         absent = [key for key in (ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE) if not data.get(key)]
         if absent:
@@ -156,9 +157,3 @@ def _decoded(value: str) -> str:
 
 def _missing(message: str) -> Trouble:
     return Trouble(reason=ServiceTrouble.CREDENTIALS_MISSING, message=message)
-
-
-def _origin(text: str | None) -> GroupOrigin | None:
-    if text == "Created":
-        return "Created"
-    return "Adopted" if text == "Adopted" else None

@@ -24,6 +24,7 @@ from loghub_operator.model import Action, EmitEvent, Observed
 from loghub_operator.observe import Observer
 from loghub_operator.plan import plan
 from loghub_operator.telling import LAG_EVERY_S, with_failure, worth_writing
+from loghub_operator.unread import plan_unread, what_is_legible
 
 log = structlog.get_logger()
 
@@ -117,8 +118,8 @@ class Reconciler:
         try:
             resource = parse_resource(document)
         except InvalidResourceError as error:
-            # Stored under an older schema; its owner has to write it anew.
             log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
+            await self._unread(what_is_legible(document), error, life)
             return LONGEST_BACKOFF_S
         observed = await self._observer.observe(resource)
         planned = plan(resource, observed, self._clock.unix_s())
@@ -133,8 +134,14 @@ class Reconciler:
             raise failure
         return self._pause_s(planned.actions, status)
 
+    async def _unread(self, resource: LogHubConsumerGroup, error: InvalidResourceError, life: _Life) -> None:
+        """The status first: it remembers that the event was emitted."""
+        planned = plan_unread(resource, error, self._clock.unix_s())
+        await self._tell(resource, planned.status, life)
+        await self._carry_out(resource, None, planned.actions)
+
     async def _carry_out(
-        self, resource: LogHubConsumerGroup, observed: Observed, actions: Sequence[Action]
+        self, resource: LogHubConsumerGroup, observed: Observed | None, actions: Sequence[Action]
     ) -> None:
         for action in actions:
             try:

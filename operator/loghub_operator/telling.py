@@ -98,9 +98,12 @@ def deleting_status(
 
 def with_failure(status: Status, message: str, now: float) -> Status:
     """The same status after an action was refused: not ready, and in whose words."""
-    finding = Finding(
-        type=ConditionType.READY, status="False", reason=ReadyReason.ACTION_FAILED, message=message
-    )
+    return not_ready(status, ReadyReason.ACTION_FAILED, message, now)
+
+
+def not_ready(status: Status, reason: ReadyReason, message: str, now: float) -> Status:
+    """The same status but for Ready."""
+    finding = Finding(type=ConditionType.READY, status="False", reason=reason, message=message)
     generation = status.observed_generation or 0
     (failed,) = dated((finding,), status.conditions, generation=generation, now=now)
     others = tuple(one for one in status.conditions if one.type != ConditionType.READY)

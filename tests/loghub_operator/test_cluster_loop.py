@@ -13,8 +13,9 @@ import pytest
 
 from loghub.client.port import GroupInfo
 from loghub_operator.kube import CONFIG_MAP, CONSUMER_GROUP, POD, SERVICE, STATEFUL_SET
-from loghub_operator.names import FINALIZER, worker_selector
+from loghub_operator.names import ANNOTATION_CONFIG_HASH, FINALIZER, worker_selector
 from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.examples import document
 from tests.loghub_operator.stage import GROUP, LOGSTORE, Stage, stage
 
 pytestmark = pytest.mark.cluster
@@ -152,6 +153,43 @@ def test_a_deletion_begun_while_the_operator_was_away_is_finished(server: Apiser
         on.start_operator()
         await on.until_gone()
         assert on.hub.list_groups(LOGSTORE) == ()
+
+    stage(server, tmp_path, story)
+
+
+def test_a_finalizer_that_somebody_else_wrote_too_holds_nothing_up(server: Apiserver, tmp_path: Path) -> None:
+    """As a backup that is restored, or an object that is applied as it was read, would."""
+
+    async def story(on: Stage) -> None:
+        await on.kube.apply(document({"project": "demo"}, namespace=on.namespace, finalizers=[FINALIZER]))
+        await on.until_phase("Running", "1/1")
+        await on.remove()
+        await on.until_gone()
+
+    stage(server, tmp_path, story)
+
+
+def test_a_stateful_set_of_somebody_else_is_left_alone(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        marks = {"labels": {"app": "web"}, "annotations": {ANNOTATION_CONFIG_HASH: "none"}}
+        container = {"name": "web", "image": "web"}
+        spec = {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": marks, "spec": {"containers": [container]}},
+        }
+        about = {"name": GROUP, "namespace": on.namespace}
+        await on.kube.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": about, "spec": spec})
+        await on.apply({"deletionPolicy": "Delete"})
+        told = await on.until_reason("Ready", "ActionFailed")
+        assert f"StatefulSet {GROUP} in namespace {on.namespace} was made by somebody else" in told["message"]
+        await on.remove()
+        await on.until_gone()
+        assert on.hub.list_groups(LOGSTORE) == ()
+        found = await on.get(STATEFUL_SET)
+        assert found is not None
+        assert found["metadata"].get("deletionTimestamp") is None
+        assert found["spec"]["selector"] == spec["selector"]
 
     stage(server, tmp_path, story)
 

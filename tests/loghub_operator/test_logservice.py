@@ -1,6 +1,5 @@
 """What the log service tells becomes a `ServiceObserved`, with and without the extensions."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def server(clock: Clock) -> Iterator[MemoryServer]:
+def server(clock: Clock) -> MemoryServer:
     made = MemoryServer(clock)
     hub = made.client("demo")
     hub.create_project()

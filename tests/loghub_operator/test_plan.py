@@ -48,7 +48,7 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same(step: Step) -> 
     resource = step.resource.model_copy(update={"status": first})
     later = dataclasses.replace(step.observed, at_unix_s=step.now + 100)
     second = plan(resource, later, step.now + 100).status
-    before = {one.type: (one.status, one.last_transition_time) for one in first.conditions}
-    for one in second.conditions:
-        if before.get(one.type, ("", ""))[0] == one.status:
-            assert before[one.type][1] == one.last_transition_time
+    before = {one.type: one for one in first.conditions}
+    kept = [one for one in second.conditions if one.type in before and before[one.type].status == one.status]
+    assert kept
+    assert all(one.last_transition_time == before[one.type].last_transition_time for one in kept)

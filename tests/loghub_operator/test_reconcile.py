@@ -4,15 +4,16 @@ The same series are fed to the executor of `loghub up` (tests/loghub_operator/lo
 """
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.kube import KubeError
-from loghub_operator.model import Action, CreateGroup, EmitEvent, Observed
+from loghub_operator.model import Action, CreateGroup, EmitEvent, Observed, ReleaseObject
 from loghub_operator.reconcile import Key, Reconciler
-from loghub_operator.telling import worth_writing
+from loghub_operator.telling import LAG_EVERY_S, with_failure, worth_writing
 from tests.loghub_operator.stories import Step, recorded, steps, stories, told
 
 ALL = [step for path in stories() for step in steps(path)]
@@ -25,6 +26,7 @@ class Stage:
     def __init__(self, step: Step, *, refuse: type[Action] | None = None) -> None:
         self.step = step
         self.refuse = refuse
+        self.stored = step.resource.to_dict()
         self.gets = 0
         self.done: list[Action] = []
         self.written: list[Status] = []
@@ -37,12 +39,12 @@ class Stage:
 
     async def get(self, *_: object) -> dict[str, Any] | None:
         self.gets += 1
-        return self.step.resource.to_dict() if self.gets == 1 else None
+        return self.stored if self.gets == 1 else None
 
     async def observe(self, _: LogHubConsumerGroup) -> Observed:
         return self.step.observed
 
-    async def carry_out(self, _: LogHubConsumerGroup, __: Observed, action: Action) -> None:
+    async def carry_out(self, _: LogHubConsumerGroup, __: Observed | None, action: Action) -> None:
         if self.refuse is not None and isinstance(action, self.refuse):
             raise KubeError(403, "Forbidden", "not allowed here")
         self.done.append(action)
@@ -78,8 +80,6 @@ def test_the_loop_carries_out_what_the_series_say(step: Step) -> None:
 
 
 def _json(document: dict[str, Any]) -> str:
-    import json
-
     return json.dumps(document)
 
 
@@ -104,3 +104,43 @@ def test_an_event_that_is_refused_holds_nothing_up() -> None:
     wanted = [one["action"] for one in step.actions if one["action"] != "EmitEvent"]
     assert [type(action).__name__ for action in stage.done] == wanted
     assert told(stage.written[-1]) == step.status
+
+
+def _of_another_schema(kind: type[Action], **metadata: str) -> Stage:
+    stage = Stage(_first(kind))
+    stage.stored["spec"]["fromTheFuture"] = 1
+    stage.stored["metadata"].update(metadata)
+    return stage
+
+
+def test_an_object_of_another_schema_is_told_once() -> None:
+    stage = _of_another_schema(CreateGroup)
+    asyncio.run(stage.play())
+    (event,) = stage.done
+    assert isinstance(event, EmitEvent)
+    (status,) = stage.written
+    (ready,) = [one for one in status.conditions if one.type == "Ready"]
+    assert (ready.status, ready.reason, status.phase) == ("False", "NotUnderstood", "Degraded")
+    assert 'unknown field "spec.fromTheFuture"' in ready.message
+    again = _of_another_schema(CreateGroup)
+    again.stored["status"] = told(status)
+    asyncio.run(again.play())
+    assert (again.done, again.written) == ([], [])
+
+
+def test_an_object_of_another_schema_that_is_deleted_is_let_go() -> None:
+    stage = _of_another_schema(CreateGroup, deletionTimestamp="2026-09-21T14:13:20Z")
+    asyncio.run(stage.play())
+    event, released = stage.done
+    assert isinstance(event, EmitEvent)
+    assert (event.type, event.reason) == ("Warning", "GroupLeftBehind")
+    assert isinstance(released, ReleaseObject)
+
+
+def test_changing_words_alone_are_told_at_a_bounded_rate() -> None:
+    status = Status.model_validate_json(_json(_first(CreateGroup).status))
+    first = with_failure(status, "refused, request 1", 0.0)
+    second = with_failure(status, "refused, request 2", 0.0)
+    assert not worth_writing(first, second, since_last_s=LAG_EVERY_S - 0.1)
+    assert worth_writing(first, second, since_last_s=LAG_EVERY_S)
+    assert worth_writing(status, first, since_last_s=0.0)

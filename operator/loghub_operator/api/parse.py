@@ -52,7 +52,7 @@ def parse_resource(
     problems = () if old is None else tuple(_changed(old.spec, resource.spec))
     if problems:
         raise InvalidResourceError(problems)
-    return resource.model_copy(update={"status": _status(document.get("status"))})
+    return resource.model_copy(update={"status": parse_status(document.get("status"))})
 
 
 def resources_in(text: str) -> tuple[dict[str, Any], ...]:
@@ -74,7 +74,7 @@ def resources_in(text: str) -> tuple[dict[str, Any], ...]:
     return tuple(ours)
 
 
-def _status(document: object) -> Status:
+def parse_status(document: object) -> Status:
     """What an earlier round told; one that we cannot read (another version wrote it) counts as none."""
     try:
         return Status.model_validate_json(json.dumps(document or {}))

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
+from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.conditions import rfc3339
 from loghub_operator.local.places import GroupFolder, replace_file
 from loghub_operator.model import GroupOrigin
-from loghub_operator.names import ANNOTATION_ORIGIN
+from loghub_operator.origin import ANNOTATIONS, origin_in, origin_marks
 
 Document = dict[str, Any]
 
@@ -62,14 +63,16 @@ class Record:
 
     @property
     def origin(self) -> GroupOrigin | None:
-        origin = (self.document["metadata"].get("annotations") or {}).get(ANNOTATION_ORIGIN)
-        if origin == "Created":
-            return "Created"
-        return "Adopted" if origin == "Adopted" else None
+        return origin_in(self.document["metadata"].get("annotations") or {}, self._endpoint)
 
     def set_origin(self, origin: GroupOrigin) -> None:
-        self.document["metadata"].setdefault("annotations", {})[ANNOTATION_ORIGIN] = origin
+        marks = origin_marks(origin, self._endpoint)
+        self.document["metadata"].setdefault("annotations", {}).update(marks)
         self.save()
+
+    @property
+    def _endpoint(self) -> str:
+        return str(self.document["spec"].get("endpoint", EMBEDDED))
 
     def set_deleted(self, now_unix_s: float) -> None:
         """The object is to go; the first time counts."""
@@ -90,6 +93,7 @@ class Record:
 
 
 def _keep_origin(metadata: Document, before: Document) -> None:
-    origin = (before.get("annotations") or {}).get(ANNOTATION_ORIGIN)
-    if origin is not None:
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION_ORIGIN: origin}
+    known = before.get("annotations") or {}
+    kept = {name: known[name] for name in ANNOTATIONS if name in known}
+    if kept:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **kept}

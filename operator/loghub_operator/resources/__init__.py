@@ -4,6 +4,7 @@ What for: pure builders, one file a kind. What it must not know: what is in the 
 Read next: `loghub_operator.resources.worker_set`, then `loghub_operator.apply`.
 """
 
+from loghub_operator.resources.common import is_ours
 from loghub_operator.resources.config import config_map, config_map_name
 from loghub_operator.resources.services import governing_service, leads_to_the_service, project_service
 from loghub_operator.resources.worker_set import applied_hash, worker_set
@@ -13,6 +14,7 @@ __all__ = [
     "config_map",
     "config_map_name",
     "governing_service",
+    "is_ours",
     "leads_to_the_service",
     "project_service",
     "worker_set",

@@ -23,6 +23,13 @@ def labels(resource: LogHubConsumerGroup) -> dict[str, str]:
     return {**worker_selector(resource.metadata.name), LABEL_PART_OF: PART_OF, LABEL_MANAGED_BY: MANAGER}
 
 
+def is_ours(resource: LogHubConsumerGroup, found: Document) -> bool:
+    """Was it made for this object? Its name alone does not say so."""
+    about = found["metadata"]
+    owners = [one.get("uid") for one in about.get("ownerReferences") or ()]
+    return resource.metadata.uid in owners or labels(resource).items() <= (about.get("labels") or {}).items()
+
+
 def metadata(resource: LogHubConsumerGroup, name: str) -> Document:
     """Namespace, labels and owner."""
     owner = {

@@ -30,7 +30,8 @@ def built(group: LogHubConsumerGroup, replicas: int = 2) -> Document:
 
 
 def container(made: Document) -> Document:
-    (only,) = made["spec"]["template"]["spec"]["containers"]
+    containers: list[Document] = made["spec"]["template"]["spec"]["containers"]
+    (only,) = containers
     return only
 
 

@@ -1,0 +1,45 @@
+"""Decide about an object that cannot be read: it was stored under another version of the schema.
+
+What for: its owner is told, in a condition and an event, and its deletion is not held up. What it
+must not know: how either is carried out. Read next: `loghub_operator.reconcile`.
+
+Its workers are not touched while it lives; in its deletion the cluster removes them as things that
+it owns, and the group is left as it is, since nobody can say which one it is.
+"""
+
+from typing import Any
+
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Phase
+from loghub_operator.api.parse import parse_status
+from loghub_operator.api.v1alpha1 import Metadata
+from loghub_operator.conditions import ConditionType, ReadyReason
+from loghub_operator.model import Action, EmitEvent, Plan, ReleaseObject
+from loghub_operator.telling import not_ready
+
+
+def what_is_legible(document: dict[str, Any]) -> LogHubConsumerGroup:
+    """The object without its spec: who it is, and what we told of it last."""
+    metadata = Metadata.model_validate(document["metadata"], strict=False)
+    return LogHubConsumerGroup.model_construct(metadata=metadata, status=parse_status(document.get("status")))
+
+
+def plan_unread(resource: LogHubConsumerGroup, error: InvalidResourceError, now: float) -> Plan:
+    """``resource`` has no spec."""
+    problems = "; ".join(str(problem) for problem in error.problems)
+    if resource.metadata.deletion_timestamp is not None:
+        message = f"the object is not understood, so its consumer group is left behind: {problems}"
+        event = EmitEvent(type="Warning", reason="GroupLeftBehind", message=message)
+        return Plan((event, ReleaseObject()), resource.status)
+    message = (
+        f"not understood by this version; its workers stay as they are until it is corrected: {problems}"
+    )
+    status = not_ready(resource.status, ReadyReason.NOT_UNDERSTOOD, message, now)
+    actions: tuple[Action, ...] = ()
+    if not _was_told(resource):
+        actions = (EmitEvent(type="Warning", reason=ReadyReason.NOT_UNDERSTOOD, message=message),)
+    return Plan(actions, status.model_copy(update={"phase": Phase.DEGRADED}))
+
+
+def _was_told(resource: LogHubConsumerGroup) -> bool:
+    known = [(one.type, one.reason) for one in resource.status.conditions]
+    return (ConditionType.READY, ReadyReason.NOT_UNDERSTOOD) in known
