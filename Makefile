@@ -30,11 +30,11 @@ check: $(READY) ## the fast tests: no Spark, no cluster, under two minutes
 	$(PY) -m pytest -m "not spark and not cluster and not deep"
 
 test: $(READY) ## every test; what cannot run here is skipped with its reason
-	@$(PY) -m tests.cluster.build --background --nice
+	@$(PY) -m tests.cluster.prepare --background
 	$(PY) -m pytest -m "not spark and not cluster and not apiserver and not deep"
 	@# Tests with times in them wait until nothing is being compiled any more.
 	@# (If that failed, the tests that need it skip with the reason, or fail where all is required.)
-	@$(PY) -m tests.cluster.build || true
+	@$(PY) -m tests.cluster.prepare || true
 	$(PY) -m pytest -m "(spark or cluster or apiserver) and not deep"
 
 check-deep: $(READY) ## the long searches too
