@@ -125,6 +125,19 @@ def test_draining_to_given_up_beats_at_once_without_the_shard() -> None:
     assert beat(consumer, 5.5, 2).held == (2,)
 
 
+def test_given_up_while_a_beat_is_under_way_is_told_as_soon_as_that_is_answered() -> None:
+    consumer = holder(0)
+    request = consumer.poll(5)
+    assert isinstance(request, Beat)
+    assert request.held == (0,)
+    consumer.source_stopped()
+    consumer.set_goal(Goal.LEAVE)
+    assert phases(consumer) == {}
+    consumer.answered(request.number, (0,), now=5.1)
+    assert consumer.wake_in_s(5.1) == 0
+    assert isinstance(consumer.poll(5.1), Leave)
+
+
 def test_draining_does_not_end_by_an_older_report_of_the_source() -> None:
     consumer = holder(1)
     consumer.source_saw(consumer.version)

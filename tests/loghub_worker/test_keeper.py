@@ -175,6 +175,62 @@ def test_checkpoint_that_failed_is_repeated_and_a_draining_shard_waits_for_it(wo
     assert world.keeper.trouble.reason == ""
 
 
+def test_checkpoint_of_a_shard_lost_and_taken_again_meanwhile_is_not_sent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.commit(world.begin, world.begin + 2)
+    with world.session.use() as (consumer, _):
+        stale = consumer.unsaved()
+        monkeypatch.setattr(consumer, "unsaved", lambda: stale)
+        consumer.reopen(0)
+    world.keeper.save_all()
+    assert decode(world.checkpoint()) == world.begin
+
+
+def test_sink_that_cannot_be_used_is_a_reason_and_heals(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = world.sink.resume
+
+    def full(shard: Incarnation, checkpoint: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(world.sink, "resume", full)
+    with world.session.use() as (consumer, _):
+        consumer.reopen(0)
+    world.keeper.step()
+    assert world.keeper.trouble.reason == "SinkUnusable"
+    assert world.held() == {0: Phase.OPENING}
+    monkeypatch.setattr(world.sink, "resume", real)
+    world.clock.now += 2
+    world.keeper.step()
+    assert world.keeper.trouble.reason == ""
+    assert world.held() == {0: Phase.OPEN}
+
+
+def test_read_only_shard_that_moved_on_meanwhile_is_not_set_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch is committed and saved while the survey asks which shards are read-only."""
+    end = world.begin + 3
+    world.commit(world.begin, end)
+    world.keeper.step()
+    world.hub.split_shard("ls", 0)
+    world.handover.write_report(Report(version=0, ends={0: end}))
+    real = world.hub.list_shards
+
+    def slow(logstore: str) -> Any:
+        if decode(world.checkpoint()) == end:
+            world.commit(end, end + 1)
+            world.keeper.save_all()
+        return real(logstore)
+
+    monkeypatch.setattr(world.hub, "list_shards", slow)
+    world.clock.now += SURVEY_S
+    world.keeper.step()
+    assert decode(world.checkpoint()) == end + 1
+
+
 def test_checkpoint_refused_by_the_service_gives_the_shard_up(world: World) -> None:
     world.clock.now += 31  # the service has timed this consumer out; another one takes the shard
     assert world.hub.heartbeat("ls", "g", consumer="other", held=()) == (0,)
@@ -184,6 +240,8 @@ def test_checkpoint_refused_by_the_service_gives_the_shard_up(world: World) -> N
     world.keeper.save_all()
     assert world.held() == {}
     assert decode(world.checkpoint()) == world.begin
+    world.keeper.step()
+    assert world.keeper.trouble.reason == "", "it went with the shard"
 
 
 def test_report_of_the_source_ends_the_drain(world: World) -> None:

@@ -36,22 +36,30 @@ def main() -> int:
     except BadSettingsError as error:
         log.error("wrong settings", message=str(error))
         return MISUSED
-    worker = Worker(settings, SystemClock())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: worker.request_stop())
     try:
+        worker = Worker(settings, SystemClock())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: worker.request_stop())
         worker.run()
     except FatalError as fatal:
         log.error("fatal", reason=fatal.reason, message=fatal.message)
         _last_words(settings, str(fatal))
+        return FATAL
+    except Exception as fault:
+        log.exception("fault")
+        _last_words(settings, f"WorkerFault: {type(fault).__name__}: {fault}")
         return FATAL
     return STOPPED
 
 
 def _last_words(settings: Settings, text: str) -> None:
     path: Path | None = settings.termination_log
-    if path is not None:
+    if path is None:
+        return
+    try:
         path.write_bytes(text.encode()[:LAST_WORDS_BYTES])
+    except OSError as error:  # they stand in the log as well
+        log.warning("no last words", message=str(error))
 
 
 if __name__ == "__main__":

@@ -94,6 +94,7 @@ class Consumer:
         self._shards: dict[int, HeldShard] = {}
         self._takes = 0
         self._next_send_s: float | None = None  # None: at once
+        self._is_news = False  # something since the request under way was made that it does not tell
         self._sent: tuple[int, float] | None = None  # number and time of the request under way
         self._numbers = 0
         self._seen_version = -1
@@ -137,6 +138,7 @@ class Consumer:
             return None
         self._numbers += 1
         self._sent = (self._numbers, now)
+        self._is_news = False
         if self.goal is Goal.LEAVE and not self._shards:
             return Leave(self._numbers)
         return Beat(self._numbers, tuple(sorted(self._shards)))
@@ -160,7 +162,7 @@ class Consumer:
             self._next_send_s = None
             return
         self.last_good_s = sent_s
-        self._next_send_s = sent_s + self.terms.interval_s
+        self._next_send_s = None if self._is_news else sent_s + self.terms.interval_s
         if self.standing is not Standing.LEFT:
             self.standing = Standing.MEMBER
         self._take_and_drop(named)
@@ -204,7 +206,11 @@ class Consumer:
 
     def _give_up(self, shard: HeldShard) -> None:
         del self._shards[shard.shard]
+        self._send_at_once()
+
+    def _send_at_once(self) -> None:
         self._next_send_s = None
+        self._is_news = True  # for a beat under way, whose answer sets the next time
 
     def _put(self, shard: HeldShard) -> None:
         self._shards[shard.shard] = shard
@@ -229,7 +235,7 @@ class Consumer:
                 self._drop(shard)
             elif shard.phase is Phase.DRAINED:
                 self._give_up(shard)
-        self._next_send_s = None
+        self._send_at_once()
 
     # -- the shards' own story
 

@@ -75,7 +75,6 @@ def shared(address: Address) -> LogHub:
 _REASONS = {
     "ProjectNotExist": "ProjectNotFound",
     "LogStoreNotExist": "LogstoreNotFound",
-    "LogstoreNotExist": "LogstoreNotFound",
     "ConsumerGroupNotExist": "ConsumerGroupNotFound",
     "SignatureNotMatch": "Unauthorized",
     "Unauthorized": "Unauthorized",

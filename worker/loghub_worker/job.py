@@ -160,7 +160,10 @@ class Job:
             raise FatalError(reason, self.trouble.message) from error
 
     def _pause_s(self) -> float:
-        return min(LONGEST_PAUSE_S, 2.0 ** (self._failures - 1)) if self._failures else 0.0
+        if not self._failures:
+            return 0.0
+        doublings = min(self._failures - 1, 10)  # for want of the endpoint there may be thousands
+        return min(LONGEST_PAUSE_S, 2.0**doublings)
 
     # -- one batch
 

@@ -97,17 +97,25 @@ class Keeper:
             if shard.phase is Phase.OPENING and now >= self._not_before_s.get(shard.shard, now):
                 self._open(shard)
         self.save_all()
+        self._clear_trouble()
         self._see_lags(shards, report.ends, now=now)
         if now >= self._next_survey_s:
             self._next_survey_s = now + SURVEY_S
             self._survey(report.ends)
+
+    def _clear_trouble(self) -> None:
+        """A trouble ends with what it was about, also when that shard has gone elsewhere."""
+        with self._session.use() as (consumer, _):
+            pending = consumer.unsaved() or any(s.phase is Phase.OPENING for s in consumer.shards)
+        if not pending:
+            self.trouble = Trouble()
 
     # -- opening
 
     def _open(self, shard: HeldShard) -> None:
         try:
             saved, position = self._find_position(shard.shard)
-        except LogHubException as error:
+        except (LogHubException, OSError) as error:
             self._put_off(shard, error)
             return
         with self._session.use() as (consumer, _):
@@ -142,8 +150,9 @@ class Keeper:
                 return info
         raise LogHubError("ShardNotExist", 400, f"shard {shard} is not in the list of shards")
 
-    def _put_off(self, shard: HeldShard, error: LogHubException) -> None:
-        self.trouble = trouble_of(error)
+    def _put_off(self, shard: HeldShard, error: LogHubException | OSError) -> None:
+        is_sinks = isinstance(error, OSError)  # a full disk, a mount that went: it may come back
+        self.trouble = Trouble("SinkUnusable", str(error)) if is_sinks else trouble_of(error)
         self._not_before_s[shard.shard] = self._clock.monotonic_s() + RETRY_S
         log.warning("shard not opened", shard=shard.shard, reason=self.trouble.reason, message=str(error))
         if isinstance(error, LogHubError) and error.code in NOT_OURS:
@@ -159,18 +168,24 @@ class Keeper:
             with self._session.use() as (consumer, now):
                 unsaved = consumer.unsaved()
             for shard in unsaved:
-                if now >= self._not_before_s.get(shard.shard, now):
+                if now >= self._not_before_s.get(shard.shard, now) and self._still_stands(shard):
                     self._try_save(shard)
+
+    def _still_stands(self, shard: HeldShard) -> bool:
+        """Requests before this one may have taken long: a shard lost and taken again meanwhile
+        must not be set back."""
+        with self._session.use() as (consumer, _):
+            return any((s.take, s.position) == (shard.take, shard.position) for s in consumer.shards)
 
     def _try_save(self, shard: HeldShard) -> None:
         assert shard.position is not None
         try:
             self._save(shard.shard, shard.position)
-        except LogHubException as error:
+            self._sink.acknowledge(shard.shard, shard.position)
+        except (LogHubException, OSError) as error:
             self._put_off(shard, error)
             return
         self.trouble = Trouble()
-        self._sink.acknowledge(shard.shard, shard.position)
         with self._session.use() as (consumer, _):
             consumer.saved(shard.shard, take=shard.take, cursor=shard.position)
 
@@ -199,9 +214,14 @@ class Keeper:
                 if at_end and shard.shard in read_only:
                     # Became read-only after its end was saved: only a checkpoint tells the
                     # service that it is over (sls-protocol.md 4.3), and nothing else will come.
-                    self._save(shard.shard, shard.position)
+                    self._tell_end(shard, shard.position)
         except LogHubException as error:
             log.info("survey put off", reason=trouble_of(error).reason)
+
+    def _tell_end(self, shard: HeldShard, position: int) -> None:
+        with self._saving:  # a batch may have moved the shard on: its checkpoint is not to be set back
+            if self._still_stands(shard):
+                self._save(shard.shard, position)
 
     def _see_lags(self, shards: tuple[HeldShard, ...], ends: dict[int, int], *, now: float) -> None:
         for shard in shards:

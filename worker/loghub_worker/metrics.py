@@ -16,7 +16,8 @@ from prometheus_client.registry import Collector
 
 from loghub.worker_contract import WorkerStatus
 
-STALE_S = 30.0  # a status older than this means that the main thread hangs
+STALE_S = 30.0  # a status older than this means that a thread hangs, with the lock perhaps
+REQUEST_S = 10.0  # a caller that says nothing for so long is left
 
 
 class Figures(Collector):
@@ -56,7 +57,7 @@ class Figures(Collector):
 
 
 class MetricsServer:
-    """A small server on its own threads."""
+    """A small server on its own threads. `status` gives the last one written, so that its age tells."""
 
     def __init__(
         self, address: str, figures: Figures, status: Callable[[], WorkerStatus], unix_s: Callable[[], float]
@@ -65,6 +66,8 @@ class MetricsServer:
         registry.register(figures)
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = REQUEST_S
+
             def do_GET(self) -> None:
                 code, kind, body = answer(self.path, registry, status(), now_unix_s=unix_s())
                 self.send_response(code)

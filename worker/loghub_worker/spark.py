@@ -44,7 +44,10 @@ def start_spark(config: WorkerConfig, state_dir: Path) -> SparkSession:
         builder = builder.config(name, value)
     # Spark puts a handler of its own on SIGINT, which would end a drain at Ctrl-C.
     interrupted = signal.getsignal(signal.SIGINT)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except SPARK_ERRORS as error:
+        raise FatalError("SparkNotStarted", first_lines(error)) from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)
     session.dataSource.register(LogHubDataSource)

@@ -9,6 +9,7 @@ on shards are assigned here and would idle. At the end the shards are drained wh
 
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -63,12 +64,14 @@ class Worker:
         self._job: Job | None = None
         self._failed = Trouble()
         self._starting = False
+        self._told = self.status()  # as last written
 
     def request_stop(self) -> None:
         """From a signal handler in the main thread: drain, keep the seat, end. Before the first
         beat there is nothing to drain, and Spark's start is not waited for."""
         self._stop.set()
         if self._starting:
+            self._starting = False  # once: a second signal must not break the end
             raise _StoppedAtStart
 
     def run(self) -> None:
@@ -87,6 +90,7 @@ class Worker:
             self._failed = Trouble(fatal.reason, fatal.message)
             raise
         finally:
+            self._starting = False
             self._ended.set()
             ticker.join()
             self._write_status()
@@ -97,6 +101,8 @@ class Worker:
 
     def _start(self) -> None:
         self._starting = True
+        if self._stop.is_set():
+            raise _StoppedAtStart
         sink = self._make_sink()
         spark = start_spark(self._config, _emptied(self._settings.state_dir / "spark"))
         result = empty_result(spark, self._config.sql)
@@ -180,7 +186,17 @@ class Worker:
             self._raise_failures()
             if says_leave(self._settings.seat_file):
                 self._drain(Goal.LEAVE)
-                self._stop.wait()  # left: the operator ends the process
+                self._await_stop()
+
+    def _await_stop(self) -> None:
+        """The operator ends a process that has left; one that ended itself would be started again."""
+        while not self._stop.wait(STEP_S):
+            if not self._has_left():
+                self._raise_failures()
+
+    def _has_left(self) -> bool:
+        with self._session.use() as (consumer, _):
+            return consumer.standing is Standing.LEFT
 
     def _raise_failures(self) -> None:
         parts = (self._membership, self._keeper, self._job)
@@ -193,9 +209,7 @@ class Worker:
     # -- end
 
     def _end(self) -> None:
-        with self._session.use() as (consumer, _):
-            left = consumer.standing is Standing.LEFT
-        if not left:
+        if not self._has_left():
             self._drain(Goal.LEAVE if says_leave(self._settings.seat_file) else Goal.STOP)
         for part in (self._membership, self._keeper, self._job):
             if part is not None:
@@ -207,19 +221,20 @@ class Worker:
         with self._session.use() as (consumer, _):
             consumer.set_goal(goal)
         deadline_s = self._clock.monotonic_s() + self._config.drain_timeout_s
+        since = self._session.changes
         while not self._is_drained(goal):
-            since = self._session.changes
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 log.warning("drain timeout: what is under way will be delivered by the next holder")
                 return
             self._raise_failures()
             self._session.wait(since, min(left_s, STEP_S))
+            since = self._session.changes  # before the next look: no change may fall between
 
     def _is_drained(self, goal: Goal) -> bool:
+        if goal is Goal.LEAVE:
+            return self._has_left()
         with self._session.use() as (consumer, _):
-            if goal is Goal.LEAVE:
-                return consumer.standing is Standing.LEFT
             return consumer.drained
 
     # -- what others see
@@ -234,7 +249,8 @@ class Worker:
                 unix_s=self._clock.unix_s(),
                 trouble=self._trouble(),
                 rows=self._job.tally.rows if self._job else 0,
-                oldest_unix_s=self._keeper.oldest_unix_s if self._keeper else {},
+                # A copy: the keeper changes it meanwhile.
+                oldest_unix_s=dict(self._keeper.oldest_unix_s) if self._keeper else {},
             )
         return msgspec.structs.replace(status, phase="failed") if self._failed.reason else status
 
@@ -251,7 +267,11 @@ class Worker:
             self._write_status()
 
     def _write_status(self) -> None:
-        replace_file(self._settings.status_file, msgspec.json.encode(self.status()))
+        self._told = self.status()
+        try:
+            replace_file(self._settings.status_file, msgspec.json.encode(self._told))
+        except OSError as error:  # a full disk ends no worker; its age tells that the file is old
+            log.warning("status not written", message=str(error))
 
     def _numbers(self) -> dict[str, tuple[str, float]]:
         if self._job is None:
@@ -269,7 +289,8 @@ class Worker:
         if self._settings.metrics_address is None:
             return None
         figures = Figures(self.status, self._numbers)
-        server = MetricsServer(self._settings.metrics_address, figures, self.status, self._clock.unix_s)
+        told = partial(getattr, self, "_told")
+        server = MetricsServer(self._settings.metrics_address, figures, told, self._clock.unix_s)
         server.start()
         return server
 
