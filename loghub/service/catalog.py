@@ -1,8 +1,8 @@
 """Projects, logstores and shards in memory, built from facts alone.
 
 What for: answers every look-up without a disk. What it must not know: HTTP, SQL, who
-changes it (only `apply`, on the event loop, with facts that are already persisted). Read
-next: `facts`, `operations` (what makes the facts).
+changes it (only `apply`, on the event loop: with what is made after its commit, with what is
+deleted before it). Read next: `facts`, `loghub.service.api` (what makes the facts).
 """
 
 from dataclasses import dataclass, field

@@ -27,7 +27,7 @@ def _bounded(body: bytes) -> bytes:
 def json_object(request: Request) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(_bounded(request.body) or b"{}")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:  # the latter: nested too deeply
         raise failure(Code.JSON_INFO_INVALID, f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise failure(Code.JSON_INFO_INVALID, "the body is not a JSON object")

@@ -66,6 +66,7 @@ def test_the_signature_by_hand(client: RawClient) -> None:
         ({"Authorization": "Basic abc"}, None, 401, "Unauthorized"),
         ({"Date": ""}, None, 400, "MissingDate"),
         ({"Date": "today"}, None, 400, "InvalidDateFormat"),
+        ({"Date": "Mon, 01 Jan 2024 00:00:00 +99999999999999"}, None, 400, "InvalidDateFormat"),
         ({"Content-MD5": "0" * 32}, None, 401, "SignatureNotMatch"),
     ],
 )
@@ -170,7 +171,7 @@ def test_a_chunked_body_is_served(client: RawClient) -> None:
     assert client.pull_all() == [group]
 
 
-@pytest.mark.parametrize("body", [b"[", b"[1]", b'"x"', b"{", b'{"logstoreName":3}', b"\xff"])
+@pytest.mark.parametrize("body", [b"[", b"[1]", b'"x"', b"{", b'{"logstoreName":3}', b"\xff", b"[" * 200_000])
 def test_bad_json_is_refused(client: RawClient, body: bytes) -> None:
     client.create()
     reply = client.send("POST", "/logstores", body=body)
