@@ -78,6 +78,10 @@ def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> Trouble
         return Trouble(reason=ServiceTrouble.ENDPOINT_UNREACHABLE, message=str(error))
     if not isinstance(error, LogHubError):
         return Trouble(reason=ServiceTrouble.REQUEST_REFUSED, message=str(error))
+    if error.code == Code.BAD_RESPONSE:
+        # Its words are those of whatever listens there, and none of the status's business.
+        words = f"what answers at this endpoint (HTTP {error.status}) does not speak the SLS protocol"
+        return Trouble(reason=ServiceTrouble.REQUEST_REFUSED, message=f"{words}; is the URL right?")
     reason = _TROUBLE.get(error.code, ServiceTrouble.REQUEST_REFUSED)  # type: ignore[call-overload]
     if error.status in (401, 403) and reason is ServiceTrouble.REQUEST_REFUSED:
         reason = ServiceTrouble.CREDENTIALS_REFUSED

@@ -198,9 +198,18 @@ def test_a_deleted_worker_pod_comes_back_and_the_group_runs(server: Apiserver, t
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
+        before = await on.get(POD, "access-1")
+        assert before is not None
         await on.kube.delete(POD, on.namespace, "access-1")
-        await asyncio.sleep(0)
+
+        async def another() -> bool:
+            found = await on.get(POD, "access-1")
+            return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+        await on.until("another access-1", another)
+        await on.until_rounds(2)
         await on.until_phase("Running", "2/2")
+        assert {shard["holder"] for shard in (await on.status())["shards"]} == {"access-0", "access-1"}
 
     stage(server, tmp_path, story)
 

@@ -132,6 +132,7 @@ def test_missing_logstore_project_and_endpoint_are_told_apart(
         (LogHubError("ProjectNotExist", 404, "no"), "ProjectNotFound", "no project demo"),
         (LogHubError("LogStoreNotExist", 404, "no"), "LogstoreNotFound", "no logstore access in demo"),
         (LogHubError("ServerBusy", 503, "later"), "RequestRefused", "later"),
+        (LogHubError("BadResponse", 200, "not one of SLS: '<html>'"), "RequestRefused", "is the URL right?"),
         (EndpointUnreachable("http://x", "no route", definite=True), "EndpointUnreachable", "no route"),
     ],
 )
@@ -139,6 +140,17 @@ def test_an_error_in_a_persons_words(error: LogHubError, reason: str, words: str
     trouble = trouble_of(error, resource())
     assert trouble.reason == reason
     assert words in trouble.message
+
+
+def test_the_words_are_the_same_in_every_round() -> None:
+    """A status that differs each time would be written, and wake the next round, for ever."""
+    first, second = (LogHubError("Unauthorized", 401, "no", request_id=one) for one in ("id-1", "id-2"))
+    assert trouble_of(first, resource()) == trouble_of(second, resource())
+
+
+def test_what_some_other_server_answers_is_not_quoted() -> None:
+    told = trouble_of(LogHubError("BadResponse", 200, "not one of SLS: 'inner page'"), resource())
+    assert "inner page" not in told.message
 
 
 def test_a_group_that_was_there_is_not_ours(hub: LogHub) -> None:
