@@ -72,7 +72,8 @@ def worker(service: ServiceProcess, hub: HttpLogHub, folder: Path, wanted: Produ
     """Rows in the sink, and the CPU seconds of the worker and all its processes from the moment
     that it is a member on."""
     sink = folder / "sink"
-    config = worker_config(service.endpoint, ParquetSink(path=str(sink)), cores=1, max_log_groups=1000)
+    sink_folder = ParquetSink(path=str(sink))
+    config = worker_config(service.endpoint, sink_folder, max_log_groups=1000, spark_conf={})
     with worker_processes(folder, service) as workers:
         one = workers.start("w-0", config)
         wait_until(lambda: one.phase == "running", "the worker", guard_s=GUARD_S)

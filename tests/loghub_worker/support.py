@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,24 @@ def worker_config(endpoint: str, sink: ParquetSink | LogstoreSink, **changes: An
         "sql": SQL,
         "sink": sink,
         "cores": 1,
-        "spark_conf": {},
+        # A JVM of a minute is not worth the second compiler's time.
+        "spark_conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
         "drain_timeout_s": 60.0,
     }
     return WorkerConfig(**(settings | changes))
+
+
+def worker_environment(folder: Path, *, name: str, credentials_dir: Path) -> dict[str, str]:
+    """The variables of a worker whose files are all in `folder`."""
+    return {
+        "LOGHUB_WORKER_CONFIG": str(folder / "config.json"),
+        "LOGHUB_CONSUMER": name,
+        "LOGHUB_CREDENTIALS_DIR": str(credentials_dir),
+        "LOGHUB_SEAT_FILE": str(folder / "seat"),
+        "LOGHUB_STATE_DIR": str(folder / "state"),
+        "LOGHUB_STATUS_FILE": str(folder / "status.json"),
+        "LOGHUB_TERMINATION_LOG": str(folder / "termination"),
+    }
 
 
 class WorkerProcess:
@@ -115,28 +130,16 @@ class WorkerProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "config.json").write_bytes(msgspec.json.encode(config))
         self.seat = self.folder / "seat"
-        self.termination_log = self.folder / "termination"
         self._status = self.folder / "status.json"
         self._log = (self.folder / "log").open("ab")
         self._status.unlink(missing_ok=True)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "loghub_worker"],
             cwd=ROOT,
-            env=os.environ | self._environment(credentials_dir),
+            env=os.environ | worker_environment(self.folder, name=name, credentials_dir=credentials_dir),
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
-
-    def _environment(self, credentials_dir: Path) -> dict[str, str]:
-        return {
-            "LOGHUB_WORKER_CONFIG": str(self.folder / "config.json"),
-            "LOGHUB_CONSUMER": self.name,
-            "LOGHUB_CREDENTIALS_DIR": str(credentials_dir),
-            "LOGHUB_SEAT_FILE": str(self.seat),
-            "LOGHUB_STATE_DIR": str(self.folder / "state"),
-            "LOGHUB_STATUS_FILE": str(self._status),
-            "LOGHUB_TERMINATION_LOG": str(self.termination_log),
-        }
 
     @property
     def status(self) -> WorkerStatus | None:
@@ -208,8 +211,14 @@ def delivered(sink: Path) -> Counter[str]:
     """The ids in a Parquet folder, read file by file by pyarrow."""
     ids: Counter[str] = Counter()
     for file in sink.glob("*.parquet"):
-        ids.update(pq.read_table(file, columns=["id"]).column("id").to_pylist())
+        ids.update(_ids_in(file))
     return ids
+
+
+@cache
+def _ids_in(file: Path) -> tuple[str, ...]:
+    """A file of the sink never changes; reading all of them at every look took a core from Spark."""
+    return tuple(pq.read_table(file, columns=["id"]).column("id").to_pylist())
 
 
 def wait_delivered(sink: Path, sent: Counter[str], workers: Iterable[WorkerProcess] = ()) -> None:

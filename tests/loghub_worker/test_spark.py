@@ -1,4 +1,4 @@
-"""The source and the job on a real Spark and a real service, in this process; one session for all."""
+"""The source and the job on a real Spark and a real service, in this process."""
 
 import threading
 from collections import Counter
@@ -24,21 +24,13 @@ from loghub_worker.membership import Membership
 from loghub_worker.planning import Range
 from loghub_worker.session import Session
 from loghub_worker.source import Options
-from loghub_worker.spark import FatalError, empty_result, start_spark
+from loghub_worker.spark import FatalError, empty_result
 from tests.loghub_worker.support import GROUP, GUARD_S, LOGSTORE, PROJECT, Producer, prepared, worker_config
 from tests.support import ServiceProcess, running_service, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 LOWER, UPPER = "1" * 32, "9" * 32  # hash keys of shard 0 and shard 1
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    state = tmp_path_factory.mktemp("spark")
-    session = start_spark(worker_config("http://unused", ParquetSink(path="/unused"), cores=2), state)
-    yield session
-    session.stop()
 
 
 @pytest.fixture

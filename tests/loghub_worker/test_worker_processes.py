@@ -152,49 +152,6 @@ def bytes_of(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode()
 
 
-def test_wrong_sql_ends_the_worker_before_it_takes_a_shard(tmp_path: Path) -> None:
-    with (
-        running_service(tmp_path / "service") as service,
-        worker_processes(tmp_path / "workers", service) as workers,
-    ):
-        hub = prepared(service)
-        config = worker_config(
-            service.endpoint, ParquetSink(path=str(tmp_path / "sink")), sql="SELECT nope FROM logs"
-        )
-        worker = workers.start("w-0", config)
-        assert worker.wait() == 1
-        words = worker.termination_log.read_text()
-        assert words.startswith("PipelineInvalid: [UNRESOLVED_COLUMN")
-        assert "nope" in words
-        status = worker.status
-        assert status is not None
-        assert (status.phase, status.reason) == ("failed", "PipelineInvalid")
-        assert hub.group_status(LOGSTORE, GROUP).consumers == ()
-
-
-def test_unreachable_service_is_waited_for(tmp_path: Path) -> None:
-    """The worker starts before the service can be reached, says so, and works when it can."""
-    sink = tmp_path / "sink"
-    with (
-        running_service(tmp_path / "service") as service,
-        worker_processes(tmp_path / "workers", service) as workers,
-    ):
-        producer = Producer(prepared(service))
-        producer.put(groups=5)
-        service.kill9()
-        worker = workers.start("w-0", worker_config(service.endpoint, ParquetSink(path=str(sink))))
-
-        def says_unreachable() -> bool:
-            assert worker.phase in ("", "starting")
-            return worker.status is not None and worker.status.reason == "EndpointUnreachable"
-
-        wait_until(says_unreachable, "the worker to say so", guard_s=GUARD_S)
-        service.start()
-        wait_delivered(sink, producer.sent, [worker])
-        wait_until(lambda: worker.status is not None and worker.status.reason == "", "the reason to go")
-    assert delivered(sink) == producer.sent
-
-
 def test_stopped_while_spark_starts_it_ends_at_once(tmp_path: Path) -> None:
     with (
         running_service(tmp_path / "service") as service,

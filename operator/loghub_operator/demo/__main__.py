@@ -16,7 +16,7 @@ from pathlib import Path
 from loghub_operator.api import InvalidResourceError
 from loghub_operator.demo.lines import BadLogsError, check_file
 from loghub_operator.demo.run import Options, Outcome, run
-from loghub_operator.local.places import InUseError, Root
+from loghub_operator.local.places import PRIVATE, InUseError, Root
 from loghub_operator.local.service import ServiceStartError
 from loghub_operator.local.up import CannotStart
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.logs is not None:
             check_file(given.logs)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
         outcome = asyncio.run(run(_options(given, folder)))
     except (BadLogsError, InvalidResourceError) as error:
         return _complain(str(error), MISUSED)

@@ -88,12 +88,13 @@ class Producer:
         self._tell(group, sent=count if outcome else 0, unsure=0 if outcome else count)
 
     def _put(self, body: bytes) -> bool:
-        """False: no answer came, and it must not be sent again, since it may be there."""
+        """False: no answer came, and it must not be sent again, since it may be there; or it was
+        not sent, and we are to stop."""
         for _ in range(MOST_UNREACHABLE):
             try:
                 self._hub.put_logs(self._logstore, body)
             except EndpointUnreachable as error:
-                if not error.definite:
+                if not error.definite or self.stop.is_set():
                     return False
                 self._tell([], trouble=str(error))
                 self.stop.wait(RETRY_S)
@@ -116,14 +117,18 @@ class Producer:
 
 def take(lines: Iterator[Line], carried: list[Line], size: int) -> tuple[list[Line], list[Line]]:
     """The next group, at most `size` lines and `GROUP_BYTES`, and what did not fit any more."""
-    group, weight = list(carried), sum(len(line.text) for line in carried)
+    group, weight = list(carried), sum(map(_most_bytes, carried))
     while len(group) < size:
         line = next(lines)
-        weight += 4 * len(line.text)  # a character has at most four bytes
+        weight += _most_bytes(line)
         if group and weight > GROUP_BYTES:
             return group, [line]
         group.append(line)
     return group, []
+
+
+def _most_bytes(line: Line) -> int:
+    return 4 * len(line.text)  # a character has at most four bytes
 
 
 def encode(group: Sequence[Line], *, unix_s: int) -> bytes:

@@ -14,10 +14,18 @@ from loghub_operator import model
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.hubs import Hubs
 from loghub_operator.local.record import Record
-from loghub_operator.local.rounds import ActionRefused
 from loghub_operator.local.supervisor import Supervisor
-from loghub_operator.logservice import GroupKey, create_group, delete_group, observe_service, update_group
-from loghub_operator.model import Action, Observed, ServiceObserved, ServiceTrouble, Site, Trouble
+from loghub_operator.logservice import GroupKey, change_group, observe_service
+from loghub_operator.model import (
+    Action,
+    ActionRefused,
+    GroupChange,
+    Observed,
+    ServiceObserved,
+    ServiceTrouble,
+    Site,
+    Trouble,
+)
 
 
 class LocalEdge:
@@ -94,20 +102,9 @@ class LocalEdge:
             case model.EmitEvent():
                 self._tell(action)
 
-    async def _change_group(
-        self,
-        resource: LogHubConsumerGroup,
-        action: model.CreateGroup | model.UpdateGroup | model.DeleteGroup,
-    ) -> None:
+    async def _change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
         hub = self.hub(resource)
         if isinstance(hub, Trouble):
             raise ActionRefused(hub.message)
-        key = GroupKey.of(resource)
-        match action:
-            case model.CreateGroup():
-                if not await self._hubs.call(create_group, hub, key, action):
-                    self._record().set_origin("Adopted")
-            case model.UpdateGroup():
-                await self._hubs.call(update_group, hub, key, action)
-            case model.DeleteGroup():
-                await self._hubs.call(delete_group, hub, key, action)
+        if not await self._hubs.call(change_group, hub, GroupKey.of(resource), action):
+            self._record().set_origin("Adopted")

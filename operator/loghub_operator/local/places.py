@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+PRIVATE = 0o700  # of a root that is made: the user's logs, tables and scratch files are in it
+
 
 class InUseError(Exception):
     """Another process holds the lock; the message says which folder."""

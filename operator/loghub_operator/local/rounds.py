@@ -12,17 +12,13 @@ from typing import Protocol
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import LogHubConsumerGroup, Phase, Status
-from loghub_operator.model import Action, EmitEvent, Observed, ReleaseObject
+from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed, ReleaseObject
 from loghub_operator.plan import plan
 from loghub_operator.telling import with_failure
 
 SETTLED_S = 2.0  # nobody tells us of a change at the log service
 UNSETTLED_S = 0.5
 LONGEST_BACKOFF_S = 10.0
-
-
-class ActionRefused(Exception):  # noqa: N818 - says what happened
-    """An action could not be carried out, for a reason that a person has to cure."""
 
 
 class Objects(Protocol):

@@ -24,7 +24,7 @@ from loghub_operator.local.credentials import missing_keys, read_folder, remove_
 from loghub_operator.local.crfile import CrFile, in_apiserver_words
 from loghub_operator.local.group import LocalGroup, Look, Surroundings, connect
 from loghub_operator.local.leftovers import end_leftovers
-from loghub_operator.local.places import GroupFolder, Root, is_locked, locked
+from loghub_operator.local.places import PRIVATE, GroupFolder, Root, is_locked, locked
 from loghub_operator.local.record import Record
 from loghub_operator.local.screen import Screen
 from loghub_operator.local.service import EmbeddedService
@@ -73,6 +73,7 @@ async def up(options: UpOptions) -> int:
     file = CrFile(options.file, options.name)
     document = file.read()
     folder = _checked_folder(options.root, document)
+    options.root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     with locked(folder.lock):
         record = _accept(folder, document)
         folder.down.unlink(missing_ok=True)
@@ -121,7 +122,8 @@ async def down(options: DownOptions) -> int:
 
 def serve(root: Root, listen: str) -> int:
     """Become the embedded service; does not come back."""
-    root.service.mkdir(parents=True, exist_ok=True)
+    root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+    root.service.mkdir(exist_ok=True)
     data = root.service / "data"
     command = [
         *(sys.executable, "-m", "loghub.service", "--data", str(data), "--listen", listen),

@@ -1,0 +1,22 @@
+"""One Spark for all tests of the worker that need it in this process."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loghub.worker_contract import ParquetSink
+from tests.loghub_worker.support import worker_config
+
+if TYPE_CHECKING:  # so that tests without Spark do not wait for its import
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="package")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    from loghub_worker.spark import start_spark
+
+    state = tmp_path_factory.mktemp("spark")
+    session = start_spark(worker_config("http://unused", ParquetSink(path="/unused"), cores=2), state)
+    yield session
+    session.stop()
