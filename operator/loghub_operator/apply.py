@@ -16,8 +16,8 @@ from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup
 from loghub_operator.hubs import Hubs
 from loghub_operator.kube import CONFIG_MAP, CONSUMER_GROUP, KINDS, POD, SERVICE, STATEFUL_SET, Kind, Kube
-from loghub_operator.logservice import GroupKey, create_group, delete_group, update_group
-from loghub_operator.model import Action, GroupOrigin, Observed, Trouble
+from loghub_operator.logservice import GroupKey, change_group
+from loghub_operator.model import Action, ActionRefused, GroupChange, GroupOrigin, Observed, Trouble
 from loghub_operator.names import (
     ANNOTATION_CONFIG_HASH,
     ANNOTATION_SEAT_SINCE,
@@ -34,10 +34,6 @@ from loghub_operator.settings import Settings
 
 Document = dict[str, Any]
 LONGEST_NOTE_BYTES = 1024
-
-
-class ActionRefused(Exception):  # noqa: N818 - says what happened
-    """An action could not be carried out, for a reason that a person has to cure."""
 
 
 class Executor:
@@ -118,23 +114,12 @@ class Executor:
             raise _taken(SERVICE, namespace, project, f"project {project} is reached by it")
         await self._kube.apply(project_service(project, namespace))
 
-    async def _change_group(
-        self,
-        resource: LogHubConsumerGroup,
-        action: model.CreateGroup | model.UpdateGroup | model.DeleteGroup,
-    ) -> None:
+    async def _change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
         hub = await self._observer.hub(resource)
         if isinstance(hub, Trouble):
             raise ActionRefused(hub.message)
-        key = GroupKey.of(resource)
-        match action:
-            case model.CreateGroup():
-                if not await self._hubs.call(create_group, hub, key, action):
-                    await self._mark(resource, "Adopted")
-            case model.UpdateGroup():
-                await self._hubs.call(update_group, hub, key, action)
-            case model.DeleteGroup():
-                await self._hubs.call(delete_group, hub, key, action)
+        if not await self._hubs.call(change_group, hub, GroupKey.of(resource), action):
+            await self._mark(resource, "Adopted")
 
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: model.ApplyWorkers) -> None:
         """What the pods need before the pods."""

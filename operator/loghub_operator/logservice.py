@@ -24,6 +24,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model import (
     CreateGroup,
     DeleteGroup,
+    GroupChange,
     GroupObserved,
     ServiceObserved,
     ServiceTrouble,
@@ -93,6 +94,18 @@ def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> Trouble
     return Trouble(reason=reason, message=f"{words} ({error.code}, HTTP {error.status}: {error.message})")
 
 
+def change_group(hub: LogHub, key: GroupKey, action: GroupChange) -> bool:
+    """Carry it out; False: the group was to be made, and somebody else had made it."""
+    match action:
+        case CreateGroup():
+            return create_group(hub, key, action)
+        case UpdateGroup():
+            update_group(hub, key, action)
+        case DeleteGroup():
+            delete_group(hub, key)
+    return True
+
+
 def create_group(hub: LogHub, key: GroupKey, action: CreateGroup) -> bool:
     """Make the group; False: somebody else had made it."""
     try:
@@ -111,7 +124,7 @@ def update_group(hub: LogHub, key: GroupKey, action: UpdateGroup) -> None:
     hub.update_group(key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order))
 
 
-def delete_group(hub: LogHub, key: GroupKey, _action: DeleteGroup) -> None:
+def delete_group(hub: LogHub, key: GroupKey) -> None:
     """Delete it, if it is there."""
     try:
         hub.delete_group(key.logstore, key.group)

@@ -255,6 +255,13 @@ Action = (
 )
 
 
+GroupChange = CreateGroup | UpdateGroup | DeleteGroup
+
+
+class ActionRefused(Exception):  # noqa: N818 - says what happened
+    """An action could not be carried out, for a reason that a person has to cure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to do, in this order, and what to tell."""

@@ -18,9 +18,9 @@ from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource
 from loghub_operator.api.status import Phase, Status
-from loghub_operator.apply import ActionRefused, Executor
+from loghub_operator.apply import Executor
 from loghub_operator.kube import CONSUMER_GROUP, Kube, KubeError
-from loghub_operator.model import Action, EmitEvent, Observed
+from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed
 from loghub_operator.observe import Observer
 from loghub_operator.plan import plan
 from loghub_operator.telling import LAG_EVERY_S, with_failure, worth_writing

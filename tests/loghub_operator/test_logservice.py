@@ -8,7 +8,7 @@ from loghub.client.memory import MemoryServer
 from loghub.client.port import GroupInfo, LogHub
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import EndpointUnreachable, LogHubError
-from loghub_operator.logservice import GroupKey, create_group, delete_group, observe_service, trouble_of
+from loghub_operator.logservice import GroupKey, change_group, create_group, observe_service, trouble_of
 from loghub_operator.model import CreateGroup, DeleteGroup, GroupObserved, ServiceObserved, ServiceTrouble
 from tests.loghub_operator.examples import resource
 
@@ -160,7 +160,7 @@ def test_a_group_that_was_there_is_not_ours(hub: LogHub) -> None:
 
 def test_deleting_what_is_gone_is_no_error(hub: LogHub) -> None:
     create_group(hub, KEY, CREATE)
-    delete_group(hub, KEY, DeleteGroup())
-    delete_group(hub, KEY, DeleteGroup())
+    change_group(hub, KEY, DeleteGroup())
+    change_group(hub, KEY, DeleteGroup())
     hub.delete_logstore("access")
-    delete_group(hub, KEY, DeleteGroup())
+    change_group(hub, KEY, DeleteGroup())
