@@ -177,6 +177,7 @@ class Segment:
 
         A sealed segment has no tail that could be torn, and in the open one a bad record below
         an offset that a later record names as synced was acknowledged: both are LogDamaged.
+        The open one is synced, so what it shows stays; WriteFailed if that fails.
         """
         data = self._file.read_at(self._capacity, offset=0)
         reason = self._index(data)
@@ -187,8 +188,7 @@ class Segment:
             self._refuse_lost_sync(data)
             self._cut_tail(len(data))
         if not sealed:  # a sealed one was synced before its successor was made
-            self._file.sync_data()
-        self._synced = self.used
+            self.sync()
         return len(tail)
 
     def _index(self, data: bytes) -> str:

@@ -176,20 +176,33 @@ def test_base_names_bound_the_hosts(tmp_path: Path) -> None:
 def test_a_failing_disk_stops_the_service_and_nothing_unsynced_is_acknowledged(tmp_path: Path) -> None:
     """Once a sync has failed nobody knows what the kernel dropped (DECISIONS.md, Service)."""
     library = stable_storage.build(tmp_path)
-    environment = {"LD_PRELOAD": str(library), "STABLE_FAIL": "seg"}
     with running_service(tmp_path) as service, RawClient(service) as client:
-        client.create()
-        client.put(group_of("before"))
+        client.create(shards=2)
+        client.put(group_of("before"), key="0" * 32)
         service.terminate()
+    (segment,) = tmp_path.glob("data/logs/*/000000/*.seg")
+    # Shard 1, born at the same moment, will have a segment of the same name.
+    environment = {"LD_PRELOAD": str(library), "STABLE_FAIL": f"000001/{segment.name}"}
     broken = ServiceProcess(tmp_path, environment=environment)
     broken.start()
     with RawClient(broken) as client:
-        reply = client.put(group_of("not durable"))
+        reply = client.put(group_of("not durable"), key="e" * 32)
         assert (reply.status, reply.code) == (500, "InternalServerError")
     wait_until(lambda: not broken.running, "the service to end by itself")
     assert broken.kill9() == 1
     with running_service(tmp_path) as service, RawClient(service) as client:
-        assert client.pull_all()[0] == group_of("before")
+        assert client.pull_all() == [group_of("before")]
+
+
+def test_a_disk_that_cannot_sync_what_is_found_stops_the_start(tmp_path: Path) -> None:
+    library = stable_storage.build(tmp_path)
+    with running_service(tmp_path) as service, RawClient(service) as client:
+        client.create()
+        client.put(group_of("before"))
+    broken = ServiceProcess(tmp_path, environment={"LD_PRELOAD": str(library), "STABLE_FAIL": ".seg"})
+    with pytest.raises(AssertionError, match=r"\.seg: .*Input/output error"):
+        broken.start()
+    assert not broken.running
 
 
 def test_a_slow_log_disk_does_not_delay_heartbeats(tmp_path: Path) -> None:
