@@ -1,6 +1,6 @@
 """The Kubernetes API as far as we use it, behind one small port.
 
-What for: `observe` and `apply` speak in objects (dicts) and five verbs; a test may bring
+What for: `observe` and `apply` speak in objects (dicts) and six verbs; a test may bring
 its own. What it must not know: consumer groups. Read next: `loghub_operator.observe`,
 `loghub_operator.apply`.
 

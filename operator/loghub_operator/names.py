@@ -1,7 +1,8 @@
 """Names that both executors and the status share.
 
-What for: labels, annotations and limits in one place. What it must not know: objects,
-clients. Read next: `loghub_operator.resources` (cluster objects that carry them).
+What for: labels and annotations in one place. What it must not know: objects, clients. Read
+next: `loghub_operator.origin` (the annotations of a group's origin),
+`loghub_operator.resources` (cluster objects that carry the others).
 """
 
 MANAGER = "loghub-operator"  # field manager of server-side apply, and the managed-by label
