@@ -253,7 +253,7 @@ def test_open_to_reopened_takes_the_shard_from_the_source_and_late_saves_miss_it
 def test_serve_to_stop_drains_but_keeps_the_seat() -> None:
     consumer = holder(1)
     consumer.set_goal(Goal.STOP)
-    assert not consumer.drained
+    assert phases(consumer) == {1: Phase.DRAINING}
     consumer.source_saw(consumer.version)
     assert consumer.drained
     assert beat(consumer, 5, 1, 2).held == (1,)

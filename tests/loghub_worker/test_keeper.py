@@ -13,7 +13,7 @@ from loghub.client.port import GroupInfo, Position
 from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_worker.consumer import Consumer, Goal, Phase, Terms
+from loghub_worker.consumer import Consumer, Goal, Phase, Standing, Terms
 from loghub_worker.handover import Handover, Report
 from loghub_worker.keeper import SURVEY_S, Keeper
 from loghub_worker.ledger import Incarnation
@@ -185,6 +185,28 @@ def test_checkpoint_of_a_shard_lost_and_taken_again_meanwhile_is_not_sent(
         consumer.reopen(0)
     world.keeper.save_all()
     assert decode(world.checkpoint()) == world.begin
+
+
+def test_shard_lost_while_its_checkpoint_is_asked_for_is_not_touched_in_the_sink(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = world.hub.get_checkpoints
+
+    def slow(*args: Any) -> Any:
+        found = real(*args)
+        world.clock.now += 31
+        with world.session.use() as (consumer, now):
+            assert consumer.poll(now) is not None
+            assert consumer.standing is Standing.FENCED
+        return found
+
+    monkeypatch.setattr(world.hub, "get_checkpoints", slow)
+    monkeypatch.setattr(world.sink, "resume", lambda *_: pytest.fail("the sink was touched"))
+    with world.session.use() as (consumer, _):
+        consumer.reopen(0)
+    world.keeper.step()
+    assert world.held() == {}
+    assert world.keeper.trouble.reason == ""
 
 
 def test_sink_that_cannot_be_used_is_a_reason_and_heals(

@@ -114,7 +114,7 @@ class Keeper:
 
     def _open(self, shard: HeldShard) -> None:
         try:
-            saved, position = self._find_position(shard.shard)
+            saved, position = self._find_position(shard)
         except (LogHubException, OSError) as error:
             self._put_off(shard, error)
             return
@@ -123,14 +123,17 @@ class Keeper:
         self.trouble = Trouble()
         log.info("shard opened", shard=shard.shard, position=position, checkpoint=saved)
 
-    def _find_position(self, shard: int) -> tuple[int, int]:
+    def _find_position(self, held: HeldShard) -> tuple[int, int]:
         """The checkpoint that the service has now, and where to go on. They are equal at the end:
         a position that was found is saved before anything is delivered from it, so that the next
         holder finds the same one."""
+        shard = held.shard
         created = self._shard_info(shard).created_unix_s
         found = self._hub.get_checkpoints(self._logstore, self._group, shard)
         cursor = next((c.cursor for c in found if c.shard == shard), "")
         checkpoint = decode_cursor(cursor or self._hub.get_cursor(self._logstore, shard, self._initial))
+        if not self._still_stands(held):  # an old checkpoint would make the sink settle its holder's work
+            raise LogHubError("ConsumerNotMatch", 400, f"shard {shard} was lost while it was opened")
         position = self._sink.resume(Incarnation(shard=shard, created=created), checkpoint)
         position = max(position, self._oldest(shard, position))
         if not cursor or position != checkpoint:
