@@ -5,6 +5,8 @@ PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 READY := $(VENV)/.ready
 LOCKS := locks/bootstrap.txt locks/dev.txt
+# The fast tests share nothing but the machine.
+PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
 .PHONY: help setup demo test check check-deep bench lock crds clean
 
@@ -27,11 +29,11 @@ demo: $(READY) ## the main job on this machine, shown and counted; LOGS=file, AR
 	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
 check: $(READY) ## the fast tests: no Spark, no cluster, under two minutes
-	$(PY) -m pytest -m "not spark and not cluster and not deep"
+	$(PY) -m pytest $(PARALLEL) -m "not spark and not cluster and not deep"
 
 test: $(READY) ## every test; what cannot run here is skipped with its reason
 	@$(PY) -m tests.cluster.prepare --background
-	$(PY) -m pytest -m "not spark and not cluster and not apiserver and not deep"
+	$(PY) -m pytest $(PARALLEL) -m "not spark and not cluster and not apiserver and not deep"
 	@# Tests with times in them wait until nothing is being compiled any more.
 	@# (If that failed, the tests that need it skip with the reason, or fail where all is required.)
 	@$(PY) -m tests.cluster.prepare || true
