@@ -1,5 +1,6 @@
 """Environment in, status and metrics out."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from loghub.clock import SystemClock
 from loghub.wire.cursor import encode
 from loghub.worker_contract import ENV_CONFIG, ParquetSink, WorkerStatus
 from loghub_worker.consumer import Beat, Consumer, Goal, Terms
@@ -16,6 +18,7 @@ from loghub_worker.settings import BadSettingsError, read_settings, says_leave
 from loghub_worker.sink import InvalidSinkError, make_sink
 from loghub_worker.spark import FatalError, spark_settings, start_spark
 from loghub_worker.status import status_of
+from loghub_worker.worker import Worker
 from tests.loghub_worker.support import worker_config
 
 
@@ -74,6 +77,24 @@ def test_missing_java_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Mo
         start_spark(worker_config("http://x", ParquetSink(path="/s")), tmp_path)
     assert raised.value.reason == "JavaMissing"
     assert "\n" not in str(raised.value)
+
+
+def test_stop_that_was_lost_while_spark_started_ends_the_worker_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = environment(tmp_path)
+    sink = ParquetSink(path=str(tmp_path / "sink"))
+    Path(variables[ENV_CONFIG]).write_bytes(msgspec.json.encode(worker_config("http://x", sink)))
+    made = Worker(read_settings(variables), SystemClock())
+
+    def start(*_: object) -> None:
+        with contextlib.suppress(BaseException):  # as a hook at a fork does
+            made.request_stop()
+
+    monkeypatch.setattr("loghub_worker.worker.start_spark", start)
+    monkeypatch.setattr("loghub_worker.worker.empty_result", lambda *_: pytest.fail("it went on"))
+    made.run()
+    assert made.status().phase == "starting"
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/x", "oss://bucket/x", "hdfs://host/x", "relative/path"])

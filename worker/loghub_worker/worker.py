@@ -101,15 +101,16 @@ class Worker:
 
     def _start(self) -> None:
         self._starting = True
-        if self._stop.is_set():
-            raise _StoppedAtStart
+        self._end_if_asked()
         sink = self._make_sink()
         spark = start_spark(self._config, _emptied(self._settings.state_dir / "spark"))
+        self._end_if_asked()
         result = empty_result(spark, self._config.sql)
         try:
             sink.check(result)
         except (*SPARK_ERRORS, ValueError) as error:
             raise invalid(error) from error
+        self._end_if_asked()
         # A beat that takes longer than an interval is as good as failed: the next is due.
         beats = connect(
             self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
@@ -135,6 +136,12 @@ class Worker:
         self._starting = False
         self._keeper.start()
         self._membership.start()
+
+    def _end_if_asked(self) -> None:
+        """What the signal handler raised may have been lost: Python ignores what is raised within a
+        finalizer or a hook at a fork, and Spark's start forks."""
+        if self._stop.is_set():
+            raise _StoppedAtStart
 
     def _make_sink(self) -> Sink:
         try:
@@ -176,8 +183,8 @@ class Worker:
         worker that joins before it can read only keeps shards from those that can."""
         while self._handover.report().version < 0:
             self._raise_failures()
-            if self._stop.wait(0.05):
-                return
+            self._stop.wait(0.05)
+            self._end_if_asked()
 
     # -- serve
 
