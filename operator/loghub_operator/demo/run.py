@@ -173,7 +173,7 @@ class _Demo:
                 await play(
                     self._scene,
                     pause_s=self._options.pause_s,
-                    bound_s=self._options.limit_s / 3,
+                    bound_s=self._options.limit_s / 2,
                 )
         except TimeoutError:
             self.screen.say(f"DEMO: {self._options.limit_s:.0f} s are over, the story ends here")
