@@ -42,6 +42,9 @@ test: $(READY) ## every test; what cannot run here is skipped with its reason
 check-deep: $(READY) ## the long searches too
 	$(PY) -m pytest -m deep
 
+bench: $(READY) ## figures: CPU of a worker for a log, beside a plain loop over the vendor SDK
+	$(PY) -m tests.loghub_worker.bench_throughput
+
 lock: $(READY) ## write locks/ anew from pyproject.toml
 	$(PY) tests/house/lock.py
 

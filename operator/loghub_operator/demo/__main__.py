@@ -9,6 +9,7 @@ Exit status: 0 every line is in the sink once; 1 not, or it could not run; 2 wro
 import argparse
 import asyncio
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,8 +53,8 @@ def summary(outcome: Outcome) -> Iterator[str]:
         yield f"the producer failed: {outcome.producer_failed}"
     yield f"output (Parquet):    {outcome.sink}"
     yield f"what was sent:       {outcome.record}"
-    count = "python -m loghub_operator.demo.check"
-    yield f"count it again with: {count} {outcome.record} {outcome.sink}"
+    count = [sys.executable, "-m", "loghub_operator.demo.check", str(outcome.record), str(outcome.sink)]
+    yield f"count it again with: {shlex.join(count)}"
 
 
 def _options(given: argparse.Namespace, folder: Path) -> Options:
