@@ -78,9 +78,8 @@ def end_containers(folder: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     for group in groups:
-        for inner in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
-            _remove_cgroup(inner)
-        _remove_cgroup(group)
+        for path in _from_the_leaves(group):
+            _remove_cgroup(path)
         with contextlib.suppress(OSError):
             group.parent.rmdir()  # unless someone else's containers are in it
 
@@ -107,10 +106,16 @@ def _no_process_left(groups: list[Path]) -> bool:
 
 def _pids_below(group: Path) -> set[int]:
     found: set[int] = set()
-    for path in group.rglob("cgroup.procs"):
+    for path in _from_the_leaves(group):
         with contextlib.suppress(OSError):
-            found |= {int(line) for line in path.read_text().split()}
+            found |= {int(line) for line in (path / "cgroup.procs").read_text().split()}
     return found
+
+
+def _from_the_leaves(group: Path) -> list[Path]:
+    """The group and those below it, inner ones first. A shim may remove them meanwhile: what is
+    gone is passed over (`Path.rglob` would raise)."""
+    return [Path(path) for path, _, _ in os.walk(group, topdown=False)]
 
 
 def _remove_cgroup(path: Path) -> None:
