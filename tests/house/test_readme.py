@@ -24,3 +24,7 @@ def test_every_make_goal_named_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert goals >= {"demo", "test"}
     assert [goal for goal in goals if not re.search(rf"^{goal}:", makefile, re.MULTILINE)] == []
+
+
+def test_no_placeholder_is_left() -> None:
+    assert re.findall(r"@@\w*|TODO|FIXME", README) == []
