@@ -28,7 +28,7 @@ demo: $(READY) ## the main job on this machine, shown and counted; LOGS=file, AR
 	@sh operator/loghub_operator/demo/java.sh
 	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
-check: $(READY) ## the fast tests: no Spark, no cluster, under two minutes
+check: $(READY) ## the fast tests: no Spark, no cluster
 	$(PY) -m pytest $(PARALLEL) -m "not spark and not cluster and not deep"
 
 test: $(READY) ## every test; what cannot run here is skipped with its reason
