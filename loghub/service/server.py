@@ -55,25 +55,26 @@ class _Server(uvicorn.Server):
 async def serve(settings: Settings, *, clock: Clock, disk: Disk, dice: Dice) -> None:
     """Until SIGTERM or SIGINT. Raises DataDirInUse, LogDamaged, CredentialsMissing, OSError,
     StorageStopped."""
+    stop = _stop_on_signals()
     with datadir.owned(disk, settings.data):
         folder = settings.credentials_dir or own_folder(settings.data, dice)
         credentials = CredentialsFolder(folder)
         _log.info("credentials", folder=folder, own=settings.credentials_dir is None)
         with contextlib.closing(_listen(settings)) as listener:
-            await _run(settings, credentials, listener, clock=clock, disk=disk, dice=dice)
+            await _run(settings, credentials, listener, stop, clock=clock, disk=disk, dice=dice)
 
 
 async def _run(
     settings: Settings,
     credentials: CredentialsFolder,
     listener: socket.socket,
+    stop: asyncio.Event,
     *,
     clock: Clock,
     disk: Disk,
     dice: Dice,
 ) -> None:
     failed: list[BaseException] = []
-    stop = asyncio.Event()
 
     def on_failed(error: BaseException) -> None:
         _log.critical("storage failed, stopping", error=str(error))
@@ -89,7 +90,7 @@ async def _run(
         )
         async with asyncio.TaskGroup() as tasks:
             upkeep = [tasks.create_task(loop) for loop in _upkeep(engine, credentials)]
-            stopper = tasks.create_task(_stop_on_signal(server, stop))
+            stopper = tasks.create_task(_end(server, stop))
             await server.serve(sockets=[listener])
             for task in (*upkeep, stopper):
                 task.cancel()
@@ -137,10 +138,16 @@ def _replace_file(path: str, text: str) -> None:
     os.replace(fresh, path)
 
 
-async def _stop_on_signal(server: uvicorn.Server, stop: asyncio.Event) -> None:
+def _stop_on_signals() -> asyncio.Event:
+    """Set before anything else is begun, so that a stop during the start is a clean one too."""
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _end(server: uvicorn.Server, stop: asyncio.Event) -> None:
     await stop.wait()
     server.should_exit = True
 

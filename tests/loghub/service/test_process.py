@@ -114,6 +114,18 @@ def test_without_a_credentials_folder_it_makes_its_own_key(tmp_path: Path) -> No
     assert len(secrets) == 1  # kept over the restart
 
 
+def test_a_stop_during_the_start_is_a_clean_one(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loghub.service", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with process:
+        assert process.stdout is not None
+        assert '"event": "credentials"' in process.stdout.readline()  # said before the log is opened
+        process.terminate()
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert '"event": "stopped"' in rest
+
+
 def test_rotated_credentials_are_taken_up(tmp_path: Path) -> None:
     with running_service(tmp_path) as service:
         with RawClient(service) as client:
