@@ -5,8 +5,8 @@ PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 READY := $(VENV)/.ready
 LOCKS := locks/bootstrap.txt locks/dev.txt
-# The fast tests share nothing but the machine.
-PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
+# The fast tests share nothing but the machine; many wait for processes and timeouts, hence one more than cores.
+PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 
 .PHONY: help setup demo test check check-deep bench lock crds clean
 
