@@ -146,20 +146,20 @@ class ShardLog:
         self._published = (extent, self._segments)
 
     def drop_before(self, received_us: int) -> int:
-        """Drop whole segments whose newest group is older; returns how many groups went."""
+        """Drop whole segments whose newest group is older; returns how many groups went.
+
+        Oldest first, and each removal durable before the next: names removed together may come
+        back in any part after a power cut, and a gap is what damage looks like. For the same
+        reason a segment that cannot be removed (OSError) stays, and all behind it.
+        """
         before = self.extent.oldest_cursor
         if self._segments and self.extent.end_cursor > before and self.extent.received_us < received_us:
             self._roll(SEGMENT_HEADER_BYTES)
-        old = 0
-        while old < len(self._segments) - 1 and self._segments[old].received_us < received_us:
-            old += 1
-        if not old:
-            return 0
-        gone, self._segments = self._segments[:old], self._segments[old:]
-        self._publish()
-        for segment in gone:
-            self._disk.remove(segment.path)
-        self._disk.sync_dir(self._folder)
+        while len(self._segments) > 1 and self._segments[0].received_us < received_us:
+            self._disk.remove(self._segments[0].path)
+            self._disk.sync_dir(self._folder)
+            self._segments = self._segments[1:]
+            self._publish()
         return self.extent.oldest_cursor - before
 
     def close(self) -> None:

@@ -95,6 +95,9 @@ class SimDisk:
         self.live[new] = self.live.pop(old)
 
     def remove(self, path: str) -> None:
+        self.fail_if_told("remove")
+        if path not in self.live:
+            raise FileNotFoundError(errno.ENOENT, "nothing to remove", path)
         del self.live[path]
 
     def remove_tree(self, path: str) -> None:
@@ -110,6 +113,7 @@ class SimDisk:
         """Folders are implied by their files."""
 
     def sync_dir(self, path: str) -> None:
+        self.fail_if_told("sync_dir")
         inside = {n: c for n, c in self.live.items() if n.rpartition("/")[0] == path}
         outside = {n: c for n, c in self._durable.items() if n.rpartition("/")[0] != path}
         self._durable = outside | inside

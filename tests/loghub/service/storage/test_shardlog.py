@@ -156,6 +156,53 @@ def test_retention_of_everything_keeps_the_cursor() -> None:
     assert again.extent.end_cursor == FIRST + 51
 
 
+class _CutDuringDrop(Exception):  # noqa: N818 - says what happens
+    """The power goes here."""
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("removals", [2, 4])
+def test_a_power_cut_during_retention_leaves_no_gap(seed: int, removals: int) -> None:
+    """Names that were removed together may come back in any part; a gap would stop the start."""
+    disk = SimDisk()
+    log = written(disk, 50)
+    known, left = groups_of(log), [removals]
+    remove = disk.remove
+
+    def remove_until_the_cut(path: str) -> None:
+        remove(path)
+        left[0] -= 1
+        if not left[0]:
+            raise _CutDuringDrop
+
+    disk.remove = remove_until_the_cut  # type: ignore[method-assign]
+    with pytest.raises(_CutDuringDrop):
+        log.drop_before(10_000)
+    del disk.remove
+    disk.lose_power(random.Random(seed))
+    found = groups_of(opened(disk))
+    assert 0 < len(found) < len(known)
+    assert found == known[-len(found) :]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("what", ["remove", "sync_dir"])
+def test_a_segment_that_cannot_be_removed_keeps_those_behind_it(what: str, seed: int) -> None:
+    disk = SimDisk()
+    log = written(disk, 50)
+    known = groups_of(log)
+    disk.fail = {what}
+    with pytest.raises(OSError, match=what):
+        log.drop_before(100 + 20)
+    assert groups_of(log) == known
+    with pytest.raises(OSError, match=r"fails|nothing to remove"):
+        log.drop_before(100 + 40)
+    disk.lose_power(random.Random(seed))
+    disk.fail = set()
+    found = groups_of(opened(disk))
+    assert found == known[-len(found) :]
+
+
 def test_no_room_for_a_segment_says_what_stands_and_passes() -> None:
     disk = SimDisk()
     log = written(disk, 3)
