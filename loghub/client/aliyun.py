@@ -23,6 +23,7 @@ from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 from loghub.client.checks import check_count, check_group, check_logstore, exists
 from loghub.client.http import user_agent
 from loghub.client.middle import split_key
+from loghub.client.paging import PAGE, all_pages
 from loghub.client.port import (
     CheckpointInfo,
     Credentials,
@@ -95,9 +96,11 @@ class AliyunLogHub:
         )
 
     def list_logstores(self) -> tuple[str, ...]:
-        """One page: the SDK cannot ask for the next, and 500 are more than a project may have."""
-        answer = _told(lambda: self._sdk.list_logstores(_sdk.ListLogstoresRequest(self.project)))
-        return tuple(answer.get_logstores())
+        def page(offset: int) -> tuple[list[str], int]:
+            answer = _told(lambda: self._sdk.list_logstore(self.project, offset=offset, size=PAGE))
+            return list(answer.get_logstores()), int(answer.get_logstores_total())
+
+        return all_pages(page)
 
     def delete_logstore(self, logstore: str) -> None:
         check_logstore(logstore)

@@ -14,6 +14,7 @@ import msgspec
 from loghub.client import target
 from loghub.client.checks import check_count, check_group, check_logstore, exists
 from loghub.client.middle import split_key
+from loghub.client.paging import PAGE, all_pages
 from loghub.client.port import (
     CheckpointInfo,
     Credentials,
@@ -40,8 +41,6 @@ from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInp
 
 EXTENSIONS = frozenset({"leave", "group_status"})
 
-_PAGE = 500
-_MAX_PAGES = 100
 _MAX_PULL_BYTES = 64 << 20  # 10 MB are usual, and the last group may pass them (sls-protocol.md 5)
 _EXTENSION_PATH = "/_loghub/v1"
 
@@ -106,14 +105,12 @@ class HttpLogHub:
         return exists(lambda: self._get(_logstore(logstore)), Code.LOG_STORE_NOT_EXIST)
 
     def list_logstores(self) -> tuple[str, ...]:
-        names: list[str] = []
-        for _ in range(_MAX_PAGES):
-            query = {"offset": str(len(names)), "size": str(_PAGE)}
-            page = decode(self._get("/logstores", query).body, Logstores)
-            names += page.logstores
-            if not page.logstores or len(names) >= page.total:
-                break
-        return tuple(names)
+        def page(offset: int) -> tuple[list[str], int]:
+            query = {"offset": str(offset), "size": str(PAGE)}
+            told = decode(self._get("/logstores", query).body, Logstores)
+            return told.logstores, told.total
+
+        return all_pages(page)
 
     def delete_logstore(self, logstore: str) -> None:
         self._transport.send(Call(method="DELETE", path=_logstore(logstore)))

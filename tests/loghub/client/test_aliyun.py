@@ -94,3 +94,17 @@ def test_has_no_extensions_and_says_which_adapter_has() -> None:
 def test_https_to_an_address_is_told_at_once() -> None:
     with pytest.raises(BadEndpoint, match="http only"):
         client("https://127.0.0.1:8443")
+
+
+def test_more_logstores_than_one_page_are_all_told() -> None:
+    names = [f"store-{number:03}" for number in range(501)]
+    pages = [
+        reply_json({"count": len(part), "total": 501, "logstores": part})
+        for part in (names[:500], names[500:])
+    ]
+    with scripted(*pages) as server:
+        hub = client(server.endpoint)
+        assert hub.list_logstores() == tuple(names)
+        hub.close()
+        targets = [request.target.partition("?")[2] for request in server.asked]
+    assert targets == ["offset=0&size=500", "offset=500&size=500"]
