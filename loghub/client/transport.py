@@ -25,9 +25,9 @@ from urllib3.exceptions import (
     MaxRetryError,
     NewConnectionError,
     ProxyError,
-    ReadTimeoutError,
     SSLError,
 )
+from urllib3.exceptions import TimeoutError as TooSlow
 
 from loghub.client.port import Credentials
 from loghub.client.target import Target
@@ -50,7 +50,11 @@ _BACKOFF_S = (0.1, 0.5)  # before the second and the third try
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """``total_s`` bounds a call with all its tries: none begins after it."""
+    """``total_s`` bounds a call with all its tries: none begins after it, and no body is read on after it.
+
+    It is looked at between two reads, so a call may take ``read_s`` longer. In the head of an answer (64 KiB
+    a line, 100 lines at the most) only ``read_s`` counts.
+    """
 
     connect_s: float = 5.0
     read_s: float = 30.0  # between two bytes; the vendor's Java uses 60
@@ -113,7 +117,7 @@ class Transport:
         began = self._clock.monotonic_s()
         for pause_s in (*_BACKOFF_S, None):
             try:
-                return self._once(call)
+                return self._once(call, deadline_s=began + self._timeouts.total_s)
             except (LogHubError, EndpointUnreachable) as error:
                 spent = self._clock.monotonic_s() - began
                 if pause_s is None or not _may_repeat(call, error) or spent > self._timeouts.total_s:
@@ -122,7 +126,7 @@ class Transport:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def _once(self, call: Call) -> Answer:
+    def _once(self, call: Call, *, deadline_s: float) -> Answer:
         path = quote(call.path, safe="/")
         query = f"?{urlencode(call.query, quote_via=quote)}" if call.query else ""
         try:
@@ -136,12 +140,33 @@ class Transport:
                 preload_content=False,
                 decode_content=False,
             )
-            body = _read(response)
+            body = self._read(response, deadline_s)
         except HTTPError as error:
             raise self._unreachable(error) from error
         if response.status != _OK:
             raise _error(response.status, response.headers.get("x-log-requestid", ""), body)
         return Answer(headers={k.lower(): v for k, v in response.headers.items()}, body=body)
+
+    def _read(self, response: urllib3.BaseHTTPResponse, deadline_s: float) -> bytes:
+        """The whole body; the connection goes back to the pool, or is closed if it is too much or too slow.
+
+        Each piece is what has come by then, so that a trickle meets the deadline. Down to the empty
+        one: only there does urllib3 notice that the body was cut.
+        """
+        pieces: list[bytes] = []
+        size = 0
+        while piece := response.read1(_PIECE_BYTES):
+            pieces.append(piece)
+            size += len(piece)
+            if size > _MAX_ANSWER_BYTES:
+                response.close()
+                words = f"more than {_MAX_ANSWER_BYTES} bytes"
+                raise LogHubError(Code.BAD_RESPONSE, response.status, words)
+            if response.length_remaining != 0 and self._clock.monotonic_s() > deadline_s:
+                response.close()
+                raise TooSlow(f"timed out: the answer was not whole after {self._timeouts.total_s:g} s")
+        response.release_conn()
+        return b"".join(pieces)
 
     def _headers(self, call: Call, path: str) -> dict[str, str]:
         headers = {
@@ -189,28 +214,11 @@ def _pool(target: Target, timeouts: Timeouts) -> urllib3.PoolManager:
     return urllib3.PoolManager(**options)
 
 
-def _read(response: urllib3.BaseHTTPResponse) -> bytes:
-    """The whole body; the connection goes back to the pool, or is closed if too much came.
-
-    In pieces down to the empty one: only there does urllib3 notice that the body was cut.
-    """
-    pieces: list[bytes] = []
-    size = 0
-    while piece := response.read(_PIECE_BYTES):
-        pieces.append(piece)
-        size += len(piece)
-        if size > _MAX_ANSWER_BYTES:
-            response.close()
-            raise LogHubError(Code.BAD_RESPONSE, response.status, f"more than {_MAX_ANSWER_BYTES} bytes")
-    response.release_conn()
-    return b"".join(pieces)
-
-
 def _may_repeat(call: Call, error: LogHubError | EndpointUnreachable) -> bool:
     if isinstance(error, EndpointUnreachable):
         # What was given up as too slow may still arrive, after a later heartbeat or checkpoint of
         # this caller: that one must know, so it is the one who asks again.
-        too_slow = isinstance(error.__cause__, ReadTimeoutError)
+        too_slow = isinstance(error.__cause__, TooSlow)
         return error.definite or (call.repeatable and not (too_slow and call.method != "GET"))
     if error.code == Code.SERVER_BUSY:
         return True

@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Reply:
     """One answer. ``hang_up``: none at all, the connection is closed after the request was read.
 
-    ``cut`` closes it in the middle of the body.
+    ``cut`` closes it in the middle of the body. ``trickle`` sends the body a byte at a time, and each
+    only a moment after the one before.
     """
 
     status: int = 200
@@ -25,6 +27,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     hang_up: bool = False
     cut: bool = False
+    trickle: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,7 @@ class Asked:
 
 
 HANG_GUARD_S = 120
+_TRICKLE_S = 0.02
 
 OK = Reply()
 HANG_UP = Reply(hang_up=True)
@@ -103,8 +107,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(reply.body) + (10 if reply.cut else 0)))
         self.end_headers()
-        self.wfile.write(reply.body)
+        self._write_body(reply)
         self.close_connection = reply.cut
+
+    def _write_body(self, reply: Reply) -> None:
+        step = 1 if reply.trickle else max(1, len(reply.body))
+        for start in range(0, len(reply.body), step):
+            self.wfile.write(reply.body[start : start + step])
+            if reply.trickle:
+                time.sleep(_TRICKLE_S)
 
     do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - http.server's names
 

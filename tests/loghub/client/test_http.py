@@ -159,6 +159,17 @@ def test_slow_heartbeat_and_checkpoint_are_not_sent_twice() -> None:
         assert len(server.asked) == 2
 
 
+def test_answer_that_trickles_for_ever_is_given_up() -> None:
+    """Each byte comes in time; all of them would take 20 s."""
+    trickle = Reply(body=b"[" + b" " * 1000 + b"]", trickle=True)
+    limits = Timeouts(read_s=5.0, total_s=0.3)
+    with scripted(trickle) as server, client(server.endpoint, timeouts=limits) as hub:
+        with pytest.raises(EndpointUnreachable, match=r"timed out: .* not whole after 0\.3 s") as error:
+            hub.list_shards("access")
+        assert not error.value.definite
+        assert len(server.asked) == 1
+
+
 # --- what an answer may be -------------------------------------------------------------------
 
 
