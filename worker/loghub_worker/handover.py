@@ -6,13 +6,12 @@ What it must not know: Spark, HTTP. Read next: `loghub_worker.session` writes po
 `loghub_worker.source` reads them and writes reports and counts.
 """
 
-import contextlib
-import os
-import threading
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+
+from loghub.files import replace_file
 
 T = TypeVar("T")
 
@@ -76,18 +75,6 @@ class Handover:
         count = _read(path, Count) or Count(logs=0, bytes=0)
         path.unlink(missing_ok=True)
         return count
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` in the place of `path` at once: a reader sees the old or the new, never a half."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

@@ -11,12 +11,12 @@ from http import HTTPStatus
 from pathlib import Path
 
 from loghub.client.http import HttpLogHub
+from loghub.client.keyfolder import read_key
 from loghub.client.port import Credentials, LogHub
 from loghub.client.transport import Timeouts
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import EndpointUnreachable, LogHubError
-from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
 
 __all__ = ["Address", "Trouble", "connect", "decode_cursor", "encode_cursor", "shared", "trouble_of"]
 
@@ -56,12 +56,7 @@ def connect(address: Address, *, agent: str = "", timeout_s: float | None = None
 def read_credentials(folder: Path) -> Credentials:
     """The access key in a folder; raises `LogHubError` ``Unauthorized`` where there is none."""
     try:
-        token = folder / SECURITY_TOKEN_FILE
-        return Credentials(
-            access_key_id=(folder / ACCESS_KEY_ID_FILE).read_text().strip(),
-            access_key_secret=(folder / ACCESS_KEY_SECRET_FILE).read_text().strip(),
-            security_token=token.read_text().strip() if token.exists() else "",
-        )
+        return read_key(folder)
     except OSError as error:
         raise LogHubError("Unauthorized", 401, f"no access key can be read: {error}") from error
 

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, DateType, MapType, NumericType, StructType, TimestampType
 
 from loghub.clock import SystemClock
+from loghub.files import replace_file
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_worker.handover import replace_file
 from loghub_worker.hub import Address, shared
 
 FORMAT = "loghub"

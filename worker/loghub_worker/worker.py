@@ -16,9 +16,10 @@ import msgspec
 import structlog
 
 from loghub.clock import Clock
+from loghub.files import replace_file
 from loghub.worker_contract import WorkerStatus
 from loghub_worker.consumer import Consumer, Goal, Standing, Terms
-from loghub_worker.handover import Handover, replace_file
+from loghub_worker.handover import Handover
 from loghub_worker.hub import Address, Trouble, connect
 from loghub_worker.job import Job
 from loghub_worker.keeper import Keeper

@@ -22,13 +22,13 @@ import msgspec
 from loghub.client.http import HttpLogHub
 from loghub.client.port import LogHub
 from loghub.clock import Clock, SystemClock
+from loghub.files import replace_file
 from loghub.wire import loggroup
 from loghub.wire.errors import EndpointUnreachable, LogHubException
 from loghub.worker_contract import ENV_CREDENTIALS_DIR
 from loghub_operator.demo.ids import RecordWriter
 from loghub_operator.demo.lines import BadLogsError, Line, check_file, generated, of_file
 from loghub_operator.local.credentials import read_folder
-from loghub_operator.local.places import replace_file
 from loghub_operator.model import Trouble
 
 GROUPS_PER_S = 8

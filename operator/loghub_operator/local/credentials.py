@@ -7,9 +7,10 @@ a command line. What it must not know: requests. Read next: `loghub.worker_contr
 from collections.abc import Mapping
 from pathlib import Path
 
+from loghub.client.keyfolder import read_key
 from loghub.client.port import Credentials
+from loghub.files import replace_file
 from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
-from loghub_operator.local.places import replace_file
 from loghub_operator.model import ServiceTrouble, Trouble
 
 KEY_ID = "LOGHUB_ACCESS_KEY_ID"
@@ -51,12 +52,7 @@ def remove_folder(folder: Path) -> None:
 def read_folder(folder: Path) -> Credentials | Trouble:
     """The key in a folder, or which file is not there."""
     try:
-        token = folder / SECURITY_TOKEN_FILE
-        return Credentials(
-            access_key_id=(folder / ACCESS_KEY_ID_FILE).read_text().strip(),
-            access_key_secret=(folder / ACCESS_KEY_SECRET_FILE).read_text().strip(),
-            security_token=token.read_text().strip() if token.exists() else "",
-        )
+        return read_key(folder)
     except OSError as error:
         message = f"no access key can be read: {error.strerror}: {error.filename}"
         return Trouble(reason=ServiceTrouble.CREDENTIALS_MISSING, message=message)

@@ -1,18 +1,18 @@
 """Where `loghub up` keeps what: one root folder, in it the service, the claims and the groups.
 
-What for: every path in one place, and files that are replaced whole. What it must not know:
-what is in them. Read next: `loghub_operator.local.record`, `loghub_operator.local.supervisor`.
+What for: every path in one place, and who holds what. What it must not know: what is in the
+files. Read next: `loghub_operator.local.record`, `loghub_operator.local.supervisor`.
 
 ::
 
     <root>/service/            the embedded service: data/, address, log
     <root>/volumes/<claim>/    the content of a claim; never removed by us
-    <root>/groups/<name>/      one LogHubConsumerGroup: object.json, lock, down, credentials/
+    <root>/groups/<name>/      one LogHubConsumerGroup: object.json, lock, lock.sign, down,
+                               credentials/
     <root>/groups/<name>/workers/<name>-0/   config.json, seat, status.json, last-words, log, state/
 """
 
 import fcntl
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,33 +115,31 @@ class Root:
         return GroupFolder(self.groups / name)
 
 
-def replace_file(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Whoever reads sees the old or the new content, never a part."""
-    fresh = path.with_name(f"{path.name}.new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    with os.fdopen(os.open(fresh, flags, 0o600 if private else 0o666), "wb") as file:
-        file.write(content)
-    fresh.replace(path)
-
-
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file; it goes with the process, however that ends. Raises `InUseError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
+    # In this order, so that the lock is free again before anybody sees it free.
+    with _sign(path).open("ab") as sign, path.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InUseError(f"{path.parent} is in use by another process") from None
+        fcntl.flock(sign, fcntl.LOCK_EX)  # waits for looks only, which are over at once
         yield
 
 
 def is_locked(path: Path) -> bool:
-    """Somebody holds it now."""
-    if not path.exists():
-        return False
+    """Somebody holds it now. A look at its sign: the lock itself is never taken for it."""
     try:
-        with locked(path):
-            return False
-    except InUseError:
+        with _sign(path).open("rb") as sign:
+            fcntl.flock(sign, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
         return True
+    return False
+
+
+def _sign(lock: Path) -> Path:
+    return lock.with_name(f"{lock.name}.sign")

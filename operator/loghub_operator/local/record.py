@@ -11,10 +11,11 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from loghub.files import replace_file
 from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
 from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.conditions import rfc3339
-from loghub_operator.local.places import GroupFolder, replace_file
+from loghub_operator.local.places import GroupFolder
 from loghub_operator.model import GroupOrigin
 from loghub_operator.origin import ANNOTATIONS, origin_in, origin_marks
 

@@ -10,14 +10,15 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from loghub.client.http import HttpLogHub
-from loghub.client.port import Credentials
+from loghub.client.keyfolder import read_key
 from loghub.client.transport import Timeouts
-from loghub.wire.errors import LogHubException
+from loghub.wire.errors import Code, LogHubError, LogHubException
 from loghub_operator.local.credentials import without_keys
-from loghub_operator.local.places import Root
+from loghub_operator.local.places import InUseError, Root, locked
 from loghub_operator.local.process import Child
 from loghub_operator.local.staffing import backoff_s
 
@@ -63,31 +64,30 @@ class EmbeddedService:
 
     async def ensure(self) -> None:
         """It answers when this returns. Raises `ServiceStartError`."""
-        known = _read(self._address)
-        found = f"http://{known}"
-        answers: bool = bool(known) and await asyncio.to_thread(_answers, found)
-        if answers:
-            self.endpoint = found
-            return
-        port = self._port if self._port is not None else int(known.rpartition(":")[2] or 0)
-        try:
-            await self._start(port)
-        except ServiceStartError:
-            if self._port is not None or port == 0:
-                raise
-            await self._start(0)  # somebody else has the port by now
+        async with self._alone():
+            known = _read(self._address)
+            found = f"http://{known}"
+            if known and await self._answers(found):
+                self.endpoint = found
+                return
+            port = self._port if self._port is not None else int(known.rpartition(":")[2] or 0)
+            try:
+                await self._start(port)
+            except ServiceStartError:
+                if self._port is not None or port == 0:
+                    raise
+                await self._start(0)  # somebody else has the port by now
 
     async def keep(self) -> None:
         """For ever: start it again, on its port, whenever it ended, whoever had started it."""
         failures = 0
         while True:
             await asyncio.sleep(KEEP_S + (backoff_s(failures) if failures else 0.0))
-            if self.ours or await asyncio.to_thread(_answers, self.endpoint):
-                failures = 0
-                continue
             try:
-                await self._start(int(self.endpoint.rpartition(":")[2]))
-            except ServiceStartError:
+                if not (self.ours or await self._answers(self.endpoint)):
+                    await self._start_again()
+                failures = 0
+            except (ServiceStartError, OSError):
                 failures += 1
 
     async def end(self) -> None:
@@ -99,26 +99,49 @@ class EmbeddedService:
     def _address(self) -> Path:
         return self._folder / "address"
 
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Of all that would start a service on this data, one after the other."""
+        with contextlib.ExitStack() as held:
+            try:
+                async with asyncio.timeout(2 * START_GUARD_S):
+                    while not _entered(held, self._folder / "starting"):
+                        await asyncio.sleep(LOOK_S)
+            except TimeoutError:
+                raise ServiceStartError("another process does not come to an end of starting it") from None
+            yield
+
+    async def _answers(self, endpoint: str) -> bool:
+        return await asyncio.to_thread(_answers, endpoint, self.credentials_dir)
+
+    async def _start_again(self) -> None:
+        """On its port; unless another process did so while we waited for our turn."""
+        async with self._alone():
+            if not await self._answers(self.endpoint):
+                await self._start(int(self.endpoint.rpartition(":")[2]))
+
     async def _start(self, port: int) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._address.unlink(missing_ok=True)
+        # Its own file first: who finds an address in the other one may rely on it.
+        fresh = self._folder / "address.new"
+        fresh.unlink(missing_ok=True)
         command = [
             *(sys.executable, "-m", "loghub.service"),
             *("--data", str(self.data), "--listen", f"{HOST}:{port}"),
-            *("--port-file", str(self._address)),
+            *("--port-file", str(fresh)),
         ]
         self._child = child = Child(
             command, environment=without_keys(os.environ), log=self.log, on_exit=lambda _: None
         )
         try:
             async with asyncio.timeout(START_GUARD_S):
-                while child.alive and not self._address.exists():
+                while child.alive and not fresh.exists():
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             await child.end(0)
         if not child.alive:
             words = _read(self.log)[-_LOG_TAIL_CHARS:].strip().rpartition("\n")[2]
             raise ServiceStartError(f"the embedded service did not start: {words} (log: {self.log})")
+        fresh.replace(self._address)
         self.endpoint = f"http://{_read(self._address)}"
 
 
@@ -129,12 +152,32 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _answers(endpoint: str) -> bool:
-    """An embedded service is there; asked without a key."""
+def _entered(held: contextlib.ExitStack, lock: Path) -> bool:
+    try:
+        held.enter_context(locked(lock))
+    except InUseError:
+        return False
+    return True
+
+
+def _answers(endpoint: str, key_folder: Path) -> bool:
+    """The service of this very data is there: another one does not take the key that was made with it."""
+    try:
+        key = read_key(key_folder)
+    except OSError:
+        return False
     timeouts = Timeouts(connect_s=1.0, read_s=2.0, total_s=2.0)
-    nobody = Credentials(access_key_id="", access_key_secret="")
-    with contextlib.closing(HttpLogHub(endpoint, "any", credentials=nobody, timeouts=timeouts)) as hub:
+    with contextlib.closing(HttpLogHub(endpoint, "any", credentials=key, timeouts=timeouts)) as hub:
         try:
-            return hub.has_extensions()
+            return hub.has_extensions() and _takes_the_key(hub)
         except LogHubException:
             return False
+
+
+def _takes_the_key(hub: HttpLogHub) -> bool:
+    """The signature is checked before the project is looked for."""
+    try:
+        hub.list_logstores()
+    except LogHubError as error:
+        return error.code == Code.PROJECT_NOT_EXIST
+    return True

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from loghub import worker_contract as contract
 from loghub.clock import Clock
+from loghub.files import replace_file
 from loghub.worker_contract import SEAT_LEAVE, WorkerConfig, WorkerStatus
-from loghub_operator.local.places import GroupFolder, WorkerFolder, replace_file
+from loghub_operator.local.places import GroupFolder, WorkerFolder
 from loghub_operator.local.process import Child, exit_words
 from loghub_operator.local.staffing import (
     STEADY_S,
