@@ -18,6 +18,7 @@ class Limits:
     raw_bytes: int = 10 * MIB  # of a log group after decompression
     inflight_bytes: int = 128 * MIB  # of bodies being received or committed, all together
     inflight_requests: int = 2000
+    answer_bytes: int = 128 * MIB  # of answers that their readers have not taken yet, all together
     body_timeout_s: float = 60
     pull_bytes: int = 10 * MIB  # the last group of an answer may pass it
     pull_groups: int = 1000

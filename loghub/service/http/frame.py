@@ -1,11 +1,12 @@
 """The ASGI application: receive, authenticate, act, answer; the same frame for every request.
 
 What for: what all answers have in common (sls-protocol.md 1.7) is done here once. What it
-must not know: what any action does. Read next: `routes`, `auth`, `body`.
+must not know: what any action does. Read next: `routes`, `auth`, `body`, `answers`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+import contextlib
+from collections.abc import Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -15,6 +16,7 @@ from loghub.service.credentials import AccessKey
 from loghub.service.engine import Engine, StorageFailed
 from loghub.service.failure import Refusable, failure, refusal
 from loghub.service.http import routes
+from loghub.service.http.answers import AnswersInFlight, Send
 from loghub.service.http.auth import authenticate
 from loghub.service.http.body import ClientGone, InflightBudget, Receive, read_body
 from loghub.service.http.exchange import Answer, Request, error_answer
@@ -22,7 +24,6 @@ from loghub.wire import hosts
 from loghub.wire.errors import Code, LogHubError
 
 Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _log = structlog.get_logger("loghub.service.http")
 _OFF_LOOP_BYTES = 128 << 10
@@ -38,16 +39,19 @@ class Application:
         self._key = key
         self._limits = engine.settings.limits
         self._budget = InflightBudget(self._limits)
+        self._answers = AnswersInFlight(self._limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         request_id = self._engine.dice.hex(_ID_DIGITS)
-        try:
-            answer = await self._answer(scope, receive, request_id)
-        except ClientGone:
-            return
-        await _send(send, answer, request_id)
+        with contextlib.suppress(ClientGone):
+            await self._answers.send(
+                send,
+                await self._answer(scope, receive, request_id),  # no name here: it would keep a refused one
+                method=scope["method"],
+                request_id=request_id,
+            )
 
     async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
         """Every error becomes an answer here and nowhere else."""
@@ -126,16 +130,3 @@ class Application:
 
 def _ends_in(name: str, bases: tuple[str, ...]) -> bool:
     return any(name == base or name.endswith("." + base) for base in bases)
-
-
-async def _send(send: Send, answer: Answer, request_id: str) -> None:
-    """Lower-case names, a Content-Length always, also of 0 (sls-protocol.md 1.7)."""
-    headers = [
-        (b"x-log-requestid", request_id.encode()),
-        (b"content-length", str(len(answer.body)).encode()),
-        *((name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers),
-    ]
-    if answer.body or answer.headers:
-        headers.append((b"content-type", answer.content_type.encode()))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})

@@ -1,7 +1,8 @@
-"""uvicorn's HTTP protocol with bounds on a request's head.
+"""uvicorn's HTTP protocol with bounds on a request's head, and on the time of an answer's reader.
 
-What for: neither an endless header nor a head that never ends may hold memory or a
-connection; bodies have their own bounds in `body`. What it must not know: requests' meaning.
+What for: neither an endless header nor a head that never ends may hold memory or a connection,
+nor an answer that nobody takes; bodies have their own bounds in `body`, the sizes of answers in
+`answers`. What it must not know: requests' meaning.
 Read next: `loghub.service.server` (names it to uvicorn).
 """
 
@@ -11,14 +12,17 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 << 10
 HEAD_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 60.0  # from the moment at which its reader was first waited for
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes the connection of a sender whose request head is too long or too slow."""
+    """Closes the connection where a request's head is too long or too slow, or an answer's reader is."""
 
     _in_head = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
+    _answer_timer: asyncio.TimerHandle | None = None
+    _answered = True
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -42,10 +46,34 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        self._end_answer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._answered = False
+        if self._answer_timer is None:
+            self._answer_timer = self.loop.call_later(ANSWER_TIMEOUT_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._answered:
+            self._end_answer()
+
+    def on_response_complete(self) -> None:
+        """All is written; while the last of it waits for the reader, the timer runs on."""
+        super().on_response_complete()
+        self._answered = True
+        if not self.flow.write_paused:
+            self._end_answer()
 
     def _end_head(self) -> None:
         self._in_head = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _end_answer(self) -> None:
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+            self._answer_timer = None
