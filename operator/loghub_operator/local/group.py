@@ -18,7 +18,14 @@ from loghub.client.port import Credentials, LogHub
 from loghub.client.transport import Timeouts
 from loghub.clock import Clock
 from loghub.worker_contract import ENV_CREDENTIALS_DIR
-from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Phase, Status
+from loghub_operator.api import (
+    InvalidResourceError,
+    LogHubConsumerGroup,
+    Phase,
+    Problem,
+    Status,
+    parse_resource,
+)
 from loghub_operator.hubs import Hubs
 from loghub_operator.local.credentials import read_folder, without_keys
 from loghub_operator.local.crfile import CrFile, in_apiserver_words
@@ -103,6 +110,7 @@ class LocalGroup:
         self._audience = audience
         self._folder = record.folder
         self._seen: Look | None = None
+        self._unread = False  # a change that could not be kept yet
         self.supervisor = Supervisor(
             name=record.document["metadata"]["name"],
             folder=self._folder,
@@ -147,14 +155,26 @@ class LocalGroup:
             self._folder.down.unlink(missing_ok=True)
 
     async def _watch_files(self) -> None:
+        trouble = ""
         while True:
             await asyncio.sleep(FILES_EVERY_S)
-            if self._folder.down.exists() and self.current().metadata.deletion_timestamp is None:
-                self._record.set_deleted(self._around.clock.unix_s())
-                self._audience.say("taking the group down")
-                self.rounds.wake()
-            elif self._file is not None and self._file.changed():
-                self._take_change(self._file)
+            try:
+                self._look_at_files()
+                trouble = ""
+            except OSError as error:  # a full disk, say; tried again
+                if str(error) != trouble:
+                    self._audience.say(f"what is asked cannot be kept yet: {error}")
+                trouble = str(error)
+
+    def _look_at_files(self) -> None:
+        if self._folder.down.exists() and self.current().metadata.deletion_timestamp is None:
+            self._record.set_deleted(self._around.clock.unix_s())
+            self._audience.say("taking the group down")
+            self.rounds.wake()
+        elif self._file is not None and (self._file.changed() or self._unread):
+            self._unread = True
+            self._take_change(self._file)
+            self._unread = False
 
     def _take_change(self, file: CrFile) -> None:
         document: dict[str, Any] = {}
@@ -163,6 +183,7 @@ class LocalGroup:
             return
         try:
             document = file.read()
+            self._refuse_another_endpoint(document)
             self._record = Record.accept(self._folder, document)
         except InvalidResourceError as error:
             self._audience.say(
@@ -172,6 +193,12 @@ class LocalGroup:
         if self.current().metadata.generation != before.generation:
             self._audience.say("the file was changed and is applied")
             self.rounds.wake()
+
+    def _refuse_another_endpoint(self, document: dict[str, Any]) -> None:
+        """The connection, its key and the record of who made the group belong to the one it began with."""
+        if parse_resource(document).spec.endpoint != self.current().spec.endpoint:
+            words = "cannot be changed while the group is up; stop it and start it again"
+            raise InvalidResourceError((Problem("spec.endpoint", words),))
 
     def _edge(self) -> LocalEdge:
         return LocalEdge(

@@ -24,7 +24,10 @@ Document = dict[str, Any]
 
 @dataclass(slots=True)
 class Record:
-    """One object and the file it is kept in. Every change is on disk when the method returns."""
+    """One object and the file it is kept in.
+
+    Every change is on disk when the method returns; with an `OSError` nothing is changed.
+    """
 
     folder: GroupFolder
     document: Document
@@ -55,7 +58,7 @@ class Record:
             _keep_origin(metadata, before)
             made["status"] = old.document.get("status", {})
         record = cls(folder, made)
-        record.save()
+        record._keep(made)
         return record
 
     def resource(self) -> LogHubConsumerGroup:
@@ -68,8 +71,9 @@ class Record:
 
     def set_origin(self, origin: GroupOrigin) -> None:
         marks = origin_marks(origin, self._endpoint)
-        self.document["metadata"].setdefault("annotations", {}).update(marks)
-        self.save()
+        metadata = self.document["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), **marks}
+        self._keep({**self.document, "metadata": {**metadata, "annotations": annotations}})
 
     @property
     def _endpoint(self) -> str:
@@ -77,16 +81,16 @@ class Record:
 
     def set_deleted(self, now_unix_s: float) -> None:
         """The object is to go; the first time counts."""
-        self.document["metadata"].setdefault("deletionTimestamp", rfc3339(now_unix_s))
-        self.save()
+        metadata = {"deletionTimestamp": rfc3339(now_unix_s), **self.document["metadata"]}
+        self._keep({**self.document, "metadata": metadata})
 
     def set_status(self, status: Status) -> None:
-        self.document["status"] = status.to_dict()
-        self.save()
+        self._keep({**self.document, "status": status.to_dict()})
 
-    def save(self) -> None:
+    def _keep(self, document: Document) -> None:
         self.folder.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(self.folder.object, json.dumps(self.document, indent=1).encode())
+        replace_file(self.folder.object, json.dumps(document, indent=1).encode())
+        self.document = document
 
     def forget(self) -> None:
         """The object is gone."""

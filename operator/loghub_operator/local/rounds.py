@@ -27,7 +27,8 @@ class Objects(Protocol):
     def current(self) -> LogHubConsumerGroup:
         """As it is wanted now."""
 
-    def write_status(self, status: Status) -> None: ...
+    def write_status(self, status: Status) -> None:
+        """Raises `OSError`."""
 
 
 class Edge(Protocol):
@@ -87,7 +88,7 @@ class Rounds:
             failed = True
             status = with_failure(status, str(error), self._clock.unix_s())
         if status != resource.status and not self.released:
-            self._objects.write_status(status)
+            status = self._written(status)
         if self._on_round is not None:
             self._on_round(observed, status)
         self._failures = self._failures + 1 if failed else 0
@@ -95,3 +96,11 @@ class Rounds:
             return min(LONGEST_BACKOFF_S, UNSETTLED_S * 2.0 ** min(self._failures, 10))
         did = any(not isinstance(action, EmitEvent) for action in planned.actions)
         return SETTLED_S if not did and status.phase is Phase.RUNNING else UNSETTLED_S
+
+    def _written(self, status: Status) -> Status:
+        """A disk that is full ends no group: what is shown says so, and the next round tries again."""
+        try:
+            self._objects.write_status(status)
+        except OSError as error:
+            return with_failure(status, f"the status cannot be kept: {error}", self._clock.unix_s())
+        return status

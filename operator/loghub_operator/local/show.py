@@ -73,7 +73,7 @@ def _details(console: Console, record: Record) -> None:
     status = record.resource().status
     shards = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in ("shard", "state", "holder", "next", "lag logs", "lag s", "as of"):
-        shards.add_column(head)
+        shards.add_column(head, overflow="fold")
     for one in status.shards:
         cells = (
             one.id,

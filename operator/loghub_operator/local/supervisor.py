@@ -114,8 +114,8 @@ class Supervisor:
         post = self._post_named(name)
         if post is None or post.seat_since_unix_s is not None:
             return
-        post.seat_since_unix_s = self._clock.unix_s()
         replace_file(post.folder.seat, SEAT_LEAVE.encode())
+        post.seat_since_unix_s = self._clock.unix_s()
 
     def restart(self, name: str) -> None:
         """Stop this worker; it is started again with its seat kept."""
@@ -206,10 +206,16 @@ class Supervisor:
         self._timer = None if due is None else loop.call_later(max(0.05, due - now), self.tick)
 
     def _start(self, ordinal: int) -> None:
-        assert self._wanted is not None
-        assert self._config is not None
         name = f"{self._name}-{ordinal}"
         post = self._posts.setdefault(ordinal, _Post(ordinal, name, self._folder.worker(name)))
+        try:
+            self._launch(post)
+        except OSError as error:  # a full disk, say
+            self._failed(post, ("CannotStart", str(error)))
+
+    def _launch(self, post: _Post) -> None:
+        assert self._wanted is not None
+        assert self._config is not None
         if post.config_hash != self._wanted.config_hash:
             post.failures, post.words = 0, None
         if post.fresh_seat or post.starts == 0:
@@ -238,13 +244,16 @@ class Supervisor:
             post.killer.cancel()
         if not post.stopping:
             assert child.exit_status is not None
-            post.failures += 1
-            post.words = last_words(post.folder) or ("", exit_words(child.exit_status))
-            post.start_at_s = self._clock.monotonic_s() + backoff_s(post.failures)
+            self._failed(post, last_words(post.folder) or ("", exit_words(child.exit_status)))
         post.child, post.ready_since_s = None, None
         # Whoever is told first must see the next state, not this one.
         self.tick()
         self._on_change()
+
+    def _failed(self, post: _Post, words: tuple[str, str]) -> None:
+        post.failures += 1
+        post.words = words
+        post.start_at_s = self._clock.monotonic_s() + backoff_s(post.failures)
 
     def _is_wanted(self, post: _Post) -> bool:
         return self._wanted is not None and post.ordinal < self._wanted.replicas

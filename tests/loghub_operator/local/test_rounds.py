@@ -5,6 +5,7 @@ fed every action of them.
 """
 
 import asyncio
+import errno
 
 import pytest
 
@@ -185,3 +186,20 @@ def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEv
             assert events[-1] == action
         case model.HoldObject() | model.EnsureProjectAddress() | model.ReleaseObject():
             assert ways.calls == [] or ways.calls[-1][0] != "apply"  # nothing of ours is touched
+
+
+class FullDisk(LocalStage):
+    """The status cannot be written down."""
+
+    def write_status(self, status: Status) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_status_that_cannot_be_kept_is_told_and_the_rounds_go_on() -> None:
+    stage = FullDisk(_first(CreateGroup))
+    status, rounds = stage.play()
+    assert [recorded(action) for action in stage.done] == list(stage.step.actions)
+    (ready,) = [one for one in status.conditions if one.type == "Ready"]
+    assert ready.reason == "ActionFailed"
+    assert "No space left on device" in ready.message
+    assert asyncio.run(rounds.round()) > 0

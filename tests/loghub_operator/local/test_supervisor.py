@@ -301,3 +301,35 @@ def test_leftovers_of_a_killed_run_are_found_and_ended(tmp_path: Path) -> None:
         for process in (mine, other):
             process.kill()
             process.wait(GUARD_S)
+
+
+def test_a_worker_whose_folder_cannot_be_made_is_told_and_tried_again(tmp_path: Path) -> None:
+    async def story(on: Theatre) -> None:
+        in_the_way = on.folder.worker("w-0").state
+        in_the_way.parent.mkdir(parents=True)
+        in_the_way.touch()
+        on.apply(1)
+        assert on.phases() == [WorkerPhase.FAILED]
+        (seen,) = on.supervisor.observed()
+        assert seen.reason == "CannotStart"
+        assert str(in_the_way) in seen.message
+        in_the_way.unlink()
+        await on.until_ready(1)
+
+    play(tmp_path, story)
+
+
+def test_a_leave_that_could_not_be_written_is_asked_again(tmp_path: Path) -> None:
+    async def story(on: Theatre) -> None:
+        on.apply(1)
+        await on.until_ready(1)
+        in_the_way = on.folder.worker("w-0").seat
+        in_the_way.mkdir()
+        with pytest.raises(IsADirectoryError):
+            on.supervisor.ask_leave("w-0")
+        assert not on.supervisor.observed()[0].seat_leave
+        in_the_way.rmdir()
+        on.supervisor.ask_leave("w-0")
+        await on.until(lambda: on.phases() == [WorkerPhase.LEFT], "left")
+
+    play(tmp_path, story)
