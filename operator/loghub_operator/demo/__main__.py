@@ -12,6 +12,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from loghub_operator.api import InvalidResourceError
@@ -23,11 +24,16 @@ from loghub_operator.local.up import CannotStart
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "access-log.yaml"
 DONE, FAILED, MISUSED = 0, 1, 2
+# Of the service and the worker, which are not in the `operator` extra.
+NEEDED = ("apsw", "uvicorn", "pyarrow", "pyspark")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
     given = _parser().parse_args(arguments)
+    absent = [name for name in NEEDED if find_spec(name) is None]
+    if absent:
+        return _complain(f"it needs {', '.join(absent)}; run it by `make demo` in a clone", FAILED)
     folder = given.state_dir.absolute() if given.state_dir else Root.default(os.environ).folder / "demo"
     try:
         if given.logs is not None:

@@ -4,6 +4,8 @@ What for: the demo's last word, and ``python -m loghub_operator.demo.check RECOR
 time after. What it must not know: the worker, its ledger, the log service, Spark: it reads the
 files with pyarrow, as anybody would. Read next: `loghub_operator.demo.ids`.
 
+pyarrow is the worker's, so it is imported where it is used: without it the demo says so in a line.
+
 Exit status: 0 all is there once; 1 not; 2 wrong input.
 """
 
@@ -14,8 +16,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow.parquet as pq
 
 from loghub_operator.demo.ids import Identity, Truth, identity, read_record
 
@@ -87,6 +87,8 @@ def read_sink(folder: Path) -> Counter[Identity]:
 
 
 def _rows(path: Path) -> Iterator[Identity]:
+    import pyarrow.parquet as pq
+
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(COLUMNS)):
             columns = (batch.column(name).to_pylist() for name in COLUMNS)
@@ -102,6 +104,8 @@ class SinkCounter:
         self._known: dict[Path, int] = {}
 
     def count(self) -> int:
+        import pyarrow.parquet as pq
+
         for path in sink_files(self._folder):
             if path not in self._known:
                 self._known[path] = pq.read_metadata(path).num_rows

@@ -17,13 +17,14 @@ import msgspec
 
 from loghub.clock import SystemClock
 from loghub.worker_contract import ENV_CREDENTIALS_DIR
-from loghub_operator.api import LogHubConsumerGroup, Phase
+from loghub_operator.api import LogHubConsumerGroup, Phase, parse_resource
+from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.demo.check import SinkCounter, Verdict, compare, read_sink
 from loghub_operator.demo.ids import read_record
 from loghub_operator.demo.lines import GENERATED
 from loghub_operator.demo.producer import Progress
 from loghub_operator.demo.scene import Scene
-from loghub_operator.demo.story import first_row, play
+from loghub_operator.demo.story import first_row, play, with_a_line_of_replicas
 from loghub_operator.local.credentials import read_folder, without_keys
 from loghub_operator.local.crfile import CrFile
 from loghub_operator.local.group import LocalGroup, Look, Surroundings, connect
@@ -74,15 +75,27 @@ class Outcome:
 async def run(options: Options) -> Outcome:
     """The whole demo. Raises `InUseError`, `InvalidResourceError`, `ServiceStartError`, `CannotStart`."""
     root = Root(options.folder)
+    cr = _checked(options.cr)
     with locked(options.folder / "lock"):
-        _begin_anew(options, root)
+        _begin_anew(options, root, cr)
         demo = _Demo(options, root)
         with demo.screen:
             await demo.perform()
         return demo.outcome()
 
 
-def _begin_anew(options: Options, root: Root) -> None:
+def _checked(cr: Path) -> str:
+    """What the story can be played with, as text. Raises `InvalidResourceError`, `CannotStart`."""
+    document = CrFile(cr, None).read()
+    spec = parse_resource(document).spec
+    if spec.endpoint != EMBEDDED:
+        raise CannotStart(f"{cr}: the demo runs on the embedded service; its endpoint is {spec.endpoint}")
+    if spec.pipeline.sink.parquet is None:
+        raise CannotStart(f"{cr}: the demo counts Parquet files; its sink is another one")
+    return with_a_line_of_replicas(cr.read_text(), document)
+
+
+def _begin_anew(options: Options, root: Root, cr: str) -> None:
     """Remove what the demo before left, and nothing else; put the user's CR in."""
     end_leftovers(root.groups)
     for name in _OURS:
@@ -92,7 +105,7 @@ def _begin_anew(options: Options, root: Root) -> None:
         else:
             path.unlink(missing_ok=True)
     (options.folder / "producer").mkdir()
-    shutil.copyfile(options.cr, options.folder / "cr.yaml")
+    (options.folder / "cr.yaml").write_text(cr)
 
 
 class _Demo:
@@ -107,8 +120,7 @@ class _Demo:
         self._record = Record.accept(root.group(document["metadata"]["name"]), document)
         self._resource: LogHubConsumerGroup = self._record.resource()
         sink = self._resource.spec.pipeline.sink.parquet
-        if sink is None:
-            raise CannotStart(f"{options.cr}: the demo counts Parquet files; its sink is another one")
+        assert sink is not None  # checked before anything began
         self.sink = root.volumes / sink.volume_claim / sink.path
         self.record_file = options.folder / "producer" / "record"
         self._progress_file = options.folder / "producer" / "progress"

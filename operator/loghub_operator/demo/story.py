@@ -9,6 +9,9 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from loghub_operator.demo.scene import Scene
 from loghub_operator.local.group import Look
@@ -53,6 +56,15 @@ async def _kill(scene: Scene, victim: str, bound_s: float) -> None:
 
 def _numbers(shards: frozenset[int]) -> str:
     return "shard " + ", ".join(map(str, sorted(shards))) if shards else "no shard"
+
+
+def with_a_line_of_replicas(text: str, document: dict[str, Any]) -> str:
+    """The text as it is if `add_worker` can edit it, else the same object written anew."""
+    if len(_REPLICAS.findall(text)) == 1:
+        return text
+    replicas = document["spec"].get("replicas", 1)
+    spec = {**document["spec"], "replicas": replicas}
+    return yaml.safe_dump({**document, "spec": spec}, indent=2, default_flow_style=False, sort_keys=False)
 
 
 def add_worker(cr_file: Path) -> int:
