@@ -94,11 +94,11 @@ def consuming(service: ServiceProcess, consumer: str, sink: Sink) -> Iterator[Co
         LOGSTORE,
         GROUP,
         consumer,
-        heartbeat_interval=1,
-        data_fetch_interval=0.2,
+        heartbeat_interval=0.2,
+        data_fetch_interval=0.05,
         worker_pool_size=4,
     )
-    # 2 s, twice the interval, is short where other work keeps the machine busy.
+    # Twice the interval, the SDK's own choice, is short where other work keeps the machine busy.
     config.consumer_group_time_out = 6
     worker = ConsumerWorker(Processor, config, args=(sink, consumer))
     worker.start()

@@ -5,6 +5,8 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -217,13 +219,20 @@ def test_a_disk_that_cannot_sync_what_is_found_stops_the_start(tmp_path: Path) -
     assert not broken.running
 
 
+@contextmanager
+def _gated(tmp_path: Path, files: str) -> Iterator[tuple[ServiceProcess, Path]]:
+    """A service whose syncs of these files wait as long as the gate, a file, is not there."""
+    gate = tmp_path / "gate"
+    gate.touch()
+    library = stable_storage.build(tmp_path)
+    environment = {"LD_PRELOAD": str(library), "STABLE_GATE": str(gate), "STABLE_GATED": files}
+    with running_service(tmp_path, environment=environment) as service:
+        yield service, gate
+
+
 def test_a_slow_log_disk_does_not_delay_heartbeats(tmp_path: Path) -> None:
     """A put waits for its sync; a heartbeat that changes nothing waits for no disk."""
-    library = stable_storage.build(tmp_path)
-    gate = tmp_path / "gate"
-    environment = {"LD_PRELOAD": str(library), "STABLE_GATE": str(gate), "STABLE_GATED": ".seg"}
-    gate.touch()
-    with running_service(tmp_path, environment=environment) as service:
+    with _gated(tmp_path, ".seg") as (service, gate):
         with RawClient(service) as client:
             client.create()
             client.create_group()
@@ -243,11 +252,7 @@ def test_a_slow_log_disk_does_not_delay_heartbeats(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_answered_only_when_it_is_on_disk(tmp_path: Path) -> None:
     """And so is whatever else rests on it; a group without changes on their way goes on."""
-    library = stable_storage.build(tmp_path)
-    gate = tmp_path / "gate"
-    environment = {"LD_PRELOAD": str(library), "STABLE_GATE": str(gate), "STABLE_GATED": "-wal"}
-    gate.touch()
-    with running_service(tmp_path, environment=environment) as service:
+    with _gated(tmp_path, "-wal") as (service, gate):
         with RawClient(service) as client:
             client.create()
             client.create_group("g")
