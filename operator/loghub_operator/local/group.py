@@ -167,14 +167,16 @@ class LocalGroup:
                 trouble = str(error)
 
     def _look_at_files(self) -> None:
-        if self._folder.down.exists() and self.current().metadata.deletion_timestamp is None:
-            self._record.set_deleted(self._around.clock.unix_s())
-            self._audience.say("taking the group down")
-            self.rounds.wake()
-        elif self._file is not None and (self._file.changed() or self._unread):
+        asked = self._folder.down.exists()
+        # The file first: who saved another deletionPolicy before `down` meant that one.
+        if self._file is not None and (self._file.changed() or self._unread):
             self._unread = True
             self._take_change(self._file)
             self._unread = False
+        if asked and self.current().metadata.deletion_timestamp is None:
+            self._record.set_deleted(self._around.clock.unix_s())
+            self._audience.say("taking the group down")
+            self.rounds.wake()
 
     def _take_change(self, file: CrFile) -> None:
         document: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from loghub_operator.api import ShardStatus, Status
 from loghub_operator.api.status import Condition
+from loghub_operator.conditions import GroupReason
 from loghub_operator.local.supervisor import WorkerView
 from loghub_operator.model import WorkerPhase
 
@@ -81,3 +82,5 @@ def _conditions(was: tuple[Condition, ...], now: tuple[Condition, ...]) -> Itera
     for condition in now:
         if condition.reason in _TOLD and before.get(condition.type) != condition.reason:
             yield f"{condition.reason}: {condition.message}"
+        if condition.reason == GroupReason.BEING_DELETED != before.get(condition.type):
+            yield condition.message  # what becomes of the group

@@ -95,20 +95,29 @@ async def up(options: UpOptions) -> int:
 async def down(options: DownOptions) -> int:
     """Take a group down, by whoever runs it, or here. Raises as `up`."""
     folder = _named_folder(options)
-    record = Record.load(folder)
-    if record is None:
+    if Record.load(folder) is None:
         raise CannotStart(f"{folder.folder.name} is not up: there is nothing in {folder.folder}")
-    if is_locked(folder.lock):
-        folder.down.touch()
-        while is_locked(folder.lock):
-            await asyncio.sleep(LOOK_S)
-        if not folder.down.exists():
-            return DONE
-        # It was stopped before it came to that.
+    released = await _taken_down_by_its_up(folder) or await _take_down(options, folder)
+    if released:
+        print(f"{folder.folder.name} is taken down")  # noqa: T201 - the program's output
+    return DONE if released else FAILED
+
+
+async def _taken_down_by_its_up(folder: GroupFolder) -> bool:
+    """False where none runs, or it was stopped before it came to that."""
+    if not is_locked(folder.lock):
+        return False
+    folder.down.touch()
+    while is_locked(folder.lock):
+        await asyncio.sleep(LOOK_S)
+    return not folder.down.exists()
+
+
+async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
     with locked(folder.lock):
         record = Record.load(folder)
         if record is None:
-            return DONE
+            return True
         clock = SystemClock()
         record.set_deleted(clock.unix_s())
         with Screen(title=folder.folder.name, clock=clock, notes=tuple, live=False) as screen:
@@ -117,7 +126,7 @@ async def down(options: DownOptions) -> int:
                 group, stop = LocalGroup(record, file=None, around=around, audience=screen), asyncio.Event()
                 with stopping(stop, group):
                     await group.run(stop)
-    return DONE if group.rounds.released else FAILED
+    return group.rounds.released
 
 
 def serve(root: Root, listen: str) -> int:

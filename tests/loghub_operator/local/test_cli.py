@@ -176,7 +176,9 @@ class Up:
         self.process.wait(GUARD_S)
 
 
-def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(tmp_path: Path) -> None:
+def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write(tmp_path / "cr.yaml", document({"replicas": 1, "deletionPolicy": "Delete"}))
     run = Up(tmp_path, file, "--create")
     try:
@@ -205,7 +207,9 @@ def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(tmp_path:
 
         write(file, document({"replicas": 2, "deletionPolicy": "Delete"}))
         assert main(["down", *run.where, "--name", "access"]) == 0
+        assert capsys.readouterr().out == "access is taken down\n"
         assert run.process.wait(GUARD_S) == 0
+        assert "group access is deleted when the workers are gone (deletionPolicy Delete)" in run.told()
         # The fakes are no members of the group, so nothing is left to be waited for.
         for words in ("taking the group down", "access-0 is gone", "access-1 is gone", "taken down"):
             assert words in run.told()
