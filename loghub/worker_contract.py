@@ -21,6 +21,7 @@ Environment of a worker process:
 ``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz`` and ``/readyz``; absent: none
 ``LOGHUB_TERMINATION_LOG``  path for the last words of a fatal error: ``Reason: message``
                             (in a pod the container's terminationMessagePath)
+``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image has one
 """
 
 from typing import Literal
@@ -39,6 +40,7 @@ ENV_STATE_DIR = "LOGHUB_STATE_DIR"
 ENV_STATUS_FILE = "LOGHUB_STATUS_FILE"
 ENV_METRICS_ADDRESS = "LOGHUB_METRICS_ADDRESS"
 ENV_TERMINATION_LOG = "LOGHUB_TERMINATION_LOG"
+ENV_CLASS_ARCHIVE = "LOGHUB_CLASS_ARCHIVE"
 
 ACCESS_KEY_ID_FILE = "accessKeyId"
 ACCESS_KEY_SECRET_FILE = "accessKeySecret"  # noqa: S105 - a file's name, not a secret

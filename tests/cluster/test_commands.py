@@ -1,5 +1,6 @@
 """What the providers would run, read without running it."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.cluster import build, control_plane, host, images, kind, mounts, node, packages, paths, provider
 from tests.cluster.control_plane import Plan
+from tests.cluster.upstream import Upstream
 
 PLAN = Plan(
     binaries=Path("/bin-folder"),
@@ -259,3 +261,12 @@ def test_missing_packages_are_named_with_the_way_to_get_them() -> None:
     missing = packages.missing({"surely-absent": "surely-absent-program", "coreutils": "ls"})
     assert missing == ["surely-absent"]
     assert packages.way_to_get(missing).endswith("surely-absent")
+
+
+def test_what_is_left_of_a_cluster_does_not_pass_for_one(cache: Path) -> None:
+    left = Upstream()
+    assert cache in left.folder.parents
+    left.folder.mkdir(parents=True)
+    plan = dataclasses.asdict(dataclasses.replace(PLAN, folder=left.folder))
+    (left.folder / "plan.json").write_text(json.dumps(plan, default=str))
+    assert left.running() is None

@@ -26,6 +26,7 @@ from tests.cluster.provider import PARTS, Cluster, ClusterUnavailableError
 NODE_GUARD_S = 180.0
 _OURS = "localhost/loghub-"
 _BY_DIGEST = "sha256:"  # a second name that the pod plugin gives; it would keep an old image for ever
+_PROGRAMS = ("controller-manager", "scheduler", "containerd", "kubelet", "proxy", "dns")
 _CRI_STATE = "io.containerd.grpc.v1.cri"
 
 
@@ -52,7 +53,9 @@ class Upstream:
                 self._start_controllers(plan)
                 loading.result()
             self._start_node(plan)
-            wait_until(lambda: self._node_ready(plan), what="node Ready", guard_s=NODE_GUARD_S, pause_s=0.5)
+            wait_until(
+                lambda: self._node_comes_up(plan), what="node Ready", guard_s=NODE_GUARD_S, pause_s=0.5
+            )
         except BaseException:
             self._say("the cluster did not come up; last lines of its logs:\n" + self._tails())
             self.down()
@@ -61,8 +64,9 @@ class Upstream:
         return self._cluster(plan)
 
     def running(self) -> Cluster | None:
+        """None for what is left of one that is not whole any more, too; `up` removes it."""
         plan = self._plan()
-        if plan is None or not apiserver.is_ready(plan) or not self._node_ready(plan):
+        if plan is None or self._ended() or not apiserver.is_ready(plan) or not self._node_ready(plan):
             return None
         return self._cluster(plan)
 
@@ -171,10 +175,17 @@ class Upstream:
         self.processes.start("proxy", node.proxy(plan))
         self.processes.start("dns", node.coredns(plan))
 
+    def _ended(self) -> str | None:
+        """The first of a running cluster's programs that does not run."""
+        return next((name for name in _PROGRAMS if not self.processes.alive(name)), None)
+
+    def _node_comes_up(self, plan: Plan) -> bool:
+        """Raises at once where it cannot any more."""
+        if (name := self._ended()) is not None:
+            raise RuntimeError(f"{name} has ended:\n{self.processes.tail(name)}")
+        return self._node_ready(plan)
+
     def _node_ready(self, plan: Plan) -> bool:
-        for name in ("controller-manager", "scheduler", "containerd", "kubelet", "proxy", "dns"):
-            if not self.processes.alive(name):
-                raise RuntimeError(f"{name} has ended:\n{self.processes.tail(name)}")
         query = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
         return self._kubectl(plan, "get", "nodes", "-o", f"jsonpath={query}").strip() == "True"
 

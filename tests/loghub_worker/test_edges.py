@@ -1,6 +1,7 @@
 """Environment in, status and metrics out."""
 
 import contextlib
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,15 @@ def test_users_spark_settings_win_and_java_options_are_joined(tmp_path: Path) ->
     assert settings["spark.driver.memory"] == "2g"
     assert settings["spark.driver.extraJavaOptions"].endswith(" -Dx=1")
     assert "-XX:+UseSerialGC" in settings["spark.driver.extraJavaOptions"]
+    assert "SharedArchiveFile" not in settings["spark.driver.extraJavaOptions"]
+
+
+def test_each_java_option_is_quoted_since_a_folder_may_have_a_space(tmp_path: Path) -> None:
+    config = worker_config("http://x", ParquetSink(path="/s"), spark_conf={})
+    settings = spark_settings(config, tmp_path / "a b", class_archive=tmp_path / "c d")
+    options = shlex.split(settings["spark.driver.extraJavaOptions"])
+    assert f"-Djava.io.tmpdir={tmp_path}/a b/tmp" in options
+    assert f"-XX:SharedArchiveFile={tmp_path}/c d" in options
 
 
 def test_missing_java_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +97,7 @@ def test_stop_that_was_lost_while_spark_started_ends_the_worker_after_it(
     Path(variables[ENV_CONFIG]).write_bytes(msgspec.json.encode(worker_config("http://x", sink)))
     made = Worker(read_settings(variables), SystemClock())
 
-    def start(*_: object) -> None:
+    def start(*_: object, **__: object) -> None:
         with contextlib.suppress(BaseException):  # as a hook at a fork does
             made.request_stop()
 

@@ -30,12 +30,14 @@ class Settings:
     status_file: Path
     metrics_address: str | None
     termination_log: Path | None
+    class_archive: Path | None
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """Raises `BadSettingsError` with the name of the variable."""
     optional = {
-        name: environment.get(name) for name in (contract.ENV_SEAT_FILE, contract.ENV_TERMINATION_LOG)
+        name: environment.get(name)
+        for name in (contract.ENV_SEAT_FILE, contract.ENV_TERMINATION_LOG, contract.ENV_CLASS_ARCHIVE)
     }
     return Settings(
         config=_config(_required(environment, contract.ENV_CONFIG)),
@@ -45,6 +47,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         status_file=Path(_required(environment, contract.ENV_STATUS_FILE)),
         seat_file=_path(optional[contract.ENV_SEAT_FILE]),
         termination_log=_path(optional[contract.ENV_TERMINATION_LOG]),
+        class_archive=_path(optional[contract.ENV_CLASS_ARCHIVE]),
         metrics_address=environment.get(contract.ENV_METRICS_ADDRESS) or None,
     )
 

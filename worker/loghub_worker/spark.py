@@ -32,7 +32,7 @@ class FatalError(Exception):
         self.message = message
 
 
-def start_spark(config: WorkerConfig, state_dir: Path) -> SparkSession:
+def start_spark(config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None) -> SparkSession:
     """The session, with the data source registered. Raises `FatalError` ``JavaMissing``."""
     _require_java()
     # Spark's other processes must be this very Python (spark.md, pitfalls), on loopback only.
@@ -40,7 +40,8 @@ def start_spark(config: WorkerConfig, state_dir: Path) -> SparkSession:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     builder = SparkSession.builder.appName(f"loghub-{config.consumer_group}")
-    for name, value in spark_settings(config, state_dir).items():
+    (state_dir / "tmp").mkdir(parents=True, exist_ok=True)
+    for name, value in spark_settings(config, state_dir, class_archive=class_archive).items():
         builder = builder.config(name, value)
     # Spark puts a handler of its own on SIGINT, which would end a drain at Ctrl-C.
     interrupted = signal.getsignal(signal.SIGINT)
@@ -62,7 +63,9 @@ def _require_java() -> None:
         )
 
 
-def spark_settings(config: WorkerConfig, state_dir: Path) -> dict[str, str]:
+def spark_settings(
+    config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None
+) -> dict[str, str]:
     """Our settings with the user's on top; Java options are joined."""
     java = "spark.driver.extraJavaOptions"
     ours = {
@@ -71,8 +74,7 @@ def spark_settings(config: WorkerConfig, state_dir: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "512m",
-        # The home need not exist for the pod's user; Spark asks for it all the same.
-        java: f"-XX:+UseSerialGC -Duser.home={state_dir}",
+        java: _java_options(state_dir, class_archive),
         "spark.jars.ivy": str(state_dir / "ivy"),
         "spark.local.dir": str(state_dir / "local"),
         "spark.sql.warehouse.dir": (state_dir / "warehouse").as_uri(),
@@ -87,6 +89,21 @@ def spark_settings(config: WorkerConfig, state_dir: Path) -> dict[str, str]:
     }
     joined = f"{ours[java]} {config.spark_conf.get(java, '')}".strip()
     return ours | config.spark_conf | {java: joined}
+
+
+def _java_options(state_dir: Path, class_archive: Path | None) -> str:
+    """Each in quotes: Spark splits at spaces, and a folder's name may have one."""
+    options = [
+        "-XX:+UseSerialGC",
+        # The home need not exist for the pod's user; Spark asks for it all the same.
+        f"-Duser.home={state_dir}",
+        # What a killed JVM leaves there, the worker's next start removes.
+        f"-Djava.io.tmpdir={state_dir / 'tmp'}",
+    ]
+    if class_archive is not None:
+        # One of another JVM is passed over, and not worth a word.
+        options += [f"-XX:SharedArchiveFile={class_archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    return " ".join(f'"{option}"' for option in options)
 
 
 def empty_result(spark: SparkSession, sql: str) -> DataFrame:

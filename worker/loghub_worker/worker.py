@@ -104,7 +104,11 @@ class Worker:
         self._starting = True
         self._end_if_asked()
         sink = self._make_sink()
-        spark = start_spark(self._config, _emptied(self._settings.state_dir / "spark"))
+        spark = start_spark(
+            self._config,
+            _emptied(self._settings.state_dir / "spark"),
+            class_archive=self._settings.class_archive,
+        )
         self._end_if_asked()
         result = empty_result(spark, self._config.sql)
         try:
