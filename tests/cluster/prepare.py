@@ -21,10 +21,13 @@ NICE = 10
 
 def prepare() -> None:
     """Raises `provider.ClusterUnavailableError` or `build.BuildError` where that cannot be."""
+    everything = require.everything() and packages.can_install()
+    if everything and (java := packages.missing(packages.FOR_SPARK)):
+        packages.install(java)
     if provider.choose() != "upstream":
         return  # Docker builds what `kind` needs, when it is needed
     names = packages.missing(packages.ALL)
-    if names and require.everything() and packages.can_install():
+    if names and everything:
         packages.install(names)
     elif names:
         reason = f"not installed: {', '.join(names)}; {packages.way_to_get(names)}"

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Java 17 or newer for Spark: found, else installed where we may (apt, as root), else one line that says how.
+# With --look nothing is installed.
 set -u
 wanted=17
 
@@ -12,7 +13,7 @@ java_version() {
 
 found=$(java_version)
 [ -n "$found" ] && [ "$found" -ge "$wanted" ] && exit 0
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+if [ "${1:-}" != --look ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing Java $wanted (apt-get)"
     { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
         "openjdk-$wanted-jre-headless"; } >/dev/null 2>&1 ||

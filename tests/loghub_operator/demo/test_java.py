@@ -17,15 +17,14 @@ def program(folder: Path, name: str, body: str) -> None:
     path.chmod(0o755)
 
 
-def run(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Only what the script needs besides is taken from the machine, and nobody is root."""
+def run(folder: Path, *arguments: str, uid: int = 1000) -> subprocess.CompletedProcess[str]:
+    """Only what the script needs besides is taken from the machine; as a rule, nobody is root."""
     for name in ("sed", "head"):
         found = next(Path(one, name) for one in os.environ["PATH"].split(":") if Path(one, name).exists())
         (folder / name).symlink_to(found)
-    program(folder, "id", "echo 1000")
-    return subprocess.run(
-        ["/bin/sh", str(SCRIPT)], env={"PATH": str(folder)}, capture_output=True, text=True, check=False
-    )
+    program(folder, "id", f"echo {uid}")
+    command = ["/bin/sh", str(SCRIPT), *arguments]
+    return subprocess.run(command, env={"PATH": str(folder)}, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
@@ -49,3 +48,13 @@ def test_none_at_all(tmp_path: Path) -> None:
     assert found.returncode == 1
     assert "install it" in found.stderr
     assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("arguments", "asked"), [((), True), (("--look",), False)])
+def test_root_gets_it_installed_unless_only_a_look_is_wanted(
+    arguments: tuple[str, ...], asked: bool, tmp_path: Path
+) -> None:
+    program(tmp_path, "apt-get", f'echo "$@" >>{tmp_path}/asked')
+    found = run(tmp_path, *arguments, uid=0)
+    assert found.returncode == 1  # this apt-get installs nothing
+    assert (tmp_path / "asked").exists() is asked
