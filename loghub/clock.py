@@ -8,12 +8,17 @@ callers hand ``clock.monotonic_s()`` to pure functions as ``now``.
 import time
 from typing import Protocol
 
+# Linux's CLOCK_MONOTONIC stands still while the machine is suspended: a worker that slept through
+# its lease would wake and believe in it. macOS's goes on.
+_RUNS_ON = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock(Protocol):
     """Two readings and a wait. Durations are measured on the monotonic one only."""
 
     def monotonic_s(self) -> float:
-        """Seconds since an arbitrary origin; never goes back."""
+        """Seconds since an arbitrary origin; never goes back, and goes on while the machine is suspended.
+        Compare it with nothing but itself: `time.monotonic` is another clock."""
 
     def unix_s(self) -> float:
         """Seconds since 1970, for what people and the wire see; may jump."""
@@ -23,7 +28,7 @@ class SystemClock:
     """The machine's own clock."""
 
     def monotonic_s(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_RUNS_ON)
 
     def unix_s(self) -> float:
         return time.time()
