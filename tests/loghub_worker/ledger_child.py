@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from loghub_worker.ledger import Incarnation, Ledger
+from loghub_worker.ledger import Incarnation, LeaseLostError, Ledger
 from loghub_worker.planning import Range
 
 BEGIN, END, SHARDS = 100, 130, (0, 1)
@@ -51,9 +51,16 @@ class LineWorker:
 
     def take(self, shards: Iterable[int]) -> None:
         for shard in shards:
-            position = self.ledger.resume(self.incarnation(shard), self.checkpoint(shard))
+            checkpoint = self.checkpoint(shard)
+            self.at_step("checkpoint read")
+            position = self.ledger.resume(self.incarnation(shard), checkpoint, confirm=self.confirm)
+            self.at_step("resumed")
             self.positions[shard] = position
             self.save(shard, position)
+
+    def confirm(self) -> None:
+        if not self.may_commit():
+            raise LeaseLostError
 
     def save(self, shard: int, position: int) -> None:
         (self.checkpoints / str(shard)).write_text(str(position))
@@ -94,8 +101,13 @@ def delivered(folder: Path) -> Counter[str]:
     return Counter(line for file in files for line in file.read_text().splitlines())
 
 
+def lines_of(shard: int, begin: int, end: int) -> Counter[str]:
+    """The lines of a range, once each."""
+    return Counter(f"{shard}:{cursor}" for cursor in range(begin, end))
+
+
 def everything() -> Counter[str]:
-    return Counter(f"{shard}:{cursor}" for shard in SHARDS for cursor in range(BEGIN, END))
+    return sum((lines_of(shard, BEGIN, END) for shard in SHARDS), Counter())
 
 
 def main(folder: str, step: str, nth: str) -> None:

@@ -45,11 +45,14 @@ class RecordingSink:
     def __init__(self) -> None:
         self.ahead = 0
         self.resume_waits_for: threading.Event | None = None
+        self.resumed = 0
         self.acknowledged: list[tuple[int, int]] = []
 
-    def resume(self, shard: Incarnation, checkpoint: int) -> int:
+    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
         if self.resume_waits_for is not None:
             self.resume_waits_for.wait(60)
+        confirm()
+        self.resumed += 1
         return checkpoint + self.ahead
 
     def acknowledge(self, shard: int, checkpoint: int) -> None:
@@ -187,26 +190,50 @@ def test_checkpoint_of_a_shard_lost_and_taken_again_meanwhile_is_not_sent(
     assert decode(world.checkpoint()) == world.begin
 
 
+@pytest.mark.parametrize("noticed", [True, False], ids=["fenced", "not fenced yet"])
 def test_shard_lost_while_its_checkpoint_is_asked_for_is_not_touched_in_the_sink(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, noticed: bool
 ) -> None:
     real = world.hub.get_checkpoints
 
     def slow(*args: Any) -> Any:
         found = real(*args)
         world.clock.now += 31
-        with world.session.use() as (consumer, now):
-            assert consumer.poll(now) is not None
-            assert consumer.standing is Standing.FENCED
+        if noticed:
+            with world.session.use() as (consumer, now):
+                assert consumer.poll(now) is not None
+                assert consumer.standing is Standing.FENCED
         return found
 
     monkeypatch.setattr(world.hub, "get_checkpoints", slow)
-    monkeypatch.setattr(world.sink, "resume", lambda *_: pytest.fail("the sink was touched"))
+    with world.session.use() as (consumer, _):
+        consumer.reopen(0)
+    world.sink.resumed = 0
+    world.keeper.step()
+    assert world.sink.resumed == 0
+    assert world.held() == {}
+    assert world.keeper.trouble.reason == ""
+
+
+def test_shard_lost_while_the_sink_is_asked_is_not_saved(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken again at once, so the service would take the old position as the holder's."""
+    world.sink.ahead = 2
+
+    def slow(shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
+        position = real(shard, checkpoint, confirm=confirm)
+        with world.session.use() as (consumer, _):
+            consumer.opened(0, take=consumer.shards[0].take, position=position, saved=position)
+            consumer.reopen(0)
+        return position
+
+    real = world.sink.resume
+    monkeypatch.setattr(world.sink, "resume", slow)
     with world.session.use() as (consumer, _):
         consumer.reopen(0)
     world.keeper.step()
-    assert world.held() == {}
-    assert world.keeper.trouble.reason == ""
+    assert decode(world.checkpoint()) == world.begin
 
 
 def test_sink_that_cannot_be_used_is_a_reason_and_heals(
@@ -214,7 +241,7 @@ def test_sink_that_cannot_be_used_is_a_reason_and_heals(
 ) -> None:
     real = world.sink.resume
 
-    def full(shard: Incarnation, checkpoint: int) -> int:
+    def full(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(world.sink, "resume", full)

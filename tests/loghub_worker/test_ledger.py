@@ -148,12 +148,13 @@ def test_logstore_made_anew_does_not_find_the_old_ones_claims(tmp_path: Path) ->
     worker = LineWorker(tmp_path, "first")
     worker.take((0,))
     worker.deliver(save=False)
-    assert worker.ledger.resume(Incarnation(shard=0, created=2), BEGIN) == BEGIN
+    assert worker.ledger.resume(Incarnation(shard=0, created=2), BEGIN, confirm=worker.confirm) == BEGIN
 
 
 def test_lease_lost_before_the_decision_shows_nothing(tmp_path: Path) -> None:
-    worker = LineWorker(tmp_path, "first", may_commit=lambda: False)
+    worker = LineWorker(tmp_path, "first")
     worker.take(SHARDS)
+    worker.may_commit = lambda: False
     with pytest.raises(LeaseLostError):
         worker.deliver()
     assert delivered(tmp_path) == {}
@@ -172,7 +173,7 @@ def test_prune_forgets_only_old_aborts(tmp_path: Path) -> None:
     assert (batches / "gone.json").exists()
     worker.ledger.prune(owner="other", now_unix_s=now + TOMBSTONE_S + 10)
     assert [path.name.startswith(f"first-{os.getpid()}") for path in batches.iterdir()] == [True]
-    assert worker.ledger.resume(worker.incarnation(0), BEGIN) == BEGIN + GROUPS
+    assert worker.ledger.resume(worker.incarnation(0), BEGIN, confirm=worker.confirm) == BEGIN + GROUPS
 
 
 def test_no_gap_between_two_unsaved_batches(tmp_path: Path) -> None:

@@ -167,7 +167,8 @@ class StubbornSink:
         self.aborted = 0
         self.published: list[tuple[Range, ...]] = []
 
-    def resume(self, shard: Incarnation, checkpoint: int) -> int:
+    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
+        confirm()
         return checkpoint
 
     def write(self, result: DataFrame, batch: str) -> int:

@@ -132,11 +132,11 @@ class Keeper:
         found = self._hub.get_checkpoints(self._logstore, self._group, shard)
         cursor = next((c.cursor for c in found if c.shard == shard), "")
         checkpoint = decode_cursor(cursor or self._hub.get_cursor(self._logstore, shard, self._initial))
-        if not self._still_stands(held):  # an old checkpoint would make the sink settle its holder's work
-            raise LogHubError("ConsumerNotMatch", 400, f"shard {shard} was lost while it was opened")
-        position = self._sink.resume(Incarnation(shard=shard, created=created), checkpoint)
+        incarnation = Incarnation(shard=shard, created=created)
+        position = self._sink.resume(incarnation, checkpoint, confirm=lambda: self._insist(held))
         position = max(position, self._oldest(shard, position))
         if not cursor or position != checkpoint:
+            self._insist(held)
             self._save(shard, position)
         self._sink.acknowledge(shard, position)
         return position, position
@@ -177,8 +177,14 @@ class Keeper:
     def _still_stands(self, shard: HeldShard) -> bool:
         """Requests before this one may have taken long: a shard lost and taken again meanwhile
         must not be set back."""
-        with self._session.use() as (consumer, _):
-            return any((s.take, s.position) == (shard.take, shard.position) for s in consumer.shards)
+        with self._session.use() as (consumer, now):
+            stands = any((s.take, s.position) == (shard.take, shard.position) for s in consumer.shards)
+            # After a stall of the whole process this thread may be the first to look at the time.
+            return stands and consumer.lease_s(now) > 0
+
+    def _insist(self, shard: HeldShard) -> None:
+        if not self._still_stands(shard):
+            raise LogHubError("ConsumerNotMatch", 400, f"shard {shard.shard} was lost while it was opened")
 
     def _try_save(self, shard: HeldShard) -> None:
         assert shard.position is not None

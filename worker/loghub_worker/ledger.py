@@ -10,16 +10,20 @@ Under ``<folder>/_loghub/<project>/<logstore>/<group>/``:
 ``stage/<batch>/``     files of a batch, written but not yet part of the sink
 ``claims/<shard>-<created>-<begin>-<turn>``  a batch that wants to deliver that shard from that
                        cursor. Made by hard link, so only one batch can have it; the next turn
-                       is open only once the batch before it was aborted
+                       is open only once the batch before it was aborted. The last turn rules
 ``batches/<batch>.json``  the decision over a batch, made once by hard link: committed, with its
                        ranges and files, or aborted
 
 A batch claims each of its ranges, then decides itself committed, then moves its files into the
 folder. Who takes a shard looks for the claim at the shard's checkpoint: a committed batch is
 completed (its moves done) and the shard resumes at the range's end; an undecided one is decided
-aborted, after which its writer can commit it no more. A claim is removed when the service has the
-range's end as checkpoint; so a checkpoint that is moved back on purpose finds no claim and the
-range is delivered anew.
+aborted, after which its writer can commit it no more.
+
+Claims are removed only behind the service's checkpoint, where they say nothing any more. At or
+after it a turn, once made, stands: so whoever stalls between a look and an act, and wakes when
+others have gone on, can only abort what was undecided at its look, or try for a turn that was made
+meanwhile, and fail. A range that is to come again, since the checkpoint was moved back on purpose,
+gets one more turn, of a batch that never commits.
 """
 
 import contextlib
@@ -40,7 +44,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 FOLDER = "_loghub"  # readers of Parquet folders pass names with an underscore over
-MOST_TURNS = 100  # aborted batches in a row at one cursor
+MOST_TRIES = 100  # turns that others may make under our eyes while we try for one
 TOMBSTONE_S = 86_400.0  # an abort is remembered for so long after its batch's writer may have died
 
 
@@ -73,6 +77,14 @@ class Incarnation:
 
     shard: int
     created: int  # unix seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One claim and its number at its cursor."""
+
+    turn: int
+    claim: Claim
 
 
 def _nothing(_step: str) -> None:
@@ -151,13 +163,13 @@ class Ledger:
 
     def _claim(self, batch: str, incarnation: Incarnation, piece: Range) -> None:
         content = msgspec.json.encode(Claim(batch=batch, end=piece.end))
-        for turn in range(MOST_TURNS):
-            path = self._claim_path(incarnation, piece.begin, turn)
-            if _create(path, content):
-                return
-            other = _read(path, Claim)
-            if other is not None and self._settle(other.batch):
+        for _ in range(MOST_TRIES):
+            last = self._last_turns(incarnation, str(piece.begin)).get(piece.begin)
+            if last is not None and self._settle(last.claim.batch):
                 break
+            turn = 0 if last is None else last.turn + 1
+            if _create(self._claim_path(incarnation, piece.begin, turn), content):
+                return
         raise RangeTakenError(f"shard {incarnation.shard} from cursor {piece.begin} is another batch's")
 
     def _claim_path(self, incarnation: Incarnation, begin: int, turn: int) -> Path:
@@ -184,47 +196,59 @@ class Ledger:
 
     # -- taking a shard
 
-    def resume(self, incarnation: Incarnation, checkpoint: int) -> int:
+    def resume(self, incarnation: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
         """Where a shard goes on: at its checkpoint, or at the end of what was committed from
-        exactly there on and not yet checkpointed. Only for the shard's holder."""
-        claims = self._claims_of(incarnation)
-        ends = {begin: self._committed_end(turns) for begin, turns in claims.items()}
+        exactly there on and not yet checkpointed. Only for the shard's holder: `confirm` raises
+        if it is no more, or was not all the time since `checkpoint` was asked for."""
+        claims = self._last_turns(incarnation)
+        self._at_step("claims seen")
+        # What was seen is then from before the shard could go to another, whose work an old
+        # checkpoint would make look like leftovers.
+        confirm()
+        self._at_step("confirmed")
+        ends = {begin: last.claim.end for begin, last in claims.items() if self._settle(last.claim.batch)}
+        self._at_step("settled")
         position = checkpoint
-        chain = set()
-        while (end := ends.get(position)) is not None:
-            chain.add(position)
-            position = end
-        # What else is there lies before the checkpoint, or was left by a checkpoint moved on
-        # purpose: it is complete now, and its ranges may be delivered anew if they come up again.
-        for begin in claims.keys() - chain:
-            self._release(incarnation, begin, claims[begin])
+        while position in ends:
+            position = ends.pop(position)
+        for begin in ends:
+            if begin > checkpoint:  # left by a checkpoint moved on purpose
+                self._open_again(incarnation, begin, claims[begin].turn + 1)
         return position
+
+    def _open_again(self, incarnation: Incarnation, begin: int, turn: int) -> None:
+        """Let a committed range be delivered anew if it comes up. If the turn is there already,
+        another has done so."""
+        nobody = Claim(batch=f"nobody-{secrets.token_hex(8)}", end=begin)
+        _create(self._claim_path(incarnation, begin, turn), msgspec.json.encode(nobody))
 
     def acknowledge(self, incarnation: Incarnation, checkpoint: int) -> None:
         """The service has this checkpoint: claims before it have done their duty."""
-        for begin, turns in self._claims_of(incarnation).items():
-            if begin < checkpoint:
-                self._release(incarnation, begin, turns)
+        batches = set()
+        # Upwards, so that a process that ends half-way leaves the turn that rules.
+        for begin, turn in self._turns(incarnation):
+            path = self._claim_path(incarnation, begin, turn)
+            claim = _read(path, Claim) if begin < checkpoint else None
+            if claim is not None:
+                path.unlink(missing_ok=True)
+                batches.add(claim.batch)
+        for batch in batches:
+            self._forget_if_unclaimed(batch)
 
-    def _claims_of(self, incarnation: Incarnation) -> dict[int, list[Claim]]:
-        """The claims by begin, in the order of their turns."""
-        found: dict[int, list[Claim]] = {}
-        begins = {
-            int(p.name.split("-")[2])
-            for p in self._claims.glob(f"{incarnation.shard}-{incarnation.created}-*")
-        }
-        for begin in sorted(begins):
-            found[begin] = []
-            for turn in range(MOST_TURNS):
-                claim = _read(self._claim_path(incarnation, begin, turn), Claim)
-                if claim is None:
-                    break
-                found[begin].append(claim)
+    def _last_turns(self, incarnation: Incarnation, begin: str = "*") -> dict[int, Turn]:
+        """The claims that rule, by begin."""
+        found = {}
+        for at, turn in self._turns(incarnation, begin):
+            claim = _read(self._claim_path(incarnation, at, turn), Claim)
+            if claim is not None:
+                found[at] = Turn(turn=turn, claim=claim)
         return found
 
-    def _committed_end(self, turns: list[Claim]) -> int | None:
-        ends = [claim.end for claim in turns if self._settle(claim.batch)]
-        return ends[-1] if ends else None
+    def _turns(self, incarnation: Incarnation, begin: str = "*") -> list[tuple[int, int]]:
+        """Begin and turn of the claims there are, upwards."""
+        names = self._claims.glob(f"{incarnation.shard}-{incarnation.created}-{begin}-*")
+        parts = [path.name.split("-") for path in names]
+        return sorted((int(at), int(turn)) for _, _, at, turn in parts)
 
     def _settle(self, batch: str) -> bool:
         """Bring a batch to its end: whether it was committed. An undecided one is aborted."""
@@ -238,13 +262,6 @@ class Ledger:
         if self.stage(batch).exists():
             self._place(batch, decision.files)
         return True
-
-    def _release(self, incarnation: Incarnation, begin: int, turns: list[Claim]) -> None:
-        # The last turn goes first: an earlier one alone is an aborted one, and stands for nothing.
-        for turn in reversed(range(len(turns))):
-            self._claim_path(incarnation, begin, turn).unlink(missing_ok=True)
-        for batch in {claim.batch for claim in turns}:
-            self._forget_if_unclaimed(batch)
 
     def _forget_if_unclaimed(self, batch: str) -> None:
         path = self._batches / f"{batch}.json"

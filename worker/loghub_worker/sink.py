@@ -30,8 +30,9 @@ class Sink(Protocol):
     def check(self, empty: DataFrame) -> None:
         """Refuse columns that this sink cannot take, with an empty result of the query."""
 
-    def resume(self, shard: Incarnation, checkpoint: int) -> int:
-        """Where the shard goes on, given the service's checkpoint."""
+    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
+        """Where the shard goes on, given the service's checkpoint. `confirm` is called before
+        anything is changed; it raises if the shard was lost since the checkpoint was asked for."""
 
     def write(self, result: DataFrame, batch: str) -> int:
         """Bring the rows to the sink; how many. With `publish` they count."""
@@ -61,9 +62,9 @@ class ParquetFolder:
         finally:
             self._ledger.discard(trial)
 
-    def resume(self, shard: Incarnation, checkpoint: int) -> int:
+    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
         self._created[shard.shard] = shard.created
-        return self._ledger.resume(shard, checkpoint)
+        return self._ledger.resume(shard, checkpoint, confirm=confirm)
 
     def write(self, result: DataFrame, batch: str) -> int:
         stage = self._ledger.stage(batch)
@@ -96,7 +97,9 @@ class LogstoreCopy:
     def check(self, empty: DataFrame) -> None:
         self._writer.put(empty)
 
-    def resume(self, shard: Incarnation, checkpoint: int) -> int:  # noqa: ARG002 - it keeps no record
+    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:  # noqa: ARG002
+        """It keeps no record."""
+        confirm()
         return checkpoint
 
     def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
