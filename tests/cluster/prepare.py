@@ -13,7 +13,9 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
+from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from tests.cluster import build, images, packages, paths, provider, require
 
 NICE = 10
@@ -24,6 +26,7 @@ def prepare() -> None:
     everything = require.everything() and packages.can_install()
     if everything and (java := packages.missing(packages.FOR_SPARK)):
         packages.install(java)
+    _archive_classes()
     if provider.choose() != "upstream":
         return  # Docker builds what `kind` needs, when it is needed
     names = packages.missing(packages.ALL)
@@ -34,6 +37,13 @@ def prepare() -> None:
         raise provider.ClusterUnavailableError(reason)
     build.ensure()
     images.ensure_all()
+
+
+def _archive_classes() -> None:
+    """For the workers that tests start; where it cannot be written they start without."""
+    archive = os.environ.get(ENV_CLASS_ARCHIVE)
+    if archive and not Path(archive).exists() and not packages.missing(packages.FOR_SPARK):
+        subprocess.run([sys.executable, "-m", "loghub_worker.class_archive", archive], check=False)
 
 
 def in_background() -> None:

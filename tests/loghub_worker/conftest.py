@@ -1,11 +1,13 @@
 """One Spark for all tests of the worker that need it in this process."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from loghub.worker_contract import ParquetSink
+from loghub.worker_contract import ENV_CLASS_ARCHIVE, ParquetSink
 from tests.loghub_worker.support import worker_config
 
 if TYPE_CHECKING:  # so that tests without Spark do not wait for its import
@@ -17,6 +19,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     from loghub_worker.spark import start_spark
 
     state = tmp_path_factory.mktemp("spark")
-    session = start_spark(worker_config("http://unused", ParquetSink(path="/unused"), cores=2), state)
+    archive = os.environ.get(ENV_CLASS_ARCHIVE)
+    session = start_spark(
+        worker_config("http://unused", ParquetSink(path="/unused"), cores=2),
+        state,
+        class_archive=Path(archive) if archive else None,
+    )
     yield session
     session.stop()

@@ -1,7 +1,8 @@
 """Write a class-data archive of Spark's JVM, from which a worker's JVM starts at half the cost.
 
-What for: run once while the worker's image is built; ``python class_archive.py FILE``. What it must
-not know: the rest of the worker (it is run in a layer below it). Read next: `loghub_worker.spark`.
+What for: ``python class_archive.py FILE``, run once while the worker's image is built, and by
+`make test`. What it must not know: the rest of the worker (it is run in a layer below it). Read
+next: `loghub_worker.spark`.
 
 A short life like a worker's is played: a Python stream source, SQL over a map of texts, Parquet
 files. The classes that the JVM loaded meanwhile are written at its end (JEP 350). A JVM of another
@@ -67,13 +68,14 @@ class _Reader(DataSourceStreamReader):
 
 
 def main(archive: str) -> int:
-    """0 once the file is there."""
+    """0 once the file is there. Raises FileNotFoundError if the JVM wrote none."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else Spark takes whatever python3 it finds
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # while an image is built its host may have no address
+    fresh = f"{archive}.new"
     with tempfile.TemporaryDirectory() as folder:
         spark = (
             SparkSession.builder.master("local[1]")
-            .config("spark.driver.extraJavaOptions", f"-XX:+UseSerialGC -XX:ArchiveClassesAtExit={archive}")
+            .config("spark.driver.extraJavaOptions", f"-XX:+UseSerialGC -XX:ArchiveClassesAtExit={fresh}")
             .config("spark.ui.enabled", "false")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
@@ -87,7 +89,8 @@ def main(archive: str) -> int:
         spark.stop()
         gateway.proc.stdin.close()  # by this the JVM knows that it is to end
         gateway.proc.wait(GUARD_S)
-    return 0 if Path(archive).exists() else 1
+    os.replace(fresh, archive)
+    return 0
 
 
 def rehearse(spark: SparkSession, folder: Path) -> None:

@@ -9,6 +9,7 @@ on shards are assigned here and would idle. At the end the shards are drained wh
 
 import shutil
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -111,10 +112,6 @@ class Worker:
         )
         self._end_if_asked()
         result = empty_result(spark, self._config.sql)
-        try:
-            sink.check(result)
-        except (*SPARK_ERRORS, ValueError) as error:
-            raise invalid(error) from error
         self._end_if_asked()
         # A beat that takes longer than an interval is as good as failed: the next is due.
         beats = connect(
@@ -137,10 +134,18 @@ class Worker:
         with self._session.use():
             pass  # writes the first, empty positions
         self._job.start()
+        self._check_sink(partial(sink.check, result))  # while the query gets warm
         self._wait_until_warm()
         self._starting = False
         self._keeper.start()
         self._membership.start()
+
+    def _check_sink(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except (*SPARK_ERRORS, ValueError) as error:
+            raise invalid(error) from error
+        self._end_if_asked()
 
     def _end_if_asked(self) -> None:
         """What the signal handler raised may have been lost: Python ignores what is raised within a
