@@ -75,7 +75,10 @@ def main(archive: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         spark = (
             SparkSession.builder.master("local[1]")
-            .config("spark.driver.extraJavaOptions", f"-XX:+UseSerialGC -XX:ArchiveClassesAtExit={fresh}")
+            .config(
+                "spark.driver.extraJavaOptions",
+                f"-XX:+UseSerialGC -Xlog:cds=error -XX:ArchiveClassesAtExit={fresh}",
+            )
             .config("spark.ui.enabled", "false")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
