@@ -10,6 +10,7 @@ export LOGHUB_CLASS_ARCHIVE := $(abspath $(ARCHIVE))
 LOCKS := locks/bootstrap.txt locks/dev.txt
 # The fast tests share nothing but the machine; many wait for processes and timeouts, hence one more than cores.
 PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
+FAST := not spark and not cluster and not apiserver and not deep
 
 .PHONY: help setup demo test check check-deep bench lock crds clean
 
@@ -32,12 +33,12 @@ demo: $(READY) ## the main job on this machine, shown and counted; LOGS=file, AR
 	@sh operator/loghub_operator/demo/java.sh
 	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
-check: $(READY) ## the fast tests: no Spark, no cluster
-	$(PY) -m pytest $(PARALLEL) -m "not spark and not cluster and not deep"
+check: $(READY) ## the fast tests: no Spark, no Kubernetes
+	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
 
 test: $(READY) ## every test; what cannot run here is skipped with its reason
 	@$(PY) -m tests.cluster.prepare --background
-	$(PY) -m pytest $(PARALLEL) -m "not spark and not cluster and not apiserver and not deep"
+	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
 	@# Tests with times in them wait until nothing is being compiled any more.
 	@# (If that failed, the tests that need it skip with the reason, or fail where all is required.)
 	@$(PY) -m tests.cluster.prepare || true

@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--logs", type=Path, help="any text file; default: an access log made on the fly")
     parser.add_argument("--keep", action="store_true", help="go on after the story, until Ctrl-C")
     parser.add_argument("--rate", type=_positive, default=400.0, help="lines per second (400)")
-    parser.add_argument("--pause", type=_positive, default=4.0, help="seconds between the steps (6)")
+    parser.add_argument("--pause", type=_positive, default=4.0, help="seconds between the steps (4)")
     parser.add_argument("--limit", type=_positive, default=120.0, help="seconds for the story (120)")
     parser.add_argument("--state-dir", type=Path, help="default: $XDG_STATE_HOME/loghub/demo")
     parser.add_argument("--cr", type=Path, default=EXAMPLE, help="another LogHubConsumerGroup")
