@@ -16,7 +16,7 @@ import structlog
 
 from loghub.clock import SystemClock
 from loghub_worker.settings import BadSettingsError, Settings, read_settings
-from loghub_worker.spark import FatalError
+from loghub_worker.spark import FatalError, end_jvm
 from loghub_worker.worker import Worker
 
 log = structlog.get_logger()
@@ -67,5 +67,6 @@ if __name__ == "__main__":
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads that wait in Spark's gateway must not hold the process; Spark ends with its pipe.
+    end_jvm()
+    # Threads that wait in Spark's gateway must not hold the process.
     os._exit(status)

@@ -5,6 +5,7 @@ clear word when it cannot start. What it must not know: shards, heartbeats.
 Read next: `loghub_worker.job`.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -104,6 +105,15 @@ def _java_options(state_dir: Path, class_archive: Path | None) -> str:
         # One of another JVM is passed over, and not worth a word.
         options += [f"-XX:SharedArchiveFile={class_archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return " ".join(f'"{option}"' for option in options)
+
+
+def end_jvm() -> None:
+    """End the processes that this one started. A JVM ends with its pipe, but for one whose start was
+    interrupted: its port was never taken, and it waits for ever. On Linux; elsewhere it is left."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGTERM)
 
 
 def empty_result(spark: SparkSession, sql: str) -> DataFrame:
