@@ -4,15 +4,13 @@ With ``LOGHUB_TEST_REQUIRE=all`` (continuous integration) a skip is a failure: a
 that is missing there must not pass unseen.
 """
 
-import functools
 import os
-import subprocess
 from collections.abc import Generator
 
 import hypothesis
 import pytest
 
-from tests.support import ROOT
+from tests import java
 
 # No deadline and no fresh randomness: other work on the machine must not fail a test, and the
 # gate must say the same twice. Long random searches are marked `deep`.
@@ -39,16 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Spark needs a Java; whoever has none is told how to get one."""
-    if item.get_closest_marker("spark") is not None and (trouble := java_trouble()):
+    if item.get_closest_marker("spark") is not None and (trouble := java.trouble()):
         pytest.skip(trouble)
-
-
-@functools.cache
-def java_trouble() -> str:
-    """The one line that says what is missing, "" where nothing is."""
-    script = ROOT / "operator" / "loghub_operator" / "demo" / "java.sh"
-    look = subprocess.run(["sh", str(script), "--look"], capture_output=True, text=True, check=False)
-    return "" if look.returncode == 0 else look.stderr.strip()
 
 
 @pytest.hookimpl(wrapper=True)

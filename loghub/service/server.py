@@ -6,16 +6,17 @@ What for: the composition root. What it must not know: actions, storage formats.
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 
 import structlog
 import uvicorn
 
 from loghub.clock import Clock
+from loghub.files import replace_file
 from loghub.service import datadir
 from loghub.service.credentials import CredentialsFolder, own_folder
 from loghub.service.engine import Engine, open_engine
@@ -126,16 +127,9 @@ def _say_started(settings: Settings, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if settings.port_file is not None:
-        _replace_file(settings.port_file, f"{address}\n")
+        replace_file(Path(settings.port_file), f"{address}\n".encode())
     _log.info("listening", address=address, data=settings.data)
     print(f"listening on {address}", flush=True)  # noqa: T201 - the one line for whoever started us
-
-
-def _replace_file(path: str, text: str) -> None:
-    fresh = f"{path}.new"
-    with open(fresh, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(fresh, path)
 
 
 def _stop_on_signals() -> asyncio.Event:

@@ -29,7 +29,6 @@ FOR_IMAGES = {
     "busybox-static": "busybox",
     "debian-archive-keyring": "/usr/share/keyrings/debian-archive-keyring.gpg",
 }
-FOR_SPARK = {"openjdk-17-jre-headless": "java"}
 ALL = {**FOR_APISERVER, **FOR_NODE, **FOR_IMAGES}
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 

@@ -16,6 +16,7 @@ import threading
 from pathlib import Path
 
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
+from tests import java
 from tests.cluster import build, images, packages, paths, provider, require
 
 NICE = 10
@@ -24,8 +25,8 @@ NICE = 10
 def prepare() -> None:
     """Raises `provider.ClusterUnavailableError` or `build.BuildError` where that cannot be."""
     everything = require.everything() and packages.can_install()
-    if everything and (java := packages.missing(packages.FOR_SPARK)):
-        packages.install(java)
+    if everything:
+        java.install()
     _archive_classes()
     if provider.choose() != "upstream":
         return  # Docker builds what `kind` needs, when it is needed
@@ -42,7 +43,7 @@ def prepare() -> None:
 def _archive_classes() -> None:
     """For the workers that tests start; where it cannot be written they start without."""
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
-    if archive and not Path(archive).exists() and not packages.missing(packages.FOR_SPARK):
+    if archive and not Path(archive).exists() and not java.trouble():
         subprocess.run([sys.executable, "-m", "loghub_worker.class_archive", archive], check=False)
 
 

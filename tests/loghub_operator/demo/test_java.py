@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT
-
-SCRIPT = ROOT / "operator" / "loghub_operator" / "demo" / "java.sh"
+from tests.java import SCRIPT
 
 
 def program(folder: Path, name: str, body: str) -> None:
