@@ -33,7 +33,7 @@ def worker_config(resource: LogHubConsumerGroup, site: Site) -> WorkerConfig:
         fetch_interval_s=float(spec.fetch.interval_seconds),
         max_log_groups=spec.fetch.max_log_groups,
         trigger_interval_s=float(spec.pipeline.trigger.interval_seconds),
-        sql=spec.pipeline.sql,
+        sql=spec.pipeline.sql or "",
         sink=_sink(resource, site),
         cores=spec.spark.cores,
         spark_conf=dict(spec.spark.conf),

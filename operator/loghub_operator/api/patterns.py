@@ -17,6 +17,12 @@ CONSUMER_GROUP = r"^[a-zA-Z0-9]([-_a-zA-Z0-9]*[a-zA-Z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
 # No leading slash, no dot segment: a path never leaves the claim.
 RELATIVE_PATH = r"^[A-Za-z0-9_=-][A-Za-z0-9_.=-]*(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*$"
+# module:function, as an entry point is spelled.
+FUNCTION = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$"
+SPARK_MEMORY = r"^[1-9][0-9]{0,5}[mg]$"
+ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+DATA_KEY = r"^[-._a-zA-Z0-9]+$"
+NONCE = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 ENDPOINT = r"^https?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?/?$"
 RFC3339 = (
     r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"

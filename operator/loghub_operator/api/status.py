@@ -75,6 +75,72 @@ class Lag(ApiModel):
     logs: int | None = Field(default=None, description="The sum of the shards' lags.")
 
 
+class ScalingInputs(ApiModel):
+    """What a decision stood on; log groups as cursors count them. Absent: not known."""
+
+    arrival_per_second: float | None = Field(default=None, description="Log groups written, per second.")
+    lag_groups: int | None = Field(default=None, description="Log groups not yet checkpointed.")
+    worker_per_second: float | None = Field(
+        default=None, description="Log groups that one worker consumes, per second."
+    )
+    catch_up_seconds: int | None = None
+    assignable: int | None = Field(default=None, description="Shards that a worker can hold.")
+    ready: int | None = Field(default=None, description="Workers that are ready.")
+
+
+class ScalingStep(ApiModel):
+    """One change of the number of workers."""
+
+    at: str
+    before: int
+    after: int
+    reason: Annotated[str, Field(max_length=64)]
+
+
+class ScalingStatus(ApiModel):
+    """The ledger of decisions on the number of workers: the last one, and the last changes."""
+
+    mode: Literal["Fixed", "Auto", "External", "Recommend"]
+    wanted: int | None = Field(default=None, description="By the formula, before bounds; absent: not known.")
+    recommended: int | None = Field(default=None, description="Within bounds and steadied.")
+    applied: int = Field(description="Workers asked for.")
+    held: bool = Field(default=False, description="The number is kept although another is recommended.")
+    reason: Annotated[str, Field(max_length=64)] = Field(description="As of condition ScalingActive.")
+    bound: Literal["Minimum", "Maximum", "Shards", "Step"] | None = Field(
+        default=None, description="What cut the wanted number, if anything did."
+    )
+    formula: Annotated[str, Field(max_length=256)] | None = Field(
+        default=None, description="With the numbers in it."
+    )
+    inputs: ScalingInputs = Field(default=ScalingInputs(), description="What it stood on.")
+    at: str | None = Field(default=None, description="When this was decided.")
+    steps: Annotated[tuple[ScalingStep, ...], Field(max_length=10)] = Field(
+        default=(), description="The last changes, newest first."
+    )
+
+
+class RepositionPhase(StrEnum):
+    """STOPPING: the workers leave. FORCING: the old checkpoints are kept, the new ones forced.
+    RESUMING: the workers start. DONE. FAILED: the message says why; nothing further is tried
+    for this nonce, and the workers run again."""
+
+    STOPPING = "Stopping"
+    FORCING = "Forcing"
+    RESUMING = "Resuming"
+    DONE = "Done"
+    FAILED = "Failed"
+
+
+class RepositionStatus(ApiModel):
+    """How far the last order to move checkpoints is."""
+
+    nonce: Annotated[str, Field(max_length=64)]
+    phase: RepositionPhase = Field(strict=False)
+    undo: str | None = Field(default=None, description="ConfigMap with the checkpoints of before.")
+    message: Annotated[str, Field(max_length=1024)] = ""
+    at: str = Field(description="When this phase began.")
+
+
 class Status(ApiModel):
     """All that the operator tells about one consumer group."""
 
@@ -99,6 +165,10 @@ class Status(ApiModel):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]},
         ),
     ] = Field(default=(), description="Each shard.")
+    scaling: ScalingStatus | None = Field(default=None, description="Decisions on the number of workers.")
+    reposition: RepositionStatus | None = Field(
+        default=None, description="The last order to move checkpoints."
+    )
     conditions: Annotated[
         tuple[Condition, ...],
         Field(

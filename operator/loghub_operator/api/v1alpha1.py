@@ -11,8 +11,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from loghub_operator.api import patterns
+from loghub_operator.api.fields import GroupName, LogstoreName, ObjectName, ProjectName, Replicas, Seconds
+from loghub_operator.api.pipeline import Pipeline, Spark
+from loghub_operator.api.reposition import Reposition
 from loghub_operator.api.rules import ApiModel, Immutable, Rule
+from loghub_operator.api.scaling import Scaling
 from loghub_operator.api.status import Status
+from loghub_operator.api.worker import Worker
 
 GROUP = "loghub.dev"
 VERSION = "v1alpha1"
@@ -22,16 +27,8 @@ PLURAL = "loghubconsumergroups"
 SINGULAR = "loghubconsumergroup"
 SHORT_NAME = "lhcg"
 EMBEDDED = "embedded"
-MAX_REPLICAS = 1000
 
 _WORDS: tuple[Literal["begin"], Literal["end"]] = ("begin", "end")
-
-Seconds = Annotated[int, Field(ge=1, le=86_400)]
-ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.OBJECT_NAME)]
-ProjectName = Annotated[str, Field(min_length=3, max_length=63, pattern=patterns.PROJECT)]
-LogstoreName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.LOGSTORE)]
-GroupName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.CONSUMER_GROUP)]
-Quantity = Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
 
 
 class CredentialsSecret(ApiModel):
@@ -49,106 +46,18 @@ class Fetch(ApiModel):
     max_log_groups: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1000, description="Most log groups per shard and micro-batch."
     )
-
-
-class Scaling(ApiModel):
-    """Bounds on replicas, whoever sets them (a person, an HPA on /scale)."""
-
-    RULES: ClassVar = (
-        Rule(
-            cel="self.minReplicas <= self.maxReplicas",
-            message="minReplicas must not be more than maxReplicas",
-            holds=lambda self: self.min_replicas <= self.max_replicas,
-        ),
-    )
-
-    min_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
-        default=0, description="Fewest workers."
-    )
-    max_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
-        default=MAX_REPLICAS, description="Most workers."
+    max_bytes: Annotated[int, Field(ge=65_536, le=1 << 30)] = Field(
+        default=64 << 20,
+        description="About the most bytes per shard and micro-batch; one log group is read in any case.",
     )
 
 
-class ParquetSink(ApiModel):
-    """Parquet files in a folder of a PersistentVolumeClaim, each log exactly once."""
+class Checkpoint(ApiModel):
+    """When the position of a shard is saved at the log service."""
 
-    path: Annotated[str, Field(min_length=1, max_length=512, pattern=patterns.RELATIVE_PATH)] = Field(
-        description="Folder inside the claim."
+    interval_seconds: Annotated[int, Field(ge=0, le=600)] = Field(
+        default=0, description="At most so often; 0: after each micro-batch. A worker that stops saves first."
     )
-    volume_claim: ObjectName = Field(
-        description="Name of the claim, in the CR's namespace; every worker mounts it."
-    )
-
-
-class LogstoreSink(ApiModel):
-    """Another logstore of the same endpoint."""
-
-    project: ProjectName | None = Field(
-        default=None, description="Project of the logstore; default: the source's."
-    )
-    name: LogstoreName = Field(description="Name of the logstore.")
-
-
-class Sink(ApiModel):
-    """Where the rows go."""
-
-    RULES: ClassVar = (
-        Rule(
-            cel="has(self.parquet) != has(self.logstore)",
-            message="exactly one sink must be given: parquet or logstore",
-            holds=lambda self: (self.parquet is None) != (self.logstore is None),
-        ),
-    )
-
-    parquet: ParquetSink | None = None
-    logstore: LogstoreSink | None = None
-
-
-class Trigger(ApiModel):
-    """When the next micro-batch starts."""
-
-    interval_seconds: Seconds = Field(default=1, description="Time from one micro-batch to the next.")
-
-
-class Pipeline(ApiModel):
-    """What every worker does with the logs of its shards."""
-
-    sql: Annotated[str, Field(min_length=1, max_length=65_536)] = Field(
-        description="Spark SQL over the view `logs`; the columns of the result are the sink's."
-    )
-    trigger: Trigger = Field(default=Trigger(), description="When the next micro-batch starts.")
-    sink: Sink = Field(description="Where the rows go; exactly one kind.")
-
-
-class Spark(ApiModel):
-    """The Spark inside each worker."""
-
-    conf: Annotated[
-        dict[
-            Annotated[str, Field(max_length=256)],
-            Annotated[str, Field(max_length=4096)],
-        ],
-        Field(max_length=128),
-    ] = Field(default={}, description="Further Spark settings.")
-    cores: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Spark local[cores].")
-
-
-class Resources(ApiModel):
-    """Requests and limits of the worker container, as in a pod; a key that is not given keeps our default."""
-
-    requests: Annotated[dict[str, Quantity], Field(max_length=16)] = Field(default={})
-    limits: Annotated[dict[str, Quantity], Field(max_length=16)] = Field(default={})
-
-
-class Worker(ApiModel):
-    """The worker pods; without meaning for `loghub up`."""
-
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
-        default=None,
-        description="Image of the workers, whose entry point starts one; default: the operator's.",
-    )
-    resources: Resources = Field(default=Resources(), description="Requests and limits of a worker.")
 
 
 class Spec(ApiModel):
@@ -220,13 +129,18 @@ class Spec(ApiModel):
         default="begin", description="begin, end or a time (RFC 3339); used only where no checkpoint exists."
     )
     fetch: Fetch = Field(default=Fetch(), description="How a held shard is read.")
-    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
+    replicas: Replicas = Field(
         default=1, description="Workers wanted; never more run than there are assignable shards."
     )
-    scaling: Scaling = Field(default=Scaling(), description="Bounds on replicas.")
+    scaling: Scaling = Field(default=Scaling(), description="How many workers run.")
     pipeline: Pipeline = Field(description="What every worker does with its logs.")
     spark: Spark = Field(default=Spark(), description="The Spark inside each worker.")
     worker: Worker = Field(default=Worker(), description="The worker pods.")
+    checkpoint: Checkpoint = Field(default=Checkpoint(), description="When positions are saved.")
+    suspend: bool = Field(
+        default=False, description="No worker runs; the group and its checkpoints stay as they are."
+    )
+    reposition: Reposition | None = None
     deletion_policy: Literal["Delete", "Retain"] = Field(
         default="Retain",
         description="What becomes of the group and its checkpoints when this object is deleted. "

@@ -3,13 +3,16 @@
 The apiserver half is the real one with the committed CRD; it runs where its programs are.
 """
 
+import re
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from loghub_operator.api import InvalidResourceError, parse_resource, resources_in
+from loghub_operator.api.crd import crd
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
 
@@ -24,12 +27,12 @@ RULES: dict[str, tuple[Document, str, str]] = {
     "no-sink": (
         {"pipeline": {"sink": {"parquet": None}}},
         "spec.pipeline.sink",
-        "exactly one sink must be given: parquet or logstore",
+        "exactly one sink must be given: parquet, json, console or logstore",
     ),
     "two-sinks": (
         {"pipeline": {"sink": {"logstore": {"name": "copy"}}}},
         "spec.pipeline.sink",
-        "exactly one sink must be given: parquet or logstore",
+        "exactly one sink must be given: parquet, json, console or logstore",
     ),
     "endpoint-of-another-scheme": (
         {"endpoint": "ftp://example.com"},
@@ -55,6 +58,79 @@ RULES: dict[str, tuple[Document, str, str]] = {
         {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "access"}}}},
         "spec.pipeline",
         "the sink must not be the logstore that is consumed",
+    ),
+}
+
+RULES |= {
+    "no-pipeline": (
+        {"pipeline": {"sql": None}},
+        "spec.pipeline",
+        "exactly one pipeline must be given: sql or python",
+    ),
+    "two-pipelines": (
+        {"pipeline": {"python": {"function": "enrich:run"}}},
+        "spec.pipeline",
+        "exactly one pipeline must be given: sql or python",
+    ),
+    "code-from-two-places": (
+        {
+            "pipeline": {
+                "sql": None,
+                "python": {"function": "a:b", "configMap": {"name": "c"}, "volumeClaim": {"name": "v"}},
+            }
+        },
+        "spec.pipeline.python",
+        "the code comes from configMap or from volumeClaim, not from both; "
+        "with neither it is in the worker's image",
+    ),
+    "to-zero-without-auto": (
+        {"scaling": {"toZero": {}}},
+        "spec.scaling",
+        "toZero needs mode Auto and minReplicas 0",
+    ),
+    "to-zero-above-a-minimum": (
+        {"scaling": {"mode": "Auto", "minReplicas": 1, "toZero": {}}},
+        "spec.scaling",
+        "toZero needs mode Auto and minReplicas 0",
+    ),
+    "min-shards-above-max": (
+        {"scaling": {"shards": {"minShards": 9, "maxShards": 8}}},
+        "spec.scaling.shards",
+        "minShards must not be more than maxShards",
+    ),
+    "variable-without-a-source": (
+        {"worker": {"env": [{"name": "A", "valueFrom": {}}]}},
+        "spec.worker.env[0].valueFrom",
+        "exactly one source must be given: secretKeyRef or configMapKeyRef",
+    ),
+    "variable-with-value-and-source": (
+        {
+            "worker": {
+                "env": [{"name": "A", "value": "1", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+            }
+        },
+        "spec.worker.env[0]",
+        "value and valueFrom must not both be given",
+    ),
+    "variable-of-ours": (
+        {"worker": {"env": [{"name": "LOGHUB_CONSUMER", "value": "me"}]}},
+        "spec.worker.env[0].name",
+        "names that begin with LOGHUB_ are the worker's own",
+    ),
+    "reposition-to-no-time": (
+        {"reposition": {"to": "time", "nonce": "1"}},
+        "spec.reposition",
+        "time must be given with to: time, and only then",
+    ),
+    "reposition-to-a-word": (
+        {"reposition": {"to": "time", "time": "yesterday", "nonce": "1"}},
+        "spec.reposition.time",
+        "time must be a time such as 2026-01-31T08:00:00Z",
+    ),
+    "reposition-without-checkpoints": (
+        {"reposition": {"to": "checkpoints", "nonce": "1"}},
+        "spec.reposition",
+        "checkpointsFrom must be given with to: checkpoints, and only then",
     ),
 }
 
@@ -91,15 +167,55 @@ ACCEPTED: dict[str, Document] = {
     "same-logstore-of-another-project": {
         "pipeline": {"sink": {"parquet": None, "logstore": {"project": "other", "name": "access"}}}
     },
+    "python": {"pipeline": {"sql": None, "python": {"function": "enrich.lines:run"}}},
+    "json": {"pipeline": {"sink": {"parquet": None, "json": {"path": "a/b", "volumeClaim": "sink"}}}},
+    "console": {"pipeline": {"sink": {"parquet": None, "console": {}}}},
+    "auto": {"scaling": {"mode": "Auto", "maxReplicas": 8, "workerRate": 12.5, "toZero": {}}},
+    "variables": {
+        "worker": {
+            "env": [
+                {"name": "A", "value": ""},
+                {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "b.txt"}}},
+            ],
+            "podTemplate": {"spec": {"nodeSelector": {"disk": "ssd"}}},
+        }
+    },
+    "reposition": {
+        "reposition": {"to": "time", "time": "2026-01-31T08:00:00Z", "shards": [0, 3], "nonce": "again-2"}
+    },
     "whole-cpus": {"worker": {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}}}},
 }
+
+
+def in_kubernetes(path: str) -> str:
+    """The apiserver's spelling of a place in a list."""
+    return re.sub(r"\.(\d+)", r"[\1]", path)
+
+
+def test_every_rule_of_the_crd_has_a_case() -> None:
+    told = {message for _, _, message in RULES.values()} | {
+        f"{field} cannot be changed; make another LogHubConsumerGroup instead"
+        for *_, field in CHANGES.values()
+    }
+    (version,) = crd()["spec"]["versions"]
+    rules = list(_rules(version["schema"]["openAPIV3Schema"]["properties"]["spec"]))
+    assert [rule for rule in rules if not any(rule.startswith(message) for message in told)] == []
+
+
+def _rules(schema: Document) -> Iterator[str]:
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield rule["message"]
+    parts = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    for part in parts:
+        if isinstance(part, dict):
+            yield from _rules(part)
 
 
 def problems(value: Document, **options: Document) -> list[str]:
     old = parse_resource(options["old"]) if "old" in options else None
     with pytest.raises(InvalidResourceError) as caught:
         parse_resource(value, old=old)
-    return [str(problem) for problem in caught.value.problems]
+    return [in_kubernetes(str(problem)) for problem in caught.value.problems]
 
 
 @pytest.mark.parametrize("name", RULES)
