@@ -19,6 +19,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("steady")
 
+COMPILED = {"apiserver", "helm", "actionlint"}
 REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"
 
 
@@ -29,9 +30,9 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for the real kube-apiserver is marked so: `make test` runs it once that is compiled."""
+    """Whoever asks for a program that is compiled first is marked so: `make test` runs it afterwards."""
     for item in items:
-        if "apiserver" in getattr(item, "fixturenames", ()):
+        if COMPILED & set(getattr(item, "fixturenames", ())):
             item.add_marker("apiserver")
 
 

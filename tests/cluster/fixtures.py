@@ -7,14 +7,15 @@ tests do with it. Read next: `apiserver`, `provider`.
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import apiserver as api
-from tests.cluster import build, packages, paths, provider, require, runs
+from tests.cluster import build, chart_tools, packages, paths, provider, require, runs
+from tests.cluster.compiling import Recipe
 from tests.cluster.provider import Cluster
 
 CLUSTER_LOCK_GUARD_S = 3600.0
@@ -43,6 +44,28 @@ def _programs_for_apiserver() -> Path:
 def _programs() -> Path:
     try:
         return build.ensure()
+    except build.BuildError as error:
+        require.absent(str(error))
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    """The real helm, the user's own or ours."""
+    return _tool(chart_tools.HELM, chart_tools.helm)
+
+
+@pytest.fixture(scope="session")
+def actionlint() -> Path:
+    """The real actionlint, the user's own or ours."""
+    return _tool(chart_tools.ACTIONLINT, chart_tools.actionlint)
+
+
+def _tool(recipe: Recipe, get: Callable[[], Path]) -> Path:
+    if chart_tools.out_of_reach(recipe) and not require.everything():
+        name, way = recipe.programs[0], "python -m tests.cluster.prepare"
+        require.absent(f"{name} is neither on PATH nor compiled yet; get it once by: {way}")
+    try:
+        return get()
     except build.BuildError as error:
         require.absent(str(error))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from tests import java
-from tests.cluster import build, images, packages, paths, provider, require
+from tests.cluster import build, chart_tools, images, packages, paths, provider, require
 
 NICE = 10
 
@@ -29,6 +29,7 @@ def prepare() -> None:
         java.install()
     _archive_classes()
     if provider.choose() != "upstream":
+        chart_tools.ensure_all()
         return  # Docker builds what `kind` needs, when it is needed
     names = packages.missing(packages.ALL)
     if names and everything:
@@ -37,6 +38,7 @@ def prepare() -> None:
         reason = f"not installed: {', '.join(names)}; {packages.way_to_get(names)}"
         raise provider.ClusterUnavailableError(reason)
     build.ensure()
+    chart_tools.ensure_all()  # after the programs that they share packages with
     images.ensure_all()
 
 

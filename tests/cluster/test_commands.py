@@ -6,7 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import build, control_plane, host, images, kind, mounts, node, packages, paths, provider
+from tests.cluster import (
+    build,
+    chart_tools,
+    compiling,
+    control_plane,
+    host,
+    images,
+    kind,
+    mounts,
+    node,
+    packages,
+    paths,
+    provider,
+    runs,
+)
+from tests.cluster.compiling import Recipe
 from tests.cluster.control_plane import Plan
 from tests.cluster.upstream import Upstream
 
@@ -118,7 +133,7 @@ def test_containers_are_those_of_this_run_only(tmp_path: Path) -> None:
 
 
 def test_all_programs_are_built_by_one_command() -> None:
-    command = build.command(Path("/out"))
+    command = build.KUBERNETES.command(Path("/out"))
     assert [word for word in command if word.startswith("k8s.io/kubernetes/cmd/")] == [
         f"k8s.io/kubernetes/cmd/{name}" for name in build.PROGRAMS
     ]
@@ -134,9 +149,10 @@ def test_another_pin_is_another_folder(tmp_path: Path) -> None:
     (tmp_path / "coredns").mkdir()
     for name in ("go.mod", "go.sum", "coredns/main.go"):
         (tmp_path / name).write_text("a")
-    before = build.key(tmp_path)
+    recipe = dataclasses.replace(build.KUBERNETES, source=tmp_path)
+    before = recipe.key()
     (tmp_path / "go.sum").write_text("b")
-    assert build.key(tmp_path) != before
+    assert recipe.key() != before
 
 
 def test_a_build_that_was_cut_off_does_not_count(cache: Path) -> None:
@@ -146,6 +162,51 @@ def test_a_build_that_was_cut_off_does_not_count(cache: Path) -> None:
     assert build.built() is None
     (build.folder() / "coredns").touch()
     assert build.built() == build.folder()
+
+
+def test_a_second_build_waits_for_the_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "GUARD_S", 0.1)
+    assert not compiling.in_progress(chart_tools.HELM)
+    with runs.locked(chart_tools.HELM.lock(), guard_s=1, what="a build"):
+        assert compiling.in_progress(chart_tools.HELM)
+        with pytest.raises(TimeoutError, match=r"compiling helm v4"):
+            compiling.ensure(chart_tools.HELM)
+
+
+def test_without_go_the_message_says_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(cache))
+    with pytest.raises(build.BuildError, match=r"helm v4.*https://go\.dev"):
+        chart_tools.helm()
+
+
+@pytest.mark.parametrize("recipe", [chart_tools.HELM, chart_tools.ACTIONLINT], ids=lambda one: one.what)
+def test_the_chart_tools_are_pinned_in_modules_of_their_own(recipe: Recipe) -> None:
+    said = (recipe.source / "go.mod").read_text()
+    assert f"tool {recipe.arguments[0]}\n" in said
+    assert recipe.command(Path("/out"))[-3:] == ["-o", "/out/", recipe.arguments[0]]
+    assert recipe.folder().name.startswith(recipe.programs[0])
+
+
+def test_helm_uses_the_libraries_of_the_clusters_kubernetes() -> None:
+    # Else they would be compiled twice: minutes instead of seconds.
+    libraries = build.VERSION.replace("v1.", "v0.")
+    said = (chart_tools.HELM.source / "go.mod").read_text()
+    assert f"k8s.io/client-go {libraries}" in said
+    assert f"helm.sh/helm/v4 {chart_tools.HELM_VERSION}" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        ("v3.14.0+gc309b6f", True),
+        ("v3.9.4+gdbc6d8e", False),
+        ("v4.2.4+gunknown", True),
+        ("", False),
+        ("v2.17", False),
+    ],
+)
+def test_the_users_own_helm_is_taken_from_a_version_on(said: str, taken: bool) -> None:
+    assert chart_tools.is_new_enough(said) is taken
 
 
 def test_the_certificate_bundle_is_lent_to_the_image_build_and_not_kept(

@@ -1,0 +1,79 @@
+"""The real helm and actionlint: the user's own, or compiled from pinned modules.
+
+What for: tests that render and lint the chart, install it on a cluster, and lint the
+workflow. What it must not know: chart and workflow. Read next: `compiling`; the modules are
+`tools/helm` (one helm release that uses the libraries of the Kubernetes in `build`, so that
+most of it is compiled already) and `tools/actionlint`.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.cluster import compiling, paths
+from tests.cluster.compiling import BuildError, Recipe
+
+HELM_VERSION = "v4.2.4"
+OLDEST_HELM = (3, 14)
+HELM = Recipe(
+    what=f"helm {HELM_VERSION}",
+    prefix="helm-",
+    source=paths.TOOLS / "helm",
+    inputs=("go.mod", "go.sum"),
+    flags=f"-X helm.sh/helm/v4/internal/version.version={HELM_VERSION}",
+    arguments=("helm.sh/helm/v4/cmd/helm",),
+    programs=("helm",),
+)
+ACTIONLINT = Recipe(
+    what="actionlint",
+    prefix="actionlint-",
+    source=paths.TOOLS / "actionlint",
+    inputs=("go.mod", "go.sum"),
+    flags="",
+    arguments=("github.com/rhysd/actionlint/cmd/actionlint",),
+    programs=("actionlint",),
+)
+
+
+def ensure_all() -> None:
+    """Compile what the user's PATH lacks. Raises `BuildError`."""
+    helm()
+    actionlint()
+
+
+def helm() -> Path:
+    """The user's own from 3.14 on, else ours. Raises `BuildError`."""
+    own = shutil.which("helm")
+    if own and is_new_enough(_said(own, "version", "--short")):
+        return Path(own)
+    return compiling.ensure(HELM) / "helm"
+
+
+def actionlint() -> Path:
+    """The user's own, else ours. Raises `BuildError`."""
+    own = shutil.which("actionlint")
+    return Path(own) if own else compiling.ensure(ACTIONLINT) / "actionlint"
+
+
+def is_new_enough(said: str) -> bool:
+    """Of what ``helm version --short`` says: ``v3.19.0+g3d8990f``."""
+    found = re.match(r"v(\d+)\.(\d+)", said.strip())
+    return found is not None and (int(found[1]), int(found[2])) >= OLDEST_HELM
+
+
+def out_of_reach(recipe: Recipe) -> bool:
+    """Would asking for it start a compilation of minutes?"""
+    absent = shutil.which(recipe.programs[0]) is None and recipe.built() is None
+    return absent and not compiling.in_progress(recipe)
+
+
+def _said(program: str, *words: str) -> str:
+    try:
+        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+__all__ = ["BuildError", "actionlint", "ensure_all", "helm", "is_new_enough", "out_of_reach"]

@@ -1,0 +1,134 @@
+"""Go programs from pinned modules, compiled once into a cache folder.
+
+What for: a killed build goes on where it was (Go's own build cache), a second one waits for
+the first, and both say every 20 s what is being waited for. What it must not know: which
+programs these are. Read next: `build` (Kubernetes), `chart_tools` (helm and actionlint).
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import paths, runs
+
+SAY_EVERY_S = 20.0
+GUARD_S = 3 * 3600.0
+
+
+class BuildError(RuntimeError):
+    """The programs are not there and cannot be made; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Programs that one `go build` makes.
+
+    ``inputs`` are files below ``source`` whose contents name the cache folder; ``arguments``
+    are what `go build` gets after its options and the folder of the results.
+    """
+
+    what: str
+    prefix: str
+    source: Path
+    inputs: tuple[str, ...]
+    flags: str
+    arguments: tuple[str, ...]
+    programs: tuple[str, ...]
+
+    def key(self) -> str:
+        """16 hex digits of what the programs are made from."""
+        contents = b"".join((self.source / name).read_bytes() for name in self.inputs)
+        return hashlib.sha256(contents).hexdigest()[:16]
+
+    def folder(self) -> Path:
+        return paths.cache_folder() / "cluster-bin" / f"{self.prefix}{self.key()}"
+
+    def built(self) -> Path | None:
+        """The folder of the programs if all of them are there."""
+        complete = all((self.folder() / name).exists() for name in self.programs)
+        return self.folder() if complete else None
+
+    def command(self, out: Path) -> list[str]:
+        """One `go build` for all programs, so that packages they share are compiled once."""
+        options = ["-v", "-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {self.flags}".strip()]
+        return ["go", "build", *options, "-o", f"{out}/", *self.arguments]
+
+    def lock(self) -> Path:
+        return paths.cache_folder() / "cluster-bin" / f"{self.prefix}{self.key()}.lock"
+
+
+def ensure(recipe: Recipe) -> Path:
+    """The folder of the programs; builds them, or waits for the build that runs."""
+    if (done := recipe.built()) is not None:
+        return done
+    if shutil.which("go") is None:
+        raise BuildError(
+            f"{recipe.what} is compiled from its Go modules and there is no `go` here: "
+            "install Go 1.21 or newer (https://go.dev/doc/install)"
+        )
+    with runs.locked(recipe.lock(), guard_s=GUARD_S, what=f"compiling {recipe.what}", say=say):
+        return recipe.built() or _build(recipe)
+
+
+def in_progress(recipe: Recipe) -> bool:
+    """Is some process building right now?"""
+    if not recipe.lock().exists():
+        return False
+    with recipe.lock().open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _build(recipe: Recipe) -> Path:
+    out = recipe.folder().with_suffix(".building")
+    out.mkdir(parents=True, exist_ok=True)
+    log = recipe.folder().with_suffix(".log")
+    say(f"compiling {recipe.what}, once; log: {log}")
+    with log.open("w") as output:
+        child = subprocess.Popen(
+            recipe.command(out),
+            cwd=recipe.source,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "CGO_ENABLED": "0"},
+        )
+        try:
+            code = _wait(child, log, recipe.what)
+        finally:
+            child.kill()  # no-op once it has ended; an interrupted run leaves no compiler behind
+            child.wait()
+    if code != 0:
+        raise BuildError(f"go build of {recipe.what} failed ({code}):\n" + _tail(log))
+    out.rename(recipe.folder())
+    return recipe.folder()
+
+
+def _wait(child: "subprocess.Popen[bytes]", log: Path, what: str) -> int:
+    started = time.monotonic()
+    while True:
+        try:
+            return child.wait(SAY_EVERY_S)
+        except subprocess.TimeoutExpired:
+            passed = time.monotonic() - started
+            say(f"compiling {what} for {passed:.0f} s now ({_count_lines(log)} packages compiled)")
+
+
+def _count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def _tail(path: Path) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-15:])
+
+
+def say(line: str) -> None:
+    print(f"[cluster] {line}", file=sys.__stderr__, flush=True)
