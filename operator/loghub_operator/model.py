@@ -16,6 +16,7 @@ from typing import Literal
 
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api.status import ShardStateText, Status
+from loghub_operator.scaling.readings import GroupReadings
 
 GroupOrigin = Literal["Created", "Adopted"]
 
@@ -268,3 +269,4 @@ class Plan:
 
     actions: tuple[Action, ...]
     status: Status
+    readings: GroupReadings | None = None  # for metrics and autoscalers; None once it is being deleted
