@@ -2,14 +2,19 @@
 
 What for: the composition root; everything is made here and handed in. What it must not
 know: any rule. Read next: `loghub_operator.settings` (the environment),
-`loghub_operator.handlers`.
+`loghub_operator.handlers`, `loghub_operator.leader` (which of several operators acts).
 """
 
 import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
+import uuid
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
 
 import kopf
 import structlog
@@ -17,17 +22,28 @@ import structlog
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials, LogHub
 from loghub.client.transport import Timeouts
-from loghub.clock import SystemClock
-from loghub_operator import handlers
+from loghub.clock import Clock, SystemClock
+from loghub_operator import handlers, liveness
 from loghub_operator.apply import Executor
+from loghub_operator.guard import Guard, GuardedKube, guarded_connect, unguarded
 from loghub_operator.hubs import Connect, Hubs
-from loghub_operator.kube import AioKube, configured
+from loghub_operator.kube import AioKube, Kube, configured
+from loghub_operator.leader import Leader
+from loghub_operator.lease import Terms
 from loghub_operator.observe import Observer
-from loghub_operator.reconcile import Reconciler
+from loghub_operator.reconcile import Key, Reconciler
+from loghub_operator.roll_call import RollCall
+from loghub_operator.serving import Answer, Route, serving, text
 from loghub_operator.settings import Settings
 
 # One slow endpoint holds one of the threads for so long at most.
 TIMEOUTS = Timeouts(connect_s=3.0, read_s=5.0, total_s=10.0)
+LEASE_LOST = 3
+log = structlog.get_logger()
+
+
+class LeaseLostError(Exception):
+    """Another operator acts, or may."""
 
 
 def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
@@ -35,36 +51,143 @@ def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
     return HttpLogHub(endpoint, project, credentials=credentials, agent="loghub-operator", timeouts=TIMEOUTS)
 
 
-async def run(settings: Settings, stop: asyncio.Event, *, connect: Connect = connect) -> None:
-    """Until ``stop`` is set."""
-    clock, hubs = SystemClock(), Hubs(connect)
-    async with AioKube(await configured()) as kube:
-        observer = Observer(kube=kube, hubs=hubs, settings=settings, clock=clock)
-        executor = Executor(kube=kube, hubs=hubs, observer=observer, settings=settings, clock=clock)
-        reconciler = Reconciler(
-            kube=kube, observer=observer, executor=executor, clock=clock, resync_s=settings.resync_s
+def end_now(why: str) -> None:
+    """The end of the process, without any clean-up that might wait for something."""
+    log.error("lease lost", why=why)
+    os._exit(LEASE_LOST)
+
+
+class Operator:
+    """All parts of one process, put together."""
+
+    def __init__(
+        self, settings: Settings, *, kube: Kube, connect: Connect, clock: Clock, terms: Terms
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._acting = settings.lease is None
+        guard = unguarded(clock) if settings.lease is None else Guard(clock)
+        self._leader = self._candidate(kube, guard, terms)
+        writer = GuardedKube(kube, guard)
+        self._hubs = Hubs(guarded_connect(connect, guard))
+        observer = Observer(kube=writer, hubs=self._hubs, settings=settings, clock=clock)
+        executor = Executor(kube=writer, hubs=self._hubs, observer=observer, settings=settings, clock=clock)
+        self._reconciler = Reconciler(
+            kube=writer, observer=observer, executor=executor, clock=clock, resync_s=settings.resync_s
         )
+        self._roll_call = RollCall(
+            kube=writer, namespaces=settings.namespaces, wake=lambda name: self._reconciler.wake(Key(*name))
+        )
+
+    def _candidate(self, kube: Kube, guard: Guard, terms: Terms) -> Leader | None:
+        if self._settings.lease is None:
+            return None
+        me = f"{self._settings.pod_name or socket.gethostname()}_{uuid.uuid4()}"
+        return Leader(
+            kube=kube, guard=guard, clock=self._clock, place=self._settings.lease, me=me, terms=terms
+        )
+
+    def routes(self) -> dict[str, Route]:
+        """What is answered over HTTP. A follower that waits is ready, as it is to take over."""
+        return {"/healthz": self._health, "/readyz": self._health}
+
+    def _health(self) -> Answer:
+        vitals = liveness.Vitals(
+            leading=self._acting,
+            lease_turned_s=None if self._leader is None else self._leader.turned_s,
+            round_ended_s=self._reconciler.round_ended_s,
+            pulses=self._reconciler.pulses(),
+            not_told=tuple("/".join(name) for name in self._roll_call.silent_about),
+        )
+        bound_s = liveness.bound_s(self._settings.resync_s)
+        found = liveness.troubles(vitals, now=self._clock.monotonic_s(), bound_s=bound_s)
+        role = "acting" if self._acting else "waiting for the lease"
+        return text("\n".join(found), status=503) if found else text(f"ok, {role}")
+
+    async def run(self, stop: asyncio.Event, *, end: Callable[[str], None]) -> None:
+        """Until ``stop`` is set. ``end`` is called when the lease is lost, and need not return."""
         try:
-            await _watch(settings, reconciler, stop)
+            if self._leader is None or await _before(stop, self._leader.acquire()):
+                self._acting = True
+                await self._act(stop, end)
         finally:
-            await reconciler.close()
-            hubs.close()
+            await self._reconciler.close()
+            self._hubs.close()
+            if self._leader is not None:
+                await self._leader.release()
+
+    async def _act(self, stop: asyncio.Event, end: Callable[[str], None]) -> None:
+        """None of these ends by itself, so the first that does ends all."""
+        parts = [self._watch(stop), self._roll_call.run()]
+        if self._leader is not None:
+            parts.append(_hold(self._leader, end))
+        await _first_of(parts)
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        registry = kopf.OperatorRegistry()
+        handlers.register(registry)
+        await kopf.operator(
+            registry=registry,
+            settings=handlers.settings(),
+            memo=kopf.Memo(reconciler=self._reconciler, roll_call=self._roll_call),
+            standalone=True,
+            clusterwide=not self._settings.namespaces,
+            namespaces=self._settings.namespaces,
+            stop_flag=stop,
+        )
 
 
-async def _watch(settings: Settings, reconciler: Reconciler, stop: asyncio.Event) -> None:
-    registry = kopf.OperatorRegistry()
-    handlers.register(registry)
-    address = settings.liveness_address
-    await kopf.operator(
-        registry=registry,
-        settings=handlers.settings(),
-        memo=kopf.Memo(reconciler=reconciler),
-        standalone=True,
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
-        liveness_endpoint=f"http://{address}/healthz" if address else None,
-        stop_flag=stop,
-    )
+async def _hold(leader: Leader, end: Callable[[str], None]) -> None:
+    why = await leader.hold()
+    end(why)
+    raise LeaseLostError(why)
+
+
+async def _first_of(parts: list[Coroutine[Any, Any, None]]) -> None:
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await _cancelled(tasks)
+
+
+async def _before(stop: asyncio.Event, part: Coroutine[Any, Any, None]) -> bool:
+    """Did it end before we were told to stop?"""
+    tasks = [asyncio.create_task(part), asyncio.create_task(stop.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            return False
+        await tasks[0]
+        return True
+    finally:
+        await _cancelled(tasks)
+
+
+async def _cancelled(tasks: "list[asyncio.Task[Any]]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run(
+    settings: Settings,
+    stop: asyncio.Event,
+    *,
+    connect: Connect = connect,
+    kube: Kube | None = None,
+    end: Callable[[str], None] = end_now,
+    terms: Terms | None = None,
+) -> None:
+    """Until ``stop`` is set; the cluster is `configured` unless its port is given."""
+    async with AsyncExitStack() as stack:
+        port = kube if kube is not None else await stack.enter_async_context(AioKube(await configured()))
+        operator = Operator(settings, kube=port, connect=connect, clock=SystemClock(), terms=terms or Terms())
+        if settings.liveness_address:
+            await stack.enter_async_context(serving(settings.liveness_address, operator.routes()))
+        await operator.run(stop, end=end)
 
 
 async def _main(settings: Settings) -> None:

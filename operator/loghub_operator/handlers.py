@@ -9,6 +9,8 @@ that nothing is written on an object at rest, and a group whose deletion was beg
 process started is finished like any other (loghub/DECISIONS.md, Operator).
 """
 
+from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any
 
 import kopf
@@ -16,12 +18,14 @@ import kopf
 from loghub_operator.api.v1alpha1 import GROUP, PLURAL, VERSION
 from loghub_operator.names import LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGER, WORKER
 from loghub_operator.reconcile import Key, Reconciler
+from loghub_operator.roll_call import RollCall
 
+BACKOFFS_S = (0.5, 1.0, 2.0, 5.0)
 _OURS = {LABEL_MANAGED_BY: MANAGER, LABEL_NAME: WORKER}
 
 
 def register(registry: kopf.OperatorRegistry) -> None:
-    """Put the handlers into this registry; ``memo.reconciler`` is the `Reconciler`."""
+    """Put the handlers into this registry; ``memo`` has ``reconciler`` and ``roll_call``."""
     kopf.on.login(registry=registry)(login)
     kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(group_seen)
     kopf.on.event("apps", "v1", "statefulsets", labels=_OURS, registry=registry)(workers_seen)
@@ -32,9 +36,18 @@ def login(**details: Any) -> kopf.ConnectionInfo | None:
     return kopf.login_with_service_account(**details) or kopf.login_with_kubeconfig(**details)
 
 
-async def group_seen(*, namespace: str | None, name: str | None, memo: kopf.Memo, **_: Any) -> None:
+async def group_seen(
+    *, namespace: str | None, name: str | None, type: str | None, meta: kopf.Meta, memo: kopf.Memo, **_: Any
+) -> None:
     """A group appeared, changed or went."""
-    _reconciler(memo).wake(Key(namespace or "default", name or ""))
+    known = (namespace or "default", name or "")
+    roll_call = memo.roll_call
+    assert isinstance(roll_call, RollCall)
+    if type == "DELETED":
+        roll_call.told_gone(known)
+    else:
+        roll_call.told(known, meta.get("resourceVersion", ""))
+    _reconciler(memo).wake(Key(*known))
 
 
 async def workers_seen(*, namespace: str | None, labels: kopf.Labels, memo: kopf.Memo, **_: Any) -> None:
@@ -48,6 +61,13 @@ def _reconciler(memo: kopf.Memo) -> Reconciler:
     return reconciler
 
 
+class _Backoffs:
+    """Seconds between tries, without end: an apiserver that comes back is no reason to start anew."""
+
+    def __iter__(self) -> Iterator[float]:
+        return chain(BACKOFFS_S, repeat(BACKOFFS_S[-1]))
+
+
 def settings() -> kopf.OperatorSettings:
     """Kopf without what it would write, and without what it would need rights for."""
     made = kopf.OperatorSettings()
@@ -57,4 +77,5 @@ def settings() -> kopf.OperatorSettings:
     made.watching.client_timeout = 330
     made.queueing.exit_timeout = 0.5  # our handlers only wake a task
     made.execution.max_workers = 1
+    made.networking.error_backoffs = _Backoffs()
     return made

@@ -10,7 +10,7 @@ time; what the apiserver refuses is a `KubeError` with its own words.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
@@ -26,6 +26,8 @@ CALL_TIMEOUT_S = 15.0
 PAGE = 500
 MAX_PAGES = 200
 _OK = range(200, 300)
+_JSON = "application/json"
+_ABOUT_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,10 @@ SERVICE = Kind("v1", "Service", "services")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 SECRET = Kind("v1", "Secret", "secrets")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
-KINDS = {kind.kind: kind for kind in (CONSUMER_GROUP, STATEFUL_SET, POD, SERVICE, CONFIG_MAP, SECRET, EVENT)}
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+KINDS = {
+    kind.kind: kind for kind in (CONSUMER_GROUP, STATEFUL_SET, POD, SERVICE, CONFIG_MAP, SECRET, EVENT, LEASE)
+}
 
 
 class KubeError(Exception):
@@ -62,6 +67,7 @@ class Kube(Protocol):
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None: ...
     async def select(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Document]: ...
+    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str], str]: ...
     async def create(self, document: Document) -> Document: ...
     async def apply(self, document: Document, *, subresource: str = "") -> Document: ...
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None: ...
@@ -90,16 +96,27 @@ class AioKube:
     async def select(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Document]:
         """All objects with these labels, page by page; ``namespace`` "" means all."""
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        query = [("labelSelector", selector), ("limit", str(PAGE))]
-        found: list[Document] = []
+        query = [("labelSelector", selector)]
+        return [found async for page in self._pages(kind, namespace, query) for found in page]
+
+    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str], str]:
+        """The version of each object by its namespace and name, without its content."""
+        pages = self._pages(kind, namespace, [], accept=_ABOUT_ONLY)
+        abouts = [found["metadata"] async for page in pages for found in page]
+        return {(one["namespace"], one["name"]): one["resourceVersion"] for one in abouts}
+
+    async def _pages(
+        self, kind: Kind, namespace: str, query: list[tuple[str, str]], *, accept: str = _JSON
+    ) -> AsyncIterator[list[Document]]:
+        query = [*query, ("limit", str(PAGE))]
         following = ""
         for _ in range(MAX_PAGES):
             page = [*query, ("continue", following)] if following else query
-            answer = await self._call("GET", _path(kind, namespace), query=page)
-            found += answer.get("items", [])
+            answer = await self._call("GET", _path(kind, namespace), query=page, accept=accept)
+            yield answer.get("items", [])
             following = answer.get("metadata", {}).get("continue", "")
             if not following:
-                return found
+                return
         raise KubeError(0, "TooMany", f"more than {PAGE * MAX_PAGES} {kind.plural}")
 
     async def create(self, document: Document) -> Document:
@@ -136,7 +153,7 @@ class AioKube:
         *,
         query: list[tuple[str, str]] | None = None,
         body: Document | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
     ) -> Document | None:
         try:
             return await self._call(method, path, query=query, body=body, content_type=content_type)
@@ -152,13 +169,14 @@ class AioKube:
         *,
         query: list[tuple[str, str]] | None = None,
         body: Document | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
+        accept: str = _JSON,
     ) -> Document:
         prepared = await self._client.param_serialize(
             method,
             path,
             query_params=query or [],
-            header_params={"Accept": "application/json", "Content-Type": content_type},
+            header_params={"Accept": accept, "Content-Type": content_type},
             body=body,
             auth_settings=["BearerToken"],
         )

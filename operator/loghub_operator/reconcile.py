@@ -20,6 +20,7 @@ from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse
 from loghub_operator.api.status import Phase, Status
 from loghub_operator.apply import Executor
 from loghub_operator.kube import CONSUMER_GROUP, Kube, KubeError
+from loghub_operator.liveness import Doing, Pulse
 from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed
 from loghub_operator.observe import Observer
 from loghub_operator.plan import plan
@@ -50,6 +51,8 @@ class _Life:
     task: "asyncio.Task[None] | None" = None
     written_monotonic_s: float = float("-inf")
     failures: int = 0
+    doing: Doing = Doing.QUEUED
+    since_s: float = 0.0
 
 
 class Reconciler:
@@ -65,6 +68,7 @@ class Reconciler:
         self._resync_s = resync_s
         self._lives: dict[Key, _Life] = {}
         self._slots = asyncio.Semaphore(ROUNDS_AT_ONCE)
+        self.round_ended_s = clock.monotonic_s()
 
     def wake(self, key: Key) -> None:
         """Something about this group changed: look at it now. Starts its task the first time."""
@@ -78,6 +82,13 @@ class Reconciler:
         if key in self._lives:
             self.wake(key)
 
+    def pulses(self) -> tuple[Pulse, ...]:
+        """What each group's task is at."""
+        return tuple(
+            Pulse(group=f"{key.namespace}/{key.name}", doing=life.doing, since_s=life.since_s)
+            for key, life in self._lives.items()
+        )
+
     async def close(self) -> None:
         """End all tasks; what they were doing is taken up at the next start."""
         tasks = [life.task for life in self._lives.values() if life.task is not None]
@@ -88,8 +99,12 @@ class Reconciler:
     async def _live(self, key: Key, life: _Life) -> None:
         while True:
             life.wake.clear()
+            life.doing, life.since_s = Doing.QUEUED, self._clock.monotonic_s()
             async with self._slots:
+                life.doing, life.since_s = Doing.RUNNING, self._clock.monotonic_s()
                 wait_s = await self._guarded_round(key, life)
+            self.round_ended_s = self._clock.monotonic_s()
+            life.doing, life.since_s = Doing.RESTING, self.round_ended_s + (wait_s or SOON_S)
             if wait_s is None and not life.wake.is_set():
                 del self._lives[key]
                 return

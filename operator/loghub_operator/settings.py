@@ -7,14 +7,19 @@ next: `loghub_operator.__main__`.
                               With a host ``<namespace>.svc`` the operator makes one Service per
                               project in that namespace; with any other it makes none.
 ``LOGHUB_WORKER_IMAGE``       image of workers whose CR names none; default ``loghub-worker:dev``
-``LOGHUB_LIVENESS_ADDRESS``   ``host:port`` of ``/healthz``; absent: none
+``LOGHUB_LIVENESS_ADDRESS``   ``host:port`` of ``/healthz`` and ``/readyz``; absent: none
 ``LOGHUB_RESYNC_SECONDS``     longest time between two looks at a group; default 10
 ``LOGHUB_NAMESPACES``         comma-separated namespaces to watch; absent: all
+``LOGHUB_LEASE_NAMESPACE``    namespace and name of the Lease whose holder acts, one of several
+``LOGHUB_LEASE_NAME``         operators; both or none. None: this operator is the only one.
+``LOGHUB_POD_NAME``           who we are in the Lease; default: the host's name
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from loghub_operator.lease import Place
 
 SINK_ROOT = "/sink"
 EMBEDDED_ENDPOINT = "http://loghub.svc"
@@ -32,6 +37,8 @@ class Settings:
     liveness_address: str | None = None
     resync_s: float = RESYNC_S
     namespaces: tuple[str, ...] = ()
+    lease: Place | None = None
+    pod_name: str = ""
 
     @property
     def project_namespace(self) -> str | None:
@@ -42,7 +49,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
-        """Raises ValueError for a resync that is no number of seconds above 0."""
+        """Raises ValueError for a resync that is no number of seconds above 0, or half a Lease."""
         resync_s = float(environment.get("LOGHUB_RESYNC_SECONDS", RESYNC_S))
         if not resync_s > 0:
             raise ValueError(f"LOGHUB_RESYNC_SECONDS is {resync_s}, and must be above 0")
@@ -53,4 +60,14 @@ class Settings:
             liveness_address=environment.get("LOGHUB_LIVENESS_ADDRESS") or None,
             resync_s=resync_s,
             namespaces=tuple(name.strip() for name in names if name.strip()),
+            lease=_lease(environment),
+            pod_name=environment.get("LOGHUB_POD_NAME", ""),
         )
+
+
+def _lease(environment: Mapping[str, str]) -> Place | None:
+    namespace = environment.get("LOGHUB_LEASE_NAMESPACE", "")
+    name = environment.get("LOGHUB_LEASE_NAME", "")
+    if bool(namespace) != bool(name):
+        raise ValueError("LOGHUB_LEASE_NAMESPACE and LOGHUB_LEASE_NAME are given together or not at all")
+    return Place(namespace=namespace, name=name) if name else None

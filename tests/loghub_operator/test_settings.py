@@ -2,6 +2,7 @@
 
 import pytest
 
+from loghub_operator.lease import Place
 from loghub_operator.settings import Settings
 
 
@@ -16,6 +17,9 @@ def test_all_given() -> None:
         "LOGHUB_LIVENESS_ADDRESS": "0.0.0.0:8081",
         "LOGHUB_RESYNC_SECONDS": "2.5",
         "LOGHUB_NAMESPACES": "a, b,",
+        "LOGHUB_LEASE_NAMESPACE": "loghub-system",
+        "LOGHUB_LEASE_NAME": "loghub-operator",
+        "LOGHUB_POD_NAME": "loghub-operator-0",
     }
     assert Settings.from_environment(given) == Settings(
         embedded_endpoint="http://logs.svc",
@@ -23,6 +27,8 @@ def test_all_given() -> None:
         liveness_address="0.0.0.0:8081",
         resync_s=2.5,
         namespaces=("a", "b"),
+        lease=Place(namespace="loghub-system", name="loghub-operator"),
+        pod_name="loghub-operator-0",
     )
 
 
@@ -30,3 +36,9 @@ def test_all_given() -> None:
 def test_a_resync_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"RESYNC|could not convert"):
         Settings.from_environment({"LOGHUB_RESYNC_SECONDS": text})
+
+
+@pytest.mark.parametrize("name", ["LOGHUB_LEASE_NAMESPACE", "LOGHUB_LEASE_NAME"])
+def test_half_a_lease_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="together or not at all"):
+        Settings.from_environment({name: "x"})
