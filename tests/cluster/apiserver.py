@@ -32,11 +32,11 @@ def plan(binaries: Path, folder: Path) -> Plan:
     )
 
 
-def start(layout: Plan, processes: Processes) -> None:
-    """Certificates, etcd, apiserver; returns once it says that it is ready."""
+def start(layout: Plan, processes: Processes, *, flags: tuple[str, ...] = ()) -> None:
+    """Certificates, etcd, apiserver with these flags too; returns once it says that it is ready."""
     control_plane.write_pki(layout)
     processes.start("etcd", control_plane.etcd(layout))
-    processes.start("apiserver", control_plane.apiserver(layout))
+    processes.start("apiserver", [*control_plane.apiserver(layout), *flags])
 
     def ready() -> bool:
         for name in ("etcd", "apiserver"):

@@ -1,0 +1,281 @@
+"""The operator over 500 groups of 32 shards: latencies, writes at rest, memory.
+
+What for: ``python -m tests.loghub_operator.bench_scale [GROUPS [REST_SECONDS]]`` prints them. A real
+apiserver with its audit log, the real LogHub service with every shard, the operator in a process
+of its own with the rights of deploy/; no nodes, so no worker ever runs. What it must not know:
+whether the figures are good. Read next: `tests.cluster.apiserver`.
+
+The groups come one after the other, at a steady rate; then nothing happens for the time of rest,
+in which the apiserver's audit log counts what the operator writes; then specs and checkpoints are
+changed at the same rate. Latencies are those of a watcher: from before the request to the line.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from loghub.client.http import HttpLogHub
+from loghub_operator.kube import CONSUMER_GROUP, AioKube, configured
+from tests.cluster import apiserver, build, runs
+from tests.cluster.processes import Processes
+from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.examples import Document, document
+from tests.support import ServiceProcess, running_service
+
+SHARDS = 32
+GROUPS_PER_PROJECT = 10
+PER_SECOND = 4.0
+CHANGES = 200
+GUARD_S = 300.0
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]}],
+}
+OPERATOR = "system:serviceaccount:loghub-system:loghub-operator"
+
+
+@dataclass(slots=True)
+class Watch:
+    """What a watcher saw last of each object, and when it saw something new."""
+
+    seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def line(self, text: str) -> None:
+        name, _, value = text.partition(" ")
+        if self.seen.get(name, ("", 0.0))[0] != value:
+            self.seen[name] = (value, time.monotonic())
+
+    def when(self, name: str, value: str) -> float | None:
+        known, at = self.seen.get(name, ("", 0.0))
+        return at if known == value else None
+
+
+@contextmanager
+def watching(server: Apiserver, kind: str, value: str) -> Iterator[Watch]:
+    """``kubectl get --watch`` with one line an event: name, then this jsonpath."""
+    watch = Watch()
+    template = f'jsonpath={{.metadata.name}} {value}{{"\\n"}}'
+    words = ["get", kind, "-A", "--watch", "-o", template]
+    command = [str(build.folder() / "kubectl"), "--kubeconfig", str(server.kubeconfig), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        reader = threading.Thread(target=lambda: [watch.line(line.strip()) for line in process.stdout or ()])
+        reader.start()
+        try:
+            yield watch
+        finally:
+            process.terminate()
+            reader.join()
+
+
+@contextmanager
+def operator(server: Apiserver, folder: Path, service: ServiceProcess) -> Iterator[subprocess.Popen[bytes]]:
+    """The operator as it runs in a cluster, but for its endpoint."""
+    environment = {
+        "KUBECONFIG": str(server.as_the_operator(folder)),
+        "LOGHUB_EMBEDDED_ENDPOINT": service.endpoint,
+    }
+    with (folder / "operator.log").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "loghub_operator"],
+            env=os.environ | environment,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(GUARD_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One of the many."""
+
+    name: str
+    project: str
+
+    @property
+    def namespace(self) -> str:
+        return f"ns-{self.project}"
+
+    def document(self, **spec: object) -> Document:
+        given = {"project": self.project, "logstore": self.name, **spec}
+        return document(given, name=self.name, namespace=self.namespace)
+
+
+def many(number: int) -> list[Group]:
+    return [Group(name=f"g-{n:04}", project=f"p-{n // GROUPS_PER_PROJECT:03}") for n in range(number)]
+
+
+def prepare(server: Apiserver, service: ServiceProcess, groups: list[Group]) -> None:
+    """Namespaces with a Secret, projects, and a logstore of 32 shards for each group."""
+    keys = {
+        "accessKeyId": service.credentials.access_key_id,
+        "accessKeySecret": service.credentials.access_key_secret,
+    }
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in keys.items()}
+    objects: list[Document] = []
+    for project in sorted({group.project for group in groups}):
+        about = {"name": "loghub-credentials", "namespace": f"ns-{project}"}
+        objects.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"ns-{project}"}})
+        objects.append({"apiVersion": "v1", "kind": "Secret", "metadata": about, "data": data})
+        hub = client(service, project)
+        hub.create_project()
+        for group in groups:
+            if group.project == project:
+                hub.create_logstore(group.name, shards=SHARDS)
+        hub.close()
+    done = server.run("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(objects))
+    assert done.returncode == 0, done.stderr
+
+
+def client(service: ServiceProcess, project: str) -> HttpLogHub:
+    return HttpLogHub(service.endpoint, project, credentials=service.credentials, agent="bench")
+
+
+class Bench:
+    """One run; its steps are told in the order in which they are called."""
+
+    def __init__(self, server: Apiserver, service: ServiceProcess, groups: list[Group], audit: Path) -> None:
+        self._server = server
+        self._service = service
+        self._groups = groups
+        self._audit = audit
+
+    def run(self, process: "subprocess.Popen[bytes]", rest_s: float) -> None:
+        first_checkpoint = "{.status.shards[0].checkpoint}"
+        with (
+            watching(self._server, "statefulsets", "{.spec.replicas}") as sets,
+            watching(self._server, "lhcg", first_checkpoint) as told,
+        ):
+            tell("created, to its StatefulSet", asyncio.run(self._create(sets)))
+            self._settle()
+            self._rest(rest_s)
+            tell("spec changed, to its StatefulSet", asyncio.run(self._change(sets)))
+            tell("checkpoint moved, to the status", self._move_checkpoints(told))
+        peak_mib = _peak_kib(process.pid) / 1024
+        print(f"memory of the operator:              peak {peak_mib:6.1f} MiB")
+
+    async def _create(self, sets: Watch) -> list[float]:
+        async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
+            first, *others = self._groups
+            await kube.apply(first.document(replicas=1))
+            await _latencies(sets, {first.name: 0.0}, "1")  # operator and watcher have started
+            asked = {}
+            for group in others:
+                asked[group.name] = time.monotonic()
+                await kube.apply(group.document(replicas=1))
+                await asyncio.sleep(1 / PER_SECOND)
+            return await _latencies(sets, asked, "1")
+
+    async def _change(self, sets: Watch) -> list[float]:
+        async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
+            asked = {}
+            for group in self._groups[:CHANGES]:
+                asked[group.name] = time.monotonic()
+                patch = {"spec": {"replicas": 2}}
+                await kube.merge(CONSUMER_GROUP, group.namespace, group.name, patch)
+                await asyncio.sleep(1 / PER_SECOND)
+            return await _latencies(sets, asked, "2")
+
+    def _move_checkpoints(self, told: Watch) -> list[float]:
+        asked, cursors = {}, {}
+        for group in self._groups[-CHANGES:]:
+            hub = client(self._service, group.project)
+            cursors[group.name] = cursor = hub.get_cursor(group.name, 0, "end")
+            asked[group.name] = time.monotonic()
+            hub.update_checkpoint(group.name, group.name, shard=0, cursor=cursor, consumer="", force=True)
+            hub.close()
+            time.sleep(1 / PER_SECOND)
+        return asyncio.run(_latencies(told, asked, cursors))
+
+    def _settle(self) -> None:
+        """Until the operator has written nothing for a while."""
+        quiet_s, deadline = 30.0, time.monotonic() + GUARD_S
+        while time.monotonic() < deadline:
+            before = len(self._writes())
+            time.sleep(quiet_s)
+            if len(self._writes()) == before:
+                return
+        print("the operator did not come to rest")
+
+    def _rest(self, rest_s: float) -> None:
+        before = len(self._writes())
+        time.sleep(rest_s)
+        written = self._writes()[before:]
+        print(f"writes in {rest_s:.0f} s of rest:              {len(written)}")
+        for line in sorted(set(written))[:10]:
+            print(f"    {line}")
+
+    def _writes(self) -> list[str]:
+        """Verb and object of what the operator wrote; its Lease is renewed by its nature."""
+        found = []
+        for line in self._audit.read_text().splitlines():
+            event = json.loads(line)
+            about = event.get("objectRef", {})
+            if event["user"]["username"] == OPERATOR and about.get("resource") != "leases":
+                name = f"{about.get('resource')}/{about.get('subresource', '')} {about.get('name', '')}"
+                found.append(f"{event['verb']} {name}")
+        return found
+
+
+async def _latencies(watch: Watch, asked: dict[str, float], value: str | dict[str, str]) -> list[float]:
+    """Seconds from each request until the watcher saw its value; those never seen count as infinite."""
+    deadline, found = time.monotonic() + GUARD_S, {}
+    while len(found) < len(asked) and time.monotonic() < deadline:
+        for name, since in asked.items():
+            at = watch.when(name, value if isinstance(value, str) else value[name])
+            if at is not None:
+                found.setdefault(name, at - since)
+        await asyncio.sleep(0.2)
+    return [found.get(name, float("inf")) for name in asked]
+
+
+def tell(what: str, seconds: list[float]) -> None:
+    ordered = sorted(seconds)
+    p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * part))] for part in (0.5, 0.99))
+    print(f"{what + ':':36} p50 {p50:6.2f} s, p99 {p99:6.2f} s, of {len(ordered)}", flush=True)
+
+
+def _peak_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def main(number: int, rest_s: float) -> None:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_service(Path(name, "service")) as service,
+        runs.own_folder("bench") as folder,
+    ):
+        layout = apiserver.plan(build.ensure(), folder)
+        audit, policy = folder / "audit.log", folder / "audit-policy.yaml"
+        policy.write_text(yaml.safe_dump(AUDIT_POLICY))
+        flags = (f"--audit-policy-file={policy}", f"--audit-log-path={audit}")
+        apiserver.start(layout, Processes(folder), flags=flags)
+        server, groups = Apiserver(layout.kubeconfig), many(number)
+        prepare(server, service, groups)
+        print(f"{number} groups of {SHARDS} shards, {PER_SECOND:.0f} requests per second", flush=True)
+        with operator(server, Path(name), service) as process:
+            Bench(server, service, groups, audit).run(process, rest_s)
+
+
+if __name__ == "__main__":
+    numbers = [float(word) for word in sys.argv[1:]]
+    main(int(numbers[0]) if numbers else 500, numbers[1] if len(numbers) > 1 else 600.0)
