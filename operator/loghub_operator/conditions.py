@@ -103,6 +103,7 @@ class ScalingReason(StrEnum):
     stand by; split shards to use more. REBALANCE_IN_PROGRESS: nothing is changed until no
     shard is in transfer. DRAINING: a worker finishes and leaves before it is stopped.
     SHARDS_UNKNOWN: the log service could not be asked, so the number stays as it is.
+    PAUSED: none should run; condition Paused says why.
     """
 
     AS_ASKED = "AsAsked"
@@ -112,6 +113,21 @@ class ScalingReason(StrEnum):
     REBALANCE_IN_PROGRESS = "RebalanceInProgress"
     DRAINING = "Draining"
     SHARDS_UNKNOWN = "ShardsUnknown"
+    PAUSED = "Paused"
+
+
+class PausedReason(StrEnum):
+    """Why no worker should run on purpose.
+
+    ACTIVE: workers should run. SUSPENDED: spec.suspend. REPOSITIONING: checkpoints are being
+    moved, which needs everybody gone. OWNED_BY_ANOTHER: an older object names the same consumer
+    group; the message names it.
+    """
+
+    ACTIVE = "Active"
+    SUSPENDED = "Suspended"
+    REPOSITIONING = "Repositioning"
+    OWNED_BY_ANOTHER = "OwnedByAnother"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

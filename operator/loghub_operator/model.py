@@ -10,7 +10,8 @@ out in their order, stop at the first that fails (the next round sees what is), 
 the status. Every action is idempotent. ``now`` and all ``*_unix_s`` are unix seconds.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -59,12 +60,22 @@ class WorkerPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """The Python files of ``spec.pipeline.python.configMap``, as they are now."""
+
+    files: Mapping[str, str] = field(default_factory=dict)  # name -> text
+    trouble: str = ""  # why the workers cannot have them, in a person's words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """Where the workers will run: what differs between a cluster and one machine."""
 
     endpoint: str  # URL of the log service, the CR's own or the embedded one's
     sink_root: str  # absolute folder in which a claim's content is: "/sink", or <state>/volumes/<claim>
     needs_project_address: bool  # a name must be made before `project` can be reached
+    code_root: str = "/code"  # the same for the claim with the pipeline's code
+    code: Code = Code()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +149,19 @@ class WorkerSet:
     drifted: bool = False  # something else than the replicas and the settings is not as we would write it
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Peer:
+    """Another object that names the same consumer group; the smaller one is the older one."""
+
+    created: str  # RFC 3339, as the apiserver writes it
+    namespace: str
+    name: str
+    leaving: bool = field(default=False, compare=False)  # its deletion was asked for
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """Everything that a decision may look at, besides the resource itself and the time."""
@@ -150,6 +174,7 @@ class Observed:
     project_address: bool = True  # the project's name resolves (made by us, or needs no making)
     held: bool = True  # our finalizer is on the object
     group_origin: GroupOrigin | None = None  # as recorded on the object
+    peers: tuple[Peer, ...] = ()  # the other objects that name the group
 
 
 @dataclass(frozen=True, slots=True)

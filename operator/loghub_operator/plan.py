@@ -111,8 +111,7 @@ def _workers(resource: LogHubConsumerGroup, observed: Observed, decided: Size) -
         for worker in observed.workers
         if worker.seat_leave and worker.ordinal < decided.target and worker.phase is not WorkerPhase.STOPPING
     ]
-    if decided.ask is not None:
-        actions.append(AskLeave(decided.ask))
+    actions += [AskLeave(consumer) for consumer in decided.asks]
     config = worker_config(resource, observed.site)
     wanted, there = config_hash(config), observed.worker_set
     same = there is not None and (there.replicas, there.config_hash) == (decided.run, wanted)
@@ -129,7 +128,7 @@ def _events(resource: LogHubConsumerGroup, group: Finding, decided: Size) -> lis
         fine = group.reason in (GroupReason.IN_SYNC, GroupReason.BEING_MADE)
         kind: Literal["Normal", "Warning"] = "Normal" if fine else "Warning"
         events.append(EmitEvent(type=kind, reason=group.reason, message=group.message))
-    if decided.gave_up_on is not None:
-        message = f"{decided.gave_up_on} did not leave in time and is stopped; its shards are free by now"
+    for consumer in decided.gave_up_on:
+        message = f"{consumer} did not leave in time and is stopped; its shards are free by now"
         events.append(EmitEvent(type="Warning", reason="LeaveTimedOut", message=message))
     return events

@@ -7,7 +7,8 @@ What it must not know: time's source, how a worker is started or told to leave. 
 A worker that is to go is told to leave and waited for (bounded); only then the number is
 lowered, by one. At most one worker is leaving at a time, the highest ordinal, so that the
 others only ever gain shards. A step (a worker more, or the next one told to leave) is not
-begun while a shard is in transfer.
+begun while a shard is in transfer. Where no worker should run at all (`pausing`) they leave
+together, and nothing is waited for but their leaving.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import ScalingReason
 from loghub_operator.model import Observed, ServiceObserved, WorkerObserved, WorkerPhase
+from loghub_operator.pausing import Pause, pause
 from loghub_operator.workers import leave_bound_s
 
 NOT_ASSIGNABLE = ("wait", "over")
@@ -28,8 +30,8 @@ class Size:
     target: int
     reason: ScalingReason
     message: str
-    ask: str | None = None  # tell this worker to leave
-    gave_up_on: str | None = None  # this one was told and did not leave in time
+    asks: tuple[str, ...] = ()  # tell these workers to leave
+    gave_up_on: tuple[str, ...] = ()  # these were told and did not leave in time
 
 
 def assignable(service: ServiceObserved) -> int:
@@ -55,6 +57,9 @@ def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool
 def size(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Size:
     """What to run now."""
     current = observed.worker_set.replicas if observed.worker_set else 0
+    stopped = pause(resource, observed)
+    if stopped is not None:
+        return _paused(resource, observed, stopped, current, now)
     if observed.service.trouble is not None:
         message = (
             f"the log service cannot be asked: the number of workers stays at {current}, and changes wait"
@@ -66,6 +71,23 @@ def size(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Size:
     if goal.target > current:
         return _unless_in_transfer(goal, observed.service, current)
     return _shrink(resource, observed, goal, current, now)
+
+
+def _paused(resource: LogHubConsumerGroup, observed: Observed, why: Pause, current: int, now: float) -> Size:
+    """None at all: they are told together, and stopped together when the last one left."""
+    bound_s = leave_bound_s(resource)
+    there = [worker for worker in observed.workers if worker.ordinal < current]
+    late = [one for one in there if waited_enough(one, bound_s=bound_s, now=now)]
+    staying = [one for one in there if not (one.seat_leave and has_left(one, observed.service))]
+    waited_for = [one for one in staying if one not in late]
+    return Size(
+        run=current if waited_for else 0,
+        target=0,
+        reason=ScalingReason.PAUSED,
+        message=why.message,
+        asks=tuple(one.name for one in waited_for if not one.seat_leave),
+        gave_up_on=() if waited_for else tuple(one.name for one in staying),
+    )
 
 
 def _target(resource: LogHubConsumerGroup, service: ServiceObserved) -> Size:
@@ -104,15 +126,15 @@ def _shrink(resource: LogHubConsumerGroup, observed: Observed, goal: Size, curre
         return _lowered(goal, current)
     if not worker.seat_leave:
         held = _unless_in_transfer(goal, observed.service, current)
-        return held if held is not goal else _draining(goal, current, top, ask=top)
+        return held if held is not goal else _draining(goal, current, top, asks=(top,))
     if has_left(worker, observed.service):
         return _lowered(goal, current)
     if waited_enough(worker, bound_s=leave_bound_s(resource), now=now):
-        return _lowered(goal, current, gave_up_on=top)
+        return _lowered(goal, current, gave_up_on=(top,))
     return _draining(goal, current, top)
 
 
-def _lowered(goal: Size, current: int, gave_up_on: str | None = None) -> Size:
+def _lowered(goal: Size, current: int, gave_up_on: tuple[str, ...] = ()) -> Size:
     if goal.target == current - 1:
         return Size(
             run=current - 1,
@@ -126,6 +148,6 @@ def _lowered(goal: Size, current: int, gave_up_on: str | None = None) -> Size:
     return Size(run=current - 1, target=goal.target, reason=reason, message=message, gave_up_on=gave_up_on)
 
 
-def _draining(goal: Size, current: int, leaver: str, ask: str | None = None) -> Size:
+def _draining(goal: Size, current: int, leaver: str, asks: tuple[str, ...] = ()) -> Size:
     message = f"{goal.target} workers are wanted; {leaver} finishes its batch and leaves the group first"
-    return Size(run=current, target=goal.target, reason=ScalingReason.DRAINING, message=message, ask=ask)
+    return Size(run=current, target=goal.target, reason=ScalingReason.DRAINING, message=message, asks=asks)

@@ -147,6 +147,11 @@ class Spec(ApiModel):
         "A group that existed before this object is kept in any case.",
     )
 
+    @property
+    def reposition_nonce(self) -> str | None:
+        """Of the order to move checkpoints, if there is one."""
+        return None if self.reposition is None else self.reposition.nonce
+
     def writes_to_its_source(self) -> bool:
         """The pipeline would read its own output for ever."""
         sink = self.pipeline.sink.logstore
@@ -169,6 +174,7 @@ class Metadata(ApiModel):
     namespace: str = "default"
     uid: str = ""
     generation: int = 1
+    creation_timestamp: str | None = None  # RFC 3339
     deletion_timestamp: str | None = None  # RFC 3339
     annotations: dict[str, str] = Field(default={})
     finalizers: tuple[str, ...] = ()

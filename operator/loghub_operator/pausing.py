@@ -1,0 +1,47 @@
+"""Is there a reason why no worker of a group should run now?
+
+What for: the one question that stops all workers: another object's group, suspend, a reposition.
+What it must not know: how they are stopped. Read next: `loghub_operator.sizing`.
+"""
+
+from dataclasses import dataclass
+
+from loghub_operator.api.status import RepositionPhase
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.conditions import PausedReason
+from loghub_operator.model import Observed
+from loghub_operator.ownership import owner_of
+
+_WORKERS_AWAY = (RepositionPhase.STOPPING, RepositionPhase.FORCING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Why, in a word and for a person."""
+
+    reason: PausedReason
+    message: str
+
+
+def pause(resource: LogHubConsumerGroup, observed: Observed) -> Pause | None:
+    """None: workers should run."""
+    owner = owner_of(resource, observed.peers)
+    if owner is not None:
+        message = f"consumer group {resource.group} is consumed by {owner}, which is older"
+        return Pause(reason=PausedReason.OWNED_BY_ANOTHER, message=message)
+    if resource.spec.suspend:
+        return Pause(reason=PausedReason.SUSPENDED, message="suspended by spec.suspend")
+    if _moves_checkpoints(resource, observed):
+        message = f"checkpoints are moved (spec.reposition, nonce {resource.spec.reposition_nonce})"
+        return Pause(reason=PausedReason.REPOSITIONING, message=message)
+    return None
+
+
+def _moves_checkpoints(resource: LogHubConsumerGroup, observed: Observed) -> bool:
+    """From the moment it is ordered; not begun while the log service cannot be asked."""
+    done = resource.status.reposition
+    if resource.spec.reposition is None:
+        return False
+    if done is None or done.nonce != resource.spec.reposition_nonce:
+        return observed.service.trouble is None
+    return done.phase in _WORKERS_AWAY
