@@ -1,0 +1,97 @@
+{{- define "loghub.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* At most 40 characters, so that the longest suffix still fits into a label. */ -}}
+{{- define "loghub.fullname" -}}
+{{- $name := include "loghub.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "loghub.selector" -}}
+app.kubernetes.io/name: loghub-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "loghub.commonLabels" -}}
+app.kubernetes.io/part-of: loghub
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "loghub.labels" -}}
+{{ include "loghub.selector" . }}
+{{ include "loghub.commonLabels" . }}
+{{- end -}}
+
+{{- define "loghub.serviceSelector" -}}
+app.kubernetes.io/name: loghub-service
+{{- end -}}
+
+{{- define "loghub.serviceLabels" -}}
+{{ include "loghub.serviceSelector" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{ include "loghub.commonLabels" . }}
+{{- end -}}
+
+{{- define "loghub.serviceNamespace" -}}
+{{- .Values.service.namespace | default .Release.Namespace -}}
+{{- end -}}
+
+{{- define "loghub.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "loghub.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* An image's whole name. Takes {image: ..., appVersion: ...}. */ -}}
+{{- define "loghub.image" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .image.repository (.image.tag | default .appVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "loghub.embeddedEndpoint" -}}
+{{- if .Values.embeddedEndpoint -}}
+{{- .Values.embeddedEndpoint -}}
+{{- else if .Values.service.enabled -}}
+{{- printf "http://%s.svc" (include "loghub.serviceNamespace" .) -}}
+{{- else -}}
+http://loghub.svc
+{{- end -}}
+{{- end -}}
+
+{{- /* Where the operator makes the projects' Services; empty where the endpoint is no NAMESPACE.svc. */ -}}
+{{- define "loghub.projectNamespace" -}}
+{{- $host := (urlParse (include "loghub.embeddedEndpoint" .)).hostname -}}
+{{- if regexMatch "^[a-z0-9-]+\\.svc$" $host -}}
+{{- trimSuffix ".svc" $host -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "loghub.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "loghub.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}

@@ -1,0 +1,70 @@
+"""The chart by the real helm: what it renders, and what it refuses.
+
+What for: tests say which values they want and get objects. What it must not know: any one
+template. Read next: `tests.cluster.chart_tools` (where helm comes from).
+"""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "charts" / "loghub-operator"
+RELEASE = "loghub-operator"
+NAMESPACE = "loghub-system"
+
+Object = dict[str, Any]
+Values = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """helm ended with an error; the text is what it said."""
+
+
+class Chart:
+    """One helm, our chart."""
+
+    def __init__(self, helm: Path) -> None:
+        self._helm = str(helm)
+
+    def render(
+        self, values: Values | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
+    ) -> list[Object]:
+        """Every object, hooks included."""
+        text = self._run("template", release, str(FOLDER), "--namespace", namespace, values=values)
+        return [one for one in yaml.safe_load_all(text) if one]
+
+    def lint(self, values: Values | None = None) -> str:
+        return self._run("lint", "--strict", str(FOLDER), values=values)
+
+    def notes(self, values: Values | None = None, *, namespace: str = NAMESPACE) -> str:
+        """What helm says after an install."""
+        words = ("install", RELEASE, str(FOLDER), "--namespace", namespace, "--dry-run=client")
+        return self._run(*words, values=values).split("NOTES:\n", 1)[1]
+
+    def _run(self, *words: str, values: Values | None) -> str:
+        command = [self._helm, *words, "--values", "-"]
+        text = json.dumps(values or {})  # JSON is YAML
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode != 0:
+            raise RefusedError(done.stderr + done.stdout)
+        return done.stdout
+
+
+def only(objects: list[Object], kind: str, name: str = "") -> Object:
+    """The one object of this kind (and name)."""
+    (found,) = [one for one in objects if one["kind"] == kind and name in ("", one["metadata"]["name"])]
+    return found
+
+
+def kinds(objects: list[Object]) -> set[str]:
+    return {one["kind"] for one in objects}
+
+
+def environment(deployment: Object) -> dict[str, str]:
+    """Plain variables of the operator's container."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {one["name"]: one["value"] for one in container["env"] if "value" in one}

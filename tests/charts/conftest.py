@@ -1,0 +1,19 @@
+"""What the chart's tests share."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.charts.chart import Chart
+from tests.cluster.fixtures import actionlint, apiserver, helm  # noqa: F401 - fixtures
+from tests.loghub_operator.api_server import Apiserver
+
+
+@pytest.fixture(scope="session")
+def server(apiserver: Path) -> Apiserver:  # noqa: F811
+    return Apiserver(apiserver)
+
+
+@pytest.fixture(scope="session")
+def chart(helm: Path) -> Chart:  # noqa: F811
+    return Chart(helm)

@@ -1,0 +1,99 @@
+"""Values that make no sense are refused in words that say which."""
+
+from typing import Any
+
+import pytest
+
+from tests.charts.chart import Chart, RefusedError, Values, environment, only
+
+# What is wrong, and where helm has to say that it is (its words differ from version to version).
+WRONG: dict[str, tuple[Values, str]] = {
+    "misspelt": ({"replica": 2}, "replica"),
+    "misspelt below": ({"service": {"storage": {"sise": "1Gi"}}}, "sise"),
+    "no operator": ({"replicas": 0}, "replicas"),
+    "too many": ({"replicas": 11}, "replicas"),
+    "text for a number": ({"replicas": "2"}, "replicas"),
+    "one namespace, no list": ({"watchNamespaces": "team-a"}, "watchNamespaces"),
+    "no namespace's name": ({"watchNamespaces": ["Team A"]}, "watchNamespaces/0"),
+    "a namespace twice": ({"watchNamespaces": ["a", "a"]}, "watchNamespaces"),
+    "no URL": ({"embeddedEndpoint": "loghub.svc"}, "embeddedEndpoint"),
+    "key in a URL": ({"embeddedEndpoint": "http://id:key@host"}, "embeddedEndpoint"),
+    "no digest": ({"image": {"digest": "sha256:abc"}}, "image/digest"),
+    "no pull policy": ({"image": {"pullPolicy": "Sometimes"}}, "image/pullPolicy"),
+    "resync of nothing": ({"resyncSeconds": 0}, "resyncSeconds"),
+    "no Secret's name": ({"rbac": {"secretNames": ["*"]}}, "rbac/secretNames/0"),
+    "no quantity": ({"resources": {"limits": {"memory": "much"}}}, "resources/limits/memory"),
+    "no size": ({"service": {"storage": {"size": "big"}}}, "service/storage/size"),
+    "no duration": (
+        {"metrics": {"serviceMonitor": {"interval": "often"}}},
+        "metrics/serviceMonitor/interval",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_refused_with_the_place(chart: Chart, wrong: str) -> None:
+    values, place = WRONG[wrong]
+    with pytest.raises(RefusedError, match=place.replace("/", "[./]")):
+        chart.render(values)
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ({}, "loghub-operator:0.1.0"),
+        ({"repository": "example.com:5000/team/op"}, "example.com:5000/team/op:0.1.0"),
+        ({"tag": "dev"}, "loghub-operator:dev"),
+        ({"tag": "dev", "digest": "sha256:" + "a" * 64}, "loghub-operator@sha256:" + "a" * 64),
+    ],
+)
+def test_name_of_an_image(chart: Chart, image: dict[str, Any], name: str) -> None:
+    objects = chart.render({"image": image})
+    (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == name
+    assert only(objects, "Pod")["spec"]["containers"][0]["image"] == name
+
+
+@pytest.mark.parametrize(
+    ("values", "endpoint"),
+    [
+        ({}, "http://loghub.svc"),
+        ({"service": {"enabled": True}}, "http://loghub-system.svc"),
+        ({"service": {"enabled": True, "namespace": "logs"}}, "http://logs.svc"),
+        (
+            {"embeddedEndpoint": "https://10.0.0.7:8443", "service": {"enabled": True}},
+            "https://10.0.0.7:8443",
+        ),
+    ],
+)
+def test_what_embedded_stands_for(chart: Chart, values: Values, endpoint: str) -> None:
+    told = environment(only(chart.render(values), "Deployment"))
+    assert told["LOGHUB_EMBEDDED_ENDPOINT"] == endpoint
+
+
+def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
+    from loghub_operator.settings import Settings
+
+    values = {"watchNamespaces": ["a", "b"], "resyncSeconds": 2.5, "worker": {"image": {"tag": "t"}}}
+    told = environment(only(chart.render(values), "Deployment"))
+    settings = Settings.from_environment({**told, "LOGHUB_POD_NAME": "pod"})
+    assert settings.namespaces == ("a", "b")
+    assert settings.resync_s == 2.5
+    assert settings.worker_image == "loghub-worker:t"
+    assert settings.lease is not None
+    assert (settings.lease.namespace, settings.lease.name) == ("loghub-system", "loghub-operator")
+
+
+def test_one_operator_alone_has_no_disruption_budget(chart: Chart) -> None:
+    # It would hold every drain of its node for ever.
+    assert "PodDisruptionBudget" not in {one["kind"] for one in chart.render({"replicas": 1})}
+    assert only(chart.render(), "PodDisruptionBudget")["spec"]["minAvailable"] == 1
+
+
+def test_the_crd_is_kept_unless_told(chart: Chart) -> None:
+    about = only(chart.render(), "CustomResourceDefinition")["metadata"]
+    assert about["annotations"] == {"helm.sh/resource-policy": "keep"}
+    about = only(chart.render({"crds": {"keep": False}}), "CustomResourceDefinition")["metadata"]
+    assert "annotations" not in about
+    kinds = {one["kind"] for one in chart.render({"crds": {"install": False}})}
+    assert "CustomResourceDefinition" not in kinds
