@@ -55,6 +55,22 @@ class ParquetSink(
     path: str  # absolute
 
 
+class JsonSink(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="json", forbid_unknown_fields=True
+):
+    """Files of JSON lines, likewise."""
+
+    path: str  # absolute
+
+
+class ConsoleSink(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="console", forbid_unknown_fields=True
+):
+    """JSON lines on the worker's standard output."""
+
+    rows: int  # most of a micro-batch that are shown
+
+
 class LogstoreSink(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="logstore", forbid_unknown_fields=True
 ):
@@ -64,7 +80,32 @@ class LogstoreSink(
     logstore: str
 
 
-Sink = ParquetSink | LogstoreSink
+Sink = ParquetSink | JsonSink | ConsoleSink | LogstoreSink
+
+
+class SqlPipeline(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sql", forbid_unknown_fields=True
+):
+    """One query of Spark SQL over the view `logs`; the result's columns are the sink's."""
+
+    text: str
+
+
+class PythonPipeline(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="python", forbid_unknown_fields=True
+):
+    """A function from the DataFrame of the logs to the DataFrame of the rows for the sink.
+
+    Its module is one of `files`, or in `folder`, or, with neither, in the worker's image.
+    The files are part of the settings, so that a worker that starts again runs what it ran.
+    """
+
+    function: str  # module:function
+    files: dict[str, str] = {}  # name -> text of a Python file
+    folder: str | None = None  # absolute
+
+
+Pipeline = SqlPipeline | PythonPipeline
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,10 +121,13 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     initial_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists
     fetch_interval_s: float  # how often the end of a held shard is asked for
     max_log_groups: int  # per shard and micro-batch, 1..1000
+    max_bytes: int  # about the most of log groups per shard and micro-batch; one is read in any case
+    checkpoint_interval_s: float  # a shard is saved at most so often; 0: after each micro-batch
     trigger_interval_s: float
-    sql: str  # over the view `logs`; the result's columns are the sink's
+    pipeline: Pipeline
     sink: Sink
     cores: int  # Spark local[cores]
+    spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: what spark_conf says, or our own
     spark_conf: dict[str, str]
     drain_timeout_s: float  # how long SIGTERM or leave may take
 

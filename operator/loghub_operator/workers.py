@@ -9,7 +9,17 @@ import hashlib
 
 import msgspec
 
-from loghub.worker_contract import LogstoreSink, ParquetSink, Sink, WorkerConfig
+from loghub.worker_contract import (
+    ConsoleSink,
+    JsonSink,
+    LogstoreSink,
+    ParquetSink,
+    Pipeline,
+    PythonPipeline,
+    Sink,
+    SqlPipeline,
+    WorkerConfig,
+)
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model import Site
 
@@ -32,10 +42,13 @@ def worker_config(resource: LogHubConsumerGroup, site: Site) -> WorkerConfig:
         initial_position=spec.initial_position_or_time(),
         fetch_interval_s=float(spec.fetch.interval_seconds),
         max_log_groups=spec.fetch.max_log_groups,
+        max_bytes=spec.fetch.max_bytes,
+        checkpoint_interval_s=float(spec.checkpoint.interval_seconds),
         trigger_interval_s=float(spec.pipeline.trigger.interval_seconds),
-        sql=spec.pipeline.sql or "",
+        pipeline=_pipeline(resource, site),
         sink=_sink(resource, site),
         cores=spec.spark.cores,
+        spark_memory=spec.spark.memory,
         spark_conf=dict(spec.spark.conf),
         drain_timeout_s=float(DRAIN_TIMEOUT_S),
     )
@@ -60,9 +73,27 @@ def leave_bound_s(resource: LogHubConsumerGroup) -> float:
     return DRAIN_TIMEOUT_S + resource.spec.timeout_seconds + AFTER_DRAIN_S
 
 
+def _pipeline(resource: LogHubConsumerGroup, site: Site) -> Pipeline:
+    pipeline = resource.spec.pipeline
+    if pipeline.sql is not None:
+        return SqlPipeline(text=pipeline.sql)
+    python = pipeline.python
+    assert python is not None  # a rule of the CR
+    claim = python.volume_claim
+    return PythonPipeline(
+        function=python.function,
+        files=dict(site.code.files) if python.config_map is not None else {},
+        folder=None if claim is None else "/".join(filter(None, (site.code_root, claim.path))),
+    )
+
+
 def _sink(resource: LogHubConsumerGroup, site: Site) -> Sink:
     sink = resource.spec.pipeline.sink
     if sink.parquet is not None:
         return ParquetSink(path=f"{site.sink_root}/{sink.parquet.path}")
+    if sink.json_ is not None:
+        return JsonSink(path=f"{site.sink_root}/{sink.json_.path}")
+    if sink.console is not None:
+        return ConsoleSink(rows=sink.console.rows)
     assert sink.logstore is not None  # a rule of the CR
     return LogstoreSink(project=sink.logstore.project or resource.spec.project, logstore=sink.logstore.name)

@@ -110,7 +110,7 @@ class Player:
         )
         assert config is not None, "a pod's settings are removed last"
         settings = json.loads(config["data"]["worker.json"])
-        broken = not settings["sql"].startswith("SELECT ")
+        broken = not settings["pipeline"]["text"].startswith("SELECT ")
         await self._tell_pod(pod, broken=broken)
         if broken:
             return 0
@@ -174,20 +174,23 @@ class Stage:
         self._operator: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
-    def start_operator(self) -> None:
-        def connect(_endpoint: str, project: str, _credentials: Credentials) -> LogHub:
-            return _Counted(self, self.server.client(project))
+    @property
+    def settings(self) -> Settings:
+        return Settings(embedded_endpoint="http://127.0.0.1:1", namespaces=(self.namespace,), resync_s=0.5)
 
-        settings = Settings(
-            embedded_endpoint="http://127.0.0.1:1", namespaces=(self.namespace,), resync_s=0.5
-        )
+    def connect(self, _endpoint: str, project: str, _credentials: Credentials) -> LogHub:
+        return _Counted(self, self.server.client(project))
+
+    def start_operator(self) -> None:
         self._stop = asyncio.Event()
-        self._operator = asyncio.create_task(program.run(settings, self._stop, connect=connect))
+        running = program.run(self.settings, self._stop, connect=self.connect)
+        self._operator = asyncio.create_task(running)
 
     async def stop_operator(self) -> None:
+        """The one of `start_operator`, if there is one."""
         self._stop.set()
-        assert self._operator is not None
-        await asyncio.wait_for(self._operator, GUARD_S)
+        if self._operator is not None:
+            await asyncio.wait_for(self._operator, GUARD_S)
 
     async def apply(self, spec: Document | None = None) -> None:
         await self.kube.apply(document({"project": PROJECT, **(spec or {})}, namespace=self.namespace))
@@ -282,19 +285,25 @@ def stage(
     story: Callable[[Stage], Awaitable[None]],
     *,
     secret: bool = True,
+    operator: bool = True,
 ) -> None:
-    """Play one story in a namespace of its own."""
+    """Play one story in a namespace of its own; without ``operator`` the story starts its own."""
     namespace = f"t-{uuid.uuid4().hex[:8]}"
     server.must("create", "namespace", namespace)
     server.must("create", "serviceaccount", "default", "-n", namespace)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(server.as_the_operator(folder)))
         patch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        asyncio.run(_play(server.kubeconfig, namespace, story, secret=secret))
+        asyncio.run(play(server.kubeconfig, namespace, story, secret=secret, operator=operator))
 
 
-async def _play(
-    kubeconfig: Path, namespace: str, story: Callable[[Stage], Awaitable[None]], *, secret: bool
+async def play(
+    kubeconfig: Path,
+    namespace: str,
+    story: Callable[[Stage], Awaitable[None]],
+    *,
+    secret: bool = True,
+    operator: bool = True,
 ) -> None:
     async with AioKube(await configured(str(kubeconfig)), manager="a-user") as kube:
         on = Stage(kube, namespace)
@@ -303,7 +312,8 @@ async def _play(
         if secret:
             await on.make_secret()
         player = asyncio.create_task(on.player.play())
-        on.start_operator()
+        if operator:
+            on.start_operator()
         try:
             await story(on)
         finally:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.worker_contract import LogstoreSink, ParquetSink, WorkerConfig, WorkerStatus
+from loghub.worker_contract import Sink, SqlPipeline, WorkerConfig, WorkerStatus
 from tests.support import ROOT, ServiceProcess, wait_until
 
 LOGS = Path(os.environ.get("LOGHUB_TEST_LOGS") or ROOT / ".." / "shared" / "data" / "logs")
@@ -84,7 +84,7 @@ def prepared(service: ServiceProcess, *, shards: int = 4, timeout_s: int = 30) -
     return hub
 
 
-def worker_config(endpoint: str, sink: ParquetSink | LogstoreSink, **changes: Any) -> WorkerConfig:
+def worker_config(endpoint: str, sink: Sink, **changes: Any) -> WorkerConfig:
     """Settings with short times, but for the group's timeout."""
     settings: dict[str, Any] = {
         "endpoint": endpoint,
@@ -97,10 +97,13 @@ def worker_config(endpoint: str, sink: ParquetSink | LogstoreSink, **changes: An
         "initial_position": "begin",
         "fetch_interval_s": 0.2,
         "max_log_groups": 100,
+        "max_bytes": 64 << 20,
+        "checkpoint_interval_s": 0.0,
         "trigger_interval_s": 0.2,
-        "sql": SQL,
+        "pipeline": SqlPipeline(text=SQL),
         "sink": sink,
         "cores": 1,
+        "spark_memory": None,
         # A JVM of a minute is not worth the second compiler's time.
         "spark_conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
         "drain_timeout_s": 60.0,

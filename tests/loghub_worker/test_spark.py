@@ -21,11 +21,21 @@ from loghub_worker.keeper import Keeper
 from loghub_worker.ledger import Incarnation
 from loghub_worker.logstore_writer import FORMAT
 from loghub_worker.membership import Membership
+from loghub_worker.pipeline import SqlTransform, empty_logs
 from loghub_worker.planning import Range
 from loghub_worker.session import Session
 from loghub_worker.source import Options
-from loghub_worker.spark import FatalError, empty_result
-from tests.loghub_worker.support import GROUP, GUARD_S, LOGSTORE, PROJECT, Producer, prepared, worker_config
+from loghub_worker.spark import FatalError
+from tests.loghub_worker.support import (
+    GROUP,
+    GUARD_S,
+    LOGSTORE,
+    PROJECT,
+    SQL,
+    Producer,
+    prepared,
+    worker_config,
+)
 from tests.support import ServiceProcess, running_service, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -51,7 +61,7 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 )
 def test_wrong_sql_is_fatal_with_sparks_own_words(spark: SparkSession, sql: str, says: str) -> None:
     with pytest.raises(FatalError, match=says) as raised:
-        empty_result(spark, sql)
+        SqlTransform(sql).check(empty_logs(spark))
     assert raised.value.reason == "PipelineInvalid"
     assert "JVM" not in raised.value.message
 
@@ -250,6 +260,7 @@ class Parts:
             spark,
             session=session,
             keeper=self.keeper,
+            transform=SqlTransform(SQL),
             sink=sink,
             handover=handover,
             clock=clock,

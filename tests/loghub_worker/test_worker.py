@@ -13,7 +13,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from loghub.clock import SystemClock
-from loghub.worker_contract import ParquetSink, WorkerConfig, WorkerStatus
+from loghub.worker_contract import ParquetSink, SqlPipeline, WorkerConfig, WorkerStatus
 from loghub_worker import __main__ as program
 from loghub_worker.settings import read_settings
 from loghub_worker.worker import Worker
@@ -64,7 +64,7 @@ def test_wrong_sql_ends_the_worker_before_it_takes_a_shard(
 ) -> None:
     hub = prepared(service)
     sink = ParquetSink(path=str(tmp_path / "sink"))
-    config = worker_config(service.endpoint, sink, sql="SELECT nope FROM logs")
+    config = worker_config(service.endpoint, sink, pipeline=SqlPipeline(text="SELECT nope FROM logs"))
     folder = tmp_path / "w-0"
     for name, value in environment(folder, service, config).items():
         monkeypatch.setenv(name, value)

@@ -12,7 +12,7 @@ import pytest
 
 from loghub.client.http import HttpLogHub
 from loghub.wire import loggroup
-from loghub.worker_contract import SEAT_LEAVE, LogstoreSink, ParquetSink
+from loghub.worker_contract import SEAT_LEAVE, LogstoreSink, ParquetSink, SqlPipeline
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,
@@ -117,7 +117,7 @@ def test_leaving_hands_the_shards_over_at_once_into_another_logstore(tmp_path: P
         hub.create_logstore("copy", shards=1)
         producer = Producer(hub)
         sql = "SELECT __time__, contents['id'] AS id, contents, CAST(NULL AS STRING) AS nothing FROM logs"
-        config = worker_config(service.endpoint, copy, timeout_s=3600, sql=sql)
+        config = worker_config(service.endpoint, copy, timeout_s=3600, pipeline=SqlPipeline(text=sql))
         stays, goes = workers.start("w-0", config), workers.start("w-1", config)
         producer.put(groups=40)
         wait_shared([stays, goes], hub)

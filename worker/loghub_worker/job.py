@@ -1,6 +1,6 @@
 """The pipeline: Spark's streaming query, batch by batch into the sink, and its restarts.
 
-What for: a batch is read, goes through the user's SQL into the sink, and only then do positions
+What for: a batch is read, goes through the user's query or function into the sink, and only then do positions
 and checkpoints move. What it must not know: how beats are sent.
 Read next: `loghub_worker.source`, `loghub_worker.sink`, `loghub_worker.consumer.Consumer.may_commit`.
 
@@ -29,11 +29,12 @@ from loghub_worker.hub import Trouble, reason_of_code, trouble_of
 from loghub_worker.keeper import Keeper
 from loghub_worker.ledger import LeaseLostError, RangeTakenError
 from loghub_worker.logstore_writer import FORMAT
+from loghub_worker.pipeline import PipelineError, Transform
 from loghub_worker.planning import Plan
 from loghub_worker.session import Session
 from loghub_worker.sink import Sink
 from loghub_worker.source import Options
-from loghub_worker.spark import SPARK_ERRORS, VIEW, FatalError, first_lines
+from loghub_worker.spark import SPARK_ERRORS, FatalError, first_lines
 
 log = structlog.get_logger()
 
@@ -67,6 +68,7 @@ class Job:
         *,
         session: Session,
         keeper: Keeper,
+        transform: Transform,
         sink: Sink,
         handover: Handover,
         clock: Clock,
@@ -78,6 +80,7 @@ class Job:
         self._spark = spark
         self._session = session
         self._keeper = keeper
+        self._transform = transform
         self._sink = sink
         self._handover = handover
         self._clock = clock
@@ -194,9 +197,8 @@ class Job:
         if not self._may_commit(plan):
             return False
         batch = f"{self._name}-{secrets.token_hex(8)}"
-        rows.createOrReplaceTempView(VIEW)
         try:
-            written = self._sink.write(rows.sparkSession.sql(self._config.sql), batch)
+            written = self._sink.write(self._transform(rows), batch)
         except BaseException:
             self._sink.abort(batch)
             raise
@@ -250,6 +252,7 @@ def plan_of_batch(scratch: Path, number: int) -> Plan:
 
 # The last line of a Python traceback, as Spark quotes it from its other processes.
 _RAISED = re.compile(r"^(?:[a-z_]\w*\.)*(\w+): (.*)$")
+_FRAME = re.compile(r'^ +File "([^"]+)", line (\d+), in (.+)$')
 _SERVICE_ERROR = re.compile(r"^(\w+) \(HTTP")
 
 
@@ -258,22 +261,25 @@ def trouble_in(error: Exception) -> Trouble:
     text; for the rest it is PipelineFailed with the message of what was raised first."""
     if isinstance(error, LogHubException):
         return trouble_of(error)
+    if isinstance(error, PipelineError):
+        return Trouble(FAILED, str(error))
     if not isinstance(error, SPARK_ERRORS):
         return Trouble(FAILED, f"{type(error).__name__}: {error}")
     if LATE in str(error):
         return Trouble(STARVED, "Spark's Python processes did not start within ten seconds: too little CPU")
-    quoted = str(error).partition(TRACEBACK)[2].splitlines()
-    for line in quoted:
-        found = _RAISED.match(line)
-        if found is not None:
-            return _trouble_of_line(found[1], found[2])
+    place = ""
+    for line in str(error).partition(TRACEBACK)[2].splitlines():
+        if (frame := _FRAME.match(line)) is not None:
+            place = f" ({Path(frame[1]).name}:{frame[2]}, in {frame[3]})"
+        if (found := _RAISED.match(line)) is not None:
+            return _trouble_of_line(found[1], found[2], place)
     return Trouble(FAILED, first_lines(error))
 
 
-def _trouble_of_line(name: str, message: str) -> Trouble:
+def _trouble_of_line(name: str, message: str, place: str) -> Trouble:
     code = _SERVICE_ERROR.match(message)
     if name == UNREACHABLE:
         return Trouble(UNREACHABLE, message)
     if name == "LogHubError" and code is not None:
         return Trouble(reason_of_code(code[1]), message)
-    return Trouble(FAILED, f"{name}: {message}")
+    return Trouble(FAILED, f"{name}: {message}{place}")

@@ -43,7 +43,7 @@ from loghub_worker.planning import Range
 log = structlog.get_logger()
 T = TypeVar("T")
 
-FOLDER = "_loghub"  # readers of Parquet folders pass names with an underscore over
+FOLDER = "_loghub"  # readers of a folder of Parquet or JSON pass names with an underscore over
 MOST_TRIES = 100  # turns that others may make under our eyes while we try for one
 TOMBSTONE_S = 86_400.0  # an abort is remembered for so long after its batch's writer may have died
 
@@ -285,9 +285,15 @@ class Ledger:
                 path.unlink(missing_ok=True)
 
 
+def data_files(stage: Path) -> list[Path]:
+    """What a reader of the folder would read: neither Spark's own files, nor one with nothing in it."""
+    files = (path for path in stage.glob("*") if not path.name.startswith((".", "_")))
+    return sorted(path for path in files if path.is_file() and path.stat().st_size)
+
+
 def _seal(stage: Path) -> list[str]:
     """Names of the staged data files, all of them on disk for good."""
-    files = sorted(p for p in stage.glob("*.parquet") if not p.name.startswith((".", "_")))
+    files = data_files(stage)
     for path in files:
         _sync(path)
     if stage.exists():

@@ -1,23 +1,30 @@
 """Where the rows of a batch go.
 
-What for: the two sinks behind one small interface: Parquet files in a folder (exactly once, by
-`loghub_worker.ledger`) and another logstore (at least once). What it must not know: heartbeats,
-how a batch was read. Read next: `loghub_worker.job` calls `write` and `publish` in this order.
+What for: the sinks behind one small interface: files in a folder, Parquet or JSON lines (exactly
+once, by `loghub_worker.ledger`), another logstore and the worker's own output (both at least once).
+What it must not know: heartbeats, how a batch was read. Read next: `loghub_worker.job` calls `write`
+and `publish` in this order.
 """
 
 import secrets
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 
 import pyarrow.parquet as pq
+import structlog
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
-from loghub.worker_contract import LogstoreSink, ParquetSink, WorkerConfig
+from loghub.worker_contract import ConsoleSink, JsonSink, LogstoreSink, ParquetSink, WorkerConfig
 from loghub_worker.hub import Address
-from loghub_worker.ledger import Incarnation, Ledger
+from loghub_worker.ledger import Incarnation, Ledger, data_files
 from loghub_worker.logstore_writer import LogstoreWriter
 from loghub_worker.planning import Range
+
+log = structlog.get_logger()
 
 
 class InvalidSinkError(Exception):
@@ -47,12 +54,36 @@ class Sink(Protocol):
         """The service has the checkpoint."""
 
 
-class ParquetFolder:
-    """Parquet files, each batch and range exactly once."""
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of file: how Spark writes it, and how many rows a file has."""
 
-    def __init__(self, folder: Path, ledger: Ledger) -> None:
+    name: str
+    options: Mapping[str, str]
+    rows_in: Callable[[Path], int]
+
+
+def _parquet_rows(file: Path) -> int:
+    return int(pq.read_metadata(file).num_rows)
+
+
+def _lines(file: Path) -> int:
+    with file.open("rb") as content:
+        return sum(part.count(b"\n") for part in iter(lambda: content.read(1 << 20), b""))
+
+
+PARQUET = Format("parquet", {}, _parquet_rows)
+# Plain text whatever Hadoop's settings say: the lines are counted.
+JSON = Format("json", {"compression": "none", "lineSep": "\n", "encoding": "UTF-8"}, _lines)
+
+
+class FilesSink:
+    """Files of one format in a folder, each batch and range exactly once."""
+
+    def __init__(self, folder: Path, ledger: Ledger, form: Format) -> None:
         self._folder = folder
         self._ledger = ledger
+        self._form = form
         self._created: dict[int, int] = {}
 
     def check(self, empty: DataFrame) -> None:
@@ -69,10 +100,11 @@ class ParquetFolder:
     def write(self, result: DataFrame, batch: str) -> int:
         stage = self._ledger.stage(batch)
         self._write(result, stage)
-        return sum(pq.read_metadata(path).num_rows for path in stage.glob("*.parquet"))
+        return sum(self._form.rows_in(path) for path in data_files(stage))
 
     def _write(self, result: DataFrame, stage: Path) -> None:
-        result.write.mode("overwrite").parquet(stage.as_uri())
+        writer = result.write.mode("overwrite").format(self._form.name)
+        writer.options(**self._form.options).save(stage.as_uri())
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         pairs = [(self._incarnation(piece.shard), piece) for piece in ranges]
@@ -88,8 +120,26 @@ class ParquetFolder:
         return Incarnation(shard=shard, created=self._created[shard])
 
 
-class LogstoreCopy:
-    """Another logstore, at least once: a batch that failed half-way is put again."""
+class NoRecord:
+    """What sinks share that keep no record: a batch that failed half-way comes again."""
+
+    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:  # noqa: ARG002
+        """Nothing says more than the checkpoint."""
+        confirm()
+        return checkpoint
+
+    def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
+        """Nothing to do: what was written is there."""
+
+    def abort(self, batch: str) -> None:
+        """What was written is there, and comes again."""
+
+    def acknowledge(self, shard: int, checkpoint: int) -> None:
+        """Nothing to forget."""
+
+
+class LogstoreCopy(NoRecord):
+    """Another logstore, at least once."""
 
     def __init__(self, writer: LogstoreWriter) -> None:
         self._writer = writer
@@ -97,22 +147,36 @@ class LogstoreCopy:
     def check(self, empty: DataFrame) -> None:
         self._writer.put(empty)
 
-    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:  # noqa: ARG002
-        """It keeps no record."""
-        confirm()
-        return checkpoint
-
     def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
         return self._writer.put(result)
 
-    def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
-        """Nothing to do: what was put is there."""
 
-    def abort(self, batch: str) -> None:
-        """What was put is there, and comes again."""
+class Console(NoRecord):
+    """The first rows of each batch as JSON lines, at least once, for trying a pipeline out."""
 
-    def acknowledge(self, shard: int, checkpoint: int) -> None:
-        """It keeps no record."""
+    def __init__(self, most: int, out: TextIO) -> None:
+        self._most = most
+        self._out = out
+
+    def check(self, empty: DataFrame) -> None:
+        _as_json(empty).collect()
+
+    def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
+        lines = _as_json(result).persist()  # or the logs would be read once for each of the two
+        try:
+            rows = lines.count()
+            shown = [row[0] for row in lines.take(self._most)]
+        finally:
+            lines.unpersist()
+        self._out.writelines(f"{line}\n" for line in shown)
+        self._out.flush()
+        if rows > len(shown):
+            log.info("rows shown in part", shown=len(shown), rows=rows)
+        return rows
+
+
+def _as_json(rows: DataFrame) -> DataFrame:
+    return rows.select(F.to_json(F.struct("*")))
 
 
 def make_sink(
@@ -123,19 +187,21 @@ def make_sink(
     if isinstance(sink, LogstoreSink):
         address = Address(endpoint=config.endpoint, project=sink.project, credentials_dir=credentials_dir)
         return LogstoreCopy(LogstoreWriter(address, sink.logstore, scratch=scratch))
+    if isinstance(sink, ConsoleSink):
+        return Console(sink.rows, sys.stdout)
     folder = _folder_of(sink)
     ledger = Ledger(folder, home=(config.project, config.logstore, config.consumer_group))
     ledger.prune(owner=consumer, now_unix_s=now_unix_s)
-    return ParquetFolder(folder, ledger)
+    return FilesSink(folder, ledger, JSON if isinstance(sink, JsonSink) else PARQUET)
 
 
-def _folder_of(sink: ParquetSink) -> Path:
+def _folder_of(sink: ParquetSink | JsonSink) -> Path:
     if "://" in sink.path:
         scheme = sink.path.split("://")[0]
         raise InvalidSinkError(
-            f"the parquet sink writes to a folder of a mounted file system; {scheme}:// is not supported yet"
+            f"files are written to a folder of a mounted file system; {scheme}:// is not supported yet"
         )
     folder = Path(sink.path)
     if not folder.is_absolute():
-        raise InvalidSinkError(f"the parquet sink needs an absolute path, not {sink.path!r}")
+        raise InvalidSinkError(f"a sink of files needs an absolute path, not {sink.path!r}")
     return folder

@@ -1,4 +1,4 @@
-"""One lean Spark inside the worker, and the check of the user's SQL on it.
+"""One lean Spark inside the worker.
 
 What for: `local[cores]` with everything off that a single pod has no use for (spark.md 5), and a
 clear word when it cannot start. What it must not know: shards, heartbeats.
@@ -13,14 +13,18 @@ import sys
 import threading
 from pathlib import Path
 
+import structlog
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from loghub.worker_contract import WorkerConfig
 from loghub_worker.source import LogHubDataSource
 
+log = structlog.get_logger()
+
 VIEW = "logs"
+MEMORY = "spark.driver.memory"
 MESSAGE_LINES = 4  # of Spark's message that are told; the plan that follows helps nobody
 
 
@@ -33,9 +37,14 @@ class FatalError(Exception):
         self.message = message
 
 
-def start_spark(config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None) -> SparkSession:
-    """The session, with the data source registered. Raises `FatalError` ``JavaMissing``."""
+def start_spark(
+    config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None, code: Path | None = None
+) -> SparkSession:
+    """The session, with the data source registered. `code` is a folder with modules of the user's.
+    Raises `FatalError` ``JavaMissing``."""
     _require_java()
+    if code is not None:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
     # Spark's other processes must be this very Python (spark.md, pitfalls), on loopback only.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -67,14 +76,15 @@ def _require_java() -> None:
 def spark_settings(
     config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None
 ) -> dict[str, str]:
-    """Our settings with the user's on top; Java options are joined."""
+    """Our settings with the user's on top; Java options are joined. The memory has a field of its
+    own, which wins."""
     java = "spark.driver.extraJavaOptions"
     ours = {
         "spark.master": f"local[{config.cores}]",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "512m",
+        MEMORY: "512m",
         java: _java_options(state_dir, class_archive),
         "spark.jars.ivy": str(state_dir / "ivy"),
         "spark.local.dir": str(state_dir / "local"),
@@ -89,7 +99,16 @@ def spark_settings(
         "spark.ui.showConsoleProgress": "false",
     }
     joined = f"{ours[java]} {config.spark_conf.get(java, '')}".strip()
-    return ours | config.spark_conf | {java: joined}
+    return ours | config.spark_conf | {java: joined} | _memory(config)
+
+
+def _memory(config: WorkerConfig) -> dict[str, str]:
+    if config.spark_memory is None:
+        return {}
+    given = config.spark_conf.get(MEMORY, config.spark_memory)
+    if given != config.spark_memory:
+        log.warning("spark.memory wins over spark.conf", wins=config.spark_memory, passed_over=given)
+    return {MEMORY: config.spark_memory}
 
 
 def _java_options(state_dir: Path, class_archive: Path | None) -> str:
@@ -116,25 +135,12 @@ def end_jvm() -> None:
                 os.kill(int(pid), signal.SIGTERM)
 
 
-def empty_result(spark: SparkSession, sql: str) -> DataFrame:
-    """The query's result over no logs. Raises `FatalError` ``PipelineInvalid`` for text that is not
-    one query, does not parse, or names what is not there."""
-    empty = spark.createDataFrame([], LogHubDataSource({}).schema())
-    empty.createOrReplaceTempView(VIEW)
-    try:
-        # Only a query: a statement would be carried out by the mere check, and again each batch.
-        spark._jsparkSession.sessionState().sqlParser().parseQuery(sql)
-        return spark.sql(sql)
-    except (ParseException, AnalysisException) as error:
-        raise invalid(error) from error
-
-
 def invalid(error: Exception) -> FatalError:
     """Spark's own message, its first lines."""
     return FatalError("PipelineInvalid", first_lines(error))
 
 
-def first_lines(error: Exception) -> str:
+def first_lines(error: BaseException) -> str:
     """What a person needs of an error of Spark."""
     text = str(error).split("JVM stacktrace:")[0].strip()
     lines = [line for line in text.splitlines() if line.strip()]

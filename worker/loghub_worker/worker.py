@@ -1,10 +1,11 @@
-"""One worker, put together: Spark and the SQL first, then the seat in the group, then the shards.
+"""One worker, put together: Spark and the pipeline first, then the seat in the group, then the shards.
 
 What for: the order of start and stop, in one place. What it must not know: how any part works.
 Read next: `loghub_worker.membership`, `loghub_worker.keeper`, `loghub_worker.job`.
 
-The order matters. The SQL is checked and Spark is warm before the first beat, since from that beat
-on shards are assigned here and would idle. At the end the shards are drained while beats go on.
+The order matters. The query or function is checked and Spark is warm before the first beat, since
+from that beat on shards are assigned here and would idle. At the end the shards are drained while
+beats go on.
 """
 
 import shutil
@@ -26,10 +27,11 @@ from loghub_worker.job import Job
 from loghub_worker.keeper import Keeper
 from loghub_worker.membership import Membership
 from loghub_worker.metrics import Figures, MetricsServer
+from loghub_worker.pipeline import empty_logs, make_transform, place_code
 from loghub_worker.session import Session
 from loghub_worker.settings import Settings, says_leave
 from loghub_worker.sink import InvalidSinkError, Sink, make_sink
-from loghub_worker.spark import SPARK_ERRORS, FatalError, empty_result, invalid, start_spark
+from loghub_worker.spark import SPARK_ERRORS, FatalError, invalid, start_spark
 from loghub_worker.status import status_of
 
 log = structlog.get_logger()
@@ -105,13 +107,16 @@ class Worker:
         self._starting = True
         self._end_if_asked()
         sink = self._make_sink()
+        code = place_code(self._config.pipeline, self._settings.state_dir / "code")
         spark = start_spark(
             self._config,
             _emptied(self._settings.state_dir / "spark"),
             class_archive=self._settings.class_archive,
+            code=code,
         )
         self._end_if_asked()
-        result = empty_result(spark, self._config.sql)
+        transform = make_transform(self._config.pipeline, code)
+        result = transform.check(empty_logs(spark))
         self._end_if_asked()
         # A beat that takes longer than an interval is as good as failed: the next is due.
         beats = connect(
@@ -124,6 +129,7 @@ class Worker:
             spark,
             session=self._session,
             keeper=self._keeper,
+            transform=transform,
             sink=sink,
             handover=self._handover,
             clock=self._clock,

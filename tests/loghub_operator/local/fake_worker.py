@@ -19,7 +19,7 @@ from loghub import worker_contract as contract
 def main() -> int:
     environment = os.environ
     config = json.loads(Path(environment[contract.ENV_CONFIG]).read_text())
-    how = config["sql"].partition(":")[0]
+    how = config["pipeline"]["text"].partition(":")[0]
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: None if how == "deaf" else stopped.append(number))
     if how == "die":

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from loghub.clock import SystemClock
-from loghub.worker_contract import SEAT_LEAVE, WorkerConfig
+from loghub.worker_contract import SEAT_LEAVE, SqlPipeline, WorkerConfig
 from loghub_operator.local.leftovers import end_leftovers, find_leftovers
 from loghub_operator.local.places import GroupFolder
 from loghub_operator.local.supervisor import Supervisor, WorkerView
@@ -77,7 +77,7 @@ class Theatre:
 
 
 def with_sql(sql: str) -> WorkerConfig:
-    return msgspec.structs.replace(CONFIG, sql=sql)
+    return msgspec.structs.replace(CONFIG, pipeline=SqlPipeline(text=sql))
 
 
 def play(folder: Path, story: Callable[[Theatre], Awaitable[None]], *, grace_s: float = 30.0) -> None:
