@@ -1,0 +1,108 @@
+"""How many workers the load needs, by one formula, and within which bounds.
+
+What for: wanted = ceil((arrival + lag / catch-up time) / rate of one worker), told with its
+numbers. What it must not know: time, what was wanted before. Read next:
+`loghub_operator.scaling.steadying`.
+
+Two numbers stand beside the wanted one, so that a load near a whole number of workers moves
+nothing: ``low``, with which each worker would be a tenth over its rate, and ``high``, with which each
+would have a seventh to spare. A number from ``low`` to ``high`` is left alone.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from loghub_operator.api.fields import MAX_REPLICAS
+
+OVER = 1.1
+SPARE = 0.85
+Bound = Literal["Minimum", "Maximum", "Shards", "Step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a decision stands on, in log groups and seconds; None: not known."""
+
+    arrival_per_s: float | None
+    lag_groups: int | None
+    worker_per_s: float | None
+    catch_up_s: int
+    assignable: int | None
+    ready: int
+
+    @property
+    def demand_per_s(self) -> float | None:
+        """What must be consumed per second to be through the lag in time."""
+        if self.arrival_per_s is None or self.lag_groups is None:
+            return None
+        return self.arrival_per_s + self.lag_groups / self.catch_up_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Workers that the load needs; ``low <= wanted <= high``."""
+
+    low: int
+    wanted: int
+    high: int
+
+    @classmethod
+    def exactly(cls, workers: int) -> "Need":
+        return cls(low=workers, wanted=workers, high=workers)
+
+
+def need_of(inputs: Inputs) -> Need | None:
+    """None: it cannot be said. Without any load no rate is needed to say that none is."""
+    demand = inputs.demand_per_s
+    if demand is None:
+        return None
+    if demand == 0.0:
+        return Need.exactly(0)
+    if inputs.worker_per_s is None or inputs.worker_per_s <= 0.0:
+        return None
+    load = demand / inputs.worker_per_s
+    return Need(low=_workers(load / OVER), wanted=_workers(load), high=_workers(load / SPARE))
+
+
+def _workers(load: float) -> int:
+    """Whole workers; a thousandth of one is left to the others."""
+    return min(MAX_REPLICAS, math.ceil(round(load, 3)))
+
+
+def formula(inputs: Inputs, need: Need | None) -> str | None:
+    """The formula with its numbers, for a person; None where a number is missing."""
+    arrival, lag, rate = inputs.arrival_per_s, inputs.lag_groups, inputs.worker_per_s
+    if need is None or arrival is None or lag is None or not rate:
+        return None
+    return f"ceil(({short(arrival)}/s + {lag} / {inputs.catch_up_s} s) / {short(rate)}/s) = {need.wanted}"
+
+
+def short(number: float) -> str:
+    """Three digits, for a person."""
+    return f"{rounded(number):g}"
+
+
+def rounded(number: float) -> float:
+    """To three digits: what jitters below them is no news."""
+    return float(f"{number:.3g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Between these the number of workers is; ``shards`` None: not known, so it bounds nothing."""
+
+    least: int
+    most: int
+    shards: int | None
+
+    def cut(self, workers: int) -> tuple[int, Bound | None]:
+        """The number within bounds, and the bound that was the last to cut it."""
+        cut, bound = workers, None
+        if cut > self.most:
+            cut, bound = self.most, "Maximum"
+        elif cut < self.least:
+            cut, bound = self.least, "Minimum"
+        if self.shards is not None and cut > self.shards:
+            cut, bound = self.shards, "Shards"
+        return cut, bound  # type: ignore[return-value]
