@@ -9,7 +9,8 @@ it changed can be looked at; at rest it is the watch or the resync that starts o
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import structlog
@@ -17,21 +18,22 @@ import structlog
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource
-from loghub_operator.api.status import Phase, Status
+from loghub_operator.api.status import Status
 from loghub_operator.apply import Executor
 from loghub_operator.kube import CONSUMER_GROUP, Kube, KubeError
 from loghub_operator.liveness import Doing, Pulse
-from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed
+from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed, Plan
+from loghub_operator.numbers.listener import Listener
 from loghub_operator.observe import Observer
+from loghub_operator.pacing import SOON_S, pause_s, spread
 from loghub_operator.plan import plan
-from loghub_operator.telling import LAG_EVERY_S, with_failure, worth_writing
+from loghub_operator.telling import with_failure, worth_writing
 from loghub_operator.unread import plan_unread, what_is_legible
 
 log = structlog.get_logger()
 
 ROUNDS_AT_ONCE = 16
-SOON_S = 1.0
-UNSETTLED_S = 2.0
+UNASKED_AT_ONCE = 4  # of them: rounds for which nobody woke the group
 LONGEST_BACKOFF_S = 30.0
 
 
@@ -51,6 +53,7 @@ class _Life:
     task: "asyncio.Task[None] | None" = None
     written_monotonic_s: float = float("-inf")
     failures: int = 0
+    unchanged: int = 0  # rounds in a row without anything to do or to tell
     doing: Doing = Doing.QUEUED
     since_s: float = 0.0
 
@@ -59,15 +62,24 @@ class Reconciler:
     """Rounds for every group that was seen and is not gone."""
 
     def __init__(
-        self, *, kube: Kube, observer: Observer, executor: Executor, clock: Clock, resync_s: float
+        self,
+        *,
+        kube: Kube,
+        observer: Observer,
+        executor: Executor,
+        clock: Clock,
+        resync_s: float,
+        listener: Listener | None = None,
     ) -> None:
         self._kube = kube
         self._observer = observer
         self._executor = executor
         self._clock = clock
         self._resync_s = resync_s
+        self._listener = listener or Listener()
         self._lives: dict[Key, _Life] = {}
         self._slots = asyncio.Semaphore(ROUNDS_AT_ONCE)
+        self._unasked = asyncio.Semaphore(UNASKED_AT_ONCE)
         self.round_ended_s = clock.monotonic_s()
 
     def wake(self, key: Key) -> None:
@@ -97,38 +109,53 @@ class Reconciler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _live(self, key: Key, life: _Life) -> None:
+        wait_s: float | None = 0.0
         while True:
-            life.wake.clear()
             life.doing, life.since_s = Doing.QUEUED, self._clock.monotonic_s()
-            async with self._slots:
+            async with self._slot(life.wake, soon=wait_s is None or wait_s <= SOON_S):
+                life.wake.clear()
                 life.doing, life.since_s = Doing.RUNNING, self._clock.monotonic_s()
-                wait_s = await self._guarded_round(key, life)
+                outcome, wait_s = await self._guarded_round(key, life)
             self.round_ended_s = self._clock.monotonic_s()
+            self._listener.round_ended(outcome, self.round_ended_s - life.since_s)
             life.doing, life.since_s = Doing.RESTING, self.round_ended_s + (wait_s or SOON_S)
             if wait_s is None and not life.wake.is_set():
                 del self._lives[key]
                 return
             await _woken(life.wake, SOON_S if wait_s is None else wait_s)
 
-    async def _guarded_round(self, key: Key, life: _Life) -> float | None:
-        """Seconds until the next round; None: the object is gone."""
+    @asynccontextmanager
+    async def _slot(self, wake: asyncio.Event, *, soon: bool) -> AsyncIterator[None]:
+        """One of the few places for a round; a change goes before what is only looked at again."""
+        asked = soon or wake.is_set()
+        unasked = not asked and await _acquired(self._unasked, unless=wake)
+        try:
+            async with self._slots:
+                yield
+        finally:
+            if unasked:
+                self._unasked.release()
+
+    async def _guarded_round(self, key: Key, life: _Life) -> tuple[str, float | None]:
+        """How it went, and seconds until the next round; None: the object is gone."""
         try:
             wait_s = await self._round(key, life)
         except (KubeError, LogHubException, ActionRefused) as error:
             life.failures += 1
             log.warning("round failed", namespace=key.namespace, name=key.name, error=str(error))
-            return min(LONGEST_BACKOFF_S, SOON_S * 2.0 ** min(life.failures, 10))
+            return "failed", min(LONGEST_BACKOFF_S, SOON_S * 2.0 ** min(life.failures, 10))
         except Exception:
             # A fault of ours in one group must not end its task for good, nor the others.
             life.failures += 1
             log.exception("round broke", namespace=key.namespace, name=key.name)
-            return LONGEST_BACKOFF_S
+            return "broken", LONGEST_BACKOFF_S
         life.failures = 0
-        return wait_s
+        return "done", wait_s
 
     async def _round(self, key: Key, life: _Life) -> float | None:
         document = await self._kube.get(CONSUMER_GROUP, key.namespace, key.name)
         if document is None:
+            self._listener.gone(key.namespace, key.name)
             return None
         try:
             resource = parse_resource(document)
@@ -144,10 +171,18 @@ class Reconciler:
         except (KubeError, LogHubException, ActionRefused) as error:
             failure = error
             status = with_failure(status, str(error), self._clock.unix_s())
-        await self._tell(resource, status, life)
+        told = await self._tell(resource, status, life)
         if failure is not None:
             raise failure
-        return self._pause_s(planned.actions, status)
+        life.unchanged = 0 if planned.actions or told else life.unchanged + 1
+        pause = pause_s(planned.actions, status, unchanged=life.unchanged, resync_s=self._resync_s)
+        return spread(pause, f"{key.namespace}/{key.name}")
+
+    def _publish(self, key: Key, planned: Plan, status: Status) -> None:
+        if planned.readings is None:
+            self._listener.gone(key.namespace, key.name)
+        else:
+            self._listener.found(planned.readings, status.conditions)
 
     async def _unread(self, resource: LogHubConsumerGroup, error: InvalidResourceError, life: _Life) -> None:
         """The status first: it remembers that the event was emitted."""
@@ -174,23 +209,30 @@ class Reconciler:
                 action=type(action).__name__,
             )
 
-    async def _tell(self, resource: LogHubConsumerGroup, status: Status, life: _Life) -> None:
+    async def _tell(self, resource: LogHubConsumerGroup, status: Status, life: _Life) -> bool:
+        """Whether there was anything new to tell."""
         since_s = self._clock.monotonic_s() - life.written_monotonic_s
-        if worth_writing(resource.status, status, since_last_s=since_s):
-            try:
-                await self._executor.write_status(resource, status)
-            except KubeError as error:
-                if error.status not in (404, 409):  # released just now, or made anew
-                    raise
-            life.written_monotonic_s = self._clock.monotonic_s()
+        if not worth_writing(resource.status, status, since_last_s=since_s):
+            return False
+        try:
+            await self._executor.write_status(resource, status)
+        except KubeError as error:
+            if error.status not in (404, 409):  # released just now, or made anew
+                raise
+        life.written_monotonic_s = self._clock.monotonic_s()
+        return True
 
-    def _pause_s(self, actions: Sequence[Action], status: Status) -> float:
-        if actions:
-            return SOON_S
-        if status.phase is not Phase.RUNNING or status.ready_replicas < status.replicas:
-            return min(UNSETTLED_S, self._resync_s)
-        behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
-        return min(LAG_EVERY_S, self._resync_s) if behind else self._resync_s
+
+async def _acquired(semaphore: asyncio.Semaphore, *, unless: asyncio.Event) -> bool:
+    """Wait for a place, or for the event: which of them came."""
+    place, event = asyncio.ensure_future(semaphore.acquire()), asyncio.ensure_future(unless.wait())
+    try:
+        await asyncio.wait((place, event), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        event.cancel()
+        if not place.done():
+            place.cancel()
+    return place.done() and not place.cancelled()
 
 
 async def _woken(event: asyncio.Event, timeout_s: float) -> None:

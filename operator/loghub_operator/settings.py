@@ -7,12 +7,21 @@ next: `loghub_operator.__main__`.
                               With a host ``<namespace>.svc`` the operator makes one Service per
                               project in that namespace; with any other it makes none.
 ``LOGHUB_WORKER_IMAGE``       image of workers whose CR names none; default ``loghub-worker:dev``
-``LOGHUB_LIVENESS_ADDRESS``   ``host:port`` of ``/healthz`` and ``/readyz``; absent: none
-``LOGHUB_RESYNC_SECONDS``     longest time between two looks at a group; default 10
+``LOGHUB_LIVENESS_ADDRESS``   ``host:port`` of ``/healthz``, ``/readyz`` and ``/metrics``; absent: none
+``LOGHUB_RESYNC_SECONDS``     longest time between two looks at a group; default 30
 ``LOGHUB_NAMESPACES``         comma-separated namespaces to watch; absent: all
 ``LOGHUB_LEASE_NAMESPACE``    namespace and name of the Lease whose holder acts, one of several
 ``LOGHUB_LEASE_NAME``         operators; both or none. None: this operator is the only one.
 ``LOGHUB_POD_NAME``           who we are in the Lease; default: the host's name
+``LOGHUB_SHARD_SERIES``       most shards, over all groups, with series of their own in ``/metrics``;
+                              default 1000
+``LOGHUB_KEDA_ADDRESS``       ``host:port`` of KEDA's external scaler (gRPC); absent: none
+``LOGHUB_KEDA_CERTS``         folder of its ``tls.crt`` and ``tls.key``, and of a ``ca.crt`` where clients
+                              need a certificate; absent: without TLS
+``LOGHUB_EXTERNAL_METRICS_ADDRESS``   ``host:port`` of ``external.metrics.k8s.io`` (HTTPS); absent: none
+``LOGHUB_EXTERNAL_METRICS_SERVICE``   ``namespace/name`` of the Service before it
+``LOGHUB_EXTERNAL_METRICS_CERTS``     folder of its ``tls.crt`` and ``tls.key``; absent: made at each start,
+                                      and written into the APIService
 """
 
 from collections.abc import Mapping
@@ -24,7 +33,8 @@ from loghub_operator.lease import Place
 SINK_ROOT = "/sink"
 EMBEDDED_ENDPOINT = "http://loghub.svc"
 WORKER_IMAGE = "loghub-worker:dev"
-RESYNC_S = 10.0
+RESYNC_S = 30.0
+SHARD_SERIES = 1000
 _SVC = ".svc"
 
 
@@ -39,6 +49,12 @@ class Settings:
     namespaces: tuple[str, ...] = ()
     lease: Place | None = None
     pod_name: str = ""
+    shard_series: int = SHARD_SERIES
+    keda_address: str | None = None
+    keda_certs: str | None = None
+    external_metrics_address: str | None = None
+    external_metrics_service: str = ""
+    external_metrics_certs: str | None = None
 
     @property
     def project_namespace(self) -> str | None:
@@ -49,7 +65,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
-        """Raises ValueError for a resync that is no number of seconds above 0, or half a Lease."""
+        """Raises ValueError for a number that makes no sense, half a Lease, or an address without a port."""
         resync_s = float(environment.get("LOGHUB_RESYNC_SECONDS", RESYNC_S))
         if not resync_s > 0:
             raise ValueError(f"LOGHUB_RESYNC_SECONDS is {resync_s}, and must be above 0")
@@ -71,3 +87,24 @@ def _lease(environment: Mapping[str, str]) -> Place | None:
     if bool(namespace) != bool(name):
         raise ValueError("LOGHUB_LEASE_NAMESPACE and LOGHUB_LEASE_NAME are given together or not at all")
     return Place(namespace=namespace, name=name) if name else None
+
+
+def _shard_series(environment: Mapping[str, str]) -> int:
+    most = int(environment.get("LOGHUB_SHARD_SERIES", SHARD_SERIES))
+    if most < 0:
+        raise ValueError(f"LOGHUB_SHARD_SERIES is {most}, and must not be below 0")
+    return most
+
+
+def _address(environment: Mapping[str, str], key: str) -> str | None:
+    address = environment.get(key)
+    if address and not address.rpartition(":")[2].isdecimal():
+        raise ValueError(f"{key} is {address}, and must be host:port")
+    return address or None
+
+
+def _external_metrics_service(environment: Mapping[str, str]) -> str:
+    service = environment.get("LOGHUB_EXTERNAL_METRICS_SERVICE", "")
+    if environment.get("LOGHUB_EXTERNAL_METRICS_ADDRESS") and service.count("/") != 1:
+        raise ValueError(f"LOGHUB_EXTERNAL_METRICS_SERVICE is {service!r}, and must be namespace/name")
+    return service

@@ -1,0 +1,45 @@
+"""When to look at a group again.
+
+What for: how long a task rests after a round. What it must not know: tasks, real time. Read next:
+`loghub_operator.reconcile`.
+
+A change in the cluster wakes a group by itself (`loghub_operator.handlers`). What happens at the
+log service tells nobody, so it is looked for: soon where something is on its way, ever later
+where nothing moves, and at the resync where all is well. Hundreds of groups that wait for a node,
+say, then cost no more than as many that run.
+"""
+
+import zlib
+from collections.abc import Sequence
+
+from loghub_operator.api.status import Phase, Status
+from loghub_operator.model import Action
+from loghub_operator.telling import LAG_EVERY_S
+
+SOON_S = 1.0
+UNSETTLED_S = 2.0
+_ON_ITS_WAY = (Phase.REBALANCING, Phase.DELETING)
+_SPREAD = 0.25
+
+
+def pause_s(actions: Sequence[Action], status: Status, *, unchanged: int, resync_s: float) -> float:
+    """Seconds until the next round; ``unchanged`` rounds in a row found nothing new."""
+    if actions:
+        return SOON_S
+    if status.phase in _ON_ITS_WAY:
+        return min(UNSETTLED_S, resync_s)
+    if not _settled(status):
+        return min(UNSETTLED_S * 2.0 ** min(unchanged, 10), resync_s)
+    behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
+    return min(LAG_EVERY_S, resync_s) if behind else resync_s
+
+
+def _settled(status: Status) -> bool:
+    if status.phase is not Phase.RUNNING or status.ready_replicas < status.replicas:
+        return False
+    return not any(shard.state == "not_alloc" for shard in status.shards) or not status.ready_replicas
+
+
+def spread(pause_s: float, name: str) -> float:
+    """Up to a quarter less, by the name: groups that were begun together do not stay in step."""
+    return pause_s * (1.0 - _SPREAD * zlib.crc32(name.encode()) / 2**32)

@@ -1,0 +1,48 @@
+"""When a group is looked at again."""
+
+import pytest
+
+from loghub_operator.api.status import Lag, Phase, ShardStatus, Status
+from loghub_operator.model import EmitEvent
+from loghub_operator.pacing import SOON_S, UNSETTLED_S, pause_s, spread
+from loghub_operator.telling import LAG_EVERY_S
+
+RESYNC_S = 30.0
+HELD = ShardStatus(id=0, state="already_alloc", holder="a-0")
+
+
+def status(phase: Phase, *, ready: int = 1, lag: int = 0, state: str = "already_alloc") -> Status:
+    shard = HELD.model_copy(update={"state": state})
+    return Status(phase=phase, replicas=1, ready_replicas=ready, lag=Lag(logs=lag), shards=(shard,))
+
+
+@pytest.mark.parametrize(
+    ("told", "unchanged", "expected_s"),
+    [
+        (status(Phase.RUNNING), 0, RESYNC_S),
+        (status(Phase.RUNNING, lag=7), 9, LAG_EVERY_S),
+        (status(Phase.REBALANCING), 9, UNSETTLED_S),
+        (status(Phase.DELETING), 9, UNSETTLED_S),
+        # Nobody tells when a worker takes its first shard.
+        (status(Phase.RUNNING, state="not_alloc"), 0, UNSETTLED_S),
+        (status(Phase.PENDING, ready=0), 0, UNSETTLED_S),
+        (status(Phase.PENDING, ready=0), 2, 4 * UNSETTLED_S),
+        (status(Phase.PENDING, ready=0), 10_000, RESYNC_S),
+        (status(Phase.DEGRADED), 10_000, RESYNC_S),
+    ],
+)
+def test_soon_where_something_moves_and_ever_later_where_nothing_does(
+    told: Status, unchanged: int, expected_s: float
+) -> None:
+    assert pause_s((), told, unchanged=unchanged, resync_s=RESYNC_S) == expected_s
+
+
+def test_what_was_changed_is_looked_at_at_once() -> None:
+    event = EmitEvent(type="Normal", reason="X", message="")
+    assert pause_s((event,), status(Phase.RUNNING), unchanged=0, resync_s=RESYNC_S) == SOON_S
+
+
+def test_groups_do_not_stay_in_step() -> None:
+    pauses = {spread(RESYNC_S, f"default/group-{number}") for number in range(100)}
+    assert len(pauses) == 100
+    assert 0.75 * RESYNC_S <= min(pauses) < max(pauses) <= RESYNC_S
