@@ -61,6 +61,8 @@ class Executor:
             case model.RecordGroupOrigin(origin):
                 await self._mark(resource, origin)
             case model.ReleaseObject():
+                # Killed amid a RemoveWorkers, it left the later parts, which no look misses.
+                await self._remove_workers(resource)
                 await self._release(resource)
             case model.EnsureProjectAddress(project):
                 await self._ensure_project_address(project)

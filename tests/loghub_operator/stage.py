@@ -279,6 +279,13 @@ class _Counted:
         return getattr(self._hub, name)
 
 
+def make_namespace(server: Apiserver) -> str:
+    namespace = f"t-{uuid.uuid4().hex[:8]}"
+    server.must("create", "namespace", namespace)
+    server.must("create", "serviceaccount", "default", "-n", namespace)
+    return namespace
+
+
 def stage(
     server: Apiserver,
     folder: Path,
@@ -288,9 +295,7 @@ def stage(
     operator: bool = True,
 ) -> None:
     """Play one story in a namespace of its own; without ``operator`` the story starts its own."""
-    namespace = f"t-{uuid.uuid4().hex[:8]}"
-    server.must("create", "namespace", namespace)
-    server.must("create", "serviceaccount", "default", "-n", namespace)
+    namespace = make_namespace(server)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(server.as_the_operator(folder)))
         patch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

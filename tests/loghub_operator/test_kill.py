@@ -1,0 +1,166 @@
+"""Killed with -9 between any two calls, the operator reaches the same end.
+
+A whole life of a group over the real apiserver, with an operator that dies and is started anew.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from loghub.client.port import GroupInfo
+from loghub_operator import __main__ as program
+from loghub_operator.kube import CONFIG_MAP, POD, SERVICE, STATEFUL_SET, AioKube, configured
+from loghub_operator.names import worker_selector
+from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.examples import Document
+from tests.loghub_operator.mortal import (
+    AtCall,
+    Doom,
+    EachSiteOnce,
+    Fate,
+    MortalKube,
+    Never,
+    mortal_connect,
+)
+from tests.loghub_operator.stage import GROUP, LOGSTORE, Stage, make_namespace, play, stage
+
+pytestmark = pytest.mark.cluster
+
+AT_ONCE = 4
+
+
+class Deployment:
+    """Starts the operator anew whenever it was killed."""
+
+    def __init__(self, on: Stage, doom: Doom) -> None:
+        self._on = on
+        self._doom = doom
+        self.lives = 0
+
+    async def run(self) -> None:
+        async with AioKube(await configured()) as kube:
+            while True:
+                self.lives += 1
+                await self._life(kube)
+
+    async def _life(self, kube: AioKube) -> None:
+        loop, dead = asyncio.get_running_loop(), asyncio.Event()
+        fate = Fate(self._doom, lambda: loop.call_soon_threadsafe(dead.set) and None)
+        on, stop = self._on, asyncio.Event()
+        connect = mortal_connect(on.connect, fate)
+        life = asyncio.create_task(
+            program.run(on.settings, stop, connect=connect, kube=MortalKube(kube, fate))
+        )
+        died = asyncio.create_task(dead.wait())
+        try:
+            await asyncio.wait((life, died), return_when=asyncio.FIRST_COMPLETED)
+            assert dead.is_set(), f"it ended by itself: {life}"
+        finally:
+            for task in (life, died):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+
+async def _with(on: Stage, doom: Doom, story: Callable[[Stage], Awaitable[None]]) -> int:
+    """Play it over an operator of this fate; how many lives that took."""
+    deployment = Deployment(on, doom)
+    running = asyncio.create_task(deployment.run())
+    telling = asyncio.ensure_future(story(on))
+    try:
+        await asyncio.wait((running, telling), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+        telling.result()
+    finally:
+        for task in (running, telling):
+            task.cancel()
+        await asyncio.gather(running, telling, return_exceptions=True)
+    return deployment.lives
+
+
+def _spec(replicas: int, **more: Document | int) -> Document:
+    return {"replicas": replicas, "deletionPolicy": "Delete", **more}
+
+
+async def whole_life(on: Stage) -> None:
+    await on.apply(_spec(2))
+    await on.until_phase("Running", "2/2")
+    assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)
+    await on.apply(_spec(3))
+    await on.until_phase("Running", "3/3")
+    await on.apply(_spec(1))
+    await on.until_phase("Running", "1/1")
+    assert on.player.stopped_without_leaving == []
+    sql = "SELECT contents FROM logs"
+    await on.apply(_spec(1, timeoutSeconds=40, pipeline={"sql": sql}))
+    await on.until_phase("Running", "1/1")
+    assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=40, order=False),)
+    status = await on.status()
+    assert status["groupOrigin"] == "Created"
+    assert {shard["holder"] for shard in status["shards"]} == {"access-0"}
+    await on.remove()
+    await on.until_gone()
+    await _nothing_is_left(on)
+
+
+async def _nothing_is_left(on: Stage) -> None:
+    assert on.hub.list_groups(LOGSTORE) == ()
+    assert on.player.stopped_without_leaving == []
+    for kind in (STATEFUL_SET, POD, SERVICE, CONFIG_MAP):
+        assert await on.kube.select(kind, on.namespace, worker_selector(GROUP)) == []
+
+
+def test_killed_once_at_each_kind_of_call(server: Apiserver, tmp_path: Path) -> None:
+    doom = EachSiteOnce()
+
+    async def story(on: Stage) -> None:
+        lives = await _with(on, doom, whole_life)
+        assert lives == len(doom.struck) + 1
+
+    stage(server, tmp_path, story, operator=False)
+    struck = {site for site, _ in doom.struck}
+    assert struck >= {
+        "apply LogHubConsumerGroup status",
+        "apply StatefulSet annotations,labels,ownerReferences,spec",
+        "delete StatefulSet",
+        "log service create_group",
+        "log service update_group",
+        "log service delete_group",
+    }
+    assert ("log service create_group", "after") in doom.struck
+
+
+@pytest.mark.deep
+def test_killed_before_every_call_and_after_every_write(server: Apiserver, tmp_path: Path) -> None:
+    """A life for each, `AT_ONCE` at a time; how many calls there are is seen in one that is not disturbed."""
+    seen = Never()
+    dooms: list[AtCall] = []
+
+    async def undisturbed(on: Stage) -> None:
+        await _with(on, seen, whole_life)
+
+    stage(server, tmp_path, undisturbed, operator=False)
+    dooms += [AtCall(number, "before") for number in range(len(seen.sites))]
+    dooms += [AtCall(number, "after") for number in range(len(seen.writes))]
+
+    async def lives(on: Stage) -> None:
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def one(doom: AtCall) -> None:
+            async def story(its: Stage) -> None:
+                await _with(its, doom, whole_life)
+
+            async with slots:
+                namespace = await asyncio.to_thread(make_namespace, server)
+                await play(server.kubeconfig, namespace, story, operator=False)
+
+        await asyncio.gather(*(one(doom) for doom in dooms))
+
+    stage(server, tmp_path, lives, operator=False)
+    struck = [doom.struck for doom in dooms if doom.struck]
+    # Lives differ by a few rounds, so the last numbers may not be reached.
+    assert len(struck) > 0.9 * len(dooms)
