@@ -19,7 +19,9 @@ class ConditionType(StrEnum):
     """READY: all that was asked for is so. GROUP_SYNCED: the group at the log service is as the spec says.
     WORKERS_AVAILABLE: every worker that should run is ready. REBALANCING: a shard is on its
     way from one worker to another. LAG_KNOWN: the lag in the status is of now.
-    SCALING_LIMITED: another number of workers runs than was asked for.
+    SCALING_LIMITED: another number of workers runs than was asked for. SCALING_ACTIVE: the number
+    of workers follows the load. HOT_SHARD: a shard is too busy for one worker. PAUSED: no worker should
+    run, on purpose. DEGRADED: something is wrong that will not pass by waiting.
     """
 
     READY = "Ready"
@@ -28,11 +30,15 @@ class ConditionType(StrEnum):
     REBALANCING = "Rebalancing"
     LAG_KNOWN = "LagKnown"
     SCALING_LIMITED = "ScalingLimited"
+    SCALING_ACTIVE = "ScalingActive"
+    HOT_SHARD = "HotShard"
+    PAUSED = "Paused"
+    DEGRADED = "Degraded"
 
 
 class ReadyReason(StrEnum):
     """RUNNING: the group is in step and every worker is ready. Otherwise the reason of the
-    condition that is in the way. DELETING: the object is being deleted. ACTION_FAILED: what
+    condition that is in the way; while Paused is true, that one's. DELETING: the object is being deleted. ACTION_FAILED: what
     was decided could not be carried out; the message has the words of who refused.
     NOT_UNDERSTOOD: the object was stored under another version of the schema; correct it, and
     until then its workers stay as they are."""
@@ -48,7 +54,8 @@ class GroupReason(StrEnum):
 
     BEING_ADDRESSED: the project's host name is being made. IN_SYNC: it exists with the
     spec's timeout and order. BEING_MADE: it did not exist, and is made now. BEING_CHANGED: it
-    had other settings. BEING_DELETED: as the deletion policy says.
+    had other settings. BEING_DELETED: as the deletion policy says. OWNED_BY_ANOTHER: an older
+    object names the same group, so this one leaves it alone until that one is gone.
     """
 
     BEING_ADDRESSED = "BeingAddressed"
@@ -56,6 +63,7 @@ class GroupReason(StrEnum):
     BEING_MADE = "BeingMade"
     BEING_CHANGED = "BeingChanged"
     BEING_DELETED = "BeingDeleted"
+    OWNED_BY_ANOTHER = "OwnedByAnother"
 
 
 class WorkersReason(StrEnum):
@@ -63,7 +71,9 @@ class WorkersReason(StrEnum):
 
     ALL_READY: as many are ready as should run. NONE_WANTED: none should run. NOT_STARTED:
     none runs, and none is started while the log service cannot be asked. STARTING:
-    some are on their way. STOPPING: the object is being deleted. Otherwise the first failing
+    some are on their way. STOPPING: the object is being deleted. CODE_NOT_FOUND: the ConfigMap of
+    the pipeline's code, or the module in it, is not there; what runs goes on with the code that it
+    has. Otherwise the first failing
     worker's own word, such as PipelineInvalid (the SQL does not parse; the message has
     Spark's words), ImagePullBackOff, OOMKilled. WORKER_FAILED stands where it left none. A pod
     that finds no node is still starting; the message has the scheduler's words.
@@ -74,7 +84,24 @@ class WorkersReason(StrEnum):
     NOT_STARTED = "NotStarted"
     STARTING = "Starting"
     STOPPING = "Stopping"
+    CODE_NOT_FOUND = "CodeNotFound"
     WORKER_FAILED = "WorkerFailed"
+
+
+class DegradedReason(StrEnum):
+    """What is wrong and does not pass by waiting.
+
+    AS_EXPECTED: nothing of the kind. WORKER_FAILING: see WorkersAvailable. SERVICE_NOT_ASKED: the
+    log service cannot be asked, see GroupSynced; workers that run go on. OWNED_BY_ANOTHER: an
+    older object has the consumer group; delete one of the two. REPOSITION_FAILED: the last order
+    to move checkpoints was not carried out, see status.reposition; workers run.
+    """
+
+    AS_EXPECTED = "AsExpected"
+    WORKER_FAILING = "WorkerFailing"
+    SERVICE_NOT_ASKED = "ServiceNotAsked"
+    OWNED_BY_ANOTHER = "OwnedByAnother"
+    REPOSITION_FAILED = "RepositionFailed"
 
 
 class RebalancingReason(StrEnum):
@@ -103,6 +130,7 @@ class ScalingReason(StrEnum):
     stand by; split shards to use more. REBALANCE_IN_PROGRESS: nothing is changed until no
     shard is in transfer. DRAINING: a worker finishes and leaves before it is stopped.
     SHARDS_UNKNOWN: the log service could not be asked, so the number stays as it is.
+    STEP_LIMITED: scaling.scaleUp.maxStep holds; the rest follows.
     PAUSED: none should run; condition Paused says why.
     """
 
@@ -113,6 +141,7 @@ class ScalingReason(StrEnum):
     REBALANCE_IN_PROGRESS = "RebalanceInProgress"
     DRAINING = "Draining"
     SHARDS_UNKNOWN = "ShardsUnknown"
+    STEP_LIMITED = "StepLimited"
     PAUSED = "Paused"
 
 
@@ -128,6 +157,56 @@ class PausedReason(StrEnum):
     SUSPENDED = "Suspended"
     REPOSITIONING = "Repositioning"
     OWNED_BY_ANOTHER = "OwnedByAnother"
+
+
+class ActiveReason(StrEnum):
+    """Why the number of workers is what it is, where the load decides (mode Auto), or what would be
+    done (mode Recommend); also `status.scaling.reason`.
+
+    STEADY: as many run as the load needs. SCALING_UP, SCALING_DOWN: the load has needed more, or
+    fewer, for long enough. PROBING: nothing waits and no worker was ever busy enough to be
+    measured, so one fewer is tried. IDLE: nothing arrived and nothing was left for
+    toZero.afterSeconds. OUT_OF_BOUNDS: what runs is outside of the bounds of now.
+    Held, which means that another number is wanted and the present one is kept. TRANSFER: a shard
+    is on its way. WARMING_UP: workers are not ready, or just were, or what the last step brought
+    is still being measured. STABILIZING: the need has not lasted long enough. NO_HELP: the last
+    step up did not raise what is consumed; look at the sink, at HotShard, at the nodes' CPU. It is
+    tried again after ten minutes, or when a shard more can be assigned, or much more arrives.
+    LAG_UNKNOWN: some shard's lag is not known. RATE_UNKNOWN: it is not known yet how much arrives,
+    or how much one worker consumes. PAUSED: none should run. FIXED, EXTERNAL: spec.replicas
+    decides; in the latter an autoscaler sets it on /scale. RECOMMENDING: spec.replicas decides,
+    and the message says what Auto would run.
+    """
+
+    STEADY = "Steady"
+    SCALING_UP = "ScalingUp"
+    SCALING_DOWN = "ScalingDown"
+    PROBING = "Probing"
+    IDLE = "Idle"
+    OUT_OF_BOUNDS = "OutOfBounds"
+    TRANSFER = "Transfer"
+    WARMING_UP = "WarmingUp"
+    STABILIZING = "Stabilizing"
+    NO_HELP = "NoHelp"
+    LAG_UNKNOWN = "LagUnknown"
+    RATE_UNKNOWN = "RateUnknown"
+    PAUSED = "Paused"
+    FIXED = "Fixed"
+    EXTERNAL = "External"
+    RECOMMENDING = "Recommending"
+
+
+class HotReason(StrEnum):
+    """Is a shard too busy for one worker?
+
+    NONE_HOT: none. TOO_BUSY: more comes into it than one worker consumes, and it has one to
+    itself already, so more workers cannot help; split it, or allow scaling.shards.autoSplit.
+    RATE_UNKNOWN: what one worker consumes is not known (yet).
+    """
+
+    NONE_HOT = "NoneHot"
+    TOO_BUSY = "TooBusy"
+    RATE_UNKNOWN = "RateUnknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

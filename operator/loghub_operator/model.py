@@ -17,6 +17,7 @@ from typing import Literal
 
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api.status import ShardStateText, Status
+from loghub_operator.scaling.memory import NOTHING, ScalingMemory
 from loghub_operator.scaling.readings import GroupReadings
 
 GroupOrigin = Literal["Created", "Adopted"]
@@ -74,7 +75,7 @@ class Site:
     endpoint: str  # URL of the log service, the CR's own or the embedded one's
     sink_root: str  # absolute folder in which a claim's content is: "/sink", or <state>/volumes/<claim>
     needs_project_address: bool  # a name must be made before `project` can be reached
-    code_root: str = "/code"  # the same for the claim with the pipeline's code
+    code_root: str = ""  # the same for the claim with the pipeline's code
     code: Code = Code()
 
 
@@ -96,7 +97,10 @@ class GroupObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardObserved:
-    """One shard; None is unknown. ``state`` is as on the wire, or "unknown"."""
+    """One shard; None is unknown. ``state`` is as on the wire, or "unknown".
+
+    Keys (32 hex digits) and ``created_unix_s`` are asked for where shards may be split or merged.
+    """
 
     shard: int
     state: ShardStateText
@@ -106,8 +110,13 @@ class ShardObserved:
     checkpoint_unix_s: float | None = None
     lag_s: float | None = None
     lag_logs: int | None = None
+    lag_groups: int | None = None
+    end_cursor: str = ""  # of the next write, as on the wire
     read_only: bool = False
     parents: tuple[int, ...] = ()
+    begin_key: str = ""
+    end_key: str = ""
+    created_unix_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +156,8 @@ class WorkerSet:
     replicas: int
     config_hash: str
     drifted: bool = False  # something else than the replicas and the settings is not as we would write it
+    rolls: bool = False  # the pods differ in more than the settings: applying replaces them
+    drift: tuple[str, ...] = ()  # fields of ours that somebody else changed, such as "Service x spec.ports"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -163,6 +174,30 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRecord:
+    """What was written down before checkpoints were moved; shard -> cursor, "" for none."""
+
+    ordered_at: str  # as in the status of the order it belongs to
+    before: Mapping[int, str]
+    goals: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveObserved:
+    """What an order to move checkpoints needs to know; looked for only while one is under way.
+
+    ``positions`` are cursors asked now: where the order leads, or, with ``to: checkpoints``, the
+    initial position. ``source`` is the ConfigMap of the order, None where there is none.
+    """
+
+    record: MoveRecord | None = None
+    positions: Mapping[int, str] = field(default_factory=dict)
+    ends: Mapping[int, str] = field(default_factory=dict)
+    source: Mapping[str, str] | None = None
+    trouble: str = ""  # why something of it could not be looked at, in a person's words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """Everything that a decision may look at, besides the resource itself and the time."""
 
@@ -174,7 +209,9 @@ class Observed:
     project_address: bool = True  # the project's name resolves (made by us, or needs no making)
     held: bool = True  # our finalizer is on the object
     group_origin: GroupOrigin | None = None  # as recorded on the object
+    memory: ScalingMemory = NOTHING  # `Plan.memory` of the round before
     peers: tuple[Peer, ...] = ()  # the other objects that name the group
+    move: MoveObserved | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +255,21 @@ class DeleteGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepCheckpoints:
+    """Write this down under this name, for undo and for a crash in between. Never over one that is there."""
+
+    name: str
+    record: MoveRecord
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCheckpoints:
+    """Force these checkpoints: shard and cursor."""
+
+    moves: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyWorkers:
     """Run exactly the ordinals 0 .. replicas-1 with these settings.
 
@@ -256,6 +308,20 @@ class ReleaseObject:
     """Take our finalizer off: nothing is left to be done. Local: forget the object."""
 
 
+@dataclass(frozen=True, slots=True)
+class SplitShard:
+    """Cut this shard in the middle of its keys. Read-only already: not an error, it was split before."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergeShards:
+    """Make one of this shard and its right neighbour by key. Read-only already: not an error."""
+
+    shard: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmitEvent:
     """Tell a person once; executors may fold repeats."""
@@ -272,16 +338,21 @@ Action = (
     | CreateGroup
     | UpdateGroup
     | DeleteGroup
+    | KeepCheckpoints
+    | MoveCheckpoints
     | ApplyWorkers
     | AskLeave
     | RestartWorker
     | RemoveWorkers
     | ReleaseObject
+    | SplitShard
+    | MergeShards
     | EmitEvent
 )
 
 
-GroupChange = CreateGroup | UpdateGroup | DeleteGroup
+GroupChange = CreateGroup | UpdateGroup | DeleteGroup | MoveCheckpoints
+ShardChange = SplitShard | MergeShards
 
 
 class ActionRefused(Exception):  # noqa: N818 - says what happened
@@ -295,3 +366,4 @@ class Plan:
     actions: tuple[Action, ...]
     status: Status
     readings: GroupReadings | None = None  # for metrics and autoscalers; None once it is being deleted
+    memory: ScalingMemory = NOTHING  # to be given back in the next round

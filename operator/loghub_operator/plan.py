@@ -10,17 +10,16 @@ remembered after a crash in between, comes first. While the log service cannot b
 neither the number nor the settings of the workers are touched: what runs goes on.
 """
 
-from typing import Literal
-
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.conditions import ConditionType, Finding, GroupReason
+from loghub_operator.changes import Change, Running, change_class
+from loghub_operator.conditions import ConditionType, Finding, GroupReason, ScalingReason
 from loghub_operator.deleting import plan_deletion
+from loghub_operator.events import events_of
 from loghub_operator.model import (
     Action,
     ApplyWorkers,
     AskLeave,
     CreateGroup,
-    EmitEvent,
     EnsureProjectAddress,
     GroupObserved,
     HoldObject,
@@ -31,12 +30,13 @@ from loghub_operator.model import (
     UpdateGroup,
     WorkerPhase,
 )
+from loghub_operator.ownership import owner_of
+from loghub_operator.repositioning import reposition
 from loghub_operator.sizing import Size, size
 from loghub_operator.telling import status_of
 from loghub_operator.workers import config_hash, worker_config
 
-# Over before a person could read of them.
-_NOT_TOLD = (GroupReason.BEING_ADDRESSED, GroupReason.BEING_CHANGED)
+_POD_CHANGES = (Change.SCALE, Change.ROLL)
 
 
 def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
@@ -45,20 +45,28 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
         return plan_deletion(resource, observed, now)
     decided = size(resource, observed, now)
     group = group_finding(resource, observed)
+    moving = reposition(resource, observed, decided, now)
     actions: list[Action] = [*_footing(resource, observed)]
-    if observed.service.trouble is None:
+    if observed.service.trouble is None and owner_of(resource, observed.peers) is None:
         actions += _group(resource, observed)
+    if observed.service.trouble is None or decided.reason is ScalingReason.PAUSED:
         actions += _workers(resource, observed, decided)
+    change = _change(resource, observed, decided)
+    events = events_of(resource, observed, group=group, size=decided, change=change, actions=tuple(actions))
     return Plan(
-        (*actions, *_events(resource, group, decided)),
-        status_of(resource, observed, decided, group, now),
+        (*actions, *moving.actions, *events),
+        status_of(resource, observed, decided, group, moving.status, now),
     )
 
 
 def group_finding(resource: LogHubConsumerGroup, observed: Observed) -> Finding:
     """Is the group at the log service as the spec says?"""
     status, reason, message = False, "", ""
-    if observed.site.needs_project_address and not observed.project_address:
+    owner = owner_of(resource, observed.peers)
+    if owner is not None:
+        reason = GroupReason.OWNED_BY_ANOTHER
+        message = f"{owner} names consumer group {resource.group} too, and is older"
+    elif observed.site.needs_project_address and not observed.project_address:
         reason = GroupReason.BEING_ADDRESSED
         message = f"the host name of project {resource.spec.project} is being made"
     elif observed.service.trouble is not None:
@@ -106,29 +114,39 @@ def _group(resource: LogHubConsumerGroup, observed: Observed) -> list[Action]:
 
 
 def _workers(resource: LogHubConsumerGroup, observed: Observed, decided: Size) -> list[Action]:
+    """Without their code workers are not touched, but those that are to be none may go."""
+    no_code = bool(observed.site.code.trouble)
+    if no_code and decided.target > 0:
+        return []
     actions: list[Action] = [
         RestartWorker(worker.name)
         for worker in observed.workers
         if worker.seat_leave and worker.ordinal < decided.target and worker.phase is not WorkerPhase.STOPPING
     ]
     actions += [AskLeave(consumer) for consumer in decided.asks]
-    config = worker_config(resource, observed.site)
-    wanted, there = config_hash(config), observed.worker_set
-    same = there is not None and (there.replicas, there.config_hash) == (decided.run, wanted)
-    if not same or (there is not None and there.drifted):
-        actions.append(ApplyWorkers(replicas=decided.run, config=config, config_hash=wanted))
+    there = observed.worker_set
+    if decided.reason is ScalingReason.PAUSED:
+        # Those that leave are not replaced meanwhile, and what is not there is not made.
+        due = there is not None and there.replicas > decided.run
+    else:
+        due = (
+            there is None
+            or there.drifted
+            or bool(there.drift)
+            or _change(resource, observed, decided) in _POD_CHANGES
+        )
+    if due and not (no_code and decided.run > 0):
+        config = worker_config(resource, observed.site)
+        actions.append(ApplyWorkers(replicas=decided.run, config=config, config_hash=config_hash(config)))
     return actions
 
 
-def _events(resource: LogHubConsumerGroup, group: Finding, decided: Size) -> list[Action]:
-    """Once per change: where the status that was written last says the same, nothing is told again."""
-    events: list[Action] = []
-    before = {condition.type: condition.reason for condition in resource.status.conditions}
-    if before.get(group.type) != group.reason and group.reason not in _NOT_TOLD:
-        fine = group.reason in (GroupReason.IN_SYNC, GroupReason.BEING_MADE)
-        kind: Literal["Normal", "Warning"] = "Normal" if fine else "Warning"
-        events.append(EmitEvent(type=kind, reason=group.reason, message=group.message))
-    for consumer in decided.gave_up_on:
-        message = f"{consumer} did not leave in time and is stopped; its shards are free by now"
-        events.append(EmitEvent(type="Warning", reason="LeaveTimedOut", message=message))
-    return events
+def _change(resource: LogHubConsumerGroup, observed: Observed, decided: Size) -> Change:
+    """What gets from what runs to what should."""
+    there, wanted = observed.worker_set, config_hash(worker_config(resource, observed.site))
+    if there is None:
+        return Change.NONE
+    group = observed.service.group
+    old = Running(replicas=there.replicas, group=group, pods="" if there.rolls else there.config_hash)
+    group_then = _wanted_group(resource) if group is not None else None
+    return change_class(old, Running(replicas=decided.run, group=group_then, pods=wanted))

@@ -12,7 +12,7 @@ time, and what is written wakes the next round); never where only the time of ob
 import math
 from typing import Any
 
-from loghub_operator.api.status import Lag, Phase, ShardStatus, Status
+from loghub_operator.api.status import Lag, Phase, RepositionStatus, ShardStatus, Status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import (
     ConditionType,
@@ -26,8 +26,17 @@ from loghub_operator.conditions import (
     dated,
     rfc3339,
 )
-from loghub_operator.model import Observed, ServiceObserved, ShardObserved, WorkerObserved, WorkerPhase
+from loghub_operator.health import (
+    Situation,
+    degraded_finding,
+    paused_finding,
+    phase_of,
+    ready_finding,
+    workers_finding,
+)
+from loghub_operator.model import Observed, ServiceObserved, ShardObserved
 from loghub_operator.names import selector_text
+from loghub_operator.pausing import pause
 from loghub_operator.sizing import Size, assignable
 
 LAG_EVERY_S = 10.0
@@ -52,22 +61,33 @@ def _without(names: tuple[str, ...], value: Any) -> Any:
 
 
 def status_of(
-    resource: LogHubConsumerGroup, observed: Observed, size: Size, group: Finding, now: float
+    resource: LogHubConsumerGroup,
+    observed: Observed,
+    size: Size,
+    group: Finding,
+    moving: RepositionStatus | None,
+    now: float,
 ) -> Status:
-    """The whole status while the object lives."""
+    """The whole status while the object lives; ``moving`` is how far a reposition is by now."""
+    ordered = moving if moving is not None and moving.nonce == resource.spec.reposition_nonce else None
+    paused = pause(resource, observed)
+    on = Situation(observed=observed, size=size, pause=paused, reposition=ordered)
     workers = workers_finding(observed, size)
     rebalancing = rebalancing_finding(observed.service)
-    scaling = _scaling(resource, size)
+    degraded = degraded_finding(on, workers)
     findings = (
-        _ready(group, workers),
+        ready_finding(group, workers, paused),
         group,
         workers,
         rebalancing,
         lag_finding(observed.service),
-        scaling,
+        _scaling(resource, size),
+        paused_finding(paused),
+        degraded,
     )
-    phase = _phase(observed, size, group, rebalancing)
-    return _with_numbers(resource, observed, size.run, phase, findings, now)
+    phase = phase_of(on, group=group, rebalancing=rebalancing, degraded=degraded)
+    told = _with_numbers(resource, observed, size.run, phase, findings, now)
+    return told.model_copy(update={"reposition": moving})
 
 
 def deleting_status(
@@ -93,7 +113,8 @@ def deleting_status(
         lag_finding(observed.service),
     )
     replicas = observed.worker_set.replicas if observed.worker_set else 0
-    return _with_numbers(resource, observed, replicas, Phase.DELETING, findings, now)
+    told = _with_numbers(resource, observed, replicas, Phase.DELETING, findings, now)
+    return told.model_copy(update={"reposition": resource.status.reposition})
 
 
 def with_failure(status: Status, message: str, now: float) -> Status:
@@ -217,43 +238,6 @@ def rebalancing_finding(service: ServiceObserved) -> Finding:
     return Finding(type=kind, status="True", reason=RebalancingReason.SHARDS_IN_TRANSFER, message=message)
 
 
-def _failing(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
-    return next((worker for worker in workers if worker.phase is WorkerPhase.FAILED), None)
-
-
-def workers_finding(observed: Observed, size: Size) -> Finding:
-    """Is every worker that should run ready? A failing one speaks for itself."""
-    status, reason, message = _workers(observed, size)
-    return Finding(
-        type=ConditionType.WORKERS_AVAILABLE,
-        status="True" if status else "False",
-        reason=reason,
-        message=message,
-    )
-
-
-def _workers(observed: Observed, size: Size) -> tuple[bool, str, str]:
-    failing = _failing(observed.workers)
-    if failing is not None:
-        words = f"{failing.name}: {failing.message or 'it ended without a word; see its log'}"
-        return False, failing.reason or WorkersReason.WORKER_FAILED, words
-    if size.run == 0:
-        if observed.service.trouble is not None:
-            return False, WorkersReason.NOT_STARTED, "none is started while the log service cannot be asked"
-        return True, WorkersReason.NONE_WANTED, "no worker should run"
-    ready = sum(worker.ready for worker in observed.workers if worker.ordinal < size.run)
-    if ready < size.run:
-        return False, WorkersReason.STARTING, f"{ready} of {size.run} are ready{_pending(observed)}"
-    return True, WorkersReason.ALL_READY, f"{ready} of {size.run} are ready"
-
-
-def _pending(observed: Observed) -> str:
-    """The words of the first that cannot go on by itself, say, for want of a node."""
-    told = (one for one in observed.workers if not one.ready and one.message)
-    first = next(told, None)
-    return "" if first is None else f"; {first.name}: {first.message}"
-
-
 def _scaling(resource: LogHubConsumerGroup, size: Size) -> Finding:
     limited = size.reason is not ScalingReason.AS_ASKED
     return Finding(
@@ -262,27 +246,3 @@ def _scaling(resource: LogHubConsumerGroup, size: Size) -> Finding:
         reason=size.reason,
         message=size.message if limited else f"{resource.spec.replicas} workers are asked for",
     )
-
-
-def _ready(group: Finding, workers: Finding) -> Finding:
-    for finding in (group, workers):
-        if finding.status != "True":
-            return Finding(
-                type=ConditionType.READY, status="False", reason=finding.reason, message=finding.message
-            )
-    message = "the group is in step and every worker is ready"
-    return Finding(type=ConditionType.READY, status="True", reason=ReadyReason.RUNNING, message=message)
-
-
-def _phase(observed: Observed, size: Size, group: Finding, rebalancing: Finding) -> Phase:
-    if _failing(observed.workers) is not None:
-        return Phase.DEGRADED
-    if observed.service.trouble is not None:
-        return Phase.DEGRADED if size.run > 0 else Phase.PENDING
-    ready = any(worker.ready for worker in observed.workers)
-    if not ready and (size.target > 0 or group.status != "True"):
-        return Phase.PENDING
-    in_step = observed.worker_set is not None and observed.worker_set.replicas == size.target
-    if rebalancing.status == "True" or not in_step:
-        return Phase.REBALANCING
-    return Phase.RUNNING

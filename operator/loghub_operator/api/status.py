@@ -30,6 +30,7 @@ class Phase(StrEnum):
 
     PENDING = "Pending"
     RUNNING = "Running"
+    PAUSED = "Paused"
     REBALANCING = "Rebalancing"
     DEGRADED = "Degraded"
     DELETING = "Deleting"

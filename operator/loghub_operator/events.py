@@ -1,0 +1,76 @@
+"""What a person is told once, when it happens.
+
+What for: the Events about one object, from what was decided. What it must not know: how one is
+shown. Read next: `loghub_operator.conditions` (what is told as long as it is so).
+
+Once per change: where the status that was written last says the same, nothing is told again.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.changes import Change
+from loghub_operator.conditions import ConditionType, Finding, GroupReason, PausedReason
+from loghub_operator.model import Action, ApplyWorkers, EmitEvent, Observed, UpdateGroup
+from loghub_operator.pausing import pause
+from loghub_operator.sizing import Size
+
+MOST_NAMED = 20
+# Over before a person could read of them.
+_NOT_TOLD = (GroupReason.BEING_ADDRESSED, GroupReason.BEING_CHANGED)
+_FINE = (GroupReason.IN_SYNC, GroupReason.BEING_MADE)
+
+
+def events_of(
+    resource: LogHubConsumerGroup,
+    observed: Observed,
+    *,
+    group: Finding,
+    size: Size,
+    change: Change,
+    actions: tuple[Action, ...],
+) -> Iterator[EmitEvent]:
+    """In the order of their weight for the reader; ``actions`` are those of the same round."""
+    before = {condition.type: condition.reason for condition in resource.status.conditions}
+    if before.get(group.type) != group.reason and group.reason not in _NOT_TOLD:
+        yield _event(group.reason, group.message, fine=group.reason in _FINE)
+    yield from _suspended(resource, observed, before.get(ConditionType.PAUSED))
+    yield from _changed(observed, size, change, actions)
+    for consumer in size.gave_up_on:
+        message = f"{consumer} did not leave in time and is stopped; its shards are free by now"
+        yield _event("LeaveTimedOut", message, fine=False)
+
+
+def _event(reason: str, message: str, *, fine: bool) -> EmitEvent:
+    kind: Literal["Normal", "Warning"] = "Normal" if fine else "Warning"
+    return EmitEvent(type=kind, reason=reason, message=message)
+
+
+def _suspended(resource: LogHubConsumerGroup, observed: Observed, before: str | None) -> Iterator[EmitEvent]:
+    """The other reasons for a pause tell of themselves."""
+    paused = pause(resource, observed)
+    now = PausedReason.ACTIVE if paused is None else paused.reason
+    if now is PausedReason.SUSPENDED and before != now:
+        yield _event("Suspended", "the workers leave; the group and its checkpoints stay", fine=True)
+    if now is PausedReason.ACTIVE and before == PausedReason.SUSPENDED:
+        yield _event("Resumed", "workers are started where the checkpoints are", fine=True)
+
+
+def _changed(
+    observed: Observed, size: Size, change: Change, actions: Iterable[Action]
+) -> Iterator[EmitEvent]:
+    there = observed.worker_set
+    if there is None:
+        return
+    applied = any(isinstance(action, ApplyWorkers) for action in actions)
+    if applied and there.drift and not there.drifted:
+        fields = ", ".join(there.drift[:MOST_NAMED])
+        yield _event("DriftMended", f"changed by somebody else, and set back: {fields}", fine=False)
+    if applied and change is Change.ROLL:
+        message = "the workers are restarted with other settings one at a time, each keeps its seat"
+        yield _event("RollingRestart", message, fine=True)
+    if applied and there.replicas != size.run:
+        yield _event("Scaled", f"{there.replicas} -> {size.run} workers: {size.message}", fine=True)
+    if change is Change.RELOAD and any(isinstance(action, UpdateGroup) for action in actions):
+        yield _event("GroupChanged", "set at the log service; no worker is restarted", fine=True)

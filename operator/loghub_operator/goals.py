@@ -1,0 +1,94 @@
+"""Where an order to move checkpoints leads: a cursor for each of its shards, or why there is none.
+
+What for: all that can be wrong with an order is found before anything is moved. What it must not
+know: when it is carried out. Read next: `loghub_operator.repositioning`.
+
+A cursor beyond a shard's end never existed and is refused. One before its oldest log is taken: that
+is where a checkpoint of before retention lies, and the log service reads on from the oldest there is.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.errors import MalformedCursor
+from loghub_operator.api.reposition import Reposition
+from loghub_operator.model import MoveObserved, ShardObserved
+
+MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goals:
+    """Shard -> cursor; or the problem, in a person's words."""
+
+    cursors: Mapping[int, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+def goals_of(order: Reposition, shards: Iterable[ShardObserved], move: MoveObserved) -> Goals:
+    """Pure; needs `MoveObserved.positions` and ``ends`` of every shard of the order."""
+    there = {one.shard for one in shards}
+    unknown = [shard for shard in order.shards or () if shard not in there]
+    if unknown:
+        return _refused(f"the logstore has no shard {_numbers(unknown)}")
+    if order.to == "checkpoints":
+        return _from_config_map(order, there, move)
+    return Goals(cursors={shard: move.positions[shard] for shard in order.shards or sorted(there)})
+
+
+def same_cursor(one: str, other: str) -> bool:
+    """Equal as numbers; nothing equals no checkpoint."""
+    try:
+        return wire_cursor.decode(one) == wire_cursor.decode(other)
+    except MalformedCursor:
+        return False
+
+
+def _refused(problem: str) -> Goals:
+    return Goals(problem=problem)
+
+
+def _numbers(shards: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(shards)[:MOST_NAMED]))
+
+
+def _from_config_map(order: Reposition, there: set[int], move: MoveObserved) -> Goals:
+    name = f"ConfigMap {order.checkpoints_from}"
+    if move.source is None:
+        return _refused(f"there is no {name}")
+    if not move.source:
+        return _refused(f"{name} has no checkpoint in it")
+    strange = [key for key in move.source if not _is_shard(key)]
+    if strange:
+        return _refused(f"{name}: {strange[0]!r} is no number of a shard")
+    saved = {int(key): cursor for key, cursor in move.source.items()}
+    missing = [shard for shard in order.shards or () if shard not in saved]
+    if missing:
+        return _refused(f"{name} has no shard {_numbers(missing)}")
+    gone = set(saved) - there if order.shards is None else set()
+    if gone:
+        hint = "name the others in spec.reposition.shards"
+        return _refused(f"{name} has shard {_numbers(gone)}, which the logstore has no more; {hint}")
+    chosen = {shard: saved[shard] for shard in sorted(order.shards or saved)}
+    problems = (_problem(shard, cursor, move.ends[shard]) for shard, cursor in chosen.items())
+    first = next((one for one in problems if one), "")
+    if first:
+        return _refused(f"{name}: {first}")
+    # Without a checkpoint a worker begins at the initial position, so that is what "" restores.
+    return Goals(cursors={shard: cursor or move.positions[shard] for shard, cursor in chosen.items()})
+
+
+def _is_shard(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) < 10 and str(int(key)) == key
+
+
+def _problem(shard: int, cursor: str, end: str) -> str:
+    if cursor == "":
+        return ""
+    try:
+        if wire_cursor.decode(cursor) <= wire_cursor.decode(end):
+            return ""
+    except MalformedCursor as error:
+        return f"shard {shard}: {error}"
+    return f"shard {shard}: cursor {cursor} lies beyond the end of the shard"

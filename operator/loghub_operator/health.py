@@ -1,0 +1,135 @@
+"""How a group is on the whole: its workers, Ready, Paused, Degraded, and the phase.
+
+What for: the conditions that sum up. What it must not know: how a status is written. Read next:
+`loghub_operator.conditions` (the reasons), `loghub_operator.telling` (the rest of the status).
+"""
+
+from dataclasses import dataclass
+
+from loghub_operator.api.status import Phase, RepositionPhase, RepositionStatus
+from loghub_operator.conditions import (
+    ConditionType,
+    DegradedReason,
+    Finding,
+    PausedReason,
+    ReadyReason,
+    ScalingReason,
+    WorkersReason,
+)
+from loghub_operator.model import Observed, WorkerObserved, WorkerPhase
+from loghub_operator.pausing import Pause
+from loghub_operator.sizing import Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What the summary stands on."""
+
+    observed: Observed
+    size: Size
+    pause: Pause | None
+    reposition: RepositionStatus | None  # of the order that stands in the spec
+
+
+def failing(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
+    """The first that does not come up by waiting."""
+    return next((worker for worker in workers if worker.phase is WorkerPhase.FAILED), None)
+
+
+def workers_finding(observed: Observed, size: Size) -> Finding:
+    """Is every worker that should run ready? A failing one speaks for itself."""
+    status, reason, message = _workers(observed, size)
+    return Finding(
+        type=ConditionType.WORKERS_AVAILABLE,
+        status="True" if status else "False",
+        reason=reason,
+        message=message,
+    )
+
+
+def _workers(observed: Observed, size: Size) -> tuple[bool, str, str]:
+    no_code = observed.site.code.trouble
+    if no_code and size.target > 0:
+        goes_on = "; what runs goes on with the code that it has" if observed.workers else ""
+        return False, WorkersReason.CODE_NOT_FOUND, f"{no_code}{goes_on}"
+    failed = failing(observed.workers)
+    if failed is not None:
+        words = f"{failed.name}: {failed.message or 'it ended without a word; see its log'}"
+        return False, failed.reason or WorkersReason.WORKER_FAILED, words
+    if size.run == 0:
+        if observed.service.trouble is not None and size.reason is not ScalingReason.PAUSED:
+            return False, WorkersReason.NOT_STARTED, "none is started while the log service cannot be asked"
+        return True, WorkersReason.NONE_WANTED, "no worker should run"
+    ready = sum(worker.ready for worker in observed.workers if worker.ordinal < size.run)
+    if ready < size.run:
+        return False, WorkersReason.STARTING, f"{ready} of {size.run} are ready{_pending(observed)}"
+    return True, WorkersReason.ALL_READY, f"{ready} of {size.run} are ready"
+
+
+def _pending(observed: Observed) -> str:
+    """The words of the first that cannot go on by itself, say, for want of a node."""
+    told = (one for one in observed.workers if not one.ready and one.message)
+    first = next(told, None)
+    return "" if first is None else f"; {first.name}: {first.message}"
+
+
+def ready_finding(group: Finding, workers: Finding, pause: Pause | None) -> Finding:
+    """All that was asked for is so; who is paused does not consume, so it is not ready."""
+    for finding in (group, workers):
+        if finding.status != "True":
+            return Finding(
+                type=ConditionType.READY, status="False", reason=finding.reason, message=finding.message
+            )
+    if pause is not None:
+        return Finding(type=ConditionType.READY, status="False", reason=pause.reason, message=pause.message)
+    message = "the group is in step and every worker is ready"
+    return Finding(type=ConditionType.READY, status="True", reason=ReadyReason.RUNNING, message=message)
+
+
+def paused_finding(pause: Pause | None) -> Finding:
+    """Is it on purpose that no worker should run?"""
+    kind = ConditionType.PAUSED
+    if pause is None:
+        reason, message = PausedReason.ACTIVE, "workers should run"
+        return Finding(type=kind, status="False", reason=reason, message=message)
+    return Finding(type=kind, status="True", reason=pause.reason, message=pause.message)
+
+
+def degraded_finding(on: Situation, workers: Finding) -> Finding:
+    """Is something wrong that will not pass by waiting? The phase follows it."""
+    reason, message = _degraded(on, workers)
+    status = reason is not DegradedReason.AS_EXPECTED
+    return Finding(
+        type=ConditionType.DEGRADED, status="True" if status else "False", reason=reason, message=message
+    )
+
+
+def _degraded(on: Situation, workers: Finding) -> tuple[DegradedReason, str]:
+    trouble = on.observed.service.trouble
+    if failing(on.observed.workers) is not None:
+        return DegradedReason.WORKER_FAILING, workers.message
+    if on.pause is not None and on.pause.reason is PausedReason.OWNED_BY_ANOTHER:
+        return DegradedReason.OWNED_BY_ANOTHER, on.pause.message
+    if trouble is not None and on.size.run > 0:
+        return DegradedReason.SERVICE_NOT_ASKED, trouble.message
+    if on.reposition is not None and on.reposition.phase is RepositionPhase.FAILED:
+        return DegradedReason.REPOSITION_FAILED, on.reposition.message
+    return DegradedReason.AS_EXPECTED, "nothing is wrong"
+
+
+def phase_of(on: Situation, *, group: Finding, rebalancing: Finding, degraded: Finding) -> Phase:
+    """One word."""
+    observed, size = on.observed, on.size
+    if degraded.status == "True":
+        return Phase.DEGRADED
+    if on.pause is not None:
+        return Phase.PAUSED if size.run == 0 and not observed.workers else Phase.REBALANCING
+    if observed.service.trouble is not None:
+        return Phase.PENDING
+    ready = any(worker.ready for worker in observed.workers)
+    if not ready and (size.target > 0 or group.status != "True"):
+        return Phase.PENDING
+    in_step = observed.worker_set is not None and observed.worker_set.replicas == size.target
+    if rebalancing.status == "True" or not in_step:
+        return Phase.REBALANCING
+    return Phase.RUNNING
