@@ -16,6 +16,9 @@ FOLDER = ROOT / "charts" / "loghub-operator"
 RELEASE = "loghub-operator"
 NAMESPACE = "loghub-system"
 
+# The C one where there is one: rendered text is long, and read often.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 Object = dict[str, Any]
 Values = dict[str, Any]
 
@@ -29,13 +32,17 @@ class Chart:
 
     def __init__(self, helm: Path) -> None:
         self._helm = str(helm)
+        self._rendered: dict[tuple[str, ...], str] = {}
 
     def render(
         self, values: Values | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
     ) -> list[Object]:
         """Every object, hooks included."""
-        text = self._run("template", release, str(FOLDER), "--namespace", namespace, values=values)
-        return [one for one in yaml.safe_load_all(text) if one]
+        key = (release, namespace, json.dumps(values or {}))
+        if key not in self._rendered:
+            words = ("template", release, str(FOLDER), "--namespace", namespace)
+            self._rendered[key] = self._run(*words, values=values)
+        return [one for one in yaml.load_all(self._rendered[key], LOADER) if one]
 
     def lint(self, values: Values | None = None) -> str:
         return self._run("lint", "--strict", str(FOLDER), values=values)
@@ -52,6 +59,11 @@ class Chart:
         if done.returncode != 0:
             raise RefusedError(done.stderr + done.stdout)
         return done.stdout
+
+
+def as_list(objects: list[Object]) -> str:
+    """One text for `kubectl -f -`."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
 
 def only(objects: list[Object], kind: str, name: str = "") -> Object:

@@ -1,16 +1,16 @@
 {{- define "loghub.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 54 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- /* At most 40 characters, so that the longest suffix still fits into a label. */ -}}
+{{- /* At most 54 characters, so that the longest suffix still fits into a label. */ -}}
 {{- define "loghub.fullname" -}}
 {{- $name := include "loghub.name" . -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | trunc 54 | trimSuffix "-" -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 54 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 54 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 

@@ -23,10 +23,11 @@ What the operator may do in a namespace that it watches. The same as in deploy/l
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, patch, delete]
-# Listed by our labels, to remove settings that no worker runs with any more.
+# Listed by our labels, to remove settings that no worker runs with any more; one by its name is
+# read for a pipeline's code.
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [list, create, patch, delete]
+  verbs: [get, list, create, patch, delete]
 # One Secret by its name at a time: never listed, never watched.
 - apiGroups: [""]
   resources: [secrets]

@@ -1,0 +1,146 @@
+"""What the chart renders, in the words of the real apiserver.
+
+Each combination of toggles is linted, rendered and applied by a server-side dry run into a
+namespace that enforces the restricted pod security standard: unknown fields are refused, and
+nothing warns.
+"""
+
+import json
+
+import pytest
+
+from tests.charts.chart import Chart, Object, RefusedError, as_list
+from tests.charts.toggles import TOGGLES
+from tests.loghub_operator.api_server import Apiserver
+
+# Kinds of the Prometheus operator and KEDA, which the test's apiserver does not have.
+FOREIGN = ("monitoring.coreos.com/", "keda.sh/")
+HOME = "chart-home"
+NAMESPACES = (HOME, "chart-team-a", "chart-team-b", "loghub")
+RESTRICTED = {
+    "pod-security.kubernetes.io/enforce": "restricted",
+    "pod-security.kubernetes.io/warn": "restricted",
+}
+
+
+@pytest.fixture(scope="module")
+def restricted(server: Apiserver) -> Apiserver:
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED}}
+        for name in NAMESPACES
+    ]
+    for one in spaces:
+        done = server.apply(one)
+        assert done.returncode == 0, done.stderr
+    return server
+
+
+def known(objects: list[Object]) -> list[Object]:
+    return [one for one in objects if not one["apiVersion"].startswith(FOREIGN)]
+
+
+@pytest.mark.parametrize("toggles", TOGGLES)
+def test_linted(chart: Chart, toggles: str) -> None:
+    assert "0 chart(s) failed" in chart.lint(TOGGLES[toggles])
+
+
+@pytest.mark.parametrize("toggles", TOGGLES)
+def test_taken_by_the_apiserver_without_a_warning(chart: Chart, restricted: Apiserver, toggles: str) -> None:
+    objects = known(chart.render(TOGGLES[toggles], namespace=HOME))
+    words = (
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--dry-run=server",
+        "--validate=strict",
+        "-f",
+        "-",
+    )
+    done = restricted.run(*words, text=as_list(objects))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == len(objects)
+
+
+def pods_of(objects: list[Object]) -> list[Object]:
+    """Every pod that the chart makes, by itself or through a controller."""
+    made = []
+    for one in objects:
+        if one["kind"] == "Pod":
+            made.append({**one, "metadata": {**one["metadata"]}})
+        elif "template" in one.get("spec", {}):
+            about = {"name": one["metadata"]["name"], "namespace": one["metadata"]["namespace"]}
+            made.append(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": about,
+                    "spec": one["spec"]["template"]["spec"],
+                }
+            )
+    return made
+
+
+@pytest.mark.parametrize("toggles", ["service", "service elsewhere"])
+def test_its_pods_are_let_in_where_security_is_restricted(
+    chart: Chart, restricted: Apiserver, toggles: str
+) -> None:
+    # Controllers only warn; the pods themselves are what is refused.
+    pods = pods_of(chart.render(TOGGLES[toggles], namespace=HOME))
+    assert len(pods) == 3
+    for pod in pods:
+        pod["spec"]["volumes"] = pod["spec"].get("volumes", []) + [
+            {"name": claim, "emptyDir": {}} for claim in ("data",) if _mounts(pod, claim)
+        ]
+    words = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
+    done = restricted.run(*words, text=as_list(pods))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def _mounts(pod: Object, volume: str) -> bool:
+    mounts = [mount for one in pod["spec"]["containers"] for mount in one.get("volumeMounts", [])]
+    return volume in {mount["name"] for mount in mounts}
+
+
+def test_the_gate_is_closed_for_others(chart: Chart, restricted: Apiserver) -> None:
+    """Else the test above could not fail."""
+    (pod,) = [
+        one for one in pods_of(chart.render(namespace=HOME)) if one["metadata"]["name"] == "loghub-operator"
+    ]
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    done = restricted.run("create", "--dry-run=server", "-f", "-", text=json.dumps(pod))
+    assert "violates PodSecurity" in done.stderr
+
+
+@pytest.mark.parametrize("toggles", TOGGLES)
+def test_every_object_says_where_and_whose_it_is(chart: Chart, toggles: str) -> None:
+    for one in chart.render(TOGGLES[toggles], namespace=HOME):
+        labels = one["metadata"]["labels"]
+        assert labels["app.kubernetes.io/instance"] == "loghub-operator"
+        assert labels["app.kubernetes.io/part-of"] == "loghub"
+        cluster_wide = one["kind"] in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
+        assert ("namespace" in one["metadata"]) != cluster_wide, one["metadata"]["name"]
+
+
+def test_two_releases_share_no_object(chart: Chart) -> None:
+    first = chart.render({"watchNamespaces": ["a"]}, release="one", namespace="x")
+    second = chart.render(
+        {"watchNamespaces": ["a"], "crds": {"install": False}}, release="two", namespace="x"
+    )
+
+    def names(objects: list[Object]) -> set[tuple[str, str, str]]:
+        return {
+            (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in objects
+        }
+
+    assert not names(first) & names(second)
+
+
+def test_a_release_of_any_length_has_names_that_fit(chart: Chart) -> None:
+    for one in chart.render({"service": {"enabled": True}}, release="r" * 53):
+        assert len(one["metadata"]["name"]) <= 63
+
+
+def test_helm_says_where_a_template_is_wrong(chart: Chart) -> None:
+    """The runner sees helm's failures."""
+    with pytest.raises(RefusedError, match="release name"):
+        chart.render(release="Not_A_Name")

@@ -1,0 +1,155 @@
+"""What the operator may do, asked of the real apiserver: cluster-wide, and in some namespaces only."""
+
+from typing import Any
+
+import pytest
+
+from tests.charts.chart import Chart, Object, Values, as_list, kinds
+from tests.charts.toggles import TOGGLES
+from tests.loghub_operator.api_server import Apiserver
+
+HOME, WATCHED, OTHER, PROJECTS = "rights-home", "rights-watched", "rights-other", "rights-projects"
+RBAC = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ServiceAccount")
+MODES: dict[str, Values] = {
+    "everywhere": {"embeddedEndpoint": f"http://{PROJECTS}.svc"},
+    "watched": {"embeddedEndpoint": f"http://{PROJECTS}.svc", "watchNamespaces": [WATCHED]},
+    "named": {"watchNamespaces": [WATCHED], "rbac": {"secretNames": ["loghub-credentials"]}},
+    "everywhere-named": {"rbac": {"secretNames": ["loghub-credentials"]}},
+}
+# (verb, what, namespace; "" is all namespaces) -> the modes in which it is allowed.
+ALL = set(MODES)
+CLUSTER = {"everywhere", "everywhere-named"}
+ROWS: dict[tuple[str, str, str], set[str]] = {
+    ("get", "secrets/loghub-credentials", WATCHED): ALL,
+    ("get", "secrets/another", WATCHED): {"everywhere", "watched"},
+    ("get", "secrets/loghub-credentials", OTHER): CLUSTER,
+    ("get", "secrets/loghub-credentials", HOME): CLUSTER,
+    ("list", "secrets", WATCHED): set(),
+    ("list", "secrets", ""): set(),
+    ("watch", "secrets", WATCHED): set(),
+    ("create", "secrets", WATCHED): set(),
+    ("patch", "secrets/loghub-credentials", WATCHED): set(),
+    ("delete", "secrets/loghub-credentials", WATCHED): set(),
+    ("watch", "loghubconsumergroups.loghub.dev", WATCHED): ALL,
+    ("watch", "loghubconsumergroups.loghub.dev", OTHER): CLUSTER,
+    ("watch", "loghubconsumergroups.loghub.dev", ""): CLUSTER,
+    ("patch", "loghubconsumergroups.loghub.dev/access", WATCHED): ALL,
+    ("create", "loghubconsumergroups.loghub.dev", WATCHED): set(),
+    ("delete", "loghubconsumergroups.loghub.dev/access", WATCHED): set(),
+    ("create", "statefulsets.apps", WATCHED): ALL,
+    ("create", "statefulsets.apps", OTHER): CLUSTER,
+    ("patch", "pods/access-0", WATCHED): ALL,
+    ("delete", "pods/access-0", OTHER): CLUSTER,
+    ("create", "pods", WATCHED): set(),
+    ("create", "services", PROJECTS): {"everywhere", "everywhere-named", "watched"},
+    ("delete", "services/demo", PROJECTS): CLUSTER,
+    ("create", "leases.coordination.k8s.io", HOME): ALL,
+    ("patch", "leases.coordination.k8s.io/{release}", HOME): ALL,
+    ("patch", "leases.coordination.k8s.io/another", HOME): set(),
+    ("create", "leases.coordination.k8s.io", WATCHED): set(),
+    ("create", "clusterroles.rbac.authorization.k8s.io", ""): set(),
+    ("create", "rolebindings.rbac.authorization.k8s.io", WATCHED): set(),
+    ("get", "nodes/any", ""): set(),
+    ("impersonate", "serviceaccounts/default", WATCHED): set(),
+    ("*", "*", WATCHED): set(),
+}
+
+
+def release(mode: str) -> str:
+    return f"rights-{mode}-loghub-operator"
+
+
+def objects_of(chart: Chart, mode: str) -> list[Object]:
+    rendered = chart.render(MODES[mode], release=release(mode), namespace=HOME)
+    return [one for one in rendered if one["kind"] in RBAC]
+
+
+@pytest.fixture(scope="module")
+def granted(server: Apiserver, chart: Chart) -> Apiserver:
+    """The rights of all modes, each for the account of its own release."""
+    spaces: list[Object] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in (HOME, WATCHED, OTHER, PROJECTS, "loghub")
+    ]
+    objects = [one for mode in MODES for one in objects_of(chart, mode)]
+    done = server.run("apply", "--server-side", "-f", "-", text=as_list([*spaces, *objects]))
+    assert done.returncode == 0, done.stderr
+    return server
+
+
+def account(mode: str) -> str:
+    return f"system:serviceaccount:{HOME}:{release(mode)}"
+
+
+def question(mode: str, row: tuple[str, str, str]) -> Object:
+    """What `kubectl auth can-i` asks."""
+    verb, what, namespace = row
+    resource, _, name = what.format(release=release(mode)).partition("/")
+    plural, _, group = resource.partition(".")
+    about = {"verb": verb, "group": group, "resource": plural, "name": name, "namespace": namespace}
+    spec = {"user": account(mode), "resourceAttributes": about}
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def answers(granted: Apiserver) -> dict[tuple[str, str, str], set[str]]:
+    """The modes in which the apiserver allows each row; asked in one call."""
+    asked = [(mode, row) for row in ROWS for mode in MODES]
+    text = as_list([question(mode, row) for mode, row in asked])
+    template = 'jsonpath={.status.allowed}{"\\n"}'
+    said = granted.run("create", "-f", "-", "-o", template, text=text).stdout.split()
+    found: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
+    for (mode, row), allowed in zip(asked, said, strict=True):
+        found[row] |= {mode} if allowed == "true" else set()
+    return found
+
+
+@pytest.mark.parametrize("row", ROWS, ids=" ".join)
+def test_the_operator_may(answers: dict[tuple[str, str, str], set[str]], row: tuple[str, str, str]) -> None:
+    assert answers[row] == ROWS[row]
+
+
+@pytest.mark.parametrize(
+    ("words", "allowed"),
+    [
+        (("get", "secret/loghub-credentials", "-n", WATCHED), "yes"),
+        (("get", "secret/loghub-credentials", "-n", OTHER), "no"),
+        (("list", "secrets", "-n", WATCHED), "no"),
+        (("watch", "lhcg", "--all-namespaces"), "no"),
+    ],
+)
+def test_kubectl_says_the_same(granted: Apiserver, words: tuple[str, ...], allowed: str) -> None:
+    assert granted.run("auth", "can-i", *words, f"--as={account('watched')}").stdout.strip() == allowed
+
+
+@pytest.mark.parametrize("toggles", [name for name, values in TOGGLES.items() if "watchNamespaces" in values])
+def test_namespaced_means_no_role_of_the_cluster(chart: Chart, toggles: str) -> None:
+    objects = chart.render(TOGGLES[toggles])
+    assert not kinds(objects) & {"ClusterRole", "ClusterRoleBinding"}
+    rights = [one for one in objects if one["kind"] == "Role"]
+    spaces = {one["metadata"]["namespace"] for one in rights if _reads_secrets(one)}
+    assert spaces == set(TOGGLES[toggles]["watchNamespaces"])
+
+
+@pytest.mark.parametrize("toggles", TOGGLES)
+def test_secrets_are_got_by_name_and_nothing_else(chart: Chart, toggles: str) -> None:
+    roles = [one for one in chart.render(TOGGLES[toggles]) if one["kind"] in ("Role", "ClusterRole")]
+    rules = [rule for one in roles for rule in one["rules"] if _names(rule, "secrets")]
+    assert all(rule["verbs"] == ["get"] for rule in rules)
+    names: list[str] = TOGGLES[toggles].get("rbac", {}).get("secretNames", [])
+    assert all(rule.get("resourceNames", []) == names for rule in rules)
+
+
+@pytest.mark.parametrize("toggles", TOGGLES)
+def test_no_rule_has_a_wildcard(chart: Chart, toggles: str) -> None:
+    roles = [one for one in chart.render(TOGGLES[toggles]) if one["kind"] in ("Role", "ClusterRole")]
+    for rule in (rule for one in roles for rule in one["rules"]):
+        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+
+
+def _reads_secrets(role: Object) -> bool:
+    return any(_names(rule, "secrets") for rule in role["rules"])
+
+
+def _names(rule: dict[str, Any], resource: str) -> bool:
+    return resource in rule["resources"]
