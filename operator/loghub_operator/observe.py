@@ -6,6 +6,7 @@ next: `loghub_operator.plan`.
 
 import asyncio
 import base64
+from dataclasses import replace
 from typing import Any
 
 from loghub.client.port import Credentials, LogHub
@@ -14,9 +15,10 @@ from loghub.clock import Clock
 from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.hubs import Hubs
-from loghub_operator.kube import POD, SECRET, SERVICE, STATEFUL_SET, Kube
+from loghub_operator.kube import CONFIG_MAP, POD, SECRET, SERVICE, STATEFUL_SET, Kube
 from loghub_operator.logservice import observe_service
 from loghub_operator.model import (
+    Code,
     Observed,
     ServiceObserved,
     ServiceTrouble,
@@ -34,7 +36,8 @@ from loghub_operator.names import (
 from loghub_operator.origin import origin_in
 from loghub_operator.pods import worker_of
 from loghub_operator.resources import applied_hash, is_ours, leads_to_the_service
-from loghub_operator.settings import SINK_ROOT, Settings
+from loghub_operator.settings import CODE_ROOT, SINK_ROOT, Settings
+from loghub_operator.usercode import code_in, code_source
 from loghub_operator.workers import worker_config
 
 Document = dict[str, Any]
@@ -46,6 +49,7 @@ def site_of(resource: LogHubConsumerGroup, settings: Settings) -> Site:
     return Site(
         endpoint=settings.embedded_endpoint if embedded else resource.spec.endpoint,
         sink_root=SINK_ROOT,
+        code_root=CODE_ROOT,
         needs_project_address=embedded and settings.project_namespace is not None,
     )
 
@@ -61,7 +65,7 @@ class Observer:
 
     async def observe(self, resource: LogHubConsumerGroup) -> Observed:
         """One look. Raises `KubeError`; trouble with the log service is part of what is seen."""
-        site = site_of(resource, self._settings)
+        site = replace(site_of(resource, self._settings), code=await self._code(resource))
         workers, worker_set, address = await asyncio.gather(
             self._workers(resource), self._worker_set(resource, site), self._project_address(resource, site)
         )
@@ -107,6 +111,12 @@ class Observer:
             config_hash=annotations.get(ANNOTATION_CONFIG_HASH, ""),
             drifted=annotations.get(ANNOTATION_APPLIED_HASH) != wanted,
         )
+
+    async def _code(self, resource: LogHubConsumerGroup) -> Code:
+        name = code_source(resource)
+        if name is None:
+            return Code()
+        return code_in(resource, await self._kube.get(CONFIG_MAP, resource.metadata.namespace, name))
 
     async def _project_address(self, resource: LogHubConsumerGroup, site: Site) -> bool:
         namespace = self._settings.project_namespace

@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 from loghub_operator.lease import Place
 
 SINK_ROOT = "/sink"
+CODE_ROOT = "/code"
 EMBEDDED_ENDPOINT = "http://loghub.svc"
 WORKER_IMAGE = "loghub-worker:dev"
 RESYNC_S = 30.0

@@ -20,9 +20,12 @@ from loghub.worker_contract import (
     SqlPipeline,
     WorkerConfig,
 )
+from loghub_operator.api import patterns
+from loghub_operator.api.pipeline import Spark
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model import Site
 
+DEFAULT_MEMORY = "512m"  # as `loghub_worker.spark` has it
 DRAIN_TIMEOUT_S = 30
 # After the drain has ended: the last heartbeat, the leave call and its retries.
 AFTER_DRAIN_S = 15
@@ -52,6 +55,13 @@ def worker_config(resource: LogHubConsumerGroup, site: Site) -> WorkerConfig:
         spark_conf=dict(spec.spark.conf),
         drain_timeout_s=float(DRAIN_TIMEOUT_S),
     )
+
+
+def heap_mib(spark: Spark) -> int:
+    """Of Spark's JVM: the field, else what the settings say in the same spelling, else our own."""
+    said = spark.memory or spark.conf.get("spark.driver.memory", "")
+    text = said if patterns.matches(patterns.SPARK_MEMORY, said) else DEFAULT_MEMORY
+    return int(text[:-1]) * (1024 if text[-1] == "g" else 1)
 
 
 def encode(config: WorkerConfig) -> bytes:

@@ -23,8 +23,8 @@ from loghub_operator.names import (
 from loghub_operator.resources.common import Document, labels, metadata
 from loghub_operator.resources.config import CONFIG_FILE, config_map, config_map_name
 from loghub_operator.resources.services import METRICS_PORT, governing_name, governing_service
-from loghub_operator.settings import SINK_ROOT
-from loghub_operator.workers import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, config_hash
+from loghub_operator.settings import CODE_ROOT, SINK_ROOT
+from loghub_operator.workers import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, config_hash, heap_mib
 
 CONTAINER = "worker"
 GRACE_S = DRAIN_TIMEOUT_S + AFTER_DRAIN_S
@@ -33,9 +33,9 @@ _CONFIG = "/etc/loghub/worker"
 _CREDENTIALS = "/etc/loghub/credentials"
 _POD = "/etc/loghub/pod"
 _STATE = "/var/lib/loghub"
-# A JVM, a Python beside it and their Arrow buffers; the limit leaves room for one more batch.
-_REQUESTS: dict[str, str | int] = {"cpu": "250m", "memory": "1536Mi"}
-_LIMITS: dict[str, str | int] = {"memory": "2Gi"}
+# Beside the JVM's heap: what else a JVM takes, the Pythons, their Arrow buffers; the limit leaves
+# room for one more batch.
+_REQUEST_MIB, _LIMIT_MIB = 1024, 1536
 
 
 def worker_set(resource: LogHubConsumerGroup, config: WorkerConfig, *, replicas: int, image: str) -> Document:
@@ -108,7 +108,7 @@ def _container(resource: LogHubConsumerGroup, image: str) -> Document:
         "name": CONTAINER,
         "image": resource.spec.worker.image or image,
         "imagePullPolicy": "IfNotPresent",
-        "env": _environment(),
+        "env": _environment(resource),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
         "startupProbe": _probe("/healthz", every_s=2, failures=150),
         "readinessProbe": _probe("/readyz", every_s=2, failures=3),
@@ -125,7 +125,8 @@ def _container(resource: LogHubConsumerGroup, image: str) -> Document:
     }
 
 
-def _environment() -> list[Document]:
+def _environment(resource: LogHubConsumerGroup) -> list[Document]:
+    """The user's first: nothing of theirs takes the place of ours."""
     plain = {
         contract.ENV_CONFIG: f"{_CONFIG}/{CONFIG_FILE}",
         contract.ENV_CREDENTIALS_DIR: _CREDENTIALS,
@@ -137,6 +138,7 @@ def _environment() -> list[Document]:
     }
     name = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
     return [
+        *(one.to_dict() for one in resource.spec.worker.env),
         {"name": contract.ENV_CONSUMER, "valueFrom": name},
         *({"name": key, "value": value} for key, value in plain.items()),
     ]
@@ -155,7 +157,9 @@ def _probe(path: str, *, every_s: int, failures: int) -> Document:
 def _resources(resource: LogHubConsumerGroup) -> Document:
     """The user's win key by key; a memory of which only one side is given is both."""
     given = resource.spec.worker.resources
-    requests, limits = {**_REQUESTS, **given.requests}, {**_LIMITS, **given.limits}
+    heap = heap_mib(resource.spec.spark)
+    requests: dict[str, Any] = {"cpu": "250m", "memory": _mib(heap + _REQUEST_MIB), **given.requests}
+    limits: dict[str, Any] = {"memory": _mib(heap + _LIMIT_MIB), **given.limits}
     if "memory" in given.requests and "memory" not in given.limits:
         limits["memory"] = given.requests["memory"]
     if "memory" in given.limits and "memory" not in given.requests:
@@ -163,6 +167,11 @@ def _resources(resource: LogHubConsumerGroup) -> Document:
     if "cpu" in given.limits and "cpu" not in given.requests:
         requests["cpu"] = given.limits["cpu"]
     return {"requests": _text(requests), "limits": _text(limits)}
+
+
+def _mib(mib: int) -> str:
+    """As the apiserver would spell it: what we wrote is compared with what is there."""
+    return f"{mib // 1024}Gi" if mib % 1024 == 0 else f"{mib}Mi"
 
 
 def _text(quantities: dict[str, Any]) -> dict[str, str]:
@@ -177,9 +186,16 @@ def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
         {"name": "state", "mountPath": _STATE},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
     ]
-    if resource.spec.pipeline.sink.parquet is not None:
+    if resource.spec.pipeline.sink.files is not None:
         mounts.append({"name": "sink", "mountPath": SINK_ROOT})
+    if _code_claim(resource) is not None:
+        mounts.append({"name": "code", "mountPath": CODE_ROOT, "readOnly": True})
     return mounts
+
+
+def _code_claim(resource: LogHubConsumerGroup) -> str | None:
+    python = resource.spec.pipeline.python
+    return None if python is None or python.volume_claim is None else python.volume_claim.name
 
 
 def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
@@ -195,8 +211,11 @@ def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
         {"name": "state", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
     ]
-    parquet = resource.spec.pipeline.sink.parquet
-    if parquet is not None:
-        claim = {"claimName": parquet.volume_claim}
-        volumes.append({"name": "sink", "persistentVolumeClaim": claim})
+    files, code = resource.spec.pipeline.sink.files, _code_claim(resource)
+    claims = {"sink": None if files is None else files.volume_claim, "code": code}
+    volumes += [
+        {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+        for name, claim in claims.items()
+        if claim
+    ]
     return volumes

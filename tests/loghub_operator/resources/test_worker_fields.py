@@ -1,0 +1,119 @@
+"""The fields of the spec that the worker carries out, as they stand in its pod and its settings."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loghub import worker_contract as contract
+from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.model import Code, Site
+from loghub_operator.resources import worker_set
+from loghub_operator.usercode import code_in
+from loghub_operator.workers import config_hash, worker_config
+from tests.loghub_operator.examples import Document, resource
+
+SITE = Site(endpoint="http://loghub.svc", sink_root="/sink", code_root="/code", needs_project_address=True)
+
+
+def pod(group: LogHubConsumerGroup) -> Document:
+    made = worker_set(group, worker_config(group, SITE), replicas=1, image="i")
+    template: Document = made["spec"]["template"]["spec"]
+    return template
+
+
+def python(**source: Any) -> Document:
+    return {"pipeline": {"sql": None, "python": {"function": "enrich:run", **source}}}
+
+
+def test_every_field_of_a_batch_reaches_the_worker() -> None:
+    group = resource(
+        {"fetch": {"maxBytes": 70_000}, "checkpoint": {"intervalSeconds": 30}, "spark": {"memory": "2g"}}
+    )
+    config = worker_config(group, SITE)
+    assert (config.max_bytes, config.checkpoint_interval_s, config.spark_memory) == (70_000, 30.0, "2g")
+    assert config.pipeline == contract.SqlPipeline(text=group.spec.pipeline.sql or "")
+
+
+@pytest.mark.parametrize(
+    ("sink", "wanted", "mounted"),
+    [
+        ({"json": {"path": "a/b", "volumeClaim": "c"}}, contract.JsonSink(path="/sink/a/b"), True),
+        ({"console": {}}, contract.ConsoleSink(rows=20), False),
+    ],
+)
+def test_sinks(sink: Document, wanted: contract.Sink, mounted: bool) -> None:
+    group = resource({"pipeline": {"sink": {"parquet": None, **sink}}})
+    assert worker_config(group, SITE).sink == wanted
+    assert ("sink" in {one["name"] for one in pod(group)["volumes"]}) is mounted
+
+
+def test_code_of_a_config_map_is_part_of_the_settings() -> None:
+    """So a change of it is a change of settings, and a pod of before goes on with what it had."""
+    group = resource(python(configMap={"name": "enrich"}))
+    found = {"data": {"enrich.py": "def run(logs): return logs", "more.py": ""}}
+    here = replace(SITE, code=code_in(group, found))
+    config = worker_config(group, here)
+    assert config.pipeline == contract.PythonPipeline(function="enrich:run", files=found["data"])
+    changed = replace(SITE, code=Code(files={"enrich.py": "def run(logs): return logs.limit(1)"}))
+    assert config_hash(worker_config(group, changed)) != config_hash(config)
+    assert "code" not in {one["name"] for one in pod(group)["volumes"]}
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (None, "there is no ConfigMap enrich in namespace default"),
+        ({"data": {"other.py": ""}}, "ConfigMap enrich has no key enrich.py, which enrich:run is to be in"),
+        ({}, "ConfigMap enrich has no key enrich.py, which enrich:run is to be in"),
+        ({"binaryData": {"enrich.py": "AA=="}}, "ConfigMap enrich has binaryData; code is text, under data"),
+    ],
+)
+def test_code_that_cannot_be_used_is_told(found: Document | None, says: str) -> None:
+    group = resource(python(configMap={"name": "enrich"}))
+    assert code_in(group, found) == Code(trouble=says)
+
+
+def test_code_of_a_claim_is_mounted_read_only() -> None:
+    group = resource(python(volumeClaim={"name": "shared", "path": "lib/v1"}))
+    config = worker_config(group, SITE)
+    assert config.pipeline == contract.PythonPipeline(function="enrich:run", folder="/code/lib/v1")
+    (mount,) = [one for one in pod(group)["containers"][0]["volumeMounts"] if one["name"] == "code"]
+    assert mount == {"name": "code", "mountPath": "/code", "readOnly": True}
+    (volume,) = [one for one in pod(group)["volumes"] if one["name"] == "code"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "shared"}
+
+
+def test_code_of_the_image_needs_nothing() -> None:
+    group = resource(python())
+    assert worker_config(group, SITE).pipeline == contract.PythonPipeline(function="enrich:run")
+    assert "code" not in {one["name"] for one in pod(group)["volumes"]}
+
+
+@pytest.mark.parametrize(
+    ("spark", "given", "request_", "limit"),
+    [
+        ({}, {}, "1536Mi", "2Gi"),
+        ({"memory": "2g"}, {}, "3Gi", "3584Mi"),
+        ({"memory": "700m"}, {}, "1724Mi", "2236Mi"),
+        ({"conf": {"spark.driver.memory": "1g"}}, {}, "2Gi", "2560Mi"),
+        ({"memory": "2g", "conf": {"spark.driver.memory": "1g"}}, {}, "3Gi", "3584Mi"),
+        ({"conf": {"spark.driver.memory": "lots"}}, {}, "1536Mi", "2Gi"),
+        ({"memory": "2g"}, {"limits": {"memory": "9Gi"}}, "9Gi", "9Gi"),
+    ],
+)
+def test_a_workers_memory_follows_sparks(spark: Document, given: Document, request_: str, limit: str) -> None:
+    group = resource({"spark": spark, "worker": {"resources": given}})
+    made = pod(group)["containers"][0]["resources"]
+    assert (made["requests"]["memory"], made["limits"]["memory"]) == (request_, limit)
+
+
+def test_the_users_variables_stand_before_ours_and_secrets_only_by_reference() -> None:
+    key = {"name": "token", "key": "value"}
+    group = resource(
+        {"worker": {"env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": key}}]}}
+    )
+    env = pod(group)["containers"][0]["env"]
+    assert env[:2] == [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": key}}]
+    assert env[2]["name"] == contract.ENV_CONSUMER
+    assert worker_config(group, SITE) == worker_config(resource(), SITE), "they are no settings of ours"
