@@ -36,6 +36,11 @@ def start(layout: Plan, processes: Processes, *, flags: tuple[str, ...] = ()) ->
     """Certificates, etcd, apiserver with these flags too; returns once it says that it is ready."""
     control_plane.write_pki(layout)
     processes.start("etcd", control_plane.etcd(layout))
+    start_apiserver(layout, processes, flags=flags)
+
+
+def start_apiserver(layout: Plan, processes: Processes, *, flags: tuple[str, ...] = ()) -> None:
+    """The apiserver alone, over the etcd that runs."""
     processes.start("apiserver", [*control_plane.apiserver(layout), *flags])
 
     def ready() -> bool:
@@ -64,10 +69,32 @@ def is_ready(layout: Plan) -> bool:
         return False
 
 
+class Standing:
+    """An apiserver that can be stopped and started again, with its etcd and all objects kept."""
+
+    def __init__(self, layout: Plan, processes: Processes) -> None:
+        self._layout = layout
+        self._processes = processes
+        self.kubeconfig = layout.kubeconfig
+
+    def stop(self) -> None:
+        self._processes.stop("apiserver")
+
+    def start(self) -> None:
+        start_apiserver(self._layout, self._processes)
+
+
+@contextmanager
+def standing(binaries: Path) -> Iterator[Standing]:
+    """One that runs; gone afterwards, and so are the processes."""
+    with runs.own_folder(PREFIX) as folder:
+        layout, processes = plan(binaries, folder), Processes(folder)
+        start(layout, processes)
+        yield Standing(layout, processes)
+
+
 @contextmanager
 def running(binaries: Path) -> Iterator[Path]:
     """Path of a kubeconfig with every right; gone afterwards, and so are the processes."""
-    with runs.own_folder(PREFIX) as folder:
-        layout = plan(binaries, folder)
-        start(layout, Processes(folder))
-        yield layout.kubeconfig
+    with standing(binaries) as found:
+        yield found.kubeconfig

@@ -33,6 +33,13 @@ def apiserver() -> Iterator[Path]:
         yield kubeconfig
 
 
+@pytest.fixture
+def apiserver_of_its_own() -> Iterator[api.Standing]:
+    """One for this test alone, which may stop it and start it again."""
+    with api.standing(_programs_for_apiserver()) as found:
+        yield found
+
+
 def _programs_for_apiserver() -> Path:
     _have(packages.FOR_APISERVER)
     if build.built() is None and not require.everything() and not build.in_progress():

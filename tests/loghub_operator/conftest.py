@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.fixtures import apiserver  # noqa: F401 - a fixture
+from tests.cluster.fixtures import apiserver, apiserver_of_its_own  # noqa: F401 - fixtures
 from tests.loghub_operator.api_server import Apiserver
 
 

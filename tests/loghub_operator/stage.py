@@ -164,12 +164,12 @@ class Player:
 class Stage:
     """A namespace of its own, the operator over it, and what is played."""
 
-    def __init__(self, kube: AioKube, namespace: str) -> None:
+    def __init__(self, kube: AioKube, namespace: str, *, player: type[Player] = Player) -> None:
         self.kube = kube
         self.namespace = namespace
         self.server = MemoryServer()
         self.hub: LogHub = self.server.client(PROJECT)
-        self.player = Player(kube, self.hub, namespace)
+        self.player = player(kube, self.hub, namespace)
         self.rounds = 0
         self._operator: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -293,13 +293,15 @@ def stage(
     *,
     secret: bool = True,
     operator: bool = True,
+    player: type[Player] = Player,
 ) -> None:
     """Play one story in a namespace of its own; without ``operator`` the story starts its own."""
     namespace = make_namespace(server)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(server.as_the_operator(folder)))
         patch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        asyncio.run(play(server.kubeconfig, namespace, story, secret=secret, operator=operator))
+        playing = play(server.kubeconfig, namespace, story, secret=secret, operator=operator, player=player)
+        asyncio.run(playing)
 
 
 async def play(
@@ -309,20 +311,21 @@ async def play(
     *,
     secret: bool = True,
     operator: bool = True,
+    player: type[Player] = Player,
 ) -> None:
     async with AioKube(await configured(str(kubeconfig)), manager="a-user") as kube:
-        on = Stage(kube, namespace)
+        on = Stage(kube, namespace, player=player)
         on.hub.create_project()
         on.hub.create_logstore(LOGSTORE, shards=4)
         if secret:
             await on.make_secret()
-        player = asyncio.create_task(on.player.play())
+        playing = asyncio.create_task(on.player.play())
         if operator:
             on.start_operator()
         try:
             await story(on)
         finally:
             await on.stop_operator()
-            player.cancel()
+            playing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await player
+                await playing

@@ -135,6 +135,7 @@ def test_killed_once_at_each_kind_of_call(server: Apiserver, tmp_path: Path) -> 
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(3600)
 def test_killed_before_every_call_and_after_every_write(server: Apiserver, tmp_path: Path) -> None:
     """A life for each, `AT_ONCE` at a time; how many calls there are is seen in one that is not disturbed."""
     seen = Never()
