@@ -27,9 +27,12 @@ from loghub_operator import handlers, liveness
 from loghub_operator.apply import Executor
 from loghub_operator.guard import Guard, GuardedKube, guarded_connect, unguarded
 from loghub_operator.hubs import Connect, Hubs
-from loghub_operator.kube import AioKube, Kube, configured
+from loghub_operator.kube import AioKube, Kube, KubeError, configured
 from loghub_operator.leader import Leader
 from loghub_operator.lease import Terms
+from loghub_operator.numbers.acting import ActingLabel
+from loghub_operator.numbers.meters import metered_connect
+from loghub_operator.numbers.publishing import Publishing
 from loghub_operator.observe import Observer
 from loghub_operator.reconcile import Key, Reconciler
 from loghub_operator.roll_call import RollCall
@@ -61,19 +64,35 @@ class Operator:
     """All parts of one process, put together."""
 
     def __init__(
-        self, settings: Settings, *, kube: Kube, connect: Connect, clock: Clock, terms: Terms
+        self,
+        settings: Settings,
+        *,
+        kube: Kube,
+        connect: Connect,
+        clock: Clock,
+        terms: Terms,
+        publishing: Publishing,
     ) -> None:
         self._settings = settings
         self._clock = clock
+        self._kube = kube
+        self._publishing = publishing
+        self._acting_label = self._label()
         self._acting = settings.lease is None
         guard = unguarded(clock) if settings.lease is None else Guard(clock)
         self._leader = self._candidate(kube, guard, terms)
         writer = GuardedKube(kube, guard)
-        self._hubs = Hubs(guarded_connect(connect, guard))
+        self._hubs = Hubs(guarded_connect(metered_connect(connect, publishing.meters), guard))
         observer = Observer(kube=writer, hubs=self._hubs, settings=settings, clock=clock)
+        self._claims = observer.claims
         executor = Executor(kube=writer, hubs=self._hubs, observer=observer, settings=settings, clock=clock)
         self._reconciler = Reconciler(
-            kube=writer, observer=observer, executor=executor, clock=clock, resync_s=settings.resync_s
+            kube=writer,
+            observer=observer,
+            executor=executor,
+            clock=clock,
+            resync_s=settings.resync_s,
+            listener=publishing,
         )
         self._roll_call = RollCall(
             kube=writer, namespaces=settings.namespaces, wake=lambda name: self._reconciler.wake(Key(*name))
@@ -89,7 +108,7 @@ class Operator:
 
     def routes(self) -> dict[str, Route]:
         """What is answered over HTTP. A follower that waits is ready, as it is to take over."""
-        return {"/healthz": self._health, "/readyz": self._health}
+        return {"/healthz": self._health, "/readyz": self._health, "/metrics": self._publishing.metrics}
 
     def _health(self) -> Answer:
         vitals = liveness.Vitals(
@@ -107,8 +126,9 @@ class Operator:
     async def run(self, stop: asyncio.Event, *, end: Callable[[str], None]) -> None:
         """Until ``stop`` is set. ``end`` is called when the lease is lost, and need not return."""
         try:
-            if self._leader is None or await _before(stop, self._leader.acquire()):
+            if self._leader is None or await _before(stop, self._acquire(self._leader)):
                 self._acting = True
+                self._publishing.meters.acting(True)
                 await self._act(stop, end)
         finally:
             await self._reconciler.close()
@@ -116,20 +136,44 @@ class Operator:
             if self._leader is not None:
                 await self._leader.release()
 
+    def _label(self) -> ActingLabel | None:
+        lease = self._settings.lease
+        pod = self._settings.pod_name
+        return None if lease is None else ActingLabel(kube=self._kube, namespace=lease.namespace, pod=pod)
+
+    async def _acquire(self, leader: Leader) -> None:
+        if self._acting_label is not None:
+            await self._acting_label.give_back()
+        await leader.acquire()
+
     async def _act(self, stop: asyncio.Event, end: Callable[[str], None]) -> None:
         """None of these ends by itself, so the first that does ends all."""
-        parts = [self._watch(stop), self._roll_call.run()]
+        parts = [self._watch(stop), self._roll_call.run(), *self._publishing.parts(self._kube)]
         if self._leader is not None:
             parts.append(_hold(self._leader, end))
+        if self._acting_label is not None:
+            parts.append(self._acting_label.take())
         await _first_of(parts)
 
+    async def _primed(self) -> None:
+        """Nobody acts for a group before all that name it were seen."""
+        for pause_s in handlers.Backoffs():
+            try:
+                await self._claims.prime(self._kube)
+                return
+            except KubeError as error:
+                log.warning("objects not listed", error=str(error))
+                await asyncio.sleep(pause_s)
+
     async def _watch(self, stop: asyncio.Event) -> None:
+        if not await _before(stop, self._primed()):
+            return
         registry = kopf.OperatorRegistry()
         handlers.register(registry)
         await kopf.operator(
             registry=registry,
             settings=handlers.settings(),
-            memo=kopf.Memo(reconciler=self._reconciler, roll_call=self._roll_call),
+            memo=kopf.Memo(reconciler=self._reconciler, roll_call=self._roll_call, claims=self._claims),
             standalone=True,
             clusterwide=not self._settings.namespaces,
             namespaces=self._settings.namespaces,
@@ -183,8 +227,20 @@ async def run(
 ) -> None:
     """Until ``stop`` is set; the cluster is `configured` unless its port is given."""
     async with AsyncExitStack() as stack:
-        port = kube if kube is not None else await stack.enter_async_context(AioKube(await configured()))
-        operator = Operator(settings, kube=port, connect=connect, clock=SystemClock(), terms=terms or Terms())
+        clock = SystemClock()
+        publishing = Publishing(settings, clock)
+        port = kube
+        if port is None:
+            made = AioKube(await configured(), told=publishing.meters.kube_answered)
+            port = await stack.enter_async_context(made)
+        operator = Operator(
+            settings,
+            kube=port,
+            connect=connect,
+            clock=clock,
+            terms=terms or Terms(),
+            publishing=publishing,
+        )
         if settings.liveness_address:
             await stack.enter_async_context(serving(settings.liveness_address, operator.routes()))
         await operator.run(stop, end=end)

@@ -10,7 +10,7 @@ time; what the apiserver refuses is a `KubeError` with its own words.
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
@@ -47,9 +47,16 @@ CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 SECRET = Kind("v1", "Secret", "secrets")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
-KINDS = {
-    kind.kind: kind for kind in (CONSUMER_GROUP, STATEFUL_SET, POD, SERVICE, CONFIG_MAP, SECRET, EVENT, LEASE)
-}
+SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+# These are in no namespace: theirs is "".
+API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices")
+SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews")
+_NAMESPACED = (
+    CONSUMER_GROUP, STATEFUL_SET, POD, SERVICE, CONFIG_MAP, SECRET, EVENT, LEASE,
+    SERVICE_ACCOUNT, DISRUPTION_BUDGET,
+)  # fmt: skip
+KINDS = {kind.kind: kind for kind in (*_NAMESPACED, API_SERVICE, SUBJECT_ACCESS_REVIEW)}
 
 
 class KubeError(Exception):
@@ -75,11 +82,21 @@ class Kube(Protocol):
 
 
 class AioKube:
-    """The official client's asyncio side, without its generated models."""
+    """The official client's asyncio side, without its generated models.
 
-    def __init__(self, configuration: Configuration, *, manager: str = MANAGER) -> None:
+    ``told`` hears of each answer: the method, and HTTP's status (0: there was none).
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        manager: str = MANAGER,
+        told: Callable[[str, int], None] = lambda _method, _status: None,
+    ) -> None:
         self._client = ApiClient(configuration)
         self._manager = manager
+        self._told = told
 
     async def __aenter__(self) -> Self:
         return self
@@ -185,7 +202,9 @@ class AioKube:
             raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
             text = raw.decode()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._told(method, 0)
             raise KubeError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
+        self._told(method, answer.status)
         if answer.status not in _OK:
             raise _refused(answer.status, text)
         return cast(Document, json.loads(text))

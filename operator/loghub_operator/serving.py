@@ -23,7 +23,7 @@ class Answer:
     content_type: str = "text/plain; charset=utf-8"
 
 
-Route = Callable[[], Answer]
+Route = Callable[[], Answer] | Callable[[], Awaitable[Answer]]
 
 
 def text(words: str, *, status: int = 200) -> Answer:
@@ -52,7 +52,8 @@ def _address(runner: web.AppRunner, host: str) -> str:
 
 def _handler(route: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_: web.Request) -> web.Response:
-        made = route()
+        found = route()
+        made = found if isinstance(found, Answer) else await found
         return web.Response(status=made.status, body=made.body, headers={"Content-Type": made.content_type})
 
     return answer

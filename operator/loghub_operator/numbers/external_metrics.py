@@ -1,0 +1,101 @@
+"""``external.metrics.k8s.io/v1beta1``: the documents.
+
+What for: what an HPA of type External, and kubectl, read; out of the board. What it must not know:
+HTTP, TLS, who asks. Read next: `loghub_operator.numbers.external_server`,
+`loghub_operator.numbers.offers` (the metrics).
+
+Each value has the label ``consumerGroup``: the LogHubConsumerGroup's name. An HPA adds up the
+values that its selector matches, so where one of them is not known all are refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from loghub_operator.conditions import rfc3339
+from loghub_operator.numbers import selector as selectors
+from loghub_operator.numbers.board import Board, UnknownGroupError
+from loghub_operator.numbers.offers import BY_METRIC, OFFERS, Offer, number
+from loghub_operator.numbers.quantity import quantity
+from loghub_operator.scaling.readings import GroupReadings
+
+GROUP = "external.metrics.k8s.io"
+VERSION = "v1beta1"
+GROUP_VERSION = f"{GROUP}/{VERSION}"
+LABEL = "consumerGroup"
+Document = dict[str, Any]
+REASONS = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 503: "ServiceUnavailable", 504: "Timeout"}
+
+
+class UnknownMetricError(LookupError):
+    """No metric has this name; in a person's words."""
+
+
+def group_list() -> Document:
+    """Of ``/apis``."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
+
+
+def group() -> Document:
+    """Of ``/apis/external.metrics.k8s.io``."""
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group()}
+
+
+def _group() -> Document:
+    version = {"groupVersion": GROUP_VERSION, "version": VERSION}
+    return {"name": GROUP, "versions": [version], "preferredVersion": version}
+
+
+def resource_list() -> Document:
+    """Of ``/apis/external.metrics.k8s.io/v1beta1``."""
+    about = {"singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
+    resources = [{"name": offer.metric, **about} for offer in OFFERS]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": GROUP_VERSION,
+        "resources": resources,
+    }
+
+
+def value_list(board: Board, *, namespace: str, metric: str, selector: str) -> Document:
+    """The metric of the groups that match.
+
+    Raises `UnknownMetricError`, `BadSelectorError`, `UnknownGroupError` where none matches, and
+    `UnknownNumberError` where one of them is not known now.
+    """
+    offer = BY_METRIC.get(metric)
+    if offer is None:
+        raise UnknownMetricError(f"there is no metric {metric!r:.80}; there are {', '.join(BY_METRIC)}")
+    terms = selectors.parse(selector)
+    names = [name for name in board.names(namespace) if _matches(terms, {LABEL: name})]
+    if not names:
+        words = f"no LogHubConsumerGroup in namespace {namespace} matches {selector!r:.200}"
+        raise UnknownGroupError(f"{words}, or none was looked at yet")
+    items = [_value(offer, board.read(namespace, name)) for name in names]
+    return {"kind": "ExternalMetricValueList", "apiVersion": GROUP_VERSION, "metadata": {}, "items": items}
+
+
+def _matches(terms: tuple[selectors.Term, ...], labels: Mapping[str, str]) -> bool:
+    return all(term.matches(labels) for term in terms)
+
+
+def _value(offer: Offer, readings: GroupReadings) -> Document:
+    return {
+        "metricName": offer.metric,
+        "metricLabels": {LABEL: readings.name},
+        "timestamp": rfc3339(readings.at_unix_s),
+        "value": quantity(number(offer, readings)),
+    }
+
+
+def failure(status: int, message: str) -> Document:
+    """A Kubernetes ``Status``: what an HPA's condition shows."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": REASONS[status],
+        "code": status,
+    }

@@ -1,0 +1,93 @@
+"""All that is served to others, put together.
+
+What for: one value that the program holds: the board to post on, the meters to tell, the route of
+``/metrics``, and the servers that run while this process acts. What it must not know: rounds,
+leases. Read next: `loghub_operator.__main__` (who runs it), `loghub_operator.numbers.board`.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from loghub.clock import Clock
+from loghub_operator.api.status import Condition
+from loghub_operator.kube import Kube
+from loghub_operator.numbers.board import Board, fresh_s
+from loghub_operator.numbers.key_pair import KeyFolder
+from loghub_operator.numbers.listener import Listener
+from loghub_operator.numbers.meters import Meters
+from loghub_operator.numbers.prometheus import CONTENT_TYPE, Exposition
+from loghub_operator.scaling.readings import GroupReadings
+from loghub_operator.serving import Answer
+from loghub_operator.settings import Settings
+
+log = structlog.get_logger()
+
+AGAIN_S = 10.0
+Part = Coroutine[Any, Any, None]
+
+
+class Publishing(Listener):
+    """What others can read."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self.meters = Meters()
+        self.board = Board(clock, fresh_s=fresh_s(settings.resync_s))
+        self._text = Exposition(self.meters, self.board, shard_series=settings.shard_series)
+        self._one_at_a_time = asyncio.Lock()
+
+    def found(self, readings: GroupReadings, conditions: tuple[Condition, ...]) -> None:
+        """On the board."""
+        self.board.post(readings, conditions)
+
+    def gone(self, namespace: str, name: str) -> None:
+        """Off the board."""
+        self.board.remove(namespace, name)
+
+    def round_ended(self, outcome: str, seconds: float) -> None:
+        """Counted."""
+        self.meters.round_ended(outcome, seconds)
+
+    async def metrics(self) -> Answer:
+        """``/metrics``; in a thread, since the text of many groups takes a while."""
+        async with self._one_at_a_time:
+            return Answer(body=await asyncio.to_thread(self._text.text), content_type=CONTENT_TYPE)
+
+    def parts(self, kube: Kube) -> list[Part]:
+        """What the settings ask for; each runs for ever. A library that nobody needs is not loaded."""
+        made: list[Part] = []
+        if self._settings.keda_address:
+            made.append(self._keda(self._settings.keda_address))
+        if self._settings.external_metrics_address:
+            made.append(self._external(self._settings.external_metrics_address, kube))
+        return made
+
+    async def _keda(self, address: str) -> None:
+        from loghub_operator.numbers.keda import serving_keda
+
+        keys = _folder(self._settings.keda_certs)
+        while True:
+            try:
+                async with serving_keda(address, self.board, keys=keys) as real:
+                    log.info("external scaler served", address=real)
+                    await asyncio.Event().wait()
+            except OSError as error:
+                log.error("external scaler not served", error=str(error))
+                await asyncio.sleep(AGAIN_S)
+
+    async def _external(self, address: str, kube: Kube) -> None:
+        from loghub_operator.numbers.aggregation import Aggregation, Front
+
+        namespace, _, service = self._settings.external_metrics_service.partition("/")
+        keys = _folder(self._settings.external_metrics_certs)
+        front = Front(address=address, namespace=namespace, service=service, keys=keys)
+        await Aggregation(front, board=self.board, kube=kube, clock=self._clock).run()
+
+
+def _folder(path: str | None) -> KeyFolder | None:
+    return KeyFolder(Path(path)) if path else None

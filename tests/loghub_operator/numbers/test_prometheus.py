@@ -1,0 +1,174 @@
+"""``/metrics``: the text as Prometheus parses it, its names and its bounds."""
+
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from loghub.client.memory import MemoryServer
+from loghub.client.port import Credentials
+from loghub.wire.errors import EndpointUnreachable, LogHubError
+from loghub_operator.numbers.board import Board
+from loghub_operator.numbers.meters import Meters, metered_connect
+from loghub_operator.numbers.prometheus import CONTENT_TYPE, Exposition
+from tests.loghub_operator.numbers.support import HandClock, board, condition, readings
+
+Labels = dict[str, str]
+HERE = {"namespace": "shop", "name": "access"}
+UNITS = ("_seconds", "_bytes", "_total", "_info", "_per_second")
+# A number of something, said in the name.
+COUNTED = (
+    "_log_groups", "_logs", "_shards", "_groups", "_workers", "_condition", "_paused", "_acting", "_left_out",
+    "_hot", "_fds",
+)  # fmt: skip
+
+
+def text(on: Board, meters: Meters | None = None, *, shard_series: int = 1000) -> str:
+    return Exposition(meters or Meters(), on, shard_series=shard_series).text().decode()
+
+
+def samples(told: str) -> dict[str, list[tuple[Labels, float]]]:
+    found: dict[str, list[tuple[Labels, float]]] = {}
+    for family in text_string_to_metric_families(told):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def of(told: str, name: str, **labels: str) -> float:
+    (value,) = [value for have, value in samples(told)[name] if have == HERE | labels]
+    return value
+
+
+def test_a_group_to_its_series() -> None:
+    on = board()
+    on.post(
+        readings(), (condition("Ready", "True"), condition("Degraded", "False"), condition("X", "Unknown"))
+    )
+    told = text(on)
+    prefix = "loghub_operator_group_"
+    assert of(told, f"{prefix}lag_seconds") == 42.25
+    assert of(told, f"{prefix}lag_log_groups") == 1200
+    assert of(told, f"{prefix}lag_logs") == 60_000
+    assert of(told, f"{prefix}arrival_log_groups_per_second") == 12.5
+    assert of(told, f"{prefix}consumed_log_groups_per_second") == 10.0
+    assert of(told, f"{prefix}worker_log_groups_per_second") == 5.0
+    assert of(told, f"{prefix}assignable_shards") == 2
+    assert of(told, f"{prefix}paused") == 0
+    assert of(told, f"{prefix}observed_timestamp_seconds") == 1_800_000_000.0
+    workers = {labels["kind"]: value for labels, value in samples(told)[f"{prefix}workers"]}
+    assert workers == {"wanted": 3, "recommended": 2, "applied": 2, "ready": 1}
+    states = {labels["state"]: value for labels, value in samples(told)[f"{prefix}shards"]}
+    assert states == {"not_alloc": 0, "already_alloc": 1, "wait": 0, "transfer": 1, "over": 0, "unknown": 0}
+    conditions = {labels["type"]: value for labels, value in samples(told)[f"{prefix}condition"]}
+    assert conditions == {"Ready": 1, "Degraded": 0}
+    assert of(told, "loghub_operator_shard_lag_seconds", shard="0") == 42.25
+    assert {labels["shard"]: value for labels, value in samples(told)["loghub_operator_shard_hot"]} == {
+        "0": 1, "1": 0,
+    }  # fmt: skip
+
+
+def test_unknown_has_no_series() -> None:
+    told = text(board(readings(lag_seconds=None, lag_groups=None, wanted=None, arrival_per_s=None)))
+    assert "loghub_operator_group_lag_seconds" not in samples(told)
+    assert "# TYPE loghub_operator_group_lag_seconds gauge" in told
+    kinds = {labels["kind"] for labels, _ in samples(told)["loghub_operator_group_workers"]}
+    assert kinds == {"recommended", "applied", "ready"}
+
+
+def test_stale_keeps_only_the_time_of_the_last_look() -> None:
+    clock = HandClock()
+    on = board(readings(), clock=clock)
+    clock.now += 61.0
+    told = text(on)
+    named = {name for name, found in samples(told).items() if any("namespace" in have for have, _ in found)}
+    assert named == {"loghub_operator_group_observed_timestamp_seconds"}
+    assert samples(told)["loghub_operator_groups"] == [({}, 1.0)]
+
+
+def test_a_group_that_is_gone_has_no_series() -> None:
+    on = board(readings())
+    on.remove("shop", "access")
+    assert "shop" not in text(on)
+
+
+def test_series_of_shards_are_bounded_over_all_groups_whole_groups_first() -> None:
+    on = board(readings("a"), readings("b", shards=readings().shards[:1]), readings("c"))
+    told = samples(text(on, shard_series=3))
+    shown = [(labels["name"], labels["shard"]) for labels, _ in told["loghub_operator_shard_hot"]]
+    assert shown == [("a", "0"), ("a", "1"), ("b", "0")]
+    assert told["loghub_operator_shards_left_out"] == [({}, 2.0)]
+    assert "loghub_operator_shard_hot" not in samples(text(on, shard_series=0))
+
+
+def test_names_follow_the_conventions() -> None:
+    meters = Meters()
+    meters.round_ended("done", 0.2)
+    meters.kube_answered("GET", 200)
+    meters.hub_answered("list_shards", "OK")
+    told = text(board(readings()), meters)
+    families = list(text_string_to_metric_families(told))
+    assert len({family.name for family in families}) == len(families)
+    for family in families:
+        assert re.fullmatch(r"(loghub_operator|process)_[a-z_]+", family.name)
+        assert family.documentation.endswith("."), family.name
+        counter = family.type == "counter"
+        assert counter == any(sample.name.endswith("_total") for sample in family.samples), family.name
+        name = f"{family.name}_total" if counter else family.name
+        assert name.endswith(UNITS + COUNTED), name
+        assert all(labels.keys() <= _LABELS for labels, _ in samples(told).get(family.name, []))
+    assert told.endswith("\n")
+    assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
+
+
+_LABELS = {"namespace", "name", "kind", "state", "type", "shard"}
+
+
+def test_rounds_and_calls_are_counted() -> None:
+    meters = Meters()
+    meters.acting(True)
+    for outcome, seconds in (("done", 0.2), ("done", 0.3), ("failed", 10.0)):
+        meters.round_ended(outcome, seconds)
+    meters.kube_answered("PATCH", 409)
+    told = samples(text(board(), meters))
+    assert told["loghub_operator_acting"] == [({}, 1.0)]
+    assert told["loghub_operator_rounds_total"] == [({"outcome": "done"}, 2.0), ({"outcome": "failed"}, 1.0)]
+    assert told["loghub_operator_round_duration_seconds_count"] == [({}, 3.0)]
+    assert told["loghub_operator_round_duration_seconds_sum"] == [({}, 10.5)]
+    assert told["loghub_operator_kubernetes_requests_total"] == [({"method": "PATCH", "code": "409"}, 1.0)]
+
+
+def test_calls_of_a_log_service_are_counted_by_call_and_code() -> None:
+    meters, server = Meters(), MemoryServer()
+    connect = metered_connect(lambda _endpoint, project, _key: server.client(project), meters)
+    hub = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
+    hub.create_project()
+    assert hub.project_exists()
+    with pytest.raises(LogHubError):
+        hub.list_shards("missing")
+    server.unreachable = True
+    with pytest.raises(EndpointUnreachable):
+        hub.list_shards("missing")
+    told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
+    assert {(labels["call"], labels["code"]): value for labels, value in told} == {
+        ("create_project", "OK"): 1.0,
+        ("project_exists", "OK"): 1.0,
+        ("list_shards", "LogStoreNotExist"): 1.0,
+        ("list_shards", "EndpointUnreachable"): 1.0,
+    }
+
+
+def test_a_code_that_nobody_knows_makes_no_series_of_its_own() -> None:
+    def refuses(*_: object) -> None:
+        raise LogHubError(code="Made-up-7", status=500, message="m", request_id="r")
+
+    class Hub:
+        list_shards = staticmethod(refuses)
+
+    meters = Meters()
+    key = Credentials(access_key_id="a", access_key_secret="b")
+    hub = metered_connect(lambda *_: Hub(), meters)("e", "p", key)  # type: ignore[arg-type,return-value]
+    with pytest.raises(LogHubError):
+        hub.list_shards("x")
+    told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
+    assert told == [({"call": "list_shards", "code": "other"}, 1.0)]
