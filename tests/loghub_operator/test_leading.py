@@ -1,0 +1,215 @@
+"""Several operators, and one whose work hangs: who acts, who takes over, who is told to start anew."""
+
+import asyncio
+import dataclasses
+import json
+import signal
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from loghub.clock import SystemClock
+from loghub_operator import __main__ as program
+from loghub_operator.kube import CONSUMER_GROUP, AioKube, Kind, configured
+from loghub_operator.lease import Terms
+from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.examples import Document, document
+from tests.loghub_operator.programs import GUARD_S, Operator, free_port, health, make_namespace, until
+from tests.loghub_operator.stage import Stage, stage
+
+pytestmark = pytest.mark.cluster
+
+TERMS = Terms()
+LEASE = ("lease", "loghub-operator", "-n", "loghub-system")
+# Besides the lease's own times: a process that starts, a machine that is busy.
+SLACK_S = 8.0
+
+
+class Skipping(SystemClock):
+    """The machine's clock, which may be told to skip ahead."""
+
+    ahead_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.ahead_s
+
+
+class Hanging(AioKube):
+    """Never answers a read of a group while told so, beyond all bounds."""
+
+    free: asyncio.Event
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        if kind is CONSUMER_GROUP:
+            await self.free.wait()
+        return await super().get(kind, namespace, name)
+
+
+def test_a_round_that_hangs_is_no_life(
+    server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Skipping()
+    monkeypatch.setattr(program, "SystemClock", lambda: clock)
+
+    async def story(on: Stage) -> None:
+        address, stop = f"127.0.0.1:{free_port()}", asyncio.Event()
+        settings = dataclasses.replace(on.settings, liveness_address=address)
+        async with Hanging(await configured()) as kube:
+            kube.free = asyncio.Event()
+            kube.free.set()
+            running = asyncio.create_task(program.run(settings, stop, connect=on.connect, kube=kube))
+            await on.apply({"replicas": 1})
+            await on.until_phase("Running", "1/1")
+            clock.ahead_s += 1000.0  # as when the machine slept: every round is begun anew at once
+            await _until_health(on, address, 200)
+            kube.free.clear()
+            assert (await asyncio.to_thread(health, address))[0] == 200, "late is not hanging"
+            clock.ahead_s += 121.0
+            assert f"{on.namespace}/access is in one round for" in await _until_health(on, address, 503)
+            kube.free.set()
+            await _until_health(on, address, 200)
+            stop.set()
+            await asyncio.wait_for(running, GUARD_S)
+
+    stage(server, tmp_path, story, operator=False)
+
+
+async def _until_health(on: Stage, address: str, status: int) -> str:
+    words = ""
+
+    async def holds() -> bool:
+        nonlocal words
+        found, words = await asyncio.to_thread(health, address)
+        return found == status
+
+    await on.until(f"health {status}", holds)
+    return words
+
+
+def test_two_without_a_lease_agree(server: Apiserver, tmp_path: Path) -> None:
+    """As after a wrong setting, or a lease that is lost late: neither undoes what the other did."""
+
+    async def story(on: Stage) -> None:
+        stop = asyncio.Event()
+        second = asyncio.create_task(program.run(on.settings, stop, connect=on.connect))
+        try:
+            for replicas in (3, 1):
+                await on.apply({"replicas": replicas, "deletionPolicy": "Delete"})
+                await on.until_phase("Running", f"{replicas}/{replicas}")
+            assert on.player.stopped_without_leaving == []
+            await on.until_settled()
+            before = await on.versions()
+            await on.until_rounds(30)
+            assert await on.versions() == before
+            # Whoever found it made by the other takes the careful view, and keeps it.
+            origin = (await on.status())["groupOrigin"]
+            await on.remove()
+            await on.until_gone()
+            assert bool(on.hub.list_groups("access")) == (origin == "Adopted")
+        finally:
+            stop.set()
+            await second
+
+    stage(server, tmp_path, story)
+
+
+def _holder(server: Apiserver) -> str:
+    found = server.run("get", *LEASE, "-o", "jsonpath={.spec.holderIdentity}")
+    return found.stdout if found.returncode == 0 else ""
+
+
+class Replicas:
+    """Operators of one Lease, each a process with a name."""
+
+    def __init__(self, server: Apiserver, folder: Path, stack: ExitStack) -> None:
+        self._server = server
+        self._folder = folder
+        self._stack = stack
+        self.namespace = make_namespace(server)
+        self.operators: dict[str, Operator] = {}
+
+    def start(self, name: str) -> "subprocess.Popen[bytes]":
+        operator = Operator(self._server, self._folder, "http://127.0.0.1:1", self.namespace, name=name)
+        lease = {"LOGHUB_LEASE_NAMESPACE": "loghub-system", "LOGHUB_LEASE_NAME": "loghub-operator"}
+        operator.environment |= {**lease, "LOGHUB_POD_NAME": name}
+        self.operators[name] = operator
+        return self._stack.enter_context(operator.running())
+
+    def until_acting(self, name: str) -> float:
+        """Seconds until it holds the lease and says so."""
+        began = time.monotonic()
+        until(f"{name} acting", lambda: _holder(self._server).startswith(f"{name}_"))
+        took_s = time.monotonic() - began
+        until(f"{name} told", lambda: health(self.operators[name].address) == (200, "ok, acting\n"))
+        return took_s
+
+    def until_waiting(self, name: str) -> None:
+        wanted = (200, "ok, waiting for the lease\n")
+        until(f"{name} waiting", lambda: health(self.operators[name].address) == wanted)
+
+
+def test_one_acts_and_another_takes_over(server: Apiserver, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        replicas = Replicas(server, tmp_path, stack)
+        first = replicas.start("first")
+        replicas.until_acting("first")
+        group = document(
+            {"project": "demo", "credentialsSecret": {"name": "none"}}, namespace=replicas.namespace
+        )
+        assert server.apply(group).returncode == 0
+        _until_told(server, replicas.namespace)
+        second = replicas.start("second")
+        replicas.until_waiting("second")
+        third = replicas.start("third")
+        replicas.until_waiting("third")
+
+        first.kill()
+        first.wait(GUARD_S)
+        took_s = _next_after(server, "first")
+        assert took_s <= TERMS.duration_s + TERMS.retry_s + SLACK_S
+        leader, other = ("second", "third") if _holder(server).startswith("second_") else ("third", "second")
+        processes = {"second": second, "third": third}
+        replicas.until_acting(leader)
+        replicas.until_waiting(other)
+        _edit(server, replicas.namespace)
+        _until_told(server, replicas.namespace)
+
+        # Told to stop it gives the lease back, and nobody waits for it to run out.
+        processes[leader].send_signal(signal.SIGTERM)
+        given_s = replicas.until_acting(other)
+        assert processes[leader].wait(GUARD_S) == 0
+        assert "lease given back" in replicas.operators[leader].log.read_text()
+        assert given_s < TERMS.duration_s
+
+        # Somebody else has it: the process ends by itself.
+        server.must("patch", *LEASE, "--type=merge", "-p", json.dumps({"spec": {"holderIdentity": "else"}}))
+        assert processes[other].wait(GUARD_S) == program.LEASE_LOST
+        assert "it is held by else" in replicas.operators[other].log.read_text()
+        print(f"taken over {took_s:.1f} s after kill -9, {given_s:.1f} s after SIGTERM")
+    server.must("delete", *LEASE)
+
+
+def _next_after(server: Apiserver, dead: str) -> float:
+    began = time.monotonic()
+    until("another holder", lambda: not _holder(server).startswith(f"{dead}_"))
+    return time.monotonic() - began
+
+
+def _group(server: Apiserver, namespace: str) -> Document:
+    return dict(json.loads(server.must("get", "lhcg", "access", "-n", namespace, "-o", "json")))
+
+
+def _edit(server: Apiserver, namespace: str) -> None:
+    patch = json.dumps({"spec": {"replicas": 2}})
+    server.must("patch", "lhcg", "access", "-n", namespace, "--type=merge", "-p", patch)
+
+
+def _until_told(server: Apiserver, namespace: str) -> None:
+    def told() -> bool:
+        found = _group(server, namespace)
+        return bool(found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"])
+
+    until("the newest generation in the status", told)
