@@ -14,9 +14,22 @@ from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
 from loghub_operator import model
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup
+from loghub_operator.checkpoints import move_checkpoints
 from loghub_operator.hubs import Hubs
-from loghub_operator.kube import CONFIG_MAP, CONSUMER_GROUP, KINDS, POD, SERVICE, STATEFUL_SET, Kind, Kube
-from loghub_operator.logservice import GroupKey, change_group
+from loghub_operator.kube import (
+    CONFIG_MAP,
+    CONSUMER_GROUP,
+    DISRUPTION_BUDGET,
+    KINDS,
+    POD,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    Kind,
+    Kube,
+    KubeError,
+)
+from loghub_operator.logservice import GroupKey, change_group, change_shards
 from loghub_operator.model import Action, ActionRefused, GroupChange, GroupOrigin, Observed, Trouble
 from loghub_operator.names import (
     ANNOTATION_CONFIG_HASH,
@@ -28,8 +41,14 @@ from loghub_operator.names import (
 )
 from loghub_operator.observe import Observer
 from loghub_operator.origin import origin_marks
-from loghub_operator.resources import config_map, governing_service, is_ours, project_service, worker_set
-from loghub_operator.resources.services import governing_name
+from loghub_operator.resources import (
+    beside,
+    is_ours,
+    kept_checkpoints,
+    project_service,
+    worker_set,
+    workers_name,
+)
 from loghub_operator.settings import Settings
 
 Document = dict[str, Any]
@@ -68,6 +87,10 @@ class Executor:
                 await self._ensure_project_address(project)
             case model.CreateGroup() | model.UpdateGroup() | model.DeleteGroup():
                 await self._change_group(resource, action)
+            case model.KeepCheckpoints(name=name, record=record):
+                await self._keep(kept_checkpoints(resource, name, record))
+            case model.MoveCheckpoints():
+                await self._move_checkpoints(resource, action)
             case model.ApplyWorkers():
                 await self._apply_workers(resource, action)
             case model.AskLeave(consumer):
@@ -76,6 +99,8 @@ class Executor:
                 await self._kube.delete(POD, resource.metadata.namespace, consumer)
             case model.RemoveWorkers():
                 await self._remove_workers(resource)
+            case model.SplitShard() | model.MergeShards():
+                await self._change_shards(resource, action)
             case model.EmitEvent():
                 await self._emit(resource, action)
 
@@ -116,6 +141,12 @@ class Executor:
             raise _taken(SERVICE, namespace, project, f"project {project} is reached by it")
         await self._kube.apply(project_service(project, namespace))
 
+    async def _change_shards(self, resource: LogHubConsumerGroup, action: model.ShardChange) -> None:
+        hub = await self._observer.hub(resource)
+        if isinstance(hub, Trouble):
+            raise ActionRefused(hub.message)
+        await self._hubs.call(change_shards, hub, resource.spec.logstore, action)
+
     async def _change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
         hub = await self._observer.hub(resource)
         if isinstance(hub, Trouble):
@@ -123,10 +154,24 @@ class Executor:
         if not await self._hubs.call(change_group, hub, GroupKey.of(resource), action):
             await self._mark(resource, "Adopted")
 
+    async def _keep(self, document: Document) -> None:
+        """Written once: what is there is of before, and stays."""
+        try:
+            await self._kube.create(document)
+        except KubeError as error:
+            if error.status != 409:
+                raise
+
+    async def _move_checkpoints(self, resource: LogHubConsumerGroup, action: model.MoveCheckpoints) -> None:
+        hub = await self._observer.hub(resource)
+        if isinstance(hub, Trouble):
+            raise ActionRefused(hub.message)
+        await self._hubs.call(move_checkpoints, hub, GroupKey.of(resource), action)
+
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: model.ApplyWorkers) -> None:
         """What the pods need before the pods."""
-        await self._kube.apply(config_map(resource, action.config))
-        await self._apply_ours(resource, governing_service(resource))
+        for document in beside(resource, action.config):
+            await self._apply_ours(resource, document)
         image = self._settings.worker_image
         made = worker_set(resource, action.config, replicas=action.replicas, image=image)
         await self._apply_ours(resource, made)
@@ -138,7 +183,7 @@ class Executor:
         there = await self._kube.get(kind, about["namespace"], about["name"])
         if there is not None and not is_ours(resource, there):
             raise _taken(kind, about["namespace"], about["name"], "the workers need it")
-        await self._kube.apply(document)
+        self._observer.drifting.wrote(document, await self._kube.apply(document))
 
     async def _remove_old_settings(self, resource: LogHubConsumerGroup, current: str) -> None:
         """The settings that no pod runs with any more."""
@@ -156,7 +201,14 @@ class Executor:
 
     async def _remove_workers(self, resource: LogHubConsumerGroup) -> None:
         namespace, name = resource.metadata.namespace, resource.metadata.name
-        for kind, its_name in ((STATEFUL_SET, name), (SERVICE, governing_name(resource))):
+        beside_it = workers_name(resource)
+        ours = (
+            (STATEFUL_SET, name),
+            (SERVICE, beside_it),
+            (DISRUPTION_BUDGET, beside_it),
+            (SERVICE_ACCOUNT, beside_it),
+        )
+        for kind, its_name in ours:
             there = await self._kube.get(kind, namespace, its_name)
             if there is not None and is_ours(resource, there):
                 await self._kube.delete(kind, namespace, its_name, uid=there["metadata"]["uid"])

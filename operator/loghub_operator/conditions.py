@@ -38,8 +38,9 @@ class ConditionType(StrEnum):
 
 class ReadyReason(StrEnum):
     """RUNNING: the group is in step and every worker is ready. Otherwise the reason of the
-    condition that is in the way; while Paused is true, that one's. DELETING: the object is being deleted. ACTION_FAILED: what
-    was decided could not be carried out; the message has the words of who refused.
+    condition that is in the way; while Paused is true, that one's. DELETING: the object is being
+    deleted. ACTION_FAILED: what was decided could not be carried out; the message has the words
+    of who refused.
     NOT_UNDERSTOOD: the object was stored under another version of the schema; correct it, and
     until then its workers stay as they are."""
 

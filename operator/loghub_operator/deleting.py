@@ -31,6 +31,7 @@ from loghub_operator.model import (
     WorkerObserved,
 )
 from loghub_operator.names import ANNOTATION_DELETE_ADOPTED
+from loghub_operator.ownership import heirs
 from loghub_operator.sizing import has_left, waited_enough
 from loghub_operator.telling import deleting_status
 from loghub_operator.workers import leave_bound_s
@@ -147,6 +148,9 @@ def _address(resource: LogHubConsumerGroup, observed: Observed) -> list[Action]:
 def _fate(resource: LogHubConsumerGroup, observed: Observed) -> str:
     """What becomes of the group, and by whose word."""
     policy = resource.spec.deletion_policy
+    heir = next(iter(heirs(observed.peers)), None)
+    if heir is not None:
+        return f"group {resource.group} is kept: {heir} names it too"
     if _is_to_go(resource, observed):
         return f"group {resource.group} is deleted when the workers are gone (deletionPolicy {policy})"
     if policy == "Delete":
@@ -155,7 +159,10 @@ def _fate(resource: LogHubConsumerGroup, observed: Observed) -> str:
 
 
 def _is_to_go(resource: LogHubConsumerGroup, observed: Observed) -> bool:
-    """Deleted only where the policy says so, and where we made it or were told in so many words."""
+    """Deleted only where the policy says so, where we made it or were told in so many words, and
+    where no other object names it."""
+    if heirs(observed.peers):
+        return False
     told = resource.metadata.annotations.get(ANNOTATION_DELETE_ADOPTED) == "true"
     ours = observed.group_origin == "Created" or told
     return resource.spec.deletion_policy == "Delete" and ours

@@ -16,6 +16,7 @@ from typing import Any
 import kopf
 
 from loghub_operator.api.v1alpha1 import GROUP, PLURAL, VERSION
+from loghub_operator.claims import Claims
 from loghub_operator.names import LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGER, WORKER
 from loghub_operator.reconcile import Key, Reconciler
 from loghub_operator.roll_call import RollCall
@@ -25,7 +26,7 @@ _OURS = {LABEL_MANAGED_BY: MANAGER, LABEL_NAME: WORKER}
 
 
 def register(registry: kopf.OperatorRegistry) -> None:
-    """Put the handlers into this registry; ``memo`` has ``reconciler`` and ``roll_call``."""
+    """Put the handlers into this registry; ``memo`` has ``reconciler``, ``roll_call`` and ``claims``."""
     kopf.on.login(registry=registry)(login)
     kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(group_seen)
     kopf.on.event("apps", "v1", "statefulsets", labels=_OURS, registry=registry)(workers_seen)
@@ -37,17 +38,29 @@ def login(**details: Any) -> kopf.ConnectionInfo | None:
 
 
 async def group_seen(
-    *, namespace: str | None, name: str | None, type: str | None, meta: kopf.Meta, memo: kopf.Memo, **_: Any
+    *,
+    namespace: str | None,
+    name: str | None,
+    type: str | None,
+    meta: kopf.Meta,
+    body: kopf.Body,
+    memo: kopf.Memo,
+    **_: Any,
 ) -> None:
-    """A group appeared, changed or went."""
+    """A group appeared, changed or went; who shares its consumer group looks too."""
     known = (namespace or "default", name or "")
     roll_call = memo.roll_call
     assert isinstance(roll_call, RollCall)
+    claims = memo.claims
+    assert isinstance(claims, Claims)
     if type == "DELETED":
         roll_call.told_gone(known)
+        concerned = claims.gone(*known)
     else:
         roll_call.told(known, meta.get("resourceVersion", ""))
-    _reconciler(memo).wake(Key(*known))
+        concerned = claims.seen(body)
+    for other in (known, *concerned):
+        _reconciler(memo).wake(Key(*other))
 
 
 async def workers_seen(*, namespace: str | None, labels: kopf.Labels, memo: kopf.Memo, **_: Any) -> None:
@@ -61,7 +74,7 @@ def _reconciler(memo: kopf.Memo) -> Reconciler:
     return reconciler
 
 
-class _Backoffs:
+class Backoffs:
     """Seconds between tries, without end: an apiserver that comes back is no reason to start anew."""
 
     def __iter__(self) -> Iterator[float]:
@@ -77,5 +90,5 @@ def settings() -> kopf.OperatorSettings:
     made.watching.client_timeout = 330
     made.queueing.exit_timeout = 0.5  # our handlers only wake a task
     made.execution.max_workers = 1
-    made.networking.error_backoffs = _Backoffs()
+    made.networking.error_backoffs = Backoffs()
     return made

@@ -10,7 +10,7 @@ is worked out of the lists of shards, checkpoints and ends, by the domain.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loghub.client.port import CheckpointInfo, GroupInfo, LogHub, ShardInfo, ShardStatus
 from loghub.domain.hashrange import HashRange
@@ -28,7 +28,9 @@ from loghub_operator.model import (
     GroupObserved,
     ServiceObserved,
     ServiceTrouble,
+    ShardChange,
     ShardObserved,
+    SplitShard,
     Trouble,
     UpdateGroup,
 )
@@ -63,7 +65,8 @@ def observe_service(
     key = GroupKey.of(resource)
     try:
         if hub.has_extensions():
-            return _told(hub, key)
+            told = _told(hub, key)
+            return _with_keys(told, hub.list_shards(key.logstore)) if _reshards(resource) else told
         return _worked_out(hub, key, tuple(expected), now_unix_s)
     except LogHubException as error:
         return ServiceObserved(trouble=trouble_of(error, resource))
@@ -103,6 +106,18 @@ def change_group(hub: LogHub, key: GroupKey, action: GroupChange) -> bool:
             update_group(hub, key, action)
         case DeleteGroup():
             delete_group(hub, key)
+    return True
+
+
+def change_shards(hub: LogHub, logstore: str, action: ShardChange) -> bool:
+    """Carry it out; False: somebody else had done it, or a round of ours that was cut short."""
+    known = {one.shard: one for one in hub.list_shards(logstore)}
+    if action.shard not in known or known[action.shard].read_only:
+        return False
+    if isinstance(action, SplitShard):
+        hub.split_shard(logstore, action.shard)
+    else:
+        hub.merge_shards(logstore, action.shard)
     return True
 
 
@@ -158,6 +173,8 @@ def _shard_told(shard: ShardStatus) -> ShardObserved:
         checkpoint_unix_s=_seconds(shard.checkpoint_updated_unix_us),
         lag_s=shard.lag_s,
         lag_logs=shard.lag_logs,
+        lag_groups=shard.lag_groups,
+        end_cursor=shard.end_cursor,
         read_only=shard.read_only,
         parents=shard.parents,
     )
@@ -165,6 +182,27 @@ def _shard_told(shard: ShardStatus) -> ShardObserved:
 
 def _seconds(unix_us: int) -> float | None:
     return unix_us / 1e6 if unix_us > 0 else None
+
+
+def _reshards(resource: LogHubConsumerGroup) -> bool:
+    return resource.spec.scaling.shards.auto_split
+
+
+def _with_keys(told: ServiceObserved, shards: Iterable[ShardInfo]) -> ServiceObserved:
+    """What the list of shards says besides; one that came between the two answers has none of it."""
+    known = {one.shard: one for one in shards}
+    return replace(told, shards=tuple(_keyed(one, known.get(one.shard)) for one in told.shards))
+
+
+def _keyed(shard: ShardObserved, info: ShardInfo | None) -> ShardObserved:
+    if info is None:
+        return shard
+    return replace(
+        shard,
+        begin_key=info.begin_key,
+        end_key=info.end_key,
+        created_unix_s=float(info.created_unix_s) if info.created_unix_s > 0 else None,
+    )
 
 
 def _without_group(shards: tuple[ShardInfo, ...]) -> ServiceObserved:
@@ -203,9 +241,10 @@ def _worked_out(hub: LogHub, key: GroupKey, expected: tuple[str, ...], now_unix_
         )
         for number in sorted(seen)
     )
-    return ServiceObserved(
+    told = ServiceObserved(
         group=GroupObserved(timeout_s=group.timeout_s, order=group.order), shards=tuple(observed)
     )
+    return _with_keys(told, shards)
 
 
 def _seen(
@@ -240,18 +279,26 @@ def _shard_worked_out(
         checkpoint=saved.cursor if saved else "",
         checkpoint_unix_s=_seconds(saved.updated_unix_us) if saved else None,
         lag_s=_lag_s(hub, key, seen, now_unix_s),
+        lag_groups=_lag_groups(seen, now_unix_s),
+        end_cursor="" if seen.end_cursor is None else wire_cursor.encode(seen.end_cursor),
         read_only=seen.read_only,
         parents=seen.parents,
     )
 
 
-def _lag_s(hub: LogHub, key: GroupKey, seen: SeenShard, now_unix_s: float) -> float | None:
-    """Without a checkpoint it depends on where the workers would begin, so it is not known."""
-    if seen.checkpoint is None or seen.end_cursor is None:
-        return None
+def _lag_groups(seen: SeenShard, now_unix_s: float) -> int | None:
+    """Without a checkpoint it depends on where the workers would begin, so it is not known; an
+    empty shard has none wherever they would."""
+    if seen.checkpoint is None and seen.begin_cursor is not None and seen.begin_cursor == seen.end_cursor:
+        return 0
     marks = ShardMarks(position=seen.checkpoint, begin_cursor=seen.begin_cursor, end_cursor=seen.end_cursor)
-    if shard_lag(marks, now_unix_s=now_unix_s).groups == 0:
-        return 0.0
-    oldest = max(seen.checkpoint, seen.begin_cursor or 0)
+    return shard_lag(marks, now_unix_s=now_unix_s).groups
+
+
+def _lag_s(hub: LogHub, key: GroupKey, seen: SeenShard, now_unix_s: float) -> float | None:
+    groups = _lag_groups(seen, now_unix_s)
+    if groups is None or groups == 0:
+        return None if groups is None else 0.0
+    oldest = max(seen.checkpoint or 0, seen.begin_cursor or 0)
     received = hub.get_cursor_time(key.logstore, seen.shard, wire_cursor.encode(oldest))
     return max(0.0, now_unix_s - received)

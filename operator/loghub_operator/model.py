@@ -351,7 +351,7 @@ Action = (
 )
 
 
-GroupChange = CreateGroup | UpdateGroup | DeleteGroup | MoveCheckpoints
+GroupChange = CreateGroup | UpdateGroup | DeleteGroup
 ShardChange = SplitShard | MergeShards
 
 

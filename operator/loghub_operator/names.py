@@ -14,6 +14,7 @@ LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_PROJECT = "loghub.dev/project"
 WORKER = "loghub-worker"
+CHECKPOINTS = "loghub-checkpoints"
 SERVICE = "loghub-service"
 PART_OF = "loghub"
 
@@ -21,6 +22,9 @@ ANNOTATION_DELETE_ADOPTED = "loghub.dev/delete-adopted-group"  # on the CR, by t
 ANNOTATION_SEAT_SINCE = "loghub.dev/seat-since"  # on a pod: unix seconds at which leaving was asked for
 ANNOTATION_CONFIG_HASH = "loghub.dev/config-hash"  # on a pod: the settings it runs with
 ANNOTATION_APPLIED_HASH = "loghub.dev/applied-hash"  # on the StatefulSet: what was applied last
+ANNOTATION_PODS_HASH = "loghub.dev/pods-hash"  # on the StatefulSet: the part of it that the pods are made of
+ANNOTATION_ORDERED_AT = "loghub.dev/ordered-at"  # on kept checkpoints: `status.reposition.at` of their order
+ANNOTATION_MOVED_TO = "loghub.dev/moved-to"  # on kept checkpoints: JSON from shard to the cursor forced
 
 
 def worker_selector(name: str) -> dict[str, str]:

@@ -12,13 +12,22 @@ from typing import Any
 from loghub.client.port import Credentials, LogHub
 from loghub.client.target import BadEndpoint
 from loghub.clock import Clock
-from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
+from loghub.worker_contract import (
+    ACCESS_KEY_ID_FILE,
+    ACCESS_KEY_SECRET_FILE,
+    SECURITY_TOKEN_FILE,
+    WorkerConfig,
+)
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
+from loghub_operator.checkpoints import look_ahead
+from loghub_operator.claims import Claims
+from loghub_operator.drifting import Drifting
 from loghub_operator.hubs import Hubs
 from loghub_operator.kube import CONFIG_MAP, POD, SECRET, SERVICE, STATEFUL_SET, Kube
 from loghub_operator.logservice import observe_service
 from loghub_operator.model import (
     Code,
+    MoveObserved,
     Observed,
     ServiceObserved,
     ServiceTrouble,
@@ -30,24 +39,35 @@ from loghub_operator.model import (
 from loghub_operator.names import (
     ANNOTATION_APPLIED_HASH,
     ANNOTATION_CONFIG_HASH,
+    ANNOTATION_PODS_HASH,
     FINALIZER,
     worker_selector,
 )
 from loghub_operator.origin import origin_in
 from loghub_operator.pods import worker_of
-from loghub_operator.resources import applied_hash, is_ours, leads_to_the_service
+from loghub_operator.repositioning import needs_a_look, record_name
+from loghub_operator.resources import (
+    applied_hash,
+    beside,
+    is_ours,
+    leads_to_the_service,
+    pods_hash,
+    record_in,
+    worker_set,
+)
 from loghub_operator.settings import CODE_ROOT, SINK_ROOT, Settings
 from loghub_operator.usercode import code_in, code_source
 from loghub_operator.workers import worker_config
 
 Document = dict[str, Any]
+BESIDE_EVERY = 3  # looks at rest between two looks at what stands beside the StatefulSet
 
 
 def site_of(resource: LogHubConsumerGroup, settings: Settings) -> Site:
     """Where this group's workers run."""
     embedded = resource.spec.endpoint == EMBEDDED
     return Site(
-        endpoint=settings.embedded_endpoint if embedded else resource.spec.endpoint,
+        endpoint=settings.endpoint(resource.spec.endpoint),
         sink_root=SINK_ROOT,
         code_root=CODE_ROOT,
         needs_project_address=embedded and settings.project_namespace is not None,
@@ -62,6 +82,8 @@ class Observer:
         self._hubs = hubs
         self._settings = settings
         self._clock = clock
+        self.claims = Claims(settings)
+        self.drifting = Drifting(kube=kube, clock=clock, every_s=BESIDE_EVERY * settings.resync_s)
 
     async def observe(self, resource: LogHubConsumerGroup) -> Observed:
         """One look. Raises `KubeError`; trouble with the log service is part of what is seen."""
@@ -70,6 +92,7 @@ class Observer:
             self._workers(resource), self._worker_set(resource, site), self._project_address(resource, site)
         )
         service = await self._service(resource, workers) if address else _not_addressed(resource, site)
+        move = await self._move(resource, service) if not workers else None
         return Observed(
             at_unix_s=self._clock.unix_s(),
             site=site,
@@ -79,6 +102,8 @@ class Observer:
             project_address=address,
             held=FINALIZER in resource.metadata.finalizers,
             group_origin=origin_in(resource.metadata.annotations, resource.spec.endpoint),
+            peers=self.claims.peers_of(resource),
+            move=move,
         )
 
     async def hub(self, resource: LogHubConsumerGroup) -> LogHub | Trouble:
@@ -104,13 +129,44 @@ class Observer:
         if found is None or found["metadata"].get("deletionTimestamp") or not is_ours(resource, found):
             return None
         annotations = found["metadata"].get("annotations") or {}
-        config = worker_config(resource, site)
-        wanted = applied_hash(resource, config, image=self._settings.worker_image)
+        config, image = worker_config(resource, site), self._settings.worker_image
+        drifted = annotations.get(ANNOTATION_APPLIED_HASH) != applied_hash(resource, config, image=image)
         return WorkerSet(
             replicas=int(found["spec"].get("replicas", 0)),
             config_hash=annotations.get(ANNOTATION_CONFIG_HASH, ""),
-            drifted=annotations.get(ANNOTATION_APPLIED_HASH) != wanted,
+            drifted=drifted,
+            rolls=annotations.get(ANNOTATION_PODS_HASH) != pods_hash(resource, config, image=image),
+            # While ours differ from what was applied, a difference is our own.
+            drift=() if drifted else await self._drift(resource, config, found),
         )
+
+    async def _drift(
+        self, resource: LogHubConsumerGroup, config: WorkerConfig, found: Document
+    ) -> tuple[str, ...]:
+        wanted = worker_set(resource, config, replicas=0, image=self._settings.worker_image)
+        del wanted["spec"]["replicas"]
+        return await self.drifting.seen(wanted, found, beside(resource, config))
+
+    async def _move(self, resource: LogHubConsumerGroup, service: ServiceObserved) -> MoveObserved | None:
+        if service.trouble is not None or service.group is None or not needs_a_look(resource):
+            return None
+        hub, namespace = await self.hub(resource), resource.metadata.namespace
+        if isinstance(hub, Trouble):
+            return None
+        name = record_name(resource)
+        kept = await self._kube.get(CONFIG_MAP, namespace, name)
+        record = None if kept is None else record_in(kept)
+        if kept is not None and (record is None or not is_ours(resource, kept)):
+            return MoveObserved(trouble=f"ConfigMap {name} is there and is not of this object")
+        source = await self._checkpoints_from(resource)
+        return await self._hubs.call(look_ahead, hub, resource, service.shards, record=record, source=source)
+
+    async def _checkpoints_from(self, resource: LogHubConsumerGroup) -> dict[str, str] | None:
+        order = resource.spec.reposition
+        if order is None or order.checkpoints_from is None:
+            return None
+        found = await self._kube.get(CONFIG_MAP, resource.metadata.namespace, order.checkpoints_from)
+        return None if found is None else dict(found.get("data") or {})
 
     async def _code(self, resource: LogHubConsumerGroup) -> Code:
         name = code_source(resource)

@@ -5,8 +5,8 @@ What for: how long a task rests after a round. What it must not know: tasks, rea
 
 A change in the cluster wakes a group by itself (`loghub_operator.handlers`). What happens at the
 log service tells nobody, so it is looked for: soon where something is on its way, ever later
-where nothing moves, and at the resync where all is well. Hundreds of groups that wait for a node,
-say, then cost no more than as many that run.
+where nothing moves, and at the resync where all is well, or sooner where the load decides.
+Hundreds of groups that wait for a node, say, then cost no more than as many that run.
 """
 
 import zlib
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from loghub_operator.api.status import Phase, Status
 from loghub_operator.model import Action
+from loghub_operator.repositioning import UNDER_WAY
 from loghub_operator.telling import LAG_EVERY_S
 
 SOON_S = 1.0
@@ -26,15 +27,22 @@ def pause_s(actions: Sequence[Action], status: Status, *, unchanged: int, resync
     """Seconds until the next round; ``unchanged`` rounds in a row found nothing new."""
     if actions:
         return SOON_S
-    if status.phase in _ON_ITS_WAY:
+    if status.phase in _ON_ITS_WAY or _moves_checkpoints(status):
         return min(UNSETTLED_S, resync_s)
     if not _settled(status):
         return min(UNSETTLED_S * 2.0 ** min(unchanged, 10), resync_s)
     behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
-    return min(LAG_EVERY_S, resync_s) if behind else resync_s
+    by_load = status.scaling is not None and status.scaling.mode in ("Auto", "Recommend")
+    return min(LAG_EVERY_S, resync_s) if behind or by_load else resync_s
+
+
+def _moves_checkpoints(status: Status) -> bool:
+    return status.reposition is not None and status.reposition.phase in UNDER_WAY
 
 
 def _settled(status: Status) -> bool:
+    if status.phase is Phase.PAUSED:
+        return True
     if status.phase is not Phase.RUNNING or status.ready_replicas < status.replicas:
         return False
     return not any(shard.state == "not_alloc" for shard in status.shards) or not status.ready_replicas

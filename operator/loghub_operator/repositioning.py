@@ -35,7 +35,7 @@ from loghub_operator.workers import leave_bound_s
 FORCE_BOUND_S = 300.0
 LONGEST_MESSAGE = 1024
 MOST_NAMED = 10
-_UNDER_WAY = (RepositionPhase.STOPPING, RepositionPhase.FORCING, RepositionPhase.RESUMING)
+UNDER_WAY = (RepositionPhase.STOPPING, RepositionPhase.FORCING, RepositionPhase.RESUMING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _to(
 
 
 def _withdrawn(last: RepositionStatus | None, now: float) -> Progress:
-    if last is None or last.phase not in _UNDER_WAY:
+    if last is None or last.phase not in UNDER_WAY:
         return Progress(last)
     message = f"spec.reposition was taken away in phase {last.phase}"
     if last.undo is not None:

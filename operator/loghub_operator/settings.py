@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.lease import Place
 
 SINK_ROOT = "/sink"
@@ -56,6 +57,10 @@ class Settings:
     external_metrics_address: str | None = None
     external_metrics_service: str = ""
     external_metrics_certs: str | None = None
+
+    def endpoint(self, given: str) -> str:
+        """The URL that ``spec.endpoint`` stands for."""
+        return self.embedded_endpoint if given == EMBEDDED else given
 
     @property
     def project_namespace(self) -> str | None:

@@ -23,6 +23,13 @@ What the operator may do in a namespace that it watches. The same as in deploy/l
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, patch, delete]
+# Who the workers are: an account without rights of its own, and without a token in the pods.
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, create, patch, delete]
 # Listed by our labels, to remove settings that no worker runs with any more; one by its name is
 # read for a pipeline's code.
 - apiGroups: [""]
@@ -56,6 +63,27 @@ What the operator may do in a namespace that it watches. The same as in deploy/l
   resources: [leases]
   resourceNames: [{{ include "loghub.fullname" . }}]
   verbs: [get, patch]
+{{- if .Values.watchNamespaces }}
+# The one that acts labels its own pod, so that Services find it; with a ClusterRole it may already.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, patch]
+{{- end }}
+{{- end -}}
+
+{{- /* What the API of external metrics takes besides: of the whole cluster, since that is what it is of. */ -}}
+{{- define "loghub.externalMetricsRules" -}}
+# May the one who asks read this?
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- if not .Values.externalMetrics.certificateSecret }}
+# Our certificate, made at each start.
+- apiGroups: [apiregistration.k8s.io]
+  resources: [apiservices]
+  resourceNames: [v1beta1.external.metrics.k8s.io]
+  verbs: [get, patch]
+{{- end }}
 {{- end -}}
 
 {{- /*

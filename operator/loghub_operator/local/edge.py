@@ -12,20 +12,25 @@ from loghub.client.target import BadEndpoint
 from loghub.clock import Clock
 from loghub_operator import model
 from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.checkpoints import look_ahead, move_checkpoints
 from loghub_operator.hubs import Hubs
+from loghub_operator.local.kept import KeptCheckpoints
 from loghub_operator.local.record import Record
 from loghub_operator.local.supervisor import Supervisor
-from loghub_operator.logservice import GroupKey, change_group, observe_service
+from loghub_operator.logservice import GroupKey, change_group, change_shards, observe_service
 from loghub_operator.model import (
     Action,
     ActionRefused,
     GroupChange,
+    MoveObserved,
     Observed,
     ServiceObserved,
     ServiceTrouble,
+    ShardChange,
     Site,
     Trouble,
 )
+from loghub_operator.repositioning import needs_a_look, record_name
 
 
 class LocalEdge:
@@ -36,6 +41,7 @@ class LocalEdge:
         *,
         record: Callable[[], Record],
         supervisor: Supervisor,
+        kept: KeptCheckpoints,
         hubs: Hubs,
         site: Callable[[LogHubConsumerGroup], Site],
         credentials: Callable[[], Credentials | Trouble],
@@ -44,6 +50,7 @@ class LocalEdge:
     ) -> None:
         self._record = record
         self._supervisor = supervisor
+        self._kept = kept
         self._hubs = hubs
         self._site = site
         self._credentials = credentials
@@ -61,14 +68,29 @@ class LocalEdge:
             expected = [worker.name for worker in workers]
             now = self._clock.unix_s()
             service = await self._hubs.call(observe_service, hub, resource, expected=expected, now_unix_s=now)
+        workers = self._supervisor.observed()  # as of after the answer
         return Observed(
             at_unix_s=self._clock.unix_s(),
             site=self._site(resource),
             service=service,
             worker_set=self._supervisor.worker_set,
-            workers=self._supervisor.observed(),  # as of after the answer
+            workers=workers,
             group_origin=self._record().origin,
+            move=None if workers else await self._move(resource, service),
         )
+
+    async def _move(self, resource: LogHubConsumerGroup, service: ServiceObserved) -> MoveObserved | None:
+        order, hub = resource.spec.reposition, self.hub(resource)
+        if order is None or isinstance(hub, Trouble) or not needs_a_look(resource):
+            return None
+        if service.trouble is not None or service.group is None:
+            return None
+        try:
+            record = self._kept.read(record_name(resource))
+            source = self._kept.source(order.checkpoints_from)
+        except ValueError as error:
+            return MoveObserved(trouble=str(error))
+        return await self._hubs.call(look_ahead, hub, resource, service.shards, record=record, source=source)
 
     def hub(self, resource: LogHubConsumerGroup) -> LogHub | Trouble:
         """The client of the group's project, or why there is none."""
@@ -89,6 +111,12 @@ class LocalEdge:
                 self._record().set_origin(origin)
             case model.CreateGroup() | model.UpdateGroup() | model.DeleteGroup():
                 await self._change_group(resource, action)
+            case model.KeepCheckpoints(name=name, record=record):
+                self._kept.keep(name, record)
+            case model.MoveCheckpoints():
+                await self._hubs.call(
+                    move_checkpoints, self._reached(resource), GroupKey.of(resource), action
+                )
             case model.ApplyWorkers():
                 self._supervisor.apply(
                     action.config, replicas=action.replicas, config_hash=action.config_hash
@@ -99,12 +127,24 @@ class LocalEdge:
                 self._supervisor.restart(consumer)
             case model.RemoveWorkers():
                 self._supervisor.remove()
+            case model.SplitShard() | model.MergeShards():
+                await self._change_shards(resource, action)
             case model.EmitEvent():
                 self._tell(action)
 
-    async def _change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
+    async def _change_shards(self, resource: LogHubConsumerGroup, action: ShardChange) -> None:
         hub = self.hub(resource)
         if isinstance(hub, Trouble):
             raise ActionRefused(hub.message)
+        await self._hubs.call(change_shards, hub, resource.spec.logstore, action)
+
+    def _reached(self, resource: LogHubConsumerGroup) -> LogHub:
+        hub = self.hub(resource)
+        if isinstance(hub, Trouble):
+            raise ActionRefused(hub.message)
+        return hub
+
+    async def _change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
+        hub = self._reached(resource)
         if not await self._hubs.call(change_group, hub, GroupKey.of(resource), action):
             self._record().set_origin("Adopted")

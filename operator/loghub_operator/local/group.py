@@ -30,6 +30,7 @@ from loghub_operator.hubs import Hubs
 from loghub_operator.local.credentials import read_folder, without_keys
 from loghub_operator.local.crfile import CrFile, in_apiserver_words
 from loghub_operator.local.edge import LocalEdge
+from loghub_operator.local.kept import KeptCheckpoints
 from loghub_operator.local.narrate import changes
 from loghub_operator.local.places import Root
 from loghub_operator.local.record import Record
@@ -206,6 +207,7 @@ class LocalGroup:
         return LocalEdge(
             record=lambda: self._record,
             supervisor=self.supervisor,
+            kept=KeptCheckpoints(self._folder.checkpoints),
             hubs=self._hubs,
             site=lambda resource: site_of(resource, self._around),
             credentials=lambda: read_folder(self._around.credentials_dir),

@@ -80,6 +80,11 @@ class GroupFolder:
         return self.folder / "credentials"
 
     @property
+    def checkpoints(self) -> Path:
+        """What repositions left for undo."""
+        return self.folder / "checkpoints"
+
+    @property
     def workers(self) -> Path:
         return self.folder / "workers"
 

@@ -6,16 +6,25 @@ Read next: `loghub_operator.resources.worker_set`, then `loghub_operator.apply`.
 
 from loghub_operator.resources.common import is_ours
 from loghub_operator.resources.config import config_map, config_map_name
+from loghub_operator.resources.kept import kept_checkpoints, record_in
 from loghub_operator.resources.services import governing_service, leads_to_the_service, project_service
-from loghub_operator.resources.worker_set import applied_hash, worker_set
+from loghub_operator.resources.upkeep import disruption_budget, service_account, workers_name
+from loghub_operator.resources.worker_set import applied_hash, beside, pods_hash, worker_set
 
 __all__ = [
     "applied_hash",
+    "beside",
     "config_map",
     "config_map_name",
+    "disruption_budget",
     "governing_service",
     "is_ours",
+    "kept_checkpoints",
     "leads_to_the_service",
+    "pods_hash",
     "project_service",
+    "record_in",
+    "service_account",
     "worker_set",
+    "workers_name",
 ]

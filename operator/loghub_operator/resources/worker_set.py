@@ -18,15 +18,19 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.names import (
     ANNOTATION_APPLIED_HASH,
     ANNOTATION_CONFIG_HASH,
+    ANNOTATION_PODS_HASH,
     worker_selector,
 )
 from loghub_operator.resources.common import Document, labels, metadata
 from loghub_operator.resources.config import CONFIG_FILE, config_map, config_map_name
+from loghub_operator.resources.overlay import overlaid
 from loghub_operator.resources.services import METRICS_PORT, governing_name, governing_service
+from loghub_operator.resources.upkeep import disruption_budget, service_account, workers_name
 from loghub_operator.settings import CODE_ROOT, SINK_ROOT
 from loghub_operator.workers import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, config_hash, heap_mib
 
 CONTAINER = "worker"
+_OUR_VOLUMES = {"config", "credentials", "pod"}  # state and tmp may be put elsewhere
 GRACE_S = DRAIN_TIMEOUT_S + AFTER_DRAIN_S
 USER = 10001
 _CONFIG = "/etc/loghub/worker"
@@ -45,6 +49,7 @@ def worker_set(resource: LogHubConsumerGroup, config: WorkerConfig, *, replicas:
     made["metadata"]["annotations"] = {
         ANNOTATION_APPLIED_HASH: digest,
         ANNOTATION_CONFIG_HASH: config_hash(config),
+        ANNOTATION_PODS_HASH: pods_hash(resource, config, image=image),
     }
     made["spec"]["replicas"] = replicas
     return made
@@ -52,11 +57,25 @@ def worker_set(resource: LogHubConsumerGroup, config: WorkerConfig, *, replicas:
 
 def applied_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
     """Of everything that we write for the workers except their number: has any of it changed?"""
-    parts = [
-        _without_marks(resource, config, image),
-        governing_service(resource),
+    return _hash([_without_marks(resource, config, image), *beside(resource, config)])
+
+
+def pods_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
+    """Of the pods: does a change replace them?"""
+    return _hash(_without_marks(resource, config, image)["spec"]["template"])
+
+
+def beside(resource: LogHubConsumerGroup, config: WorkerConfig) -> tuple[Document, ...]:
+    """What is written before the StatefulSet, in this order: what the pods need, then the rest."""
+    return (
         config_map(resource, config),
-    ]
+        service_account(resource),
+        governing_service(resource),
+        disruption_budget(resource),
+    )
+
+
+def _hash(parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -78,9 +97,10 @@ def _without_marks(resource: LogHubConsumerGroup, config: WorkerConfig, image: s
 
 def _template(resource: LogHubConsumerGroup, digest: str, image: str) -> Document:
     annotations = {ANNOTATION_CONFIG_HASH: digest, contract.SEAT_ANNOTATION: contract.SEAT_KEEP}
-    return {
+    ours = {
         "metadata": {"labels": labels(resource), "annotations": annotations},
         "spec": {
+            "serviceAccountName": workers_name(resource),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_S,
@@ -89,6 +109,8 @@ def _template(resource: LogHubConsumerGroup, digest: str, image: str) -> Documen
             "volumes": _volumes(resource, digest),
         },
     }
+    overlay = resource.spec.worker.pod_template
+    return overlaid(ours, overlay, container=CONTAINER, volumes=_OUR_VOLUMES)
 
 
 def _pod_security() -> Document:

@@ -6,6 +6,7 @@ fed every action of them.
 
 import asyncio
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from loghub_operator import model
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.hubs import Hubs
 from loghub_operator.local.edge import LocalEdge
+from loghub_operator.local.kept import KeptCheckpoints
 from loghub_operator.local.rounds import Rounds
 from loghub_operator.model import Action, ApplyWorkers, CreateGroup, EmitEvent, Observed, Site
 from tests.loghub_operator.stories import Step, recorded, steps, stories, told
@@ -126,11 +128,12 @@ class Ways:
         self.origins.append(origin)
 
 
-def _edge(ways: Ways, server: MemoryServer, told_events: list[EmitEvent]) -> LocalEdge:
+def _edge(ways: Ways, server: MemoryServer, told_events: list[EmitEvent], kept: Path) -> LocalEdge:
     made: object = ways
     return LocalEdge(
         record=lambda: made,  # type: ignore[arg-type,return-value]
         supervisor=made,  # type: ignore[arg-type]
+        kept=KeptCheckpoints(kept),
         hubs=Hubs(lambda _endpoint, project, _credentials: server.client(project)),
         site=lambda _: Site(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False),
         credentials=lambda: Credentials(access_key_id="a", access_key_secret="b"),
@@ -140,19 +143,21 @@ def _edge(ways: Ways, server: MemoryServer, told_events: list[EmitEvent]) -> Loc
 
 
 @pytest.mark.parametrize("step", [step for step in ALL if step.actions], ids=str)
-def test_every_action_of_the_series_has_its_effect_here(step: Step) -> None:
+def test_every_action_of_the_series_has_its_effect_here(step: Step, tmp_path: Path) -> None:
     ways, server, events = Ways(), MemoryServer(), list[EmitEvent]()
     hub = server.client(step.resource.spec.project)
     hub.create_project()
     hub.create_logstore(step.resource.spec.logstore, shards=2)
     stage = LocalStage(step)
     stage.play()
-    edge = _edge(ways, server, events)
+    edge = _edge(ways, server, events, tmp_path)
     for action in stage.done:
-        if isinstance(action, model.UpdateGroup | model.DeleteGroup):
+        if isinstance(action, model.UpdateGroup | model.DeleteGroup | model.MoveCheckpoints):
             _ensure_group(server, step)
         asyncio.run(edge.carry_out(step.resource, step.observed, action))
         _check(action, ways, server, events, step)
+        if isinstance(action, model.KeepCheckpoints):
+            assert KeptCheckpoints(tmp_path).read(action.name) == action.record
 
 
 def _groups(server: MemoryServer, step: Step) -> tuple[GroupInfo, ...]:
@@ -182,6 +187,11 @@ def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEv
             assert (group.timeout_s, group.order) == (action.timeout_s, action.order)
         case model.DeleteGroup():
             assert _groups(server, step) == ()
+        case model.MoveCheckpoints(moves):
+            told_there = server.client(step.resource.spec.project).get_checkpoints(
+                step.resource.spec.logstore, step.resource.group
+            )
+            assert set(moves) <= {(one.shard, one.cursor) for one in told_there}
         case model.EmitEvent():
             assert events[-1] == action
         case model.HoldObject() | model.EnsureProjectAddress() | model.ReleaseObject():
