@@ -32,6 +32,8 @@ from loghub_operator.model import (
 )
 from loghub_operator.ownership import owner_of
 from loghub_operator.repositioning import reposition
+from loghub_operator.scaling.decide import Course, decide
+from loghub_operator.scaling.ledger import readings_of
 from loghub_operator.sizing import Size, size
 from loghub_operator.telling import status_of
 from loghub_operator.workers import config_hash, worker_config
@@ -43,7 +45,8 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     """What to do now, and what to tell. Pure; ``now`` in unix seconds."""
     if resource.metadata.deletion_timestamp is not None:
         return plan_deletion(resource, observed, now)
-    decided = size(resource, observed, now)
+    course = decide(resource, observed)
+    decided = size(resource, observed, course.goal, now)
     group = group_finding(resource, observed)
     moving = reposition(resource, observed, decided, now)
     actions: list[Action] = [*_footing(resource, observed)]
@@ -53,9 +56,12 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
         actions += _workers(resource, observed, decided)
     change = _change(resource, observed, decided)
     events = events_of(resource, observed, group=group, size=decided, change=change, actions=tuple(actions))
+    reshard = _reshard(course, group)
     return Plan(
-        (*actions, *moving.actions, *events),
-        status_of(resource, observed, decided, group, moving.status, now),
+        (*actions, *moving.actions, *reshard, *events),
+        status_of(resource, observed, decided, course, group, moving.status, now),
+        readings=readings_of(resource, observed, course, run=decided.run),
+        memory=course.memory,
     )
 
 
@@ -83,6 +89,13 @@ def group_finding(resource: LogHubConsumerGroup, observed: Observed) -> Finding:
         reason=str(reason),
         message=message,
     )
+
+
+def _reshard(course: Course, group: Finding) -> list[Action]:
+    """Split or merge, then say so: what was done and not told is seen in the list of shards."""
+    if course.heat.change is None or course.heat.event is None or group.status != "True":
+        return []
+    return [course.heat.change, course.heat.event]
 
 
 def _wanted_group(resource: LogHubConsumerGroup) -> GroupObserved:

@@ -11,7 +11,7 @@ it changed can be looked at; at rest it is the watch or the resync that starts o
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -27,6 +27,7 @@ from loghub_operator.numbers.listener import Listener
 from loghub_operator.observe import Observer
 from loghub_operator.pacing import SOON_S, pause_s, spread
 from loghub_operator.plan import plan
+from loghub_operator.scaling.memory import ScalingMemory
 from loghub_operator.telling import with_failure, worth_writing
 from loghub_operator.unread import plan_unread, what_is_legible
 
@@ -53,6 +54,7 @@ class _Life:
     task: "asyncio.Task[None] | None" = None
     written_monotonic_s: float = float("-inf")
     failures: int = 0
+    memory: ScalingMemory | None = None  # what the last round remembered
     unchanged: int = 0  # rounds in a row without anything to do or to tell
     doing: Doing = Doing.QUEUED
     since_s: float = 0.0
@@ -164,7 +166,10 @@ class Reconciler:
             await self._unread(what_is_legible(document), error, life)
             return LONGEST_BACKOFF_S
         observed = await self._observer.observe(resource)
+        if life.memory is not None:
+            observed = replace(observed, memory=life.memory)
         planned = plan(resource, observed, self._clock.unix_s())
+        life.memory = planned.memory
         status, failure = planned.status, None
         try:
             await self._carry_out(resource, observed, planned.actions)

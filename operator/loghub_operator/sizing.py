@@ -1,8 +1,8 @@
 """How many workers to run now, and why not as many as were asked for.
 
-What for: bounds, the cap by assignable shards, holding still, draining before shrinking.
-What it must not know: time's source, how a worker is started or told to leave. Read next:
-`loghub_operator.plan`.
+What for: reaching the number that was decided: holding still, draining before shrinking.
+What it must not know: why that number, time's source, how a worker is started or told to leave.
+Read next: `loghub_operator.scaling.decide` (which number), `loghub_operator.plan`.
 
 A worker that is to go is told to leave and waited for (bounded); only then the number is
 lowered, by one. At most one worker is leaving at a time, the highest ordinal, so that the
@@ -17,9 +17,8 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import ScalingReason
 from loghub_operator.model import Observed, ServiceObserved, WorkerObserved, WorkerPhase
 from loghub_operator.pausing import Pause, pause
+from loghub_operator.scaling.decide import Goal
 from loghub_operator.workers import leave_bound_s
-
-NOT_ASSIGNABLE = ("wait", "over")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +31,6 @@ class Size:
     message: str
     asks: tuple[str, ...] = ()  # tell these workers to leave
     gave_up_on: tuple[str, ...] = ()  # these were told and did not leave in time
-
-
-def assignable(service: ServiceObserved) -> int:
-    """Shards that a worker can hold: neither waiting for parents nor consumed to the end."""
-    return sum(shard.state not in NOT_ASSIGNABLE for shard in service.shards)
 
 
 def has_left(worker: WorkerObserved, service: ServiceObserved) -> bool:
@@ -54,7 +48,7 @@ def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool
     return worker.seat_since_unix_s is not None and now - worker.seat_since_unix_s > bound_s
 
 
-def size(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Size:
+def size(resource: LogHubConsumerGroup, observed: Observed, decided: Goal, now: float) -> Size:
     """What to run now."""
     current = observed.worker_set.replicas if observed.worker_set else 0
     stopped = pause(resource, observed)
@@ -65,7 +59,7 @@ def size(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Size:
             f"the log service cannot be asked: the number of workers stays at {current}, and changes wait"
         )
         return Size(run=current, target=current, reason=ScalingReason.SHARDS_UNKNOWN, message=message)
-    goal = _target(resource, observed.service)
+    goal = _target(resource, decided)
     if goal.target == current:
         return goal
     if goal.target > current:
@@ -90,24 +84,32 @@ def _paused(resource: LogHubConsumerGroup, observed: Observed, why: Pause, curre
     )
 
 
-def _target(resource: LogHubConsumerGroup, service: ServiceObserved) -> Size:
-    """Bounds first, then the cap: more workers than shards would only stand by."""
-    wanted, bounds = resource.spec.replicas, resource.spec.scaling
-    target, reason, message = wanted, ScalingReason.AS_ASKED, f"{wanted} asked for"
-    if wanted > bounds.max_replicas:
-        target, reason = bounds.max_replicas, ScalingReason.ABOVE_MAXIMUM
-        message = f"{wanted} workers are asked for, scaling.maxReplicas is {target}"
-    elif wanted < bounds.min_replicas:
-        target, reason = bounds.min_replicas, ScalingReason.BELOW_MINIMUM
-        message = f"{wanted} workers are asked for, scaling.minReplicas is {target}"
-    shards = assignable(service)
-    if target > shards:
-        message = (
-            f"workers asked for: {wanted}; shards that can be assigned: {shards}; "
-            "a further worker would stand by, split shards to use more"
-        )
-        target, reason = shards, ScalingReason.TOO_FEW_SHARDS
-    return Size(run=target, target=target, reason=reason, message=message)
+def _target(resource: LogHubConsumerGroup, goal: Goal) -> Size:
+    """The number within bounds, and which bound cut it."""
+    reason, message = _limit(resource, goal)
+    return Size(run=goal.workers, target=goal.workers, reason=reason, message=message)
+
+
+def _limit(resource: LogHubConsumerGroup, goal: Goal) -> tuple[ScalingReason, str]:
+    auto = resource.spec.scaling.mode == "Auto"
+    needed = "more workers than that are needed" if auto else f"{goal.asked} workers are asked for"
+    match goal.bound:
+        case "Maximum":
+            return ScalingReason.ABOVE_MAXIMUM, f"{needed}, scaling.maxReplicas is {goal.workers}"
+        case "Minimum":
+            fewer = "fewer workers than that are needed" if auto else needed
+            return ScalingReason.BELOW_MINIMUM, f"{fewer}, scaling.minReplicas is {goal.workers}"
+        case "Shards":
+            asked = needed if auto else f"workers asked for: {goal.asked}"
+            return ScalingReason.TOO_FEW_SHARDS, (
+                f"{asked}; shards that can be assigned: {goal.workers}; "
+                "a further worker would stand by, split shards to use more"
+            )
+        case "Step":
+            step = resource.spec.scaling.scale_up.max_step
+            return ScalingReason.STEP_LIMITED, f"{needed}, scaling.scaleUp.maxStep is {step}"
+        case None:
+            return ScalingReason.AS_ASKED, f"{goal.workers} workers are asked for"
 
 
 def _unless_in_transfer(goal: Size, service: ServiceObserved, current: int) -> Size:

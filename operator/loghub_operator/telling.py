@@ -37,11 +37,14 @@ from loghub_operator.health import (
 from loghub_operator.model import Observed, ServiceObserved, ShardObserved
 from loghub_operator.names import selector_text
 from loghub_operator.pausing import pause
-from loghub_operator.sizing import Size, assignable
+from loghub_operator.scaling.decide import Course
+from loghub_operator.scaling.ledger import active_finding, ledger
+from loghub_operator.scaling.look import assignable
+from loghub_operator.sizing import Size
 
 LAG_EVERY_S = 10.0
 _TIMES = ("observedAt", "checkpointAgeSeconds")
-_MOVING = ("lag", "lagSeconds", "lagLogs", "checkpoint", "message")
+_MOVING = ("lag", "lagSeconds", "lagLogs", "checkpoint", "message", "inputs", "wanted", "formula")
 
 
 def worth_writing(old: Status, new: Status, *, since_last_s: float) -> bool:
@@ -64,6 +67,7 @@ def status_of(
     resource: LogHubConsumerGroup,
     observed: Observed,
     size: Size,
+    course: Course,
     group: Finding,
     moving: RepositionStatus | None,
     now: float,
@@ -81,13 +85,16 @@ def status_of(
         workers,
         rebalancing,
         lag_finding(observed.service),
-        _scaling(resource, size),
+        active_finding(resource, course),
+        _scaling(size),
+        course.heat.finding,
         paused_finding(paused),
         degraded,
     )
     phase = phase_of(on, group=group, rebalancing=rebalancing, degraded=degraded)
     told = _with_numbers(resource, observed, size.run, phase, findings, now)
-    return told.model_copy(update={"reposition": moving})
+    scaling = ledger(resource, course, run=size.run, now=now)
+    return told.model_copy(update={"reposition": moving, "scaling": scaling})
 
 
 def deleting_status(
@@ -238,11 +245,11 @@ def rebalancing_finding(service: ServiceObserved) -> Finding:
     return Finding(type=kind, status="True", reason=RebalancingReason.SHARDS_IN_TRANSFER, message=message)
 
 
-def _scaling(resource: LogHubConsumerGroup, size: Size) -> Finding:
+def _scaling(size: Size) -> Finding:
     limited = size.reason is not ScalingReason.AS_ASKED
     return Finding(
         type=ConditionType.SCALING_LIMITED,
         status="True" if limited else "False",
         reason=size.reason,
-        message=size.message if limited else f"{resource.spec.replicas} workers are asked for",
+        message=size.message,
     )

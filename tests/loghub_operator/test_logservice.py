@@ -7,13 +7,31 @@ import pytest
 from loghub.client.memory import MemoryServer
 from loghub.client.port import GroupInfo, LogHub
 from loghub.wire import cursor as wire_cursor
+from loghub.wire import loggroup
 from loghub.wire.errors import EndpointUnreachable, LogHubError
-from loghub_operator.logservice import GroupKey, change_group, create_group, observe_service, trouble_of
-from loghub_operator.model import CreateGroup, DeleteGroup, GroupObserved, ServiceObserved, ServiceTrouble
+from loghub.wire.loggroup import Log, LogGroup
+from loghub_operator.logservice import (
+    GroupKey,
+    change_group,
+    change_shards,
+    create_group,
+    observe_service,
+    trouble_of,
+)
+from loghub_operator.model import (
+    CreateGroup,
+    DeleteGroup,
+    GroupObserved,
+    MergeShards,
+    ServiceObserved,
+    ServiceTrouble,
+    SplitShard,
+)
 from tests.loghub_operator.examples import resource
 
 KEY = GroupKey(logstore="access", group="access")
 CREATE = CreateGroup(timeout_s=30, order=True)
+ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 
 
 class Clock:
@@ -90,10 +108,58 @@ def test_the_embedded_service_tells_holders_and_consumers(hub: LogHub, clock: Cl
 
 def test_the_real_sls_unknown_is_unknown(hub: LogHub, clock: Clock) -> None:
     create_group(hub, KEY, CREATE)
+    for _ in range(2):  # one for each shard
+        hub.put_logs("access", ONE)
     seen = look(WithoutExtensions(hub), clock)
     assert seen.consumers is None
     assert {shard.lag_s for shard in seen.shards} == {None}
+    assert {shard.lag_groups for shard in seen.shards} == {None}
     assert {shard.lag_logs for shard in seen.shards} == {None}
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_an_empty_shard_has_no_lag_wherever_one_would_begin(
+    hub: LogHub, clock: Clock, *, extensions: bool
+) -> None:
+    create_group(hub, KEY, CREATE)
+    seen = look(hub if extensions else WithoutExtensions(hub), clock)
+    assert {(shard.lag_s, shard.lag_groups) for shard in seen.shards} == {(0.0, 0)}
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_written_consumed_and_what_is_left_in_log_groups(
+    hub: LogHub, clock: Clock, *, extensions: bool
+) -> None:
+    create_group(hub, KEY, CREATE)
+    begin = hub.get_cursor("access", 0, "begin")
+    hub.update_checkpoint("access", "access", shard=0, cursor=begin, consumer="access-1", force=True)
+    for _ in range(6):  # three for each shard
+        hub.put_logs("access", ONE)
+    first = look(hub if extensions else WithoutExtensions(hub), clock).shards[0]
+    assert first.lag_groups == 3
+    assert wire_cursor.decode(first.end_cursor) == wire_cursor.decode(first.checkpoint) + 3
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_keys_and_birth_are_asked_for_where_shards_may_be_split(
+    hub: LogHub, clock: Clock, *, extensions: bool
+) -> None:
+    create_group(hub, KEY, CREATE)
+    allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
+    asked = hub if extensions else WithoutExtensions(hub)
+    seen = observe_service(asked, allowed, expected=[], now_unix_s=clock.now)
+    left, right = seen.shards
+    assert left.end_key == right.begin_key == f"8{'0' * 31}"
+    assert left.created_unix_s == pytest.approx(clock.now, abs=1.0)
+
+
+def test_a_shard_is_split_and_merged_once(hub: LogHub) -> None:
+    assert change_shards(hub, "access", SplitShard(0))
+    assert not change_shards(hub, "access", SplitShard(0))
+    assert [one.read_only for one in hub.list_shards("access")] == [True, False, False, False]
+    assert change_shards(hub, "access", MergeShards(2))
+    assert not change_shards(hub, "access", MergeShards(2))
+    assert sum(not one.read_only for one in hub.list_shards("access")) == 2
 
 
 def test_the_real_sls_holder_and_lag_from_the_checkpoint(hub: LogHub, clock: Clock) -> None:

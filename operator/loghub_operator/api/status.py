@@ -90,9 +90,10 @@ class ScalingInputs(ApiModel):
 
 
 class ScalingStep(ApiModel):
-    """One change of the number of workers."""
+    """One change of the number of workers, or of shards that take logs."""
 
     at: str
+    of: Literal["workers", "shards"] = "workers"
     before: int
     after: int
     reason: Annotated[str, Field(max_length=64)]
@@ -106,7 +107,9 @@ class ScalingStatus(ApiModel):
     recommended: int | None = Field(default=None, description="Within bounds and steadied.")
     applied: int = Field(description="Workers asked for.")
     held: bool = Field(default=False, description="The number is kept although another is recommended.")
-    reason: Annotated[str, Field(max_length=64)] = Field(description="As of condition ScalingActive.")
+    reason: Annotated[str, Field(max_length=64)] = Field(
+        description="Why; the words are those of condition ScalingActive."
+    )
     bound: Literal["Minimum", "Maximum", "Shards", "Step"] | None = Field(
         default=None, description="What cut the wanted number, if anything did."
     )

@@ -144,6 +144,12 @@ class LocalEdge:
             raise ActionRefused(hub.message)
         return hub
 
+    async def _change_shards(self, resource: LogHubConsumerGroup, action: ShardChange) -> None:
+        hub = self.hub(resource)
+        if isinstance(hub, Trouble):
+            raise ActionRefused(hub.message)
+        await self._hubs.call(change_shards, hub, resource.spec.logstore, action)
+
     async def _change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
         hub = self._reached(resource)
         if not await self._hubs.call(change_group, hub, GroupKey.of(resource), action):

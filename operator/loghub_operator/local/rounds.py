@@ -7,6 +7,7 @@ same `plan`. What it must not know: processes, files, the terminal. Read next:
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from loghub.clock import Clock
@@ -14,6 +15,7 @@ from loghub.wire.errors import LogHubException
 from loghub_operator.api import LogHubConsumerGroup, Phase, Status
 from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed, ReleaseObject
 from loghub_operator.plan import plan
+from loghub_operator.scaling.memory import ScalingMemory
 from loghub_operator.telling import with_failure
 
 SETTLED_S = 2.0  # nobody tells us of a change at the log service
@@ -57,6 +59,7 @@ class Rounds:
         self._on_round = on_round
         self._wake = asyncio.Event()
         self._failures = 0
+        self._memory: ScalingMemory | None = None
         self.released = False
 
     def wake(self) -> None:
@@ -78,7 +81,10 @@ class Rounds:
         """One round; the seconds until the next, if nothing wakes us before."""
         resource = self._objects.current()
         observed = await self._edge.observe(resource)
+        if self._memory is not None:
+            observed = replace(observed, memory=self._memory)
         planned = plan(resource, observed, self._clock.unix_s())
+        self._memory = planned.memory
         status, failed = planned.status, False
         try:
             for action in planned.actions:

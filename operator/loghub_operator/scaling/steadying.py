@@ -37,17 +37,19 @@ class Spans:
     gap_s: float
 
 
-def with_need(memory: ScalingMemory, need: Need | None, *, now: float, spans: Spans) -> ScalingMemory:
-    """Remember this need. An unknown one changes nothing, until it is a gap."""
+def with_need(
+    memory: ScalingMemory, need: Need | None, *, now: float, spans: Spans, up: bool
+) -> ScalingMemory:
+    """Remember this need. An unknown one changes nothing, until it is a gap. Without ``up`` it says
+    nothing about more workers."""
     if need is None:
         return memory
-    up = {"now": now, "span_s": spans.up_s, "gap_s": spans.gap_s}
-    return replace(
-        memory,
-        low=pushed(memory.low, -need.low, **up),
-        goal=pushed(memory.goal, -need.wanted, **up),
-        high=pushed(memory.high, need.high, now=now, span_s=spans.down_s, gap_s=spans.gap_s),
-    )
+    high = pushed(memory.high, need.high, now=now, span_s=spans.down_s, gap_s=spans.gap_s)
+    if not up:
+        return replace(memory, high=high)
+    low = pushed(memory.low, -need.low, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
+    goal = pushed(memory.goal, -need.wanted, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
+    return replace(memory, high=high, low=low, goal=goal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

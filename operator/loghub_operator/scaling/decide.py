@@ -1,0 +1,285 @@
+"""Decide how many workers should run, in every mode.
+
+What for: Fixed, External and Recommend run `spec.replicas`; Auto runs what the load needs. All within
+the bounds, and never more than there are assignable shards. What it must not know: how the number is
+reached, one worker at a time through the drain (`loghub_operator.sizing`). Read next:
+`loghub_operator.scaling.look`, `holds`, `ledger`.
+
+Auto in one breath: what arrives plus the lag over the catch-up time, in workers; steadied over the
+stabilization windows, cut by the bounds and by `maxStep`, and not followed while a hold stands.
+"""
+
+from dataclasses import dataclass, replace
+
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.conditions import ActiveReason
+from loghub_operator.model import Observed
+from loghub_operator.pausing import pause
+from loghub_operator.scaling.demand import Bound, Bounds, Inputs, Need, need_of
+from loghub_operator.scaling.holds import Hold, judged, transfer, warming_too_long, warming_up
+from loghub_operator.scaling.hotshard import Heat, heat
+from loghub_operator.scaling.look import Look, look
+from loghub_operator.scaling.memory import ScalingMemory, Window
+from loghub_operator.scaling.steadying import Spans, steady, with_need
+
+LITTLE_LAG_S = 30.0  # of arrival: what a worker that keeps up may leave at any moment
+LITTLE_LAG_CYCLES = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What to run, before it is reached: ``asked`` cut by ``bound`` is ``workers``."""
+
+    asked: int
+    workers: int
+    bound: Bound | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What Auto would run, and why. ``held``: another number is wanted, and this one is kept."""
+
+    workers: int | None
+    reason: ActiveReason
+    message: str
+    held: bool = False
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """The decision of one round, with all that it stands on."""
+
+    goal: Goal
+    advice: Advice
+    need: Need | None
+    seen: Look
+    heat: Heat
+    paused: bool
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.seen.inputs
+
+    @property
+    def memory(self) -> ScalingMemory:
+        return self.heat.memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """What the steps of the decision share."""
+
+    resource: LogHubConsumerGroup
+    observed: Observed
+    seen: Look
+    current: int
+    bounds: Bounds
+    spans: Spans
+
+    @property
+    def now(self) -> float:
+        return self.observed.at_unix_s
+
+
+def decide(resource: LogHubConsumerGroup, observed: Observed) -> Course:
+    """Pure; the time is that of the look."""
+    seen, scaling = look(resource, observed), resource.spec.scaling
+    paused = pause(resource, observed) is not None
+    case = _case(resource, observed, seen)
+    memory, advice, need = _advised(case, paused=paused)
+    goal = _goal(case, advice)
+    still = not paused and transfer(observed.service) is None and seen.inputs.lag_groups is not None
+    warm = heat(
+        scaling, observed.service, memory, seen.inputs, seen.shards, settled=still, now=observed.at_unix_s
+    )
+    return Course(goal=goal, advice=advice, need=need, seen=seen, heat=warm, paused=paused)
+
+
+def effective(observed: Observed) -> int:
+    """Workers that run and were not told to leave: a drain that has begun counts as done."""
+    replicas = observed.worker_set.replicas if observed.worker_set else 0
+    leaving = [one.ordinal for one in observed.workers if one.seat_leave]
+    return min([replicas, *leaving])
+
+
+def _case(resource: LogHubConsumerGroup, observed: Observed, seen: Look) -> _Case:
+    scaling = resource.spec.scaling
+    return _Case(
+        resource=resource,
+        observed=observed,
+        seen=seen,
+        current=effective(observed),
+        bounds=Bounds(
+            least=_least(resource, seen.memory, observed.at_unix_s),
+            most=scaling.max_replicas,
+            shards=seen.inputs.assignable,
+        ),
+        spans=Spans(
+            up_s=float(scaling.scale_up.stabilization_seconds),
+            down_s=float(scaling.scale_down.stabilization_seconds),
+            gap_s=seen.pace.gap_s,
+        ),
+    )
+
+
+def _least(resource: LogHubConsumerGroup, memory: ScalingMemory, now: float) -> int:
+    """Where the load decides, one worker at least, unless none is allowed and there is nothing to do."""
+    scaling = resource.spec.scaling
+    if scaling.mode not in ("Auto", "Recommend"):
+        return scaling.min_replicas
+    if scaling.to_zero is None:
+        return max(1, scaling.min_replicas)
+    quiet_s = now - (memory.busy_unix_s or now)
+    return 0 if quiet_s >= scaling.to_zero.after_seconds else 1
+
+
+def _goal(case: _Case, advice: Advice) -> Goal:
+    """Auto runs what is advised, where anything is; the others what is asked for."""
+    if case.resource.spec.scaling.mode == "Auto":
+        begin = case.resource.spec.replicas if case.observed.worker_set is None else case.current
+        asked = begin if advice.workers is None else advice.workers
+        return Goal(asked=asked, workers=asked, bound=advice.bound)
+    asked = case.resource.spec.replicas
+    workers, bound = case.bounds.cut(asked)
+    return Goal(asked=asked, workers=workers, bound=bound)
+
+
+def _advised(case: _Case, *, paused: bool) -> tuple[ScalingMemory, Advice, Need | None]:
+    """What Auto would run; unknown while it cannot be said."""
+    memory, inputs = case.seen.memory, case.seen.inputs
+    if paused:
+        unknown = Advice(workers=None, reason=ActiveReason.PAUSED, message="no worker should run")
+        return _forgetting(memory), unknown, None
+    if not case.seen.asked:
+        message = "the log service could not be asked"
+        return memory, Advice(workers=None, reason=ActiveReason.LAG_UNKNOWN, message=message, held=True), None
+    need = need_of(inputs) or _present_suffices(case)
+    unsettled = _unsettled(case, memory)
+    if unsettled is not None:  # what is needed while others settle says little about more
+        memory = replace(memory, low=Window(), goal=Window())
+    memory = with_need(memory, need, now=case.now, spans=case.spans, up=unsettled is None)
+    memory, advice = _follow(case, memory, need, unsettled)
+    return memory, advice, need
+
+
+def _forgetting(memory: ScalingMemory) -> ScalingMemory:
+    """Nobody consumes, on purpose: what was wanted before says nothing about afterwards."""
+    return replace(memory, low=Window(), goal=Window(), high=Window(), trial=None)
+
+
+def _unsettled(case: _Case, memory: ScalingMemory) -> Hold | None:
+    return transfer(case.observed.service) or warming_up(
+        case.observed.workers, memory, current=case.current, now=case.now
+    )
+
+
+def _present_suffices(case: _Case) -> Need | None:
+    """Without any rate: where next to nothing is left the present number is enough, and maybe one
+    fewer, which is how a rate gets known at all."""
+    inputs = case.seen.inputs
+    if inputs.arrival_per_s is None or inputs.lag_groups is None:
+        return None
+    little_s = max(LITTLE_LAG_S, LITTLE_LAG_CYCLES * case.seen.pace.cycle_s)
+    if inputs.lag_groups > inputs.arrival_per_s * little_s:
+        return None
+    return Need(low=case.current, wanted=case.current, high=max(1, case.current - 1))
+
+
+def _follow(
+    case: _Case, memory: ScalingMemory, need: Need | None, unsettled: Hold | None
+) -> tuple[ScalingMemory, Advice]:
+    current, inputs = case.current, case.seen.inputs
+    if current == 0:
+        return memory, _from_zero(case)
+    inside, bound = case.bounds.cut(current)
+    if inside != current:
+        words = f"{current} workers run, {inside} are within the bounds"
+        return memory, _advice(inside, ActiveReason.OUT_OF_BOUNDS, words, bound)
+    if case.bounds.least == 0 and inputs.demand_per_s == 0.0:
+        return memory, _or_held(
+            case, _advice(0, ActiveReason.IDLE, "nothing arrives, nothing is left"), unsettled
+        )
+    if need is None:
+        return memory, _kept(case, _why_unknown(inputs))
+    return _steadied(case, memory, need, unsettled)
+
+
+def _from_zero(case: _Case) -> Advice:
+    """Begin as asked; come back from zero at once when anything is left, or that is not known."""
+    scaling, inputs = case.resource.spec.scaling, case.seen.inputs
+    if scaling.to_zero is None or case.observed.worker_set is None:
+        workers, bound = case.bounds.cut(max(case.resource.spec.replicas, 1))
+        return _advice(workers, ActiveReason.SCALING_UP, f"it begins with {workers} workers", bound)
+    if inputs.lag_groups == 0:
+        return _advice(0, ActiveReason.IDLE, "nothing is left to do")
+    workers, bound = replace(case.bounds, least=1).cut(1)
+    return _advice(workers, ActiveReason.SCALING_UP, "there is something to do", bound)
+
+
+def _why_unknown(inputs: Inputs) -> Hold:
+    if inputs.lag_groups is None:
+        return Hold(reason=ActiveReason.LAG_UNKNOWN, message="the lag of some shard is not known")
+    if inputs.arrival_per_s is None:
+        message = "how much arrives is being measured"
+    else:
+        message = "how much one worker consumes is not known before one was busy all the time for a while"
+    return Hold(reason=ActiveReason.RATE_UNKNOWN, message=message)
+
+
+def _steadied(
+    case: _Case, memory: ScalingMemory, need: Need, unsettled: Hold | None
+) -> tuple[ScalingMemory, Advice]:
+    current = case.current
+    (low, over), (high, under) = case.bounds.cut(need.low), case.bounds.cut(max(1, need.high))
+    if low <= current <= high:
+        bound = over if over in ("Maximum", "Shards") else "Minimum" if under == "Minimum" else None
+        return memory, _advice(current, ActiveReason.STEADY, "as many run as the load needs", bound)
+    calm = steady(memory, need, current=current, now=case.now, spans=case.spans)
+    workers, cut_by = case.bounds.cut(calm.workers)
+    if low > current:
+        return _up(case, memory, unsettled, workers, cut_by, stabilizing=calm.stabilizing)
+    if unsettled is not None and not warming_too_long(memory, case.now):
+        return memory, _kept(case, unsettled)
+    if calm.stabilizing or workers >= current:
+        message = f"fewer than {current} workers are enough, but not for long enough yet"
+        return memory, _kept(case, Hold(reason=ActiveReason.STABILIZING, message=message))
+    reason = ActiveReason.SCALING_DOWN if case.seen.inputs.worker_per_s else ActiveReason.PROBING
+    return memory, _advice(workers, reason, f"{workers} workers have been enough for long enough", cut_by)
+
+
+def _up(
+    case: _Case,
+    memory: ScalingMemory,
+    unsettled: Hold | None,
+    workers: int,
+    bound: Bound | None,
+    *,
+    stabilizing: bool,
+) -> tuple[ScalingMemory, Advice]:
+    if unsettled is not None:
+        return memory, _kept(case, unsettled)
+    memory, no_help = judged(memory, now=case.now, pace=case.seen.pace)
+    if no_help is not None:
+        return memory, _kept(case, no_help)
+    if stabilizing or workers <= case.current:
+        message = f"more than {case.current} workers are needed, but not for long enough yet"
+        return memory, _kept(case, Hold(reason=ActiveReason.STABILIZING, message=message))
+    most = case.current + case.resource.spec.scaling.scale_up.max_step
+    if workers > most:
+        workers, bound = most, "Step"
+    return memory, _advice(workers, ActiveReason.SCALING_UP, f"{workers} workers are needed", bound)
+
+
+def _or_held(case: _Case, advice: Advice, unsettled: Hold | None) -> Advice:
+    if unsettled is None or warming_too_long(case.seen.memory, case.now):
+        return advice
+    return _kept(case, unsettled)
+
+
+def _kept(case: _Case, hold: Hold) -> Advice:
+    return Advice(workers=case.current, reason=hold.reason, message=hold.message, held=True)
+
+
+def _advice(workers: int, reason: ActiveReason, message: str, bound: Bound | None = None) -> Advice:
+    return Advice(workers=workers, reason=reason, message=message, bound=bound)

@@ -1,0 +1,143 @@
+"""What is told of a decision: the ledger in the status, the condition, the readings for others.
+
+What for: inputs, formula, bound, what was applied or why it was held, and the last changes. What it
+must not know: how it was decided. Read next: `loghub_operator.scaling.decide`, `readings`.
+
+Numbers are told with three digits, and a decision keeps its time while it stays the same: at rest
+the ledger says the same in each round, and is not written.
+"""
+
+from loghub_operator.api.status import ScalingInputs, ScalingStatus, ScalingStep
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.conditions import ActiveReason, ConditionType, Finding, rfc3339
+from loghub_operator.model import Observed, ShardObserved, SplitShard
+from loghub_operator.scaling.decide import Course
+from loghub_operator.scaling.demand import Inputs, formula, rounded
+from loghub_operator.scaling.look import ShardRates
+from loghub_operator.scaling.readings import GroupReadings, ShardReadings
+
+MOST_STEPS = 10
+_BLIND = (ActiveReason.LAG_UNKNOWN, ActiveReason.RATE_UNKNOWN, ActiveReason.PAUSED)
+_NOT_BY_LOAD = {
+    "Fixed": (ActiveReason.FIXED, "spec.replicas decides"),
+    "External": (ActiveReason.EXTERNAL, "spec.replicas decides, as set on /scale"),
+}
+
+
+def ledger(resource: LogHubConsumerGroup, course: Course, *, run: int, now: float) -> ScalingStatus:
+    """The decision of this round; ``run`` workers are asked for now."""
+    before, mode = resource.status.scaling, resource.spec.scaling.mode
+    advice, auto = course.advice, mode == "Auto"
+    made = ScalingStatus(
+        mode=mode,
+        wanted=None if course.need is None else course.need.wanted,
+        recommended=advice.workers if mode in ("Auto", "Recommend") else None,
+        applied=run,
+        held=advice.held and auto,
+        reason=reason_of(resource, course),
+        bound=course.goal.bound,
+        formula=formula(course.inputs, course.need),
+        inputs=_told(course.inputs),
+        steps=_steps(before, course, run=run, now=now, reason=reason_of(resource, course)),
+    )
+    same = before is not None and _decided(before) == _decided(made)
+    return made.model_copy(update={"at": before.at if before is not None and same else rfc3339(now)})
+
+
+def reason_of(resource: LogHubConsumerGroup, course: Course) -> str:
+    """In one word; where the load does not decide, who does."""
+    told = _NOT_BY_LOAD.get(resource.spec.scaling.mode)
+    return str(course.advice.reason if told is None or course.paused else told[0])
+
+
+def active_finding(resource: LogHubConsumerGroup, course: Course) -> Finding:
+    """Does the number of workers follow the load?"""
+    kind, mode, advice = ConditionType.SCALING_ACTIVE, resource.spec.scaling.mode, course.advice
+    if mode in _NOT_BY_LOAD and not course.paused:
+        reason, message = _NOT_BY_LOAD[mode]
+        return Finding(type=kind, status="False", reason=reason, message=message)
+    if mode == "Recommend" and not course.paused:
+        number = "no number can be" if advice.workers is None else f"{advice.workers} workers are"
+        message = f"{number} recommended ({advice.reason}: {advice.message}); spec.replicas decides"
+        return Finding(type=kind, status="False", reason=ActiveReason.RECOMMENDING, message=message)
+    blind = advice.reason in _BLIND
+    return Finding(
+        type=kind, status="False" if blind else "True", reason=advice.reason, message=advice.message
+    )
+
+
+def readings_of(
+    resource: LogHubConsumerGroup, observed: Observed, course: Course, *, run: int
+) -> GroupReadings:
+    """For metrics and for others to scale on."""
+    service, inputs = observed.service, course.inputs
+    logs = [shard.lag_logs for shard in service.shards]
+    ages = [shard.lag_s for shard in service.shards]
+    asked = course.seen.asked
+    return GroupReadings(
+        namespace=resource.metadata.namespace,
+        name=resource.metadata.name,
+        mode=resource.spec.scaling.mode,
+        lag_groups=inputs.lag_groups,
+        lag_logs=None if None in logs or not asked else sum(one or 0 for one in logs),
+        lag_seconds=None if None in ages or not asked else max((one or 0.0 for one in ages), default=0.0),
+        arrival_per_s=inputs.arrival_per_s,
+        consumed_per_s=course.seen.consumed_per_s,
+        worker_per_s=inputs.worker_per_s,
+        wanted=None if course.need is None else course.need.wanted,
+        recommended=course.advice.workers,
+        applied=run,
+        ready=inputs.ready,
+        assignable=inputs.assignable,
+        paused=course.paused,
+        shards=tuple(_shard(one, course) for one in service.shards),
+        at_unix_s=observed.at_unix_s,
+    )
+
+
+def _shard(shard: ShardObserved, course: Course) -> ShardReadings:
+    rates = course.seen.shards.get(shard.shard, ShardRates(arrival_per_s=None, consumed_per_s=None))
+    return ShardReadings(
+        shard=shard.shard,
+        state=shard.state,
+        holder=shard.holder,
+        lag_groups=shard.lag_groups,
+        lag_logs=shard.lag_logs,
+        lag_seconds=shard.lag_s,
+        arrival_per_s=rates.arrival_per_s,
+        consumed_per_s=rates.consumed_per_s,
+        hot=shard.shard in course.heat.hot,
+    )
+
+
+def _told(inputs: Inputs) -> ScalingInputs:
+    arrival, rate = inputs.arrival_per_s, inputs.worker_per_s
+    return ScalingInputs(
+        arrival_per_second=None if arrival is None else rounded(arrival),
+        lag_groups=inputs.lag_groups,
+        worker_per_second=None if rate is None else rounded(rate),
+        catch_up_seconds=inputs.catch_up_s,
+        assignable=inputs.assignable,
+        ready=inputs.ready,
+    )
+
+
+def _decided(told: ScalingStatus) -> tuple[object, ...]:
+    return (told.mode, told.recommended, told.applied, told.held, told.reason, told.bound)
+
+
+def _steps(
+    before: ScalingStatus | None, course: Course, *, run: int, now: float, reason: str
+) -> tuple[ScalingStep, ...]:
+    """By what was told last, so that a step is noted even after a crash in between."""
+    made = []
+    change = course.heat.change
+    if change is not None:
+        writable = sum(not mark.read_only for mark in course.memory.samples[-1].marks)
+        split = isinstance(change, SplitShard)
+        after = writable + 1 if split else writable - 1
+        word = "ShardSplit" if split else "ShardsMerged"
+        made.append(ScalingStep(at=rfc3339(now), of="shards", before=writable, after=after, reason=word))
+    if before is not None and before.applied != run:
+        made.append(ScalingStep(at=rfc3339(now), before=before.applied, after=run, reason=reason))
+    return (*made, *(before.steps if before is not None else ()))[:MOST_STEPS]

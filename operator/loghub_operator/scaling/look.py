@@ -1,0 +1,173 @@
+"""One look at a group, added to what is remembered, and the numbers that follow.
+
+What for: `Observed` in, memory and `Inputs` out, in every mode. What it must not know: the mode, what
+is decided. Read next: `loghub_operator.scaling.decide`.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.errors import MalformedInput
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model import Observed, ServiceObserved, ShardObserved
+from loghub_operator.scaling.demand import Inputs
+from loghub_operator.scaling.holds import with_trial
+from loghub_operator.scaling.memory import (
+    NOTHING,
+    Pace,
+    Sample,
+    ScalingMemory,
+    ShardMark,
+    WorkerRate,
+    still,
+    with_sample,
+)
+from loghub_operator.scaling.rates import (
+    Trail,
+    arrival_per_s,
+    consumed_per_s,
+    smoothed,
+    trails,
+    worker_paces,
+)
+
+NOT_ASSIGNABLE = ("wait", "over")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRates:
+    """Log groups per second; None: not known."""
+
+    arrival_per_s: float | None
+    consumed_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What is known now. ``inputs`` None: the log service could not be asked."""
+
+    memory: ScalingMemory
+    inputs: Inputs
+    shards: dict[int, ShardRates]
+    consumed_per_s: float | None
+    pace: Pace
+    asked: bool
+
+
+def assignable(service: ServiceObserved) -> int:
+    """Shards that a worker can hold: neither waiting for parents nor consumed to the end."""
+    return sum(shard.state not in NOT_ASSIGNABLE for shard in service.shards)
+
+
+def pace_of(resource: LogHubConsumerGroup) -> Pace:
+    """A worker that keeps up saves a checkpoint once in so long."""
+    spec = resource.spec
+    return Pace(cycle_s=float(spec.pipeline.trigger.interval_seconds + spec.checkpoint.interval_seconds))
+
+
+def look(resource: LogHubConsumerGroup, observed: Observed) -> Look:
+    """Remember this look and work the rates out."""
+    pace, now = pace_of(resource), observed.at_unix_s
+    memory = _of_this_time(observed.memory, now)
+    asked = observed.service.trouble is None
+    if asked:
+        sample = Sample(at_unix_s=now, marks=tuple(mark_of(one) for one in observed.service.shards))
+        memory = replace(memory, samples=with_sample(memory.samples, sample, pace))
+    memory = _with_workers(memory, observed)
+    memory = replace(memory, rate=_rate(resource, observed, memory, pace))
+    shards = {shard: _rates(trail) for shard, trail in trails(memory.samples).items()} if asked else {}
+    inputs = _inputs(resource, observed, memory, shards)
+    if inputs.lag_groups != 0 or inputs.arrival_per_s != 0.0 or memory.busy_unix_s is None:
+        memory = replace(memory, busy_unix_s=now)
+    workers = observed.worker_set.replicas if observed.worker_set else 0
+    if asked:
+        memory = with_trial(memory, workers=workers, inputs=inputs, now=now)
+    consumed = [rates.consumed_per_s for rates in shards.values()]
+    return Look(
+        memory=memory,
+        inputs=inputs,
+        shards=shards,
+        consumed_per_s=_sum(consumed) if asked else None,
+        pace=pace,
+        asked=asked,
+    )
+
+
+def mark_of(shard: ShardObserved) -> ShardMark:
+    """The shard in cursors; one in transfer is nobody's, as far as a worker's rate goes."""
+    return ShardMark(
+        shard=shard.shard,
+        written=_cursor(shard.end_cursor),
+        consumed=_cursor(shard.checkpoint),
+        consumed_at_unix_s=shard.checkpoint_unix_s,
+        lag=0 if shard.state == "over" else shard.lag_groups,
+        holder=shard.holder if not shard.next_holder else "",
+        read_only=shard.read_only,
+    )
+
+
+def _of_this_time(memory: ScalingMemory, now: float) -> ScalingMemory:
+    """A clock that was set back makes every time in it wrong."""
+    return NOTHING if memory.samples and memory.samples[-1].at_unix_s > now else memory
+
+
+def _with_workers(memory: ScalingMemory, observed: Observed) -> ScalingMemory:
+    now = observed.at_unix_s
+    replicas = observed.worker_set.replicas if observed.worker_set else 0
+    ready = [one.name for one in observed.workers if one.ready]
+    unready = sum(one.ready for one in observed.workers if one.ordinal < replicas) < replicas
+    since = (memory.unready_unix_s or now) if unready else None
+    return replace(memory, ready=still(memory.ready, ready, now), unready_unix_s=since)
+
+
+def _rate(
+    resource: LogHubConsumerGroup, observed: Observed, memory: ScalingMemory, pace: Pace
+) -> WorkerRate | None:
+    """Measured; from the status where an operator before this one has measured it."""
+    before = memory.rate
+    told = resource.status.scaling.inputs.worker_per_second if resource.status.scaling else None
+    if before is None and told:
+        before = WorkerRate(per_s=told, at_unix_s=0.0)  # the first that is measured takes its place
+    if observed.service.trouble is not None:
+        return before
+    ready = {one.name: one.at_unix_s for one in memory.ready}
+    return smoothed(before, worker_paces(memory.samples, ready, pace), at_unix_s=observed.at_unix_s)
+
+
+def _rates(trail: Trail) -> ShardRates:
+    return ShardRates(arrival_per_s=arrival_per_s(trail), consumed_per_s=consumed_per_s(trail))
+
+
+def _inputs(
+    resource: LogHubConsumerGroup, observed: Observed, memory: ScalingMemory, shards: dict[int, ShardRates]
+) -> Inputs:
+    scaling, service = resource.spec.scaling, observed.service
+    asked = service.trouble is None
+    measured = None if memory.rate is None else memory.rate.per_s
+    lags = [0 if shard.state == "over" else shard.lag_groups for shard in service.shards]
+    return Inputs(
+        arrival_per_s=_sum([one.arrival_per_s for one in shards.values()]) if asked else None,
+        lag_groups=_total(lags) if asked else None,
+        worker_per_s=measured if scaling.worker_rate is None else scaling.worker_rate,
+        catch_up_s=scaling.catch_up_seconds,
+        assignable=assignable(service) if asked else None,
+        ready=sum(one.ready for one in observed.workers),
+    )
+
+
+def _total(numbers: list[int | None]) -> int | None:
+    return None if None in numbers else sum(number or 0 for number in numbers)
+
+
+def _sum(numbers: list[float | None]) -> float | None:
+    return None if None in numbers else math.fsum(number or 0.0 for number in numbers)
+
+
+def _cursor(text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        return wire_cursor.decode(text)
+    except MalformedInput:  # a service's own; its distance to another one is not known
+        return None
