@@ -13,17 +13,28 @@ from tests.loghub_worker.support import worker_config
 if TYPE_CHECKING:  # so that tests without Spark do not wait for its import
     from pyspark.sql import SparkSession
 
+CODE = "code"  # folder in which tests put modules of a user's
+CLASSES = "classes"  # file in which the JVM writes where it had each class from
+
 
 @pytest.fixture(scope="package")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+def spark_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="package")
+def spark(spark_state: Path) -> "Iterator[SparkSession]":
     from loghub_worker.spark import start_spark
 
-    state = tmp_path_factory.mktemp("spark")
+    (spark_state / CODE).mkdir()
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
+    java = f"-XX:TieredStopAtLevel=1 -Xlog:class+load=info:file={spark_state / CLASSES}"
+    conf = {"spark.driver.extraJavaOptions": java}
     session = start_spark(
-        worker_config("http://unused", ParquetSink(path="/unused"), cores=2),
-        state,
+        worker_config("http://unused", ParquetSink(path="/unused"), cores=2, spark_conf=conf),
+        spark_state,
         class_archive=Path(archive) if archive else None,
+        code=spark_state / CODE,
     )
     yield session
     session.stop()

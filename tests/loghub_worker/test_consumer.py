@@ -36,7 +36,7 @@ def phases(consumer: Consumer) -> dict[int, Phase]:
 
 
 def commit(consumer: Consumer, shard: int, begin: int, end: int) -> None:
-    consumer.committed((Range(shard, begin, end),), logs={shard: end - begin})
+    consumer.committed((Range(shard, begin, end),), logs={shard: end - begin}, read_bytes={})
 
 
 def save(consumer: Consumer, shard: int, cursor: int) -> None:

@@ -110,7 +110,7 @@ def test_stop_that_was_lost_while_spark_started_ends_the_worker_after_it(
 @pytest.mark.parametrize("path", ["s3://bucket/x", "oss://bucket/x", "hdfs://host/x", "relative/path"])
 def test_sink_that_is_no_folder_is_refused(path: str) -> None:
     config = worker_config("http://x", ParquetSink(path=path))
-    with pytest.raises(InvalidSinkError, match="absolute path|mounted file system"):
+    with pytest.raises(InvalidSinkError, match=r"absolute path|mounted file system"):
         make_sink(config, consumer="w-0", credentials_dir="/k", scratch=Path("/x"), now_unix_s=0)
 
 

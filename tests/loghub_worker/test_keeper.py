@@ -62,7 +62,16 @@ class RecordingSink:
 class World:
     """A logstore of one shard in memory, and one worker's parts around it."""
 
-    def __init__(self, folder: Path, *, groups: int = 0, initial: Position = "begin", **terms: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        groups: int = 0,
+        initial: Position = "begin",
+        interval_s: float = 0.0,
+        **terms: float,
+    ) -> None:
+        self.interval_s = interval_s
         self.clock = FakeClock()
         self.server = MemoryServer(self.clock)
         self.hub = self.server.client("proj")
@@ -82,7 +91,16 @@ class World:
 
     def make_keeper(self, hub: MemoryLogHub, initial: Position) -> Keeper:
         sink: Any = self.sink
-        return Keeper(self.session, hub, sink, self.handover, self.clock, initial=initial, **NAMES)
+        return Keeper(
+            self.session,
+            hub,
+            sink,
+            self.handover,
+            self.clock,
+            initial=initial,
+            interval_s=self.interval_s,
+            **NAMES,
+        )
 
     def cursor(self, position: Position) -> int:
         return decode(self.hub.get_cursor("ls", 0, position))
@@ -102,7 +120,7 @@ class World:
 
     def commit(self, begin: int, end: int) -> None:
         with self.session.use() as (consumer, _):
-            consumer.committed((Range(0, begin, end),), logs={})
+            consumer.committed((Range(0, begin, end),), logs={}, read_bytes={})
 
 
 @pytest.fixture
@@ -285,7 +303,7 @@ def test_checkpoint_refused_by_the_service_gives_the_shard_up(world: World) -> N
     assert world.hub.heartbeat("ls", "g", consumer="other", held=()) == (0,)
     with world.session.use() as (consumer, _):
         consumer.last_good_s = world.clock.now  # even if it does not know
-        consumer.committed((Range(0, world.begin, world.begin + 4),), logs={})
+        consumer.committed((Range(0, world.begin, world.begin + 4),), logs={}, read_bytes={})
     world.keeper.save_all()
     assert world.held() == {}
     assert decode(world.checkpoint()) == world.begin

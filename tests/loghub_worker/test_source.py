@@ -95,6 +95,7 @@ def test_options_survive_their_way_through_spark_and_hold_no_key() -> None:
         handover="/var/h",
         fetch_interval_s=0.5,
         max_log_groups=10,
+        max_bytes=1 << 20,
         cores=2,
     )
     source = LogHubDataSource({"settings": options.to_option()})

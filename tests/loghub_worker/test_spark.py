@@ -87,6 +87,7 @@ class Reading:
             handover=str(folder),
             fetch_interval_s=0.1,
             max_log_groups=3,
+            max_bytes=1 << 30,
             cores=2,
         )
         rows = spark.readStream.format(FORMAT).option("settings", options.to_option()).load()

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from loghub_worker.planning import Range
+from loghub_worker.planning import Range, smoothed
 
 RETRY_S = 1.0  # a failed beat is tried again after this, if the interval is not shorter
 
@@ -65,6 +65,7 @@ class HeldShard:
     saved: int | None = None  # checkpoint as the service took it
     drop_version: int = 0  # version of the positions that first left it out
     logs: int = 0
+    group_bytes: float | None = None  # mean size of its log groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,11 @@ class Consumer:
     def positions(self) -> dict[int, int]:
         """What the source may read: open shards and the cursor each goes on from."""
         return {s.shard: s.position for s in self.shards if s.phase is Phase.OPEN and s.position is not None}
+
+    @property
+    def group_bytes(self) -> dict[int, float]:
+        """How large the log groups of the held shards are, where that was measured."""
+        return {s.shard: s.group_bytes for s in self.shards if s.group_bytes is not None}
 
     @property
     def mark(self) -> tuple[object, ...]:
@@ -277,14 +283,19 @@ class Consumer:
         working = held is not None and held.phase in (Phase.OPEN, Phase.DRAINING)
         return working and held is not None and held.position == piece.begin
 
-    def committed(self, ranges: tuple[Range, ...], *, logs: Mapping[int, int]) -> None:
-        """The sink has the batch."""
+    def committed(
+        self, ranges: tuple[Range, ...], *, logs: Mapping[int, int], read_bytes: Mapping[int, int]
+    ) -> None:
+        """The sink has the batch; logs and bytes are by shard."""
         self.version += 1
         for piece in ranges:
             if self._is_at(piece):
                 held = self._shards[piece.shard]
                 count = held.logs + logs.get(piece.shard, 0)
-                self._put(replace(held, position=piece.end, logs=count))
+                size = smoothed(
+                    held.group_bytes, read_bytes=read_bytes.get(piece.shard, 0), groups=piece.groups
+                )
+                self._put(replace(held, position=piece.end, logs=count, group_bytes=size))
 
     def unsaved(self) -> tuple[HeldShard, ...]:
         """Shards whose position the service does not have yet."""

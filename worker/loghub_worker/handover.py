@@ -21,6 +21,7 @@ class Positions(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     shards: dict[int, int]
+    group_bytes: dict[int, float] = {}  # shard -> mean size of its log groups, where measured
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

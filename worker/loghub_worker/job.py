@@ -94,6 +94,7 @@ class Job:
             handover=str(handover.folder),
             fetch_interval_s=config.fetch_interval_s,
             max_log_groups=config.max_log_groups,
+            max_bytes=config.max_bytes,
             cores=config.cores,
         )
         self._stop = threading.Event()
@@ -228,7 +229,11 @@ class Job:
         self.tally.rows += written
         self._note_losses(counts)
         with self._session.use() as (consumer, _):
-            consumer.committed(plan.ranges, logs={shard: count.logs for shard, count in counts.items()})
+            consumer.committed(
+                plan.ranges,
+                logs={shard: count.logs for shard, count in counts.items()},
+                read_bytes={shard: count.bytes for shard, count in counts.items()},
+            )
 
     def _note_losses(self, counts: dict[int, Count]) -> None:
         for shard, count in counts.items():

@@ -12,7 +12,7 @@ import structlog
 from loghub.client.port import LogHub, Position, ShardInfo
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubError, LogHubException
-from loghub_worker.consumer import HeldShard, Phase
+from loghub_worker.consumer import Goal, HeldShard, Phase
 from loghub_worker.handover import Handover
 from loghub_worker.hub import Trouble, decode_cursor, encode_cursor, trouble_of
 from loghub_worker.ledger import Incarnation
@@ -46,7 +46,9 @@ class Keeper:
         group: str,
         name: str,
         initial: Position,
+        interval_s: float = 0.0,
     ) -> None:
+        """A shard is saved at most every `interval_s` seconds while it is consumed."""
         self._session = session
         self._hub = hub
         self._sink = sink
@@ -56,6 +58,10 @@ class Keeper:
         self._group = group
         self._name = name
         self._initial = initial
+        self._interval_s = interval_s
+        self._saved_s: dict[int, float] = {}
+        self._read_only: frozenset[int] = frozenset()  # as last surveyed
+        self._ends: dict[int, int] = {}  # as last reported
         self._not_before_s: dict[int, float] = {}
         self._next_survey_s = 0.0
         self._stop = threading.Event()
@@ -90,6 +96,7 @@ class Keeper:
         """One round of the thread."""
         report = self._handover.report()
         self.source_trouble = Trouble(report.reason, report.message)
+        self._ends = report.ends
         with self._session.use() as (consumer, now):
             consumer.source_saw(report.version)
             shards = consumer.shards
@@ -101,7 +108,7 @@ class Keeper:
         self._see_lags(shards, report.ends, now=now)
         if now >= self._next_survey_s:
             self._next_survey_s = now + SURVEY_S
-            self._survey(report.ends)
+            self._survey()
 
     def _clear_trouble(self) -> None:
         """A trouble ends with what it was about, also when that shard has gone elsewhere."""
@@ -165,14 +172,22 @@ class Keeper:
     # -- checkpoints
 
     def save_all(self) -> None:
-        """Give the service every position that the sink has and the service has not. The job calls
-        it after each batch; a failure is left for this thread to repeat."""
+        """Give the service every position that the sink has and the service has not, and that is
+        due. The job calls it after each batch; a failure is left for this thread to repeat."""
         with self._saving:
             with self._session.use() as (consumer, now):
-                unsaved = consumer.unsaved()
+                stays = consumer.goal is Goal.SERVE
+                unsaved = [s for s in consumer.unsaved() if not stays or self._is_due(s, now=now)]
             for shard in unsaved:
                 if now >= self._not_before_s.get(shard.shard, now) and self._still_stands(shard):
                     self._try_save(shard)
+
+    def _is_due(self, shard: HeldShard, *, now: float) -> bool:
+        """Another waits for a shard that is given up, and for the end of one that is read-only."""
+        number = shard.shard
+        is_end = number in self._read_only and self._ends.get(number) == shard.position
+        rested = now >= self._saved_s.get(number, now - self._interval_s) + self._interval_s
+        return rested or is_end or shard.phase is not Phase.OPEN
 
     def _still_stands(self, shard: HeldShard) -> bool:
         """Requests before this one may have taken long: a shard lost and taken again meanwhile
@@ -207,20 +222,20 @@ class Keeper:
             consumer=self._name,
             force=False,
         )
+        self._saved_s[shard] = self._clock.monotonic_s()
 
     # -- looking around
 
-    def _survey(self, ends: dict[int, int]) -> None:
+    def _survey(self) -> None:
         with self._session.use() as (consumer, _):
             shards = [s for s in consumer.shards if s.phase is Phase.OPEN and s.position is not None]
         try:
-            read_only = (
-                {i.shard for i in self._hub.list_shards(self._logstore) if i.read_only} if shards else set()
-            )
+            found = self._hub.list_shards(self._logstore) if shards else ()
+            self._read_only = frozenset(info.shard for info in found if info.read_only)
             for shard in shards:
                 assert shard.position is not None
-                at_end = ends.get(shard.shard) == shard.position
-                if at_end and shard.shard in read_only:
+                at_end = self._ends.get(shard.shard) == shard.position
+                if at_end and shard.shard in self._read_only:
                     # Became read-only after its end was saved: only a checkpoint tells the
                     # service that it is over (sls-protocol.md 4.3), and nothing else will come.
                     self._tell_end(shard, shard.position)

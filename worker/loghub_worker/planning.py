@@ -42,17 +42,46 @@ class Plan:
 
 
 NOTHING = Plan(0, ())
+LARGEST_GROUP_BYTES = 5 << 20  # that the service takes (sls-protocol.md 5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The most that a batch takes of one shard, whichever is less; one log group in any case."""
+
+    log_groups: int
+    bytes: int
+
+    def groups_of(self, group_bytes: float | None) -> int:
+        """How many log groups of this mean size that is; None: none was measured yet."""
+        size = LARGEST_GROUP_BYTES if group_bytes is None else max(1.0, group_bytes)
+        return max(1, min(self.log_groups, int(self.bytes // size)))
+
+
+def smoothed(before: float | None, *, read_bytes: int, groups: int) -> float | None:
+    """Mean size of a shard's log groups after a batch of `groups`. It rises at once, since a batch
+    that grows too large costs memory, and falls by half of the difference."""
+    if not read_bytes or not groups:
+        return before
+    mean = read_bytes / groups
+    return mean if before is None or mean > before else (before + mean) / 2
 
 
 def next_plan(
-    last: Plan, *, positions: Mapping[int, int], ends: Mapping[int, int], max_log_groups: int
+    last: Plan,
+    *,
+    positions: Mapping[int, int],
+    ends: Mapping[int, int],
+    sizes: Mapping[int, float],
+    bounds: Bounds,
 ) -> Plan:
-    """The next batch: from each position at most `max_log_groups` on, never past the known end.
+    """The next batch: from each position on as much as `bounds` lets, never past the known end.
 
-    `last` itself is returned if there is nothing to read.
+    `sizes` are the mean bytes of the shards' log groups, as far as known. `last` itself is returned
+    if there is nothing to read.
     """
     ranges = [
-        Range(shard, begin, min(begin + max_log_groups, ends[shard]))
+        Range(shard, begin, min(begin + bounds.groups_of(sizes.get(shard)), ends[shard]))
         for shard, begin in sorted(positions.items())
         if ends.get(shard, begin) > begin
     ]

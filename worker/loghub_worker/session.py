@@ -34,7 +34,11 @@ class Session:
             try:
                 yield self._consumer, self._clock.monotonic_s()
             finally:
-                positions = Positions(version=self._consumer.version, shards=self._consumer.positions)
+                positions = Positions(
+                    version=self._consumer.version,
+                    shards=self._consumer.positions,
+                    group_bytes=self._consumer.group_bytes,
+                )
                 # Mere looks wake nobody, or the threads would keep one another awake.
                 if self._consumer.mark != before:
                     self.wake()

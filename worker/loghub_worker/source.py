@@ -30,7 +30,7 @@ from loghub_worker.ends import EndWatch
 from loghub_worker.handover import Count, Handover, Report
 from loghub_worker.hub import Address, decode_cursor, encode_cursor, shared
 from loghub_worker.logstore_writer import FORMAT, LogstoreArrowWriter, WriteOptions
-from loghub_worker.planning import NOTHING, Plan, Range, next_plan, pack
+from loghub_worker.planning import NOTHING, Bounds, Plan, Range, next_plan, pack
 
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may ask for (sls-protocol.md 5)
 
@@ -46,11 +46,16 @@ class Options:
     handover: str  # folder of the files
     fetch_interval_s: float
     max_log_groups: int
+    max_bytes: int
     cores: int
 
     @property
     def address(self) -> Address:
         return Address(endpoint=self.endpoint, project=self.project, credentials_dir=self.credentials_dir)
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(log_groups=self.max_log_groups, bytes=self.max_bytes)
 
     def to_option(self) -> str:
         """All of them as the one option ``settings``."""
@@ -114,7 +119,11 @@ class LogHubStreamReader(DataSourceStreamReader):
         self._report(handover, version=positions.version)
         last = Plan.from_json(start)
         plan = next_plan(
-            last, positions=positions.shards, ends=ends, max_log_groups=self.options.max_log_groups
+            last,
+            positions=positions.shards,
+            ends=ends,
+            sizes=positions.group_bytes,
+            bounds=self.options.bounds,
         )
         return start if plan is last else plan.to_json()
 

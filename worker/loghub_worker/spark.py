@@ -94,6 +94,8 @@ def spark_settings(
         "spark.sql.shuffle.partitions": str(config.cores),
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.numRecentProgressUpdates": "1",
+        # It needs pandas, and warns where there is none; an image that has it may ask for it.
+        "spark.sql.execution.pythonUDF.arrow.enabled": "false",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         "spark.log.level": "ERROR",  # it warns of every batch that takes longer than the trigger
         "spark.ui.showConsoleProgress": "false",

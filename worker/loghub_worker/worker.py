@@ -181,6 +181,7 @@ class Worker:
             self._handover,
             self._clock,
             initial=self._config.initial_position,
+            interval_s=self._config.checkpoint_interval_s,
             **self._names(),
         )
 
