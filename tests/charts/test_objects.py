@@ -17,6 +17,7 @@ from tests.loghub_operator.api_server import Apiserver
 FOREIGN = ("monitoring.coreos.com/", "keda.sh/")
 HOME = "chart-home"
 NAMESPACES = (HOME, "chart-team-a", "chart-team-b", "loghub")
+CLUSTER_WIDE = ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "APIService")
 RESTRICTED = {
     "pod-security.kubernetes.io/enforce": "restricted",
     "pod-security.kubernetes.io/warn": "restricted",
@@ -117,8 +118,7 @@ def test_every_object_says_where_and_whose_it_is(chart: Chart, toggles: str) -> 
         labels = one["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == "loghub-operator"
         assert labels["app.kubernetes.io/part-of"] == "loghub"
-        cluster_wide = one["kind"] in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
-        assert ("namespace" in one["metadata"]) != cluster_wide, one["metadata"]["name"]
+        assert ("namespace" in one["metadata"]) != (one["kind"] in CLUSTER_WIDE), one["metadata"]["name"]
 
 
 def test_two_releases_share_no_object(chart: Chart) -> None:

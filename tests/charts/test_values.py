@@ -74,7 +74,11 @@ def test_what_embedded_stands_for(chart: Chart, values: Values, endpoint: str) -
 def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
     from loghub_operator.settings import Settings
 
-    values = {"watchNamespaces": ["a", "b"], "resyncSeconds": 2.5, "worker": {"image": {"tag": "t"}}}
+    values = {
+        "watchNamespaces": ["a", "b"],
+        "resyncSeconds": 2.5,
+        "worker": {"image": {"tag": "t"}},
+    }
     told = environment(only(chart.render(values), "Deployment"))
     settings = Settings.from_environment({**told, "LOGHUB_POD_NAME": "pod"})
     assert settings.namespaces == ("a", "b")
@@ -82,6 +86,13 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
     assert settings.worker_image == "loghub-worker:t"
     assert settings.lease is not None
     assert (settings.lease.namespace, settings.lease.name) == ("loghub-system", "loghub-operator")
+
+
+def test_what_is_not_said_is_left_to_the_operator(chart: Chart) -> None:
+    told = environment(only(chart.render(), "Deployment"))
+    left = {"LOGHUB_RESYNC_SECONDS", "LOGHUB_SHARD_SERIES", "LOGHUB_NAMESPACES"}
+    assert not left & told.keys()
+    assert not [name for name in told if "KEDA" in name or "EXTERNAL" in name]
 
 
 def test_one_operator_alone_has_no_disruption_budget(chart: Chart) -> None:

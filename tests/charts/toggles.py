@@ -21,6 +21,17 @@ PLACED: Values = {
     "affinity": {"nodeAffinity": {}},
     "priorityClassName": "system-cluster-critical",
 }
+# The apiserver looks whether it is one: a certificate that nobody has the key of.
+CA_BUNDLE = (
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJlekNDQVNHZ0F3SUJBZ0lVSW45T2JKUGZKckNRMDk5Z09aekpCai95"
+    "Y1c0d0NnWUlLb1pJemowRUF3SXcKRWpFUU1BNEdBMVVFQXd3SFpYaGhiWEJzWlRBZ0Z3MHlOakV4TWpFeE5UUTVNemhhR0E4"
+    "eU1USTJNVEF5T0RFMQpORGt6T0Zvd0VqRVFNQTRHQTFVRUF3d0haWGhoYlhCc1pUQlpNQk1HQnlxR1NNNDlBZ0VHQ0NxR1NN"
+    "NDlBd0VICkEwSUFCUDc3aC9wVEI5bFFsbnh6N1Q0QVMwVXVBUG0yNnN4S3ZGVkFKSHI2ZkhVU1VQSlNFc3JTSEhMdVA1RloK"
+    "bWpjc1I3Nk1iK1VYa1dISFJvYlNZcFBNTzlLalV6QlJNQjBHQTFVZERnUVdCQlM1T2RCZ1VJZm9IYjVUa25VUAp1ZkFHVXkv"
+    "RlN6QWZCZ05WSFNNRUdEQVdnQlM1T2RCZ1VJZm9IYjVUa25VUHVmQUdVeS9GU3pBUEJnTlZIUk1CCkFmOEVCVEFEQVFIL01B"
+    "b0dDQ3FHU000OUJBTUNBMGdBTUVVQ0lRQ2hJeStpczk4c1c1RVU2SGFGVWRTRytBS3oKRVNIRG9YZHpIM1VGRm1wREx3SWdE"
+    "Tjg4TGZRdFNjYUxFR2hBTWg5blZ4UjB3T0dkVUpCblkzMkpLZkFOU2prPQotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg=="
+)
 NAMESPACED: Values = {"watchNamespaces": ["chart-team-a", "chart-team-b"]}
 
 TOGGLES: dict[str, Values] = {
@@ -55,6 +66,17 @@ TOGGLES: dict[str, Values] = {
     },
     "monitoring": MONITORING,
     "monitoring, namespaced": {**MONITORING, **NAMESPACED},
+    "numbers for others": {
+        "externalMetrics": {"enabled": True},
+        "keda": {"enabled": True},
+        "networkPolicy": {"enabled": True},
+    },
+    "numbers, certificates given": {
+        "externalMetrics": {"enabled": True, "certificateSecret": "one", "caBundle": CA_BUNDLE},
+        "keda": {"enabled": True, "certificateSecret": "two"},
+        "resyncSeconds": 5,
+        "metrics": {"shardSeries": 0},
+    },
     "one operator, no CRD": {"replicas": 1, "crds": {"install": False}},
     "placed and named": {
         **PLACED,

@@ -1,0 +1,152 @@
+"""Alerts, dashboard and scrape settings speak of series, labels and ports that there are."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from loghub.worker_contract import WorkerStatus
+from loghub_operator.conditions import ConditionType
+from loghub_operator.model import Site
+from loghub_operator.names import worker_selector
+from loghub_operator.numbers.meters import Meters
+from loghub_operator.numbers.prometheus import Exposition
+from loghub_operator.resources.worker_set import worker_set
+from loghub_operator.workers import worker_config
+from loghub_worker.metrics import Figures
+from tests.charts.chart import FOLDER, Chart, Object, only
+from tests.charts.toggles import MONITORING, NAMESPACED
+from tests.loghub_operator.examples import resource
+from tests.loghub_operator.numbers.support import board, condition, readings
+
+SITE = Site(endpoint="http://x", sink_root="/sink", needs_project_address=False)
+OFTEN_USED = {"le", "namespace", "name", "job", "instance", "pod"}
+SERIES = re.compile(r"(loghub_\w+)(\{[^}]*\})?")
+LABEL = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
+
+
+def worker_text() -> str:
+    status = WorkerStatus(
+        consumer="access-0",
+        phase="running",
+        reason="",
+        message="",
+        rows_written=1,
+        last_heartbeat_age_s=0.5,
+        shards=[],
+        written_at=0.0,
+    )
+    registry = CollectorRegistry()
+    registry.register(Figures(lambda: status, lambda: {}))
+    return generate_latest(registry).decode()
+
+
+def operator_text() -> str:
+    meters, on = Meters(), board()
+    meters.round_ended("done", 0.1)
+    meters.kube_answered("GET", 200)
+    meters.hub_answered("list_groups", "OK")
+    on.post(readings(), tuple(condition(str(kind), "True") for kind in ConditionType))
+    return Exposition(meters, on, shard_series=10).text().decode()
+
+
+@pytest.fixture(scope="module")
+def series() -> dict[str, set[str]]:
+    """Names of labels by name of series, as operator and worker really tell them."""
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(operator_text() + worker_text()):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def rules(chart: Chart) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = only(chart.render(MONITORING), "PrometheusRule")["spec"]["groups"][0][
+        "rules"
+    ]
+    return found
+
+
+def dashboard() -> dict[str, Any]:
+    made: dict[str, Any] = json.loads((FOLDER / "files" / "dashboard.json").read_text())
+    return made
+
+
+def queries(chart: Chart) -> Iterator[str]:
+    yield from (rule["expr"] for rule in rules(chart))
+    yield from (target["expr"] for panel in dashboard()["panels"] for target in panel["targets"])
+    yield from (one["query"]["query"] for one in dashboard()["templating"]["list"] if one["type"] == "query")
+
+
+def test_every_query_is_about_series_that_there_are(chart: Chart, series: dict[str, set[str]]) -> None:
+    for query in queries(chart):
+        named = SERIES.findall(query)
+        assert named, query
+        for name, selector in named:
+            assert name in series, query
+            assert {label for label, _, _ in LABEL.findall(selector)} <= series[name] | OFTEN_USED, query
+        assert query.count("(") == query.count(")"), query
+
+
+def test_every_condition_in_a_query_is_one(chart: Chart) -> None:
+    asked = {value for query in queries(chart) for value in re.findall(r'type="(\w+)"', query)}
+    assert asked >= {"Ready", "HotShard", "Degraded"}
+    assert asked <= {str(kind) for kind in ConditionType}
+
+
+def test_an_alert_says_what_to_look_at(chart: Chart) -> None:
+    for rule in rules(chart):
+        assert rule["annotations"].keys() == {"summary", "description"}
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+    values = {"metrics": {"prometheusRule": {"enabled": True, "lagSeconds": 77}}}
+    text = json.dumps(only(chart.render(values), "PrometheusRule"))
+    assert "loghub_operator_group_lag_seconds > 77" in text
+
+
+def test_the_groups_namespaces_are_kept(chart: Chart) -> None:
+    """Prometheus would put its target's namespace in the place of the group's."""
+    (endpoint,) = only(chart.render(MONITORING), "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["honorLabels"] is True
+
+
+def test_the_operator_is_found_by_its_service_and_port(chart: Chart) -> None:
+    objects = chart.render(MONITORING)
+    monitor = only(objects, "ServiceMonitor")["spec"]
+    service = only(objects, "Service", "loghub-operator")
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["namespaceSelector"]["matchNames"] == [service["metadata"]["namespace"]]
+    assert monitor["endpoints"][0]["port"] in [port["name"] for port in service["spec"]["ports"]]
+    assert service["spec"]["ports"][0]["targetPort"] in _ports(only(objects, "Deployment"))
+
+
+@pytest.mark.parametrize("namespaces", [[], ["chart-team-a", "chart-team-b"]])
+def test_the_workers_are_found_by_label_and_port(chart: Chart, namespaces: list[str]) -> None:
+    values = MONITORING | (NAMESPACED if namespaces else {})
+    monitor = only(chart.render(values), "PodMonitor")["spec"]
+    workers = worker_set(resource(), worker_config(resource(), SITE), replicas=1, image="i")
+    labels = workers["spec"]["template"]["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    assert monitor["podMetricsEndpoints"][0]["port"] in _ports(workers)
+    expected = {"matchNames": namespaces} if namespaces else {"any": True}
+    assert monitor["namespaceSelector"] == expected
+    (relabeling,) = monitor["podMetricsEndpoints"][0]["relabelings"]
+    assert relabeling["targetLabel"] == "name"
+    (instance,) = [key for key, value in worker_selector("g").items() if value == "g"]
+    assert relabeling["sourceLabels"][0].endswith(re.sub(r"\W", "_", instance))
+
+
+def _ports(workload: Object) -> list[str]:
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    return [port["name"] for port in container["ports"]]
+
+
+def test_the_dashboard_is_loaded_as_it_is(chart: Chart) -> None:
+    loaded = only(chart.render(MONITORING), "ConfigMap", "loghub-operator-dashboard")
+    assert json.loads(loaded["data"]["loghub.json"]) == dashboard()
+    assert loaded["metadata"]["labels"]["grafana_dashboard"] == "1"
+    numbers = [panel["id"] for panel in dashboard()["panels"]]
+    assert len(set(numbers)) == len(numbers) > 10

@@ -1,0 +1,76 @@
+"""`kubectl apply -k deploy` and `helm install` end in the same thing.
+
+Compared are the objects that both have, in what takes effect: names, rights, what runs and how.
+Labels differ on purpose (helm's say whose the object is), and so do image tags.
+"""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.charts.chart import ROOT, Chart, Object
+from tests.loghub_operator.api_server import Apiserver
+
+# As deploy/ has it: the service in a namespace of its own, one image tag.
+VALUES: dict[str, Any] = {
+    "service": {"enabled": True, "namespace": "loghub", "image": {"tag": "dev"}},
+    "image": {"tag": "dev"},
+    "worker": {"image": {"tag": "dev"}},
+}
+ONLY_CHART = {
+    # What a plain `deploy/` leaves out.
+    ("ClusterRole", "loghub-operator-edit"),
+    ("ClusterRole", "loghub-operator-view"),
+    ("Pod", "loghub-operator-check"),
+}
+ONLY_DEPLOY = {("Namespace", "loghub"), ("Namespace", "loghub-system")}
+
+Key = tuple[str, str]
+
+
+def effect(value: Any) -> Any:
+    """Without labels (and selectors made of them), helm's own marks, and defaults written out."""
+    if isinstance(value, dict):
+        dropped = ("labels", "helm.sh/resource-policy", "helm.sh/hook")
+        made = {key: effect(part) for key, part in value.items() if key not in dropped}
+        return {key: part for key, part in made.items() if not _is_noise(key, part)}
+    if isinstance(value, list):
+        return [effect(part) for part in value]
+    return value
+
+
+def _is_noise(key: str, value: Any) -> bool:
+    return (
+        value == {}
+        or key in ("matchLabels", "selector", "labelSelector")
+        or (key, value) in (("protocol", "TCP"), ("type", "RollingUpdate"))
+    )
+
+
+def keyed(objects: list[Object]) -> dict[Key, Object]:
+    return {(one["kind"], one["metadata"]["name"]): effect(one) for one in objects}
+
+
+@pytest.fixture(scope="module")
+def both(chart: Chart, server: Apiserver) -> tuple[dict[Key, Object], dict[Key, Object]]:
+    text = server.must("kustomize", str(ROOT / "deploy"))
+    return keyed([one for one in yaml.safe_load_all(text) if one]), keyed(chart.render(VALUES))
+
+
+def test_the_same_objects(both: tuple[dict[Key, Object], dict[Key, Object]]) -> None:
+    deploy, chart = both
+    assert deploy.keys() - chart.keys() == ONLY_DEPLOY
+    assert chart.keys() - deploy.keys() == ONLY_CHART
+
+
+def test_the_same_effect(both: tuple[dict[Key, Object], dict[Key, Object]]) -> None:
+    deploy, chart = both
+    for key in deploy.keys() & chart.keys():
+        assert text(chart[key]) == text(deploy[key]), key
+
+
+def text(value: Object) -> list[str]:
+    """Lines, so that a difference is shown as one."""
+    return json.dumps(value, indent=1, sort_keys=True).splitlines()
