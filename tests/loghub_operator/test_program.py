@@ -17,7 +17,16 @@ from tests.loghub_operator.programs import GUARD_S, KEY, Operator, log_service, 
 pytestmark = pytest.mark.cluster
 
 
-def test_killed_between_apply_and_delete_it_finishes_both(server: Apiserver, tmp_path: Path) -> None:
+STATEFUL_SET_APPLIED = "apply StatefulSet annotations,labels,ownerReferences,spec"
+
+
+def dies(operator: Operator, when: str, site: str) -> None:
+    """Run it until it is killed with -9 at this call."""
+    with operator.running("tests.loghub_operator.dying", when, site) as child:
+        assert child.wait(GUARD_S) == -signal.SIGKILL, operator.log.read_text()
+
+
+def test_killed_with_9_again_and_again_it_finishes(server: Apiserver, tmp_path: Path) -> None:
     namespace = make_namespace(server)
     with log_service(tmp_path) as endpoint:
         hub = HttpLogHub(endpoint, "demo", credentials=KEY)
@@ -31,10 +40,20 @@ def test_killed_between_apply_and_delete_it_finishes_both(server: Apiserver, tmp
             found = server.run("get", "sts", "access", "-n", namespace, "-o", "json").stdout
             return dict(json.loads(found)) if found else {}
 
+        def status() -> dict[str, object]:
+            found = server.must("get", "lhcg", "access", "-n", namespace, "-o", "json")
+            return dict(json.loads(found).get("status", {}))
+
+        dies(operator, "after", "log service create_group")
+        assert [one.name for one in hub.list_groups("access")] == ["access"]
+        assert stateful_set() == {}
+        dies(operator, "before", STATEFUL_SET_APPLIED)
+        assert stateful_set() == {}
+        dies(operator, "after", STATEFUL_SET_APPLIED)
+        assert stateful_set()
         with operator.running() as child:
             until("alive", operator.alive)
-            until("the group", lambda: [one.name for one in hub.list_groups("access")] == ["access"])
-            until("the workers", lambda: bool(stateful_set()))
+            until("the workers told", lambda: "replicas" in status())
             spec = stateful_set()["spec"]
             assert isinstance(spec, dict)
             assert spec["replicas"] == 2  # as many as there are shards
@@ -45,6 +64,10 @@ def test_killed_between_apply_and_delete_it_finishes_both(server: Apiserver, tmp
             child.wait(GUARD_S)
         server.must("delete", "lhcg", "access", "-n", namespace, "--wait=false")
         assert server.must("get", "lhcg", "access", "-n", namespace, "-o", "name")
+        dies(operator, "after", "delete StatefulSet")
+        assert stateful_set() == {}
+        dies(operator, "before", "merge LogHubConsumerGroup finalizers")
+        assert hub.list_groups("access") == ()
         with operator.running() as child:
             gone = ("get", "lhcg", "access", "-n", namespace)
             until("the object gone", lambda: "NotFound" in server.run(*gone).stderr)
