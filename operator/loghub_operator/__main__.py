@@ -79,6 +79,7 @@ class Operator:
         self._publishing = publishing
         self._acting_label = self._label()
         self._acting = settings.lease is None
+        self._saw_all = False
         guard = unguarded(clock) if settings.lease is None else Guard(clock)
         self._leader = self._candidate(kube, guard, terms)
         writer = GuardedKube(kube, guard)
@@ -108,7 +109,12 @@ class Operator:
 
     def routes(self) -> dict[str, Route]:
         """What is answered over HTTP. A follower that waits is ready, as it is to take over."""
-        return {"/healthz": self._health, "/readyz": self._health, "/metrics": self._publishing.metrics}
+        return {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._publishing.metrics}
+
+    def _ready(self) -> Answer:
+        if self._acting and not self._saw_all:
+            return text("the groups were not listed yet", status=503)
+        return self._health()
 
     def _health(self) -> Answer:
         vitals = liveness.Vitals(
@@ -160,6 +166,7 @@ class Operator:
         for pause_s in handlers.Backoffs():
             try:
                 await self._claims.prime(self._kube)
+                self._saw_all = True
                 return
             except KubeError as error:
                 log.warning("objects not listed", error=str(error))
