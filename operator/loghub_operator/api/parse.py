@@ -60,18 +60,22 @@ def resources_in(text: str) -> tuple[dict[str, Any], ...]:
 
     Raises `InvalidResourceError` where the text is not YAML.
     """
+    return documents_in(text, API_VERSION.split("/")[0], KIND)
+
+
+def documents_in(text: str, group: str, kind: str) -> tuple[dict[str, Any], ...]:
+    """The documents of a kind, of any version of its group ("v1" for the core's)."""
     try:
         documents = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
         raise InvalidResourceError((Problem("(file)", f"not YAML: {error}"),)) from None
-    ours = (
+    return tuple(
         document
         for document in documents
         if isinstance(document, dict)
-        and document.get("kind") == KIND
-        and str(document.get("apiVersion", "")).split("/")[0] == API_VERSION.split("/")[0]
+        and document.get("kind") == kind
+        and str(document.get("apiVersion", "")).split("/")[0] == group
     )
-    return tuple(ours)
 
 
 def parse_status(document: object) -> Status:

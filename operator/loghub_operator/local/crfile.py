@@ -1,4 +1,4 @@
-"""The user's file: one LogHubConsumerGroup in it, read again when it changed.
+"""The user's file: one LogHubConsumerGroup in it, and the ConfigMap of its code; read again when it changed.
 
 What for: `loghub up -f`. What it must not know: what follows from it. Read next:
 `loghub_operator.api.parse` (the messages), `loghub_operator.local.record`.
@@ -7,7 +7,10 @@ What for: `loghub up -f`. What it must not know: what follows from it. Read next
 from pathlib import Path
 from typing import Any
 
-from loghub_operator.api import InvalidResourceError, Problem, resources_in
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem, resources_in
+from loghub_operator.api.parse import documents_in
+from loghub_operator.model import Code
+from loghub_operator.usercode import code_in, code_source
 
 Document = dict[str, Any]
 LARGEST_BYTES = 3 << 20  # as much as an apiserver takes
@@ -20,6 +23,7 @@ class CrFile:
         self._path = path
         self._name = name
         self._stamp = self._look()
+        self._config_maps: tuple[Document, ...] = ()
 
     def changed(self) -> bool:
         """Somebody saved it since the last call. A file that is gone for now has not changed."""
@@ -39,10 +43,19 @@ class CrFile:
         if len(content) > LARGEST_BYTES:
             raise _refused(f"{self._path} is larger than {LARGEST_BYTES >> 20} MiB")
         try:
-            found = resources_in(content.decode())
+            text = content.decode()
         except UnicodeDecodeError:
             raise _refused(f"{self._path} is not UTF-8 text") from None
-        return self._pick(found)
+        picked = self._pick(resources_in(text))
+        self._config_maps = documents_in(text, "v1", "ConfigMap")
+        return picked
+
+    def code(self, resource: LogHubConsumerGroup) -> Code:
+        """Of the pipeline, out of a ConfigMap in the same file, as last read."""
+        name = code_source(resource)
+        if name is None:
+            return Code()
+        return code_in(resource, next((one for one in self._config_maps if _is(one, name)), None))
 
     def _pick(self, found: tuple[Document, ...]) -> Document:
         names = [str((one.get("metadata") or {}).get("name")) for one in found]
@@ -62,6 +75,11 @@ class CrFile:
         except OSError:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def _is(config_map: Document, name: str) -> bool:
+    metadata = config_map.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("name") == name
 
 
 def _refused(message: str) -> InvalidResourceError:

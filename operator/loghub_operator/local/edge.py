@@ -6,6 +6,7 @@ promises), `loghub_operator.local.supervisor`.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from loghub.client.port import Credentials, LogHub
 from loghub.client.target import BadEndpoint
@@ -14,6 +15,7 @@ from loghub_operator import model
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.checkpoints import look_ahead, move_checkpoints
 from loghub_operator.hubs import Hubs
+from loghub_operator.local.here import variables_of
 from loghub_operator.local.kept import KeptCheckpoints
 from loghub_operator.local.record import Record
 from loghub_operator.local.supervisor import Supervisor
@@ -29,6 +31,7 @@ from loghub_operator.model import (
     ShardChange,
     Site,
     Trouble,
+    WorkerSet,
 )
 from loghub_operator.repositioning import needs_a_look, record_name
 
@@ -73,7 +76,7 @@ class LocalEdge:
             at_unix_s=self._clock.unix_s(),
             site=self._site(resource),
             service=service,
-            worker_set=self._supervisor.worker_set,
+            worker_set=self._worker_set(resource),
             workers=workers,
             group_origin=self._record().origin,
             move=None if workers else await self._move(resource, service),
@@ -91,6 +94,12 @@ class LocalEdge:
         except ValueError as error:
             return MoveObserved(trouble=str(error))
         return await self._hubs.call(look_ahead, hub, resource, service.shards, record=record, source=source)
+
+    def _worker_set(self, resource: LogHubConsumerGroup) -> WorkerSet | None:
+        found = self._supervisor.worker_set
+        if found is None:
+            return None
+        return replace(found, rolls=self._supervisor.variables != variables_of(resource))
 
     def hub(self, resource: LogHubConsumerGroup) -> LogHub | Trouble:
         """The client of the group's project, or why there is none."""
@@ -119,7 +128,10 @@ class LocalEdge:
                 )
             case model.ApplyWorkers():
                 self._supervisor.apply(
-                    action.config, replicas=action.replicas, config_hash=action.config_hash
+                    action.config,
+                    replicas=action.replicas,
+                    config_hash=action.config_hash,
+                    variables=variables_of(resource),
                 )
             case model.AskLeave(consumer):
                 self._supervisor.ask_leave(consumer)
@@ -143,12 +155,6 @@ class LocalEdge:
         if isinstance(hub, Trouble):
             raise ActionRefused(hub.message)
         return hub
-
-    async def _change_shards(self, resource: LogHubConsumerGroup, action: ShardChange) -> None:
-        hub = self.hub(resource)
-        if isinstance(hub, Trouble):
-            raise ActionRefused(hub.message)
-        await self._hubs.call(change_shards, hub, resource.spec.logstore, action)
 
     async def _change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
         hub = self._reached(resource)

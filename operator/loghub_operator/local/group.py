@@ -30,13 +30,14 @@ from loghub_operator.hubs import Hubs
 from loghub_operator.local.credentials import read_folder, without_keys
 from loghub_operator.local.crfile import CrFile, in_apiserver_words
 from loghub_operator.local.edge import LocalEdge
+from loghub_operator.local.here import refuse_what_is_not_here, site_at
 from loghub_operator.local.kept import KeptCheckpoints
 from loghub_operator.local.narrate import changes
 from loghub_operator.local.places import Root
 from loghub_operator.local.record import Record
 from loghub_operator.local.rounds import Rounds
 from loghub_operator.local.supervisor import Supervisor, WorkerView
-from loghub_operator.model import Observed, Site
+from loghub_operator.model import Code, Observed, Site
 from loghub_operator.workers import AFTER_DRAIN_S, DRAIN_TIMEOUT_S
 
 WORKER_COMMAND = (sys.executable, "-m", "loghub_worker")
@@ -85,13 +86,6 @@ def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
     return HttpLogHub(endpoint, project, credentials=credentials, agent="loghub-up", timeouts=timeouts)
 
 
-def site_of(resource: LogHubConsumerGroup, around: Surroundings) -> Site:
-    """A claim is a folder; a loopback address needs no name."""
-    sink = resource.spec.pipeline.sink.parquet
-    folder = around.root.volumes / sink.volume_claim if sink is not None else around.root.volumes
-    return Site(endpoint=around.endpoint, sink_root=str(folder), needs_project_address=False)
-
-
 class LocalGroup:
     """Runs in one event loop, in the main thread. The group's lock is held by the caller."""
 
@@ -107,6 +101,7 @@ class LocalGroup:
         """``file`` None: there is nothing to be read again (`loghub down`)."""
         self._record = record
         self._file = file
+        self._code = Code() if file is None else file.code(record.resource())
         self._around = around
         self._audience = audience
         self._folder = record.folder
@@ -181,19 +176,23 @@ class LocalGroup:
 
     def _take_change(self, file: CrFile) -> None:
         document: dict[str, Any] = {}
-        before = self.current().metadata
+        before, code = self.current().metadata, self._code
         if before.deletion_timestamp is not None:
             return
         try:
             document = file.read()
             self._refuse_another_endpoint(document)
+            changed = parse_resource(document)
+            code = file.code(changed)
+            refuse_what_is_not_here(changed, code)
             self._record = Record.accept(self._folder, document)
         except InvalidResourceError as error:
             self._audience.say(
                 f"the change is refused, all goes on as before: {in_apiserver_words(document, error)}"
             )
             return
-        if self.current().metadata.generation != before.generation:
+        was, self._code = self._code, code
+        if self.current().metadata.generation != before.generation or code != was:
             self._audience.say("the file was changed and is applied")
             self.rounds.wake()
 
@@ -209,11 +208,15 @@ class LocalGroup:
             supervisor=self.supervisor,
             kept=KeptCheckpoints(self._folder.checkpoints),
             hubs=self._hubs,
-            site=lambda resource: site_of(resource, self._around),
+            site=self._site,
             credentials=lambda: read_folder(self._around.credentials_dir),
             clock=self._around.clock,
             tell=lambda event: self._audience.say(f"{event.reason}: {event.message}"),
         )
+
+    def _site(self, resource: LogHubConsumerGroup) -> Site:
+        around = self._around
+        return site_at(resource, endpoint=around.endpoint, volumes=around.root.volumes, code=self._code)
 
     def _on_round(self, observed: Observed, status: Status) -> None:
         look = Look(at_unix_s=observed.at_unix_s, status=status, workers=self.supervisor.views())

@@ -34,6 +34,25 @@ from loghub_operator.workers import encode
 LOG_BYTES = 16 << 20  # a worker's log begins anew at a start beyond it; one older is kept
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What is to run."""
+
+    replicas: int
+    config: WorkerConfig
+    config_hash: str
+    variables: Mapping[str, str]  # of the user's
+
+    @property
+    def revision(self) -> str:
+        """Differs where a worker has to be started anew."""
+        return f"{self.config_hash} {sorted(self.variables.items())}"
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(replicas=self.replicas, config_hash=self.revision)
+
+
 @dataclass(slots=True)
 class _Post:
     """One ordinal: its process, if it has one, and what is remembered of the ones before."""
@@ -42,6 +61,7 @@ class _Post:
     name: str
     folder: WorkerFolder
     config_hash: str = ""
+    revision: str = ""
     child: Child | None = None
     stopping: bool = False
     fresh_seat: bool = False  # the next start is as of a new pod: what it was told is forgotten
@@ -92,21 +112,24 @@ class Supervisor:
         self._clock = clock
         self._grace_s = grace_s
         self._on_change = on_change
-        self._wanted: Wanted | None = None
-        self._config: WorkerConfig | None = None
+        self._asked: _Asked | None = None
         self._posts: dict[int, _Post] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     # -- asked from outside
 
-    def apply(self, config: WorkerConfig, *, replicas: int, config_hash: str) -> None:
-        """Run the ordinals 0 .. replicas-1 with these settings."""
-        self._wanted, self._config = Wanted(replicas=replicas, config_hash=config_hash), config
+    def apply(
+        self, config: WorkerConfig, *, replicas: int, config_hash: str, variables: Mapping[str, str]
+    ) -> None:
+        """Run the ordinals 0 .. replicas-1 with these settings and these variables of the user's."""
+        self._asked = _Asked(
+            replicas=replicas, config=config, config_hash=config_hash, variables=dict(variables)
+        )
         self.tick()
 
     def remove(self) -> None:
         """Run nothing any more."""
-        self._wanted = None
+        self._asked = None
         self.tick()
 
     def ask_leave(self, name: str) -> None:
@@ -145,9 +168,18 @@ class Supervisor:
 
     @property
     def worker_set(self) -> WorkerSet | None:
-        if self._wanted is None:
+        if self._asked is None:
             return None
-        return WorkerSet(replicas=self._wanted.replicas, config_hash=self._wanted.config_hash)
+        return WorkerSet(replicas=self._asked.replicas, config_hash=self._asked.config_hash)
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Of the user's, as last asked for."""
+        return {} if self._asked is None else self._asked.variables
+
+    @property
+    def _wanted(self) -> Wanted | None:
+        return None if self._asked is None else self._asked.wanted
 
     def views(self) -> tuple[WorkerView, ...]:
         """Every worker that exists, by ordinal."""
@@ -177,7 +209,7 @@ class Supervisor:
         return [
             Slot(
                 ordinal=post.ordinal,
-                config_hash=post.config_hash,
+                config_hash=post.revision,
                 alive=post.alive,
                 ready=post.ready_since_s is not None,
                 stopping=post.stopping,
@@ -214,20 +246,20 @@ class Supervisor:
             self._failed(post, ("CannotStart", str(error)))
 
     def _launch(self, post: _Post) -> None:
-        assert self._wanted is not None
-        assert self._config is not None
-        if post.config_hash != self._wanted.config_hash:
+        asked = self._asked
+        assert asked is not None
+        if post.revision != asked.revision:
             post.failures, post.words = 0, None
         if post.fresh_seat or post.starts == 0:
             post.folder.seat.unlink(missing_ok=True)
             post.seat_since_unix_s, post.fresh_seat = None, False
-        _prepare(post.folder, encode(self._config))
-        post.config_hash, post.stopping = self._wanted.config_hash, False
+        _prepare(post.folder, encode(asked.config))
+        post.config_hash, post.revision, post.stopping = asked.config_hash, asked.revision, False
         post.started_unix_s, post.ready_since_s = self._clock.unix_s(), None
         post.starts += 1
         post.child = Child(
             self._command,
-            environment={**self._environment, **_variables(post.name, post.folder)},
+            environment={**self._environment, **asked.variables, **_variables(post.name, post.folder)},
             log=post.folder.log,
             on_exit=lambda child: self._ended(post, child),
         )

@@ -23,6 +23,7 @@ from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.local.credentials import missing_keys, read_folder, remove_folder, write_folder
 from loghub_operator.local.crfile import CrFile, in_apiserver_words
 from loghub_operator.local.group import LocalGroup, Look, Surroundings, connect
+from loghub_operator.local.here import refuse_what_is_not_here
 from loghub_operator.local.leftovers import end_leftovers
 from loghub_operator.local.places import PRIVATE, GroupFolder, Root, is_locked, locked
 from loghub_operator.local.record import Record
@@ -73,6 +74,7 @@ async def up(options: UpOptions) -> int:
     file = CrFile(options.file, options.name)
     document = file.read()
     folder = _checked_folder(options.root, document)
+    _refuse_what_is_not_here(file, document)
     options.root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     with locked(folder.lock):
         record = _accept(folder, document)
@@ -224,6 +226,14 @@ def _accept(folder: GroupFolder, document: dict[str, Any]) -> Record:
 def _checked_folder(root: Root, document: dict[str, Any]) -> GroupFolder:
     try:
         return root.group(parse_resource(document).metadata.name)
+    except InvalidResourceError as error:
+        raise Refused(in_apiserver_words(document, error)) from None
+
+
+def _refuse_what_is_not_here(file: CrFile, document: dict[str, Any]) -> None:
+    resource = parse_resource(document)
+    try:
+        refuse_what_is_not_here(resource, file.code(resource))
     except InvalidResourceError as error:
         raise Refused(in_apiserver_words(document, error)) from None
 

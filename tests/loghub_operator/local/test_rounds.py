@@ -110,7 +110,7 @@ class Ways:
     def observed(self) -> tuple[()]:
         return ()
 
-    def apply(self, config: object, *, replicas: int, config_hash: str) -> None:
+    def apply(self, config: object, *, replicas: int, config_hash: str, variables: object) -> None:
         self.calls.append(("apply", replicas, config_hash))
 
     def ask_leave(self, name: str) -> None:

@@ -43,9 +43,9 @@ class Theatre:
             on_change=lambda: None,
         )
 
-    def apply(self, replicas: int, how: str = "serve") -> None:
+    def apply(self, replicas: int, how: str = "serve", **variables: str) -> None:
         config = with_sql(f"{how}: SELECT 1")
-        self.supervisor.apply(config, replicas=replicas, config_hash=config_hash(config))
+        self.supervisor.apply(config, replicas=replicas, config_hash=config_hash(config), variables=variables)
 
     def view(self, ordinal: int) -> WorkerView | None:
         views = self.supervisor.views()
