@@ -12,7 +12,7 @@ LOCKS := locks/bootstrap.txt locks/dev.txt
 PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 FAST := not spark and not cluster and not apiserver and not deep
 
-.PHONY: help setup demo test check check-deep bench lock crds clean
+.PHONY: help setup demo test test-cluster check check-deep bench lock crds clean
 
 help: ## list the goals
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,10 @@ test: $(READY) ## every test; what cannot run here is skipped with its reason
 	@# (If that failed, the tests that need it skip with the reason, or fail where all is required.)
 	@$(PY) -m tests.cluster.prepare || true
 	$(PY) -m pytest -m "(spark or cluster or apiserver) and not deep"
+
+test-cluster: $(READY) ## only the tests on a real Kubernetes: kind where a Docker engine answers
+	@$(PY) -m tests.cluster.prepare
+	$(PY) -m pytest -m "cluster and not apiserver and not deep" tests/cluster
 
 check-deep: $(READY) ## the long searches too
 	$(PY) -m pytest -m deep

@@ -1,0 +1,47 @@
+"""What helm says after an install can be pasted."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from loghub_operator.api import parse_resource
+from tests.charts.chart import Chart, Values
+from tests.loghub_operator.api_server import Apiserver
+
+SERVICE: Values = {"service": {"enabled": True}}
+
+
+def pasted(notes: str) -> dict[str, object]:
+    """The object between the EOF marks; the notes are indented by two."""
+    found = re.search(r"<<'EOF'\n(.*?)\n  EOF\n", notes, re.DOTALL)
+    assert found is not None, notes
+    (document,) = yaml.safe_load_all(found[1])
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.mark.parametrize("values", [{}, SERVICE, {"watchNamespaces": ["default", "chart-notes"]}])
+def test_the_group_to_paste_is_taken(chart: Chart, server: Apiserver, values: Values) -> None:
+    document = pasted(chart.notes(values))
+    parse_resource(document)
+    done = server.run("create", "--dry-run=server", "--validate=strict", "-f", "-", text=json.dumps(document))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_group_goes_where_the_operator_looks(chart: Chart) -> None:
+    document = pasted(chart.notes({"watchNamespaces": ["team-a"]}))
+    assert document["metadata"] == {"name": "first", "namespace": "team-a"}
+
+
+def test_the_endpoint_is_the_embedded_service_where_there_is_one(chart: Chart) -> None:
+    assert parse_resource(pasted(chart.notes(SERVICE))).spec.endpoint == "embedded"
+    assert parse_resource(pasted(chart.notes())).spec.endpoint.startswith("https://")
+    assert "http://loghub-system.svc" in chart.notes(SERVICE)
+    assert "embedded LogHub service starts" not in chart.notes()
+
+
+def test_a_secret_that_the_operator_may_not_read_is_pointed_out(chart: Chart) -> None:
+    assert "may read these Secrets only: other" in chart.notes({"rbac": {"secretNames": ["other"]}})
+    assert "may read these" not in chart.notes({"rbac": {"secretNames": ["loghub-credentials"]}})

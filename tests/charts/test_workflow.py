@@ -1,0 +1,77 @@
+"""The GitHub workflow, which never ran: actionlint's word, and what its steps would run."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.charts.chart import ROOT
+from tests.cluster import provider
+
+FILE = ROOT / ".github" / "workflows" / "cluster.yaml"
+
+
+def workflow() -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load(FILE.read_text())
+    return read
+
+
+def steps() -> list[dict[str, Any]]:
+    return [step for job in workflow()["jobs"].values() for step in job["steps"]]
+
+
+def test_actionlint_is_content(actionlint: Path) -> None:
+    # Its own rules only: whether shellcheck and pyflakes are there is each machine's affair.
+    command = [str(actionlint), "-no-color", "-shellcheck=", "-pyflakes=", str(FILE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_actionlint_would_say(actionlint: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(FILE.read_text().replace("runs-on: ubuntu-24.04", "runs-on: ubuntu-1.0"))
+    done = subprocess.run([str(actionlint), str(wrong)], capture_output=True, text=True, check=False)
+    assert "ubuntu-1.0" in done.stdout
+
+
+@pytest.mark.parametrize("command", sorted({step["run"] for step in steps() if "run" in step}))
+def test_every_command_is_one_that_there_is(command: str) -> None:
+    program, goal = shlex.split(command)
+    assert program == "make"
+    done = subprocess.run(["make", "-n", goal], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_cluster_tests_are_what_is_run_on_kind() -> None:
+    job = workflow()["jobs"]["kind"]
+    assert job["env"][provider.OVERRIDE] == "kind"
+    assert job["env"]["LOGHUB_TEST_REQUIRE"] == "all"
+    said = subprocess.run(
+        ["make", "-n", "test-cluster"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    (line,) = [one for one in said.stdout.splitlines() if "pytest" in one]
+    words = shlex.split(line)
+    python, *collect = [*words, "--collect-only", "-q"]
+    found = subprocess.run([python, *collect], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "test_first_light.py::" in found.stdout, found.stdout + found.stderr
+
+
+def test_every_action_is_pinned_to_a_commit_and_says_which_version() -> None:
+    used = [line for line in FILE.read_text().splitlines() if "uses:" in line]
+    assert used
+    for line in used:
+        assert re.search(r"uses: actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+
+
+def test_it_may_read_and_nothing_else() -> None:
+    assert workflow()["permissions"] == {"contents": "read"}
+    assert all("permissions" not in job for job in workflow()["jobs"].values())
+    assert all(job["timeout-minutes"] <= 90 for job in workflow()["jobs"].values())
+
+
+def test_it_says_that_it_never_ran() -> None:
+    assert "Never run here" in FILE.read_text().split("name:")[0]
