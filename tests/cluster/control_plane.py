@@ -148,6 +148,13 @@ def apiserver(plan: Plan) -> list[str]:
         "--allow-privileged=true",
         "--anonymous-auth=false",
         "--profiling=false",
+        f"--requestheader-client-ca-file={keys / 'front-proxy-ca.crt'}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={keys / 'front-proxy.crt'}",
+        f"--proxy-client-key-file={keys / 'front-proxy.key'}",
     ]
     return command + (_with_pods(plan) if plan.serves_pods else _alone())
 
@@ -159,13 +166,6 @@ def _with_pods(plan: Plan) -> list[str]:
         f"--kubelet-client-key={keys / 'kubelet-client.key'}",
         f"--kubelet-certificate-authority={keys / 'ca.crt'}",
         "--kubelet-preferred-address-types=InternalIP",
-        f"--requestheader-client-ca-file={keys / 'front-proxy-ca.crt'}",
-        "--requestheader-allowed-names=front-proxy-client",
-        "--requestheader-username-headers=X-Remote-User",
-        "--requestheader-group-headers=X-Remote-Group",
-        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-        f"--proxy-client-cert-file={keys / 'front-proxy.crt'}",
-        f"--proxy-client-key-file={keys / 'front-proxy.key'}",
         "--enable-aggregator-routing=true",
     ]
 
@@ -192,6 +192,7 @@ def controller_manager(plan: Plan) -> list[str]:
         "--use-service-account-credentials=true",
         "--leader-elect=false",
         "--profiling=false",
+        "--horizontal-pod-autoscaler-sync-period=5s",  # a third of the stock one: the tests wait for it
     ]
 
 
