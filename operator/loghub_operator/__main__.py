@@ -77,12 +77,11 @@ class Operator:
         self._clock = clock
         self._kube = kube
         self._publishing = publishing
-        self._acting_label = self._label()
         self._acting = settings.lease is None
         self._saw_all = False
         guard = unguarded(clock) if settings.lease is None else Guard(clock)
         self._leader = self._candidate(kube, guard, terms)
-        writer = GuardedKube(kube, guard)
+        self._writer = writer = GuardedKube(kube, guard)
         self._hubs = Hubs(guarded_connect(metered_connect(connect, publishing.meters), guard))
         observer = Observer(kube=writer, hubs=self._hubs, settings=settings, clock=clock)
         self._claims = observer.claims
@@ -142,23 +141,24 @@ class Operator:
             if self._leader is not None:
                 await self._leader.release()
 
-    def _label(self) -> ActingLabel | None:
+    def _label(self, kube: Kube) -> ActingLabel | None:
         lease = self._settings.lease
         pod = self._settings.pod_name
-        return None if lease is None else ActingLabel(kube=self._kube, namespace=lease.namespace, pod=pod)
+        return None if lease is None else ActingLabel(kube=kube, namespace=lease.namespace, pod=pod)
 
     async def _acquire(self, leader: Leader) -> None:
-        if self._acting_label is not None:
-            await self._acting_label.give_back()
+        """Our own pod's label is the one thing that who does not act may write."""
+        if (label := self._label(self._kube)) is not None:
+            await label.give_back()
         await leader.acquire()
 
     async def _act(self, stop: asyncio.Event, end: Callable[[str], None]) -> None:
         """None of these ends by itself, so the first that does ends all."""
-        parts = [self._watch(stop), self._roll_call.run(), *self._publishing.parts(self._kube)]
+        parts = [self._watch(stop), self._roll_call.run(), *self._publishing.parts(self._writer)]
         if self._leader is not None:
             parts.append(_hold(self._leader, end))
-        if self._acting_label is not None:
-            parts.append(self._acting_label.take())
+        if (label := self._label(self._writer)) is not None:
+            parts.append(label.take())
         await _first_of(parts)
 
     async def _primed(self) -> None:

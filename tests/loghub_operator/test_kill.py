@@ -6,6 +6,7 @@ A whole life of a group over the real apiserver, with an operator that dies and 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.loghub_operator.mortal import (
     Doom,
     EachSiteOnce,
     Fate,
+    Killed,
     MortalKube,
     Never,
     mortal_connect,
@@ -61,7 +63,7 @@ class Deployment:
         finally:
             for task in (life, died):
                 task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
+                with contextlib.suppress(asyncio.CancelledError, Killed):
                     await task
 
 
@@ -135,33 +137,36 @@ def test_killed_once_at_each_kind_of_call(server: Apiserver, tmp_path: Path) -> 
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(3600)
-def test_killed_before_every_call_and_after_every_write(server: Apiserver, tmp_path: Path) -> None:
+@pytest.mark.timeout(7200)
+def test_killed_before_every_call_and_after_every_write(
+    server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A life for each, `AT_ONCE` at a time; how many calls there are is seen in one that is not disturbed."""
+    monkeypatch.setenv("KUBECONFIG", str(server.as_the_operator(tmp_path)))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     seen = Never()
-    dooms: list[AtCall] = []
-
-    async def undisturbed(on: Stage) -> None:
-        await _with(on, seen, whole_life)
-
-    stage(server, tmp_path, undisturbed, operator=False)
-    dooms += [AtCall(number, "before") for number in range(len(seen.sites))]
+    _live(server, seen)
+    dooms = [AtCall(number, "before") for number in range(len(seen.sites))]
     dooms += [AtCall(number, "after") for number in range(len(seen.writes))]
-
-    async def lives(on: Stage) -> None:
-        slots = asyncio.Semaphore(AT_ONCE)
-
-        async def one(doom: AtCall) -> None:
-            async def story(its: Stage) -> None:
-                await _with(its, doom, whole_life)
-
-            async with slots:
-                namespace = await asyncio.to_thread(make_namespace, server)
-                await play(server.kubeconfig, namespace, story, operator=False)
-
-        await asyncio.gather(*(one(doom) for doom in dooms))
-
-    stage(server, tmp_path, lives, operator=False)
-    struck = [doom.struck for doom in dooms if doom.struck]
+    # A loop, and so a thread, for each: Kopf ends with all tasks of its loop.
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        ends = list(threads.map(lambda doom: _end(server, doom), dooms))
+    assert [end for end in ends if end] == []
     # Lives differ by a few rounds, so the last numbers may not be reached.
-    assert len(struck) > 0.9 * len(dooms)
+    assert sum(bool(doom.struck) for doom in dooms) > 0.8 * len(dooms)
+
+
+def _live(server: Apiserver, doom: Doom) -> None:
+    async def story(on: Stage) -> None:
+        await _with(on, doom, whole_life)
+
+    asyncio.run(play(server.kubeconfig, make_namespace(server), story, operator=False))
+
+
+def _end(server: Apiserver, doom: AtCall) -> str:
+    """What went wrong in this life, if anything did."""
+    try:
+        _live(server, doom)
+    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all lives are told of
+        return f"killed {doom.struck}: {error!r}"
+    return ""
