@@ -9,9 +9,25 @@ from pathlib import Path
 from loghub.client.port import Credentials
 from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
 
+# Kubernetes replaces all files of a mounted Secret in one step, by this link to the folder they are in.
+_CURRENT = "..data"
+
 
 def read_key(folder: Path) -> Credentials:
-    """The access key in a folder; raises `OSError` where a file of it cannot be read."""
+    """The access key in a folder; raises `OSError` where a file of it cannot be read. Never half of
+    one key and half of the next, where the folder is a mounted Secret."""
+    try:
+        return _read(_current(folder))
+    except FileNotFoundError:  # perhaps the folder was replaced, and removed, between two files
+        return _read(_current(folder))
+
+
+def _current(folder: Path) -> Path:
+    link = folder / _CURRENT
+    return folder / link.readlink() if link.is_symlink() else folder
+
+
+def _read(folder: Path) -> Credentials:
     token = folder / SECURITY_TOKEN_FILE
     return Credentials(
         access_key_id=(folder / ACCESS_KEY_ID_FILE).read_text().strip(),

@@ -60,6 +60,10 @@ class Producer:
         self._ids = count()
         self.sent: Counter[str] = Counter()
 
+    def use(self, hub: HttpLogHub) -> None:
+        """Go on with another client."""
+        self._hub = hub
+
     def put(self, *, groups: int, logs: int = 10, hash_key: str | None = None) -> None:
         for _ in range(groups):
             self._put([next(self._ids) for _ in range(logs)], hash_key)
@@ -91,7 +95,6 @@ def worker_config(endpoint: str, sink: Sink, **changes: Any) -> WorkerConfig:
         "project": PROJECT,
         "logstore": LOGSTORE,
         "consumer_group": GROUP,
-        "order": False,
         "heartbeat_interval_s": 0.5,
         "timeout_s": 30,
         "initial_position": "begin",

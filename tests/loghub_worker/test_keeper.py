@@ -46,13 +46,17 @@ class RecordingSink:
         self.ahead = 0
         self.resume_waits_for: threading.Event | None = None
         self.resumed = 0
+        self.moved: list[bool] = []
         self.acknowledged: list[tuple[int, int]] = []
 
-    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
+    def resume(
+        self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+    ) -> int:
         if self.resume_waits_for is not None:
             self.resume_waits_for.wait(60)
         confirm()
         self.resumed += 1
+        self.moved.append(moved)
         return checkpoint + self.ahead
 
     def acknowledge(self, shard: int, checkpoint: int) -> None:
@@ -157,6 +161,17 @@ def test_shard_goes_on_where_the_sink_stands_and_saves_that(tmp_path: Path) -> N
     assert decode(first.checkpoint()) == first.begin + 3
 
 
+def test_checkpoint_in_nobodys_name_was_moved_on_purpose_and_is_saved_anew(world: World) -> None:
+    cursor = encode_cursor(world.begin + 2)
+    world.hub.update_checkpoint("ls", "g", shard=0, cursor=cursor, consumer="", force=True)
+    with world.session.use() as (consumer, _):
+        consumer.reopen(0)
+    world.keeper.step()
+    assert world.sink.moved == [False, True]
+    (saved,) = world.hub.get_checkpoints("ls", "g")
+    assert (saved.cursor, saved.consumer) == (cursor, NAMES["name"])
+
+
 def test_expired_groups_are_passed_over_at_the_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     real = world.hub.get_cursor
 
@@ -239,8 +254,8 @@ def test_shard_lost_while_the_sink_is_asked_is_not_saved(
     """It was taken again at once, so the service would take the old position as the holder's."""
     world.sink.ahead = 2
 
-    def slow(shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
-        position = real(shard, checkpoint, confirm=confirm)
+    def slow(shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False) -> int:
+        position = real(shard, checkpoint, confirm=confirm, moved=moved)
         with world.session.use() as (consumer, _):
             consumer.opened(0, take=consumer.shards[0].take, position=position, saved=position)
             consumer.reopen(0)

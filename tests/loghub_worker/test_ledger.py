@@ -128,6 +128,21 @@ def test_checkpoint_moved_back_on_purpose_delivers_again(tmp_path: Path) -> None
     assert counts - everything() == everything() - delivered_before(BEGIN + 3)
 
 
+def test_checkpoint_moved_to_where_a_batch_was_left_unsaved_delivers_it_again(tmp_path: Path) -> None:
+    """The one case that cursors alone do not tell from a crash."""
+    worker = LineWorker(tmp_path, "first")
+    worker.take((0,))
+    worker.deliver(save=False)
+    ledger, incarnation = worker.ledger, worker.incarnation(0)
+    assert ledger.resume(incarnation, BEGIN, confirm=worker.confirm) == BEGIN + GROUPS
+    assert ledger.resume(incarnation, BEGIN, confirm=worker.confirm, moved=True) == BEGIN
+    again = Range(0, BEGIN, BEGIN + GROUPS)
+    (ledger.stage("again")).mkdir(parents=True)
+    ledger.publish("again", [(incarnation, again)], may_commit=lambda: True)
+    # Committed anew, and found as such by the next one.
+    assert ledger.resume(incarnation, BEGIN, confirm=worker.confirm) == BEGIN + GROUPS
+
+
 def delivered_before(cursor: int) -> Counter[str]:
     """Lines that the second delivery did not bring again."""
     kept = Counter(f"0:{c}" for c in range(BEGIN, cursor))

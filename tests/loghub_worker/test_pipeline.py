@@ -67,7 +67,7 @@ def refusal(module: Module, text: str, function: str = "run", logs: Any = None) 
         ("run = 5\n", "run is int, no function"),
         ("def run(logs):\n    pass\n", "returned NoneType, not a DataFrame of Spark"),
         ("def run():\n    pass\n", "TypeError: run() takes 0 positional arguments but 1 was given"),
-        ("def f(x):\n    return x['a']\n\ndef run(logs):\n    return f({})\n", "KeyError: 'a' (MODULE.py:2, in f)"),
+        ("def f(x):\n    x['a']\n\ndef run(logs):\n    f({})\n", "KeyError: 'a' (MODULE.py:2, in f)"),
         ("import json\n\ndef run(logs):\n    json.loads('{')\n", "JSONDecodeError: Expecting property name"),
         ("def run(logs):\n    raise SystemExit\n", "SystemExit: no message (MODULE.py:2, in run)"),
     ],

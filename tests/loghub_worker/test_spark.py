@@ -178,7 +178,9 @@ class StubbornSink:
         self.aborted = 0
         self.published: list[tuple[Range, ...]] = []
 
-    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
+    def resume(
+        self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+    ) -> int:
         confirm()
         return checkpoint
 

@@ -1,0 +1,127 @@
+"""A whole worker with a function of the user's and JSON files, whose access key is replaced meanwhile."""
+
+import json
+import os
+import shutil
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from loghub.client.http import HttpLogHub
+from loghub.client.port import Credentials
+from loghub.wire.errors import LogHubError
+from loghub.worker_contract import JsonSink, PythonPipeline
+from tests.loghub_worker.support import (
+    GUARD_S,
+    PROJECT,
+    Producer,
+    WorkerProcess,
+    prepared,
+    worker_config,
+    worker_processes,
+)
+from tests.support import ServiceProcess, running_service, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+OLD = {"accessKeyId": "testKeyId", "accessKeySecret": "testKeySecret"}
+NEW = {"accessKeyId": "nextKeyId", "accessKeySecret": "nextKeySecret", "securityToken": "token-of-sts"}
+CODE = """
+from pyspark.sql import functions as F
+
+@F.udf("string")
+def shout(text):
+    return text.upper()
+
+def run(logs):
+    line = F.col("contents")["line"]
+    return logs.select(F.col("contents")["id"].alias("id"), shout(line).alias("line"), line.alias("was"))
+"""
+
+
+def mount(folder: Path, version: str, files: dict[str, str]) -> None:
+    """As the kubelet does with a Secret: all files change in one step, by one link."""
+    old = folder / os.readlink(folder / "..data") if (folder / "..data").exists() else None
+    real = folder / f"..{version}"
+    real.mkdir(parents=True)
+    for name, text in files.items():
+        (real / name).write_text(text)
+    (folder / "..data_tmp").symlink_to(real.name)
+    (folder / "..data_tmp").rename(folder / "..data")
+    for name in files:
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(f"..data/{name}")
+    if old is not None:
+        shutil.rmtree(old)
+
+
+def rows(sink: Path) -> list[dict[str, str]]:
+    """What is in the folder's files of JSON lines."""
+    texts = (file.read_text(encoding="utf-8") for file in sink.glob("*.json"))
+    return [json.loads(line) for text in texts for line in text.split("\n") if line]
+
+
+def wait_for(sent: Counter[str], sink: Path, worker: WorkerProcess) -> None:
+    def there() -> bool:
+        assert worker.process.poll() is None, worker.log_tail()
+        return len(rows(sink)) >= sent.total()
+
+    wait_until(there, "the rows", guard_s=GUARD_S)
+    assert Counter(row["id"] for row in rows(sink)) == sent
+
+
+def accepted(hub: HttpLogHub) -> bool:
+    try:
+        return hub.project_exists()
+    except LogHubError:
+        return False
+
+
+def rotated(service: ServiceProcess) -> HttpLogHub:
+    """Replace the key everywhere; a client with the new one, once the service takes no other."""
+    mount(service.credentials_dir, "second", NEW)
+    hub = HttpLogHub(
+        service.endpoint,
+        PROJECT,
+        credentials=Credentials(
+            access_key_id=NEW["accessKeyId"],
+            access_key_secret=NEW["accessKeySecret"],
+            security_token=NEW["securityToken"],
+        ),
+    )
+    wait_until(lambda: accepted(hub), "the service to take the new key")
+    assert not accepted(HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials))
+    return hub
+
+
+def test_a_new_key_restarts_nothing_and_moves_nothing(tmp_path: Path) -> None:
+    sink = tmp_path / "sink"
+    mount(tmp_path / "service" / "credentials", "first", OLD)
+    with (
+        running_service(tmp_path / "service") as service,
+        worker_processes(tmp_path / "workers", service) as workers,
+    ):
+        producer = Producer(prepared(service, shards=2))
+        producer.put(groups=10)
+        pipeline = PythonPipeline(function="enrich:run", files={"enrich.py": CODE})
+        worker = workers.start(
+            "w-0", worker_config(service.endpoint, JsonSink(path=str(sink)), pipeline=pipeline)
+        )
+        wait_for(producer.sent, sink, worker)
+        assert all(row["line"] == row["was"].upper() for row in rows(sink))
+
+        producer.use(rotated(service))
+        producer.put(groups=10)
+        wait_for(producer.sent, sink, worker)
+        wait_until(lambda: worker.status is not None and not worker.status.reason, "the trouble to pass")
+        assert (worker.phase, worker.shards) == ("running", {0, 1})
+        assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
+        told = (worker.folder / "log").read_text()
+        assert told.count("shard opened") == 2, "no shard was lost and taken again"
+        assert told.count("after=member") == 1
+        for secret in (OLD["accessKeySecret"], NEW["accessKeySecret"], NEW["securityToken"]):
+            assert secret not in told
+            assert secret not in (worker.folder / "config.json").read_text()
+    assert Counter(row["id"] for row in rows(sink)) == producer.sent
