@@ -176,6 +176,7 @@ class Reconciler:
         except (KubeError, LogHubException, ActionRefused) as error:
             failure = error
             status = with_failure(status, str(error), self._clock.unix_s())
+        self._publish(key, planned, status)
         told = await self._tell(resource, status, life)
         if failure is not None:
             raise failure
