@@ -133,16 +133,19 @@ class Keeper:
     def _find_position(self, held: HeldShard) -> tuple[int, int]:
         """The checkpoint that the service has now, and where to go on. They are equal at the end:
         a position that was found is saved before anything is delivered from it, so that the next
-        holder finds the same one."""
+        holder finds the same one. A checkpoint in nobody's name was moved on purpose; whether the
+        real SLS always tells the name was not seen, so there it never counts as moved."""
         shard = held.shard
         created = self._shard_info(shard).created_unix_s
         found = self._hub.get_checkpoints(self._logstore, self._group, shard)
-        cursor = next((c.cursor for c in found if c.shard == shard), "")
-        checkpoint = decode_cursor(cursor or self._hub.get_cursor(self._logstore, shard, self._initial))
-        incarnation = Incarnation(shard=shard, created=created)
-        position = self._sink.resume(incarnation, checkpoint, confirm=lambda: self._insist(held))
+        last = next((c for c in found if c.shard == shard and c.cursor), None)
+        moved = last is not None and not last.consumer and self._hub.has_extensions()
+        cursor = last.cursor if last else self._hub.get_cursor(self._logstore, shard, self._initial)
+        checkpoint, incarnation = decode_cursor(cursor), Incarnation(shard=shard, created=created)
+        position = self._sink.resume(incarnation, checkpoint, confirm=lambda: self._insist(held), moved=moved)
         position = max(position, self._oldest(shard, position))
-        if not cursor or position != checkpoint:
+        # In our name at once: what we commit from a moved one must not come a third time.
+        if last is None or moved or position != checkpoint:
             self._insist(held)
             self._save(shard, position)
         self._sink.acknowledge(shard, position)

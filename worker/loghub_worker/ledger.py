@@ -196,10 +196,13 @@ class Ledger:
 
     # -- taking a shard
 
-    def resume(self, incarnation: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
+    def resume(
+        self, incarnation: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+    ) -> int:
         """Where a shard goes on: at its checkpoint, or at the end of what was committed from
-        exactly there on and not yet checkpointed. Only for the shard's holder: `confirm` raises
-        if it is no more, or was not all the time since `checkpoint` was asked for."""
+        exactly there on and not yet checkpointed; with `moved` (put there on purpose) at the
+        checkpoint, whatever was committed. Only for the shard's holder: `confirm` raises if it is
+        no more, or was not all the time since `checkpoint` was asked for."""
         claims = self._last_turns(incarnation)
         self._at_step("claims seen")
         # What was seen is then from before the shard could go to another, whose work an old
@@ -209,10 +212,10 @@ class Ledger:
         ends = {begin: last.claim.end for begin, last in claims.items() if self._settle(last.claim.batch)}
         self._at_step("settled")
         position = checkpoint
-        while position in ends:
+        while position in ends and not moved:
             position = ends.pop(position)
         for begin in ends:
-            if begin > checkpoint:  # left by a checkpoint moved on purpose
+            if begin >= checkpoint:  # left by a checkpoint moved on purpose
                 self._open_again(incarnation, begin, claims[begin].turn + 1)
         return position
 

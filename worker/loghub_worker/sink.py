@@ -37,9 +37,12 @@ class Sink(Protocol):
     def check(self, empty: DataFrame) -> None:
         """Refuse columns that this sink cannot take, with an empty result of the query."""
 
-    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
-        """Where the shard goes on, given the service's checkpoint. `confirm` is called before
-        anything is changed; it raises if the shard was lost since the checkpoint was asked for."""
+    def resume(
+        self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+    ) -> int:
+        """Where the shard goes on, given the service's checkpoint, and whether that was `moved` on
+        purpose. `confirm` is called before anything is changed; it raises if the shard was lost
+        since the checkpoint was asked for."""
 
     def write(self, result: DataFrame, batch: str) -> int:
         """Bring the rows to the sink; how many. With `publish` they count."""
@@ -93,9 +96,11 @@ class FilesSink:
         finally:
             self._ledger.discard(trial)
 
-    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:
+    def resume(
+        self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+    ) -> int:
         self._created[shard.shard] = shard.created
-        return self._ledger.resume(shard, checkpoint, confirm=confirm)
+        return self._ledger.resume(shard, checkpoint, confirm=confirm, moved=moved)
 
     def write(self, result: DataFrame, batch: str) -> int:
         stage = self._ledger.stage(batch)
@@ -123,7 +128,14 @@ class FilesSink:
 class NoRecord:
     """What sinks share that keep no record: a batch that failed half-way comes again."""
 
-    def resume(self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None]) -> int:  # noqa: ARG002
+    def resume(
+        self,
+        shard: Incarnation,  # noqa: ARG002
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        moved: bool = False,  # noqa: ARG002
+    ) -> int:
         """Nothing says more than the checkpoint."""
         confirm()
         return checkpoint
