@@ -45,7 +45,7 @@ class Drifting:
         paths = list(self._new(wanted, found))
         if replicas_taken(found, MANAGER):
             paths.append(f"{wanted['kind']} {wanted['metadata']['name']} spec.replicas")
-        if self._is_due(wanted):
+        if self._is_due(wanted) or paths:  # mending writes all of it, so all of it is told
             paths += await self._beside(beside)
         return tuple(paths)
 

@@ -1,0 +1,285 @@
+"""What people order, and what others do meanwhile, over a real apiserver: suspend, reposition, undo, two
+objects on one group, edits by hand, an overlay that makes no sense.
+
+Pods are played (`tests.loghub_operator.stage`); the apiserver, its authorization, kopf and the whole
+operator are real.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loghub.client.memory import MemoryServer
+from loghub.wire import loggroup
+from loghub_operator.kube import (
+    CONFIG_MAP,
+    CONSUMER_GROUP,
+    DISRUPTION_BUDGET,
+    EVENT,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+)
+from loghub_operator.resources.worker_set import GRACE_S
+from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.examples import Document, document
+from tests.loghub_operator.stage import GROUP, LOGSTORE, PROJECT, Stage, stage
+
+pytestmark = pytest.mark.cluster
+
+SHARDS = 4
+
+
+def fill(server: MemoryServer, groups: int = 8) -> None:
+    """Log groups in every shard."""
+    hub = server.client(PROJECT)
+    group = loggroup.encode(loggroup.LogGroup(logs=(loggroup.Log(time=1, contents=(("line", "x"),)),)))
+    for shard in hub.list_shards(LOGSTORE):
+        for _ in range(groups):
+            hub.put_logs(LOGSTORE, group, hash_key=shard.begin_key)
+
+
+def checkpoints(on: Stage) -> dict[int, str]:
+    return {one.shard: one.cursor for one in on.hub.get_checkpoints(LOGSTORE, GROUP)}
+
+
+def cursors(on: Stage, position: Any) -> dict[int, str]:
+    return {shard: on.hub.get_cursor(LOGSTORE, shard, position) for shard in range(SHARDS)}
+
+
+async def until_moved(on: Stage, nonce: str, phase: str) -> Document:
+    async def holds() -> bool:
+        told = (await on.status()).get("reposition", {})
+        return (told.get("nonce"), told.get("phase")) == (nonce, phase)
+
+    await on.until(f"reposition {nonce} {phase}", holds)
+    moved: Document = (await on.status())["reposition"]
+    return moved
+
+
+async def told(on: Stage, reason: str) -> list[str]:
+    found = await on.kube.select(EVENT, on.namespace, {})
+    return [one["note"] for one in found if one["reason"] == reason]
+
+
+def test_suspend_and_resume(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        await on.apply({"replicas": 2, "suspend": True})
+        await on.until_phase("Paused", "0/0")
+        assert on.player.stopped_without_leaving == []
+        paused, ready = await on.condition("Paused"), await on.condition("Ready")
+        assert (paused["status"], paused["reason"]) == ("True", "Suspended")
+        assert (ready["status"], ready["reason"]) == ("False", "Suspended")
+        assert [one.name for one in on.hub.list_groups(LOGSTORE)] == [GROUP]
+        await on.until_rounds(2)
+        before = await on.versions()
+        await on.until_rounds(4)
+        assert await on.versions() == before
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        assert (await on.condition("Paused"))["reason"] == "Active"
+        assert (await told(on, "Suspended"), await told(on, "Resumed")) != ([], [])
+
+    stage(server, tmp_path, story)
+
+
+def test_reposition_and_undo(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        fill(on.server)
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        begin, end = cursors(on, "begin"), cursors(on, "end")
+        assert begin[0] != end[0]
+        before = checkpoints(on)
+        order = {"to": "end", "shards": [0, 2], "nonce": "one"}
+        await on.apply({"replicas": 2, "reposition": order})
+        done = await until_moved(on, "one", "Done")
+        assert checkpoints(on) == {**before, 0: end[0], 2: end[2]}
+        assert on.player.stopped_without_leaving == []
+        kept = await on.get(CONFIG_MAP, done["undo"])
+        assert kept is not None
+        assert kept["data"] == {"0": before[0], "2": before[2]}
+        await on.until_phase("Running", "2/2")
+
+        # Undo; shards that had no checkpoint go to where a worker would begin.
+        undo = {"to": "checkpoints", "checkpointsFrom": done["undo"], "nonce": "two"}
+        await on.apply({"replicas": 2, "reposition": undo})
+        await until_moved(on, "two", "Done")
+        assert checkpoints(on) == {**before, 0: begin[0], 2: begin[2]}
+
+        # The same nonce again does nothing; one that was used before is refused.
+        await on.until_rounds(4)
+        assert len(await told(on, "RepositionDone")) == 2
+        await on.apply({"replicas": 2, "reposition": order})
+        failed = await until_moved(on, "one", "Failed")
+        assert "was used before" in failed["message"]
+        assert checkpoints(on)[0] == begin[0]
+
+    stage(server, tmp_path, story)
+
+
+def test_a_reposition_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        fill(on.server)
+        about = {"name": "by-hand", "namespace": on.namespace}
+        garbled = {"0": on.hub.get_cursor(LOGSTORE, 0, "begin"), "1": "no cursor"}
+        await on.kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": garbled})
+        orders: dict[str, tuple[Document, str]] = {
+            "a": ({"to": "begin", "shards": [0, 9]}, "the logstore has no shard 9"),
+            "b": ({"to": "checkpoints", "checkpointsFrom": "nowhere"}, "there is no ConfigMap nowhere"),
+            "c": ({"to": "checkpoints", "checkpointsFrom": "by-hand"}, "shard 1: cursor"),
+        }
+        for nonce, (order, words) in orders.items():
+            await on.apply({"reposition": {**order, "nonce": nonce}})
+            failed = await until_moved(on, nonce, "Failed")
+            assert words in failed["message"]
+            assert (await on.condition("Degraded"))["reason"] == "RepositionFailed"
+        assert set(checkpoints(on).values()) == {""}
+        await on.apply()
+        await on.until_phase("Running", "1/1")
+
+    stage(server, tmp_path, story)
+
+
+def test_reposition_while_suspended(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        fill(on.server)
+        await on.apply({"suspend": True, "reposition": {"to": "end", "nonce": "x"}})
+        await until_moved(on, "x", "Done")
+        assert checkpoints(on) == cursors(on, "end")
+        await on.until_phase("Paused", "0/0")
+        assert await on.get(STATEFUL_SET) is None
+
+    stage(server, tmp_path, story)
+
+
+def test_two_objects_on_one_group(server: Apiserver, tmp_path: Path) -> None:
+    later = "later"
+
+    async def story(on: Stage) -> None:
+        await on.apply({"deletionPolicy": "Delete"})
+        await on.until_phase("Running", "1/1")
+        await asyncio.sleep(1.1)  # creation times are whole seconds
+        spec = {"project": PROJECT, "consumerGroup": GROUP, "timeoutSeconds": 99}
+        await on.kube.apply(document(spec, namespace=on.namespace, name=later))
+
+        async def owned() -> bool:
+            found = await on.get(CONSUMER_GROUP, later) or {}
+            conditions = found.get("status", {}).get("conditions", [])
+            synced: Document = next((one for one in conditions if one["type"] == "GroupSynced"), {})
+            return synced.get("reason") == "OwnedByAnother" and f"{on.namespace}/access" in synced["message"]
+
+        await on.until("the later one gives way", owned)
+        assert await on.get(STATEFUL_SET, later) is None
+        assert on.hub.list_groups(LOGSTORE)[0].timeout_s == 30
+        await on.remove()
+        await on.until_gone()
+
+        async def taken_over() -> bool:
+            return await on.get(STATEFUL_SET, later) is not None
+
+        await on.until("the later one takes over", taken_over)
+        (group,) = on.hub.list_groups(LOGSTORE)
+        assert (group.name, group.timeout_s) == (GROUP, 99)
+        # Found, not made: so its own deletion keeps it.
+        found = await on.get(CONSUMER_GROUP, later)
+        assert found is not None
+        assert found["metadata"]["annotations"]["loghub.dev/group-origin"] == "Adopted"
+
+    stage(server, tmp_path, story)
+
+
+def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+
+        async def until_told(field: str) -> None:
+            async def holds() -> bool:
+                return field in " ".join(await told(on, "DriftMended"))
+
+            await on.until(f"told: {field}", holds)
+
+        change = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
+        await on.kube.merge(STATEFUL_SET, on.namespace, GROUP, change)
+        await until_told("StatefulSet access spec.template.spec.terminationGracePeriodSeconds")
+        await on.kube.merge(SERVICE, on.namespace, "access-workers", {"spec": {"selector": {"app": "x"}}})
+        await until_told("Service access-workers spec.selector.app.kubernetes.io/instance")
+        await on.kube.delete(DISRUPTION_BUDGET, on.namespace, "access-workers")
+        await until_told("PodDisruptionBudget access-workers (gone)")
+        pods = await on.get(STATEFUL_SET)
+        service = await on.get(SERVICE, "access-workers")
+        assert pods is not None
+        assert service is not None
+        assert pods["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == GRACE_S
+        assert service["spec"]["selector"]["app.kubernetes.io/instance"] == GROUP
+        assert await on.get(DISRUPTION_BUDGET, "access-workers")
+        await on.until_rounds(4)
+        before = await on.versions()
+        await on.until_rounds(6)
+        assert await on.versions() == before
+
+    stage(server, tmp_path, story)
+
+
+def test_a_number_set_by_hand_is_set_back(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        here = ("-n", on.namespace)
+        await asyncio.to_thread(server.must, "scale", "statefulset", GROUP, "--replicas=4", *here)
+
+        async def mended() -> bool:
+            return "StatefulSet access spec.replicas" in " ".join(await told(on, "DriftMended"))
+
+        await on.until("the number mended", mended)
+        await on.until_phase("Running", "2/2")
+
+    stage(server, tmp_path, story)
+
+
+def test_budget_and_account_of_the_workers(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply()
+        await on.until_phase("Running", "1/1")
+        budget = await on.get(DISRUPTION_BUDGET, "access-workers")
+        account = await on.get(SERVICE_ACCOUNT, "access-workers")
+        assert budget is not None
+        assert account is not None
+        assert budget["spec"]["maxUnavailable"] == 1
+        assert account["automountServiceAccountToken"] is False
+        await on.remove()
+        await on.until_gone()
+        assert await on.get(DISRUPTION_BUDGET, "access-workers") is None
+        assert await on.get(SERVICE_ACCOUNT, "access-workers") is None
+
+    stage(server, tmp_path, story)
+
+
+def test_an_overlay_that_the_apiserver_refuses_leaves_the_workers(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply()
+        await on.until_phase("Running", "1/1")
+        before = await on.get(STATEFUL_SET)
+        await on.apply({"worker": {"podTemplate": {"spec": {"restartPolicy": "Sometimes"}}}})
+        refused = await on.until_reason("Ready", "ActionFailed")
+        assert "Sometimes" in refused["message"]
+        after = await on.get(STATEFUL_SET)
+        assert before is not None
+        assert after is not None
+        assert before["spec"] == after["spec"]
+        good = {"spec": {"nodeSelector": {"disk": "fast"}, "priorityClassName": None}}
+        await on.apply({"worker": {"podTemplate": good}})
+
+        async def taken() -> bool:
+            found = await on.get(STATEFUL_SET)
+            assert found is not None
+            return bool(found["spec"]["template"]["spec"].get("nodeSelector") == {"disk": "fast"})
+
+        await on.until("the overlay taken", taken)
+
+    stage(server, tmp_path, story)
