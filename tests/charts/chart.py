@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "charts" / "loghub-operator"
 RELEASE = "loghub-operator"
 NAMESPACE = "loghub-system"
+TAKES_VALUES = ("template", "lint", "install", "upgrade")
 
 # The C one where there is one: rendered text is long, and read often.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -52,8 +53,12 @@ class Chart:
         words = ("install", RELEASE, str(FOLDER), "--namespace", namespace, "--dry-run=client")
         return self._run(*words, values=values).split("NOTES:\n", 1)[1]
 
+    def command(self, server: Path, namespace: str, *words: str, values: Values | None = None) -> str:
+        """Anything that helm does on a cluster, given by its kubeconfig."""
+        return self._run(*words, "--namespace", namespace, "--kubeconfig", str(server), values=values)
+
     def _run(self, *words: str, values: Values | None) -> str:
-        command = [self._helm, *words, "--values", "-"]
+        command = [self._helm, *words, *(("--values", "-") if words[0] in TAKES_VALUES else ())]
         text = json.dumps(values or {})  # JSON is YAML
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode != 0:

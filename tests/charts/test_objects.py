@@ -1,6 +1,6 @@
 """What the chart renders, in the words of the real apiserver.
 
-Each combination of toggles is linted, rendered and applied by a server-side dry run into a
+Each combination of toggles is rendered and applied by a server-side dry run into a
 namespace that enforces the restricted pod security standard: unknown fields are refused, and
 nothing warns.
 """
@@ -40,7 +40,9 @@ def known(objects: list[Object]) -> list[Object]:
     return [one for one in objects if not one["apiVersion"].startswith(FOREIGN)]
 
 
-@pytest.mark.parametrize("toggles", TOGGLES)
+@pytest.mark.parametrize(
+    "toggles", ["defaults", "placed and named", "numbers, certificates given", "monitoring"]
+)
 def test_linted(chart: Chart, toggles: str) -> None:
     assert "0 chart(s) failed" in chart.lint(TOGGLES[toggles])
 

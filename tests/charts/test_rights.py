@@ -43,6 +43,8 @@ ROWS: dict[tuple[str, str, str], set[str]] = {
     ("create", "pods", WATCHED): set(),
     ("create", "services", PROJECTS): {"everywhere", "everywhere-named", "watched"},
     ("delete", "services/demo", PROJECTS): CLUSTER,
+    # Unsaid is not promised: without a word about the endpoint no right is asked for in its place.
+    ("create", "services", "loghub"): CLUSTER,
     ("create", "leases.coordination.k8s.io", HOME): ALL,
     ("patch", "leases.coordination.k8s.io/{release}", HOME): ALL,
     ("patch", "leases.coordination.k8s.io/another", HOME): set(),

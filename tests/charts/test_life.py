@@ -1,0 +1,109 @@
+"""Install, change, uninstall by the real helm on the real apiserver; no pod runs.
+
+What helm alone decides: what stays, what goes, and whose fields are whose.
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from loghub_operator.numbers import aggregation
+from tests.charts.chart import FOLDER, RELEASE, Chart, RefusedError, Values
+from tests.charts.toggles import CA_BUNDLE, SERVICE
+from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.examples import document
+
+HOME = "chart-life"
+CRD = "crd/loghubconsumergroups.loghub.dev"
+WATCHED: Values = {"watchNamespaces": [HOME]}
+
+
+class Life:
+    """One release on one cluster."""
+
+    def __init__(self, chart: Chart, server: Apiserver) -> None:
+        self._chart = chart
+        self.server = server
+
+    def install(self, values: Values, *, release: str = RELEASE) -> str:
+        words = ("install", release, str(FOLDER))
+        return self._chart.command(self.server.kubeconfig, HOME, *words, values=values)
+
+    def upgrade(self, values: Values) -> str:
+        return self._chart.command(
+            self.server.kubeconfig, HOME, "upgrade", RELEASE, str(FOLDER), values=values
+        )
+
+    def uninstall(self) -> str:
+        return self._chart.command(self.server.kubeconfig, HOME, "uninstall", RELEASE)
+
+    def there(self, kind: str) -> set[str]:
+        words = ("get", kind, "-n", HOME, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name")
+        return {line.partition("/")[2] for line in self.server.must(*words).splitlines()}
+
+
+@pytest.fixture
+def life(chart: Chart, server: Apiserver) -> Iterator[Life]:
+    server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
+    # The fixture's CRD was applied by kubectl; helm takes over what says that it is its own.
+    server.must(
+        "annotate",
+        "--overwrite",
+        CRD,
+        f"meta.helm.sh/release-name={RELEASE}",
+        f"meta.helm.sh/release-namespace={HOME}",
+    )
+    server.must("label", "--overwrite", CRD, "app.kubernetes.io/managed-by=Helm")
+    try:
+        yield Life(chart, server)
+    finally:
+        server.run("delete", "apiservice", aggregation.NAME, "--ignore-not-found")
+        server.run("delete", "lhcg", "--all", "-n", HOME)
+
+
+def test_from_install_to_uninstall(life: Life) -> None:
+    assert "STATUS: deployed" in life.install(WATCHED)
+    assert life.there("deployments") == {"loghub-operator"}
+    assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
+
+    # A part is switched on, and off again.
+    life.upgrade({**WATCHED, **SERVICE, "networkPolicy": {"enabled": True}})
+    assert life.there("statefulsets") == {"loghub-service"}
+    assert life.there("networkpolicies") == {"loghub-operator", "loghub-service"}
+    life.upgrade({**WATCHED, "replicas": 1})
+    assert life.there("statefulsets") == set()
+    assert life.there("poddisruptionbudgets") == set()
+
+    # A second release that would bring the CRD too is refused before it changes anything.
+    with pytest.raises(RefusedError, match="loghubconsumergroups"):
+        life.install({"watchNamespaces": [HOME]}, release="second")
+    life.install({"watchNamespaces": [HOME], "crds": {"install": False}}, release="third")
+
+    said = life.uninstall()
+    assert "loghubconsumergroups.loghub.dev" in said  # kept, and told
+    assert life.there("deployments") == set()
+    assert life.server.must("get", "lhcg", "-n", HOME, "-o", "name").split() == [
+        "loghubconsumergroup.loghub.dev/kept"
+    ]
+    # And again, over the CRD that stayed.
+    assert "STATUS: deployed" in life.install(WATCHED)
+    life.uninstall()
+
+
+def test_an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -> None:
+    values: Values = {**WATCHED, "externalMetrics": {"enabled": True}}
+    life.install(values)
+    spec = {"spec": {"caBundle": CA_BUNDLE}}  # as the operator does, by a merge patch
+    words = ("apiservice", aggregation.NAME)
+    life.server.must(
+        "patch", *words, "--type=merge", "--field-manager=loghub-operator", "-p", json.dumps(spec)
+    )
+    life.upgrade(
+        {**values, "replicas": 3, "externalMetrics": {"enabled": True, "annotations": {"note": "x"}}}
+    )
+    found = json.loads(life.server.must("get", *words, "-o", "json"))
+    assert found["metadata"]["annotations"]["note"] == "x"
+    assert base64.b64decode(found["spec"]["caBundle"]) == base64.b64decode(CA_BUNDLE)
+    life.uninstall()
