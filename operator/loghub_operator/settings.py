@@ -84,6 +84,12 @@ class Settings:
             namespaces=tuple(name.strip() for name in names if name.strip()),
             lease=_lease(environment),
             pod_name=environment.get("LOGHUB_POD_NAME", ""),
+            shard_series=_shard_series(environment),
+            keda_address=_address(environment, "LOGHUB_KEDA_ADDRESS"),
+            keda_certs=environment.get("LOGHUB_KEDA_CERTS") or None,
+            external_metrics_address=_address(environment, "LOGHUB_EXTERNAL_METRICS_ADDRESS"),
+            external_metrics_service=_external_metrics_service(environment),
+            external_metrics_certs=environment.get("LOGHUB_EXTERNAL_METRICS_CERTS") or None,
         )
 
 
