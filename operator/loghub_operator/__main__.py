@@ -144,7 +144,7 @@ class Operator:
     def _label(self, kube: Kube) -> ActingLabel | None:
         lease = self._settings.lease
         pod = self._settings.pod_name
-        return None if lease is None else ActingLabel(kube=kube, namespace=lease.namespace, pod=pod)
+        return ActingLabel(kube=kube, namespace=lease.namespace, pod=pod) if lease and pod else None
 
     async def _acquire(self, leader: Leader) -> None:
         """Our own pod's label is the one thing that who does not act may write."""

@@ -13,7 +13,7 @@ from tests.loghub_operator.stage import GROUP, LOGSTORE, Player, Stage, stage
 
 pytestmark = [pytest.mark.cluster, pytest.mark.apiserver]
 
-AWAY_S = 12.0
+AWAY_S = 6.0
 
 
 class Patient(Player):

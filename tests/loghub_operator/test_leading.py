@@ -13,8 +13,8 @@ import pytest
 
 from loghub.clock import SystemClock
 from loghub_operator import __main__ as program
-from loghub_operator.kube import CONSUMER_GROUP, AioKube, Kind, configured
-from loghub_operator.lease import Terms
+from loghub_operator.kube import CONSUMER_GROUP, LEASE, AioKube, Kind, KubeError, configured
+from loghub_operator.lease import Place, Terms
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
 from tests.loghub_operator.programs import GUARD_S, Operator, free_port, health, make_namespace, until
@@ -23,7 +23,8 @@ from tests.loghub_operator.stage import Stage, stage
 pytestmark = pytest.mark.cluster
 
 TERMS = Terms()
-LEASE = ("lease", "loghub-operator", "-n", "loghub-system")
+LEASE_NAME = "loghub-operator"
+LEASE_AT = ("lease", LEASE_NAME, "-n", "loghub-system")
 # Besides the lease's own times: a process that starts, a machine that is busy.
 SLACK_S = 8.0
 
@@ -89,6 +90,61 @@ async def _until_health(on: Stage, address: str, status: int) -> str:
     return words
 
 
+class Parted(AioKube):
+    """Once ``cut`` no Lease can be reached; all else can. Notes when anything else was written."""
+
+    cut = False
+    written_s: list[float]
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        self._reach(kind)
+        return await super().get(kind, namespace, name)
+
+    async def merge(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None:
+        self._reach(kind)
+        return await super().merge(kind, namespace, name, patch)
+
+    async def apply(self, document: Document, *, subresource: str = "") -> Document:
+        self.written_s.append(time.monotonic())
+        return await super().apply(document, subresource=subresource)
+
+    def _reach(self, kind: Kind) -> None:
+        if kind is LEASE and self.cut:
+            raise KubeError(0, "Unreachable", "cut")
+
+
+def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserver, tmp_path: Path) -> None:
+    terms = Terms(duration_s=8.0, deadline_s=5.0, retry_s=0.5)
+    lost: list[str] = []
+
+    async def story(on: Stage) -> None:
+        settings = dataclasses.replace(on.settings, lease=Place(namespace="loghub-system", name=LEASE_NAME))
+        async with Parted(await configured()) as kube:
+            kube.written_s = []
+            running = asyncio.create_task(
+                program.run(
+                    settings, asyncio.Event(), connect=on.connect, kube=kube, end=lost.append, terms=terms
+                )
+            )
+            await on.apply({"replicas": 1})
+            await on.until_phase("Running", "1/1")
+            kube.cut = True
+            cut_s = time.monotonic()
+            replicas = 1
+            while not running.done():  # always something to write, until the end
+                replicas = 3 - replicas
+                await on.apply({"replicas": replicas})
+                await asyncio.sleep(0.2)
+            with pytest.raises(program.LeaseLostError, match="could not be renewed in time"):
+                await running
+            assert lost == ["it could not be renewed in time"]
+            assert kube.written_s[-1] > cut_s, "it acted on until its deadline"
+            assert kube.written_s[-1] < cut_s + terms.duration_s
+
+    stage(server, tmp_path, story, operator=False)
+    server.must("delete", *LEASE_AT)
+
+
 def test_two_without_a_lease_agree(server: Apiserver, tmp_path: Path) -> None:
     """As after a wrong setting, or a lease that is lost late: neither undoes what the other did."""
 
@@ -117,7 +173,7 @@ def test_two_without_a_lease_agree(server: Apiserver, tmp_path: Path) -> None:
 
 
 def _holder(server: Apiserver) -> str:
-    found = server.run("get", *LEASE, "-o", "jsonpath={.spec.holderIdentity}")
+    found = server.run("get", *LEASE_AT, "-o", "jsonpath={.spec.holderIdentity}")
     return found.stdout if found.returncode == 0 else ""
 
 
@@ -185,11 +241,13 @@ def test_one_acts_and_another_takes_over(server: Apiserver, tmp_path: Path) -> N
         assert given_s < TERMS.duration_s
 
         # Somebody else has it: the process ends by itself.
-        server.must("patch", *LEASE, "--type=merge", "-p", json.dumps({"spec": {"holderIdentity": "else"}}))
+        server.must(
+            "patch", *LEASE_AT, "--type=merge", "-p", json.dumps({"spec": {"holderIdentity": "else"}})
+        )
         assert processes[other].wait(GUARD_S) == program.LEASE_LOST
         assert "it is held by else" in replicas.operators[other].log.read_text()
         print(f"taken over {took_s:.1f} s after kill -9, {given_s:.1f} s after SIGTERM")
-    server.must("delete", *LEASE)
+    server.must("delete", *LEASE_AT)
 
 
 def _next_after(server: Apiserver, dead: str) -> float:
