@@ -5,12 +5,14 @@ Labels differ on purpose (helm's say whose the object is), and so do image tags.
 """
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.charts.chart import ROOT, Chart, Object
+from tests.charts.chart import ROOT, Chart, Object, Values
 from tests.loghub_operator.api_server import Apiserver
 
 # As deploy/ has it: the service in a namespace of its own, one image tag.
@@ -37,7 +39,9 @@ def effect(value: Any) -> Any:
         made = {key: effect(part) for key, part in value.items() if key not in dropped}
         return {key: part for key, part in made.items() if not _is_noise(key, part)}
     if isinstance(value, list):
-        return [effect(part) for part in value]
+        parts = [effect(part) for part in value]
+        named = all(isinstance(part, dict) and "name" in part for part in parts)
+        return sorted(parts, key=lambda part: str(part["name"])) if named else parts
     return value
 
 
@@ -53,20 +57,41 @@ def keyed(objects: list[Object]) -> dict[Key, Object]:
     return {(one["kind"], one["metadata"]["name"]): effect(one) for one in objects}
 
 
+Both = tuple[dict[Key, Object], dict[Key, Object]]
+NUMBERS: Values = {"keda": {"enabled": True}, "externalMetrics": {"enabled": True}}
+
+
+def built(server: Apiserver, folder: Path) -> dict[Key, Object]:
+    text = server.must("kustomize", str(folder))
+    return keyed([one for one in yaml.safe_load_all(text) if one])
+
+
 @pytest.fixture(scope="module")
-def both(chart: Chart, server: Apiserver) -> tuple[dict[Key, Object], dict[Key, Object]]:
-    text = server.must("kustomize", str(ROOT / "deploy"))
-    return keyed([one for one in yaml.safe_load_all(text) if one]), keyed(chart.render(VALUES))
+def plain(chart: Chart, server: Apiserver) -> Both:
+    """As `kubectl apply -k deploy` has it, and the chart."""
+    return built(server, ROOT / "deploy"), keyed(chart.render(VALUES))
 
 
-def test_the_same_objects(both: tuple[dict[Key, Object], dict[Key, Object]]) -> None:
-    deploy, chart = both
+@pytest.fixture(scope="module")
+def with_numbers(chart: Chart, server: Apiserver, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """With both components, as a user's own kustomization would name them."""
+    folder = tmp_path_factory.mktemp("own")
+    deploy = os.path.relpath(ROOT / "deploy", folder)
+    own = {"resources": [deploy], "components": [f"{deploy}/keda", f"{deploy}/external-metrics"]}
+    (folder / "kustomization.yaml").write_text(json.dumps(own))
+    return built(server, folder), keyed(chart.render(VALUES | NUMBERS))
+
+
+@pytest.mark.parametrize("way", ["plain", "with_numbers"])
+def test_the_same_objects(way: str, request: pytest.FixtureRequest) -> None:
+    deploy, chart = request.getfixturevalue(way)
     assert deploy.keys() - chart.keys() == ONLY_DEPLOY
     assert chart.keys() - deploy.keys() == ONLY_CHART
 
 
-def test_the_same_effect(both: tuple[dict[Key, Object], dict[Key, Object]]) -> None:
-    deploy, chart = both
+@pytest.mark.parametrize("way", ["plain", "with_numbers"])
+def test_the_same_effect(way: str, request: pytest.FixtureRequest) -> None:
+    deploy, chart = request.getfixturevalue(way)
     for key in deploy.keys() & chart.keys():
         assert text(chart[key]) == text(deploy[key]), key
 
