@@ -5,7 +5,9 @@ template. Read next: `tests.cluster.chart_tools` (where helm comes from).
 """
 
 import json
+import os
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ class Chart:
 
     def __init__(self, helm: Path) -> None:
         self._helm = str(helm)
+        self._folder = tempfile.TemporaryDirectory(prefix="loghub-helm-")
         self._rendered: dict[tuple[str, ...], str] = {}
 
     def render(
@@ -60,10 +63,17 @@ class Chart:
     def _run(self, *words: str, values: Values | None) -> str:
         command = [self._helm, *words, *(("--values", "-") if words[0] in TAKES_VALUES else ())]
         text = json.dumps(values or {})  # JSON is YAML
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=120, check=False, env=self._own()
+        )
         if done.returncode != 0:
             raise RefusedError(done.stderr + done.stdout)
         return done.stdout
+
+    def _own(self) -> dict[str, str]:
+        """Nothing of the user's own helm is read or written."""
+        homes = ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
+        return {**os.environ, **dict.fromkeys(homes, self._folder.name)}
 
 
 def as_list(objects: list[Object]) -> str:
