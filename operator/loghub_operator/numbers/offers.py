@@ -49,5 +49,12 @@ def number(offer: Offer, readings: GroupReadings) -> float:
 
 
 def is_active(readings: GroupReadings, *, above: float = 0.0) -> bool:
-    """Is there something to consume: more than ``above`` log groups? Raises `UnknownNumberError`."""
+    """Is there something to consume: more than ``above`` log groups? Raises `UnknownNumberError`.
+
+    Where the log service answered and some shard's lag is not known all the same, there are logs
+    in it that nobody has begun to consume. How many is known only once a worker did, so one has to.
+    """
+    begun = readings.lag_groups is not None
+    if not begun and readings.assignable:
+        return True
     return number(BY_WORD["lagLogGroups"], readings) > above

@@ -79,8 +79,18 @@ def test_active_is_lag_above_the_threshold() -> None:
     assert not is_active(readings(lag_groups=0))
     assert not is_active(readings(lag_groups=10), above=10)
     assert is_active(readings(lag_groups=11), above=10)
+
+
+def test_logs_that_nobody_has_begun_to_consume_are_something_to_do() -> None:
+    """Without a checkpoint the lag is not known; at no worker it would stay so for ever."""
+    assert is_active(readings(lag_groups=None, assignable=4), above=1000)
+
+
+def test_a_log_service_that_does_not_answer_is_no_reason_to_be_active_or_not() -> None:
     with pytest.raises(UnknownNumberError):
-        is_active(readings(lag_groups=None))
+        is_active(readings(lag_groups=None, assignable=None))
+    with pytest.raises(UnknownNumberError):
+        is_active(readings(lag_groups=None, assignable=0))
 
 
 def test_the_numbers_offered() -> None:

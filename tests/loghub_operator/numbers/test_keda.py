@@ -113,7 +113,7 @@ def test_unknown_group_and_unknown_number_are_errors() -> None:
             code, words = await refused(call)
             assert code is grpc.StatusCode.NOT_FOUND
             assert "no LogHubConsumerGroup access in namespace other" in words
-        on.post(readings(wanted=None, lag_groups=None), ())
+        on.post(readings(wanted=None, lag_groups=None, assignable=None), ())
         for call in (
             once(channel, "IsActive", ref()),
             once(channel, "GetMetrics", field(1, ref()) + question),
@@ -172,7 +172,7 @@ def test_pushed_at_once_when_something_comes_in_and_only_at_changes() -> None:
         assert await call.read() == NO
         for lags, told in (((0, None, 5), YES), ((6, None, 7, 0), NO)):
             for lag in lags:
-                on.post(readings(lag_groups=lag), ())
+                on.post(readings(lag_groups=lag, assignable=None), ())
             assert await call.read() == told
         on.remove("shop", "access")
         assert (await refused(call.read()))[0] is grpc.StatusCode.NOT_FOUND
@@ -189,7 +189,7 @@ def test_silent_until_it_is_known() -> None:
         on.post(readings(lag_groups=9), ())
         assert await call.read() == YES
 
-    on = board(readings(lag_groups=None))
+    on = board(readings(lag_groups=None, assignable=None))
     over(on, story)
 
 
