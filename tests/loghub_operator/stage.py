@@ -119,7 +119,7 @@ class Player:
             assert await self._kube.get(STATEFUL_SET, self._namespace, GROUP) is None, "settings go last"
             return 0
         settings = json.loads(config["data"]["worker.json"])
-        broken = not settings["pipeline"]["text"].startswith("SELECT ")
+        broken = not settings["pipeline"].get("text", "SELECT ").startswith("SELECT ")
         await self._tell_pod(pod, broken=broken)
         if broken:
             return 0

@@ -1,11 +1,15 @@
-"""The SQL of the examples on a real Spark: it parses access log lines and lets any other text through."""
+"""The pipelines of the examples on a real Spark: they parse access log lines, and let other text through."""
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from loghub_operator.api import parse_resource, resources_in
+from loghub_operator.api.parse import documents_in
+from loghub_operator.usercode import code_in
 from tests.loghub_operator.api_server import ROOT
 
 pytestmark = pytest.mark.spark
@@ -68,6 +72,24 @@ def test_copy_logstore_keeps_the_identity_of_every_line(spark: Any) -> None:
     rows = rows_of(spark, "copy-logstore.yaml")
     identities = [(row["file"], row["pass"], row["number"], row["line"]) for row in rows[:4]]
     assert identities == [("f.log", "2", str(number), line) for number, line in enumerate(LINES)]
+
+
+def test_enrich_python_keeps_networks_instead_of_addresses(spark: Any, tmp_path: Path) -> None:
+    file = ROOT / "deploy" / "examples" / "enrich-python.yaml"
+    (document,) = resources_in(file.read_text())
+    group = parse_resource(document)
+    (config_map,) = documents_in(file.read_text(), "v1", "ConfigMap")
+    assert code_in(group, config_map).trouble == ""
+    (tmp_path / "enrich.py").write_text(config_map["data"]["enrich.py"])
+    run = runpy.run_path(str(tmp_path / "enrich.py"))["run"]
+    rows = {row["path"]: row.asDict() for row in run(spark.sql(_view())).collect()}
+    kept = {path: (row["network"], row["method"], row["status"]) for path, row in rows.items()}
+    assert kept == {
+        "/a/b?c=1": ("192.0.2.0/24", "GET", 200),
+        "/x": ("192.0.2.0/24", "POST", 304),
+        "": (None, "", None),
+        None: (None, None, None),
+    }
 
 
 def test_the_examples_are_whole_files() -> None:

@@ -72,6 +72,20 @@ def test_users_spark_settings_win_and_java_options_are_joined(tmp_path: Path) ->
     assert "SharedArchiveFile" not in settings["spark.driver.extraJavaOptions"]
 
 
+def test_the_memory_has_a_field_that_wins_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def memory(field: str | None, **conf: str) -> str:
+        config = worker_config("http://x", ParquetSink(path="/s"), spark_memory=field, spark_conf=conf)
+        return spark_settings(config, tmp_path)["spark.driver.memory"]
+
+    assert memory(None) == "512m"
+    assert memory("1g") == memory("1g", **{"spark.driver.memory": "1g"}) == "1g"
+    assert capsys.readouterr().out == ""
+    assert memory("1g", **{"spark.driver.memory": "2g"}) == "1g"
+    assert "spark.memory wins over spark.conf" in capsys.readouterr().out
+
+
 def test_each_java_option_is_quoted_since_a_folder_may_have_a_space(tmp_path: Path) -> None:
     config = worker_config("http://x", ParquetSink(path="/s"), spark_conf={})
     settings = spark_settings(config, tmp_path / "a b", class_archive=tmp_path / "c d")
