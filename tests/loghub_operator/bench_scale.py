@@ -14,6 +14,7 @@ import asyncio
 import base64
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -277,5 +278,6 @@ def main(number: int, rest_s: float) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended
     numbers = [float(word) for word in sys.argv[1:]]
     main(int(numbers[0]) if numbers else 500, numbers[1] if len(numbers) > 1 else 600.0)
