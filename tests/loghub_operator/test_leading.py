@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 import json
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from loghub.clock import SystemClock
 from loghub_operator import __main__ as program
 from loghub_operator.kube import CONSUMER_GROUP, LEASE, AioKube, Kind, KubeError, configured
 from loghub_operator.lease import Place, Terms
+from loghub_operator.roll_call import RollCall
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
 from tests.loghub_operator.programs import GUARD_S, Operator, free_port, health, make_namespace, until
@@ -75,6 +77,43 @@ def test_a_round_that_hangs_is_no_life(
             stop.set()
             await asyncio.wait_for(running, GUARD_S)
 
+    stage(server, tmp_path, story, operator=False)
+
+
+def test_a_watch_that_tells_nothing_is_no_life(
+    server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    often = functools.partialmethod(RollCall.run, every_s=0.5)
+    monkeypatch.setattr(RollCall, "run", often)
+    calls = 0
+    call = RollCall.call
+
+    async def counted(self: RollCall) -> None:
+        nonlocal calls
+        await call(self)
+        calls += 1
+
+    async def story(on: Stage) -> None:
+        address, stop = f"127.0.0.1:{free_port()}", asyncio.Event()
+        settings = dataclasses.replace(on.settings, liveness_address=address)
+        running = asyncio.create_task(program.run(settings, stop, connect=on.connect))
+        for replicas in (1, 2):
+            await on.apply({"replicas": replicas})
+            await on.until_phase("Running", f"{replicas}/{replicas}")
+
+        async def called() -> bool:
+            return calls > 4
+
+        await on.until("a few calls", called)
+        await _until_health(on, address, 200)
+        monkeypatch.setattr(RollCall, "told", lambda *_: None)
+        await on.apply({"replicas": 1})
+        words = await _until_health(on, address, 503)
+        assert words == f"the watch does not tell of {on.namespace}/access\n"
+        stop.set()
+        await asyncio.wait_for(running, GUARD_S)
+
+    monkeypatch.setattr(RollCall, "call", counted)
     stage(server, tmp_path, story, operator=False)
 
 
