@@ -81,7 +81,7 @@ class Trigger(ApiModel):
 
 
 class ConfigMapCode(ApiModel):
-    """Python files from a ConfigMap of the CR's namespace, one for each key; a change restarts the workers."""
+    """Python files from a ConfigMap of the CR's namespace, a file a key; a change restarts the workers."""
 
     name: ObjectName = Field(description="Name of the ConfigMap.")
 
