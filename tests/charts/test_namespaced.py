@@ -1,0 +1,96 @@
+"""The operator with the rights that the chart gives it for one namespace, and no others.
+
+The apiserver, its authorization, kopf, and the operator are real; pods and the log service are
+played (`tests.loghub_operator.stage`). What the chart tells the operator is what it runs with.
+"""
+
+import asyncio
+import uuid
+from pathlib import Path
+
+import pytest
+import yaml
+
+from loghub_operator.kube import CONSUMER_GROUP, POD, Kind
+from loghub_operator.numbers import acting
+from loghub_operator.settings import Settings
+from tests.charts.chart import Chart, Object, as_list, environment, only
+from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.examples import document
+from tests.loghub_operator.stage import GROUP, PROJECT, Stage, make_namespace, play
+
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+OPERATOR_POD = "loghub-operator-0"
+# What a machine without pods has instead of what the chart says.
+HERE = {
+    "LOGHUB_POD_NAME": OPERATOR_POD,
+    "LOGHUB_EMBEDDED_ENDPOINT": "http://127.0.0.1:1",
+    "LOGHUB_LIVENESS_ADDRESS": "",
+    "LOGHUB_RESYNC_SECONDS": "0.5",
+}
+
+
+def pod(namespace: str) -> Object:
+    """The pod that the operator believes to be in."""
+    about = {"name": OPERATOR_POD, "namespace": namespace}
+    spec = {"containers": [{"name": "operator", "image": "none"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+
+
+def kubeconfig_of(server: Apiserver, home: str, folder: Path) -> Path:
+    """With the rights of the chart's account."""
+    config = yaml.safe_load(server.kubeconfig.read_text())
+    token = server.must("create", "token", "loghub-operator", "-n", home).strip()
+    config["users"][0]["user"] = {"token": token}
+    made = folder / "namespaced.kubeconfig"
+    made.write_text(yaml.safe_dump(config))
+    made.chmod(0o600)
+    return made
+
+
+def test_a_groups_life_with_the_rights_of_one_namespace(
+    chart: Chart,
+    server: Apiserver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    watched, other, home = make_namespace(server), make_namespace(server), make_namespace(server)
+    values = {"watchNamespaces": [watched], "rbac": {"secretNames": ["loghub-credentials"]}}
+    objects = chart.render(values, namespace=home)
+    rights = [one for one in objects if one["kind"] in ("ServiceAccount", "Role", "RoleBinding")]
+    server.must("create", "-f", _written(tmp_path, [*rights, pod(home)]))
+    settings = Settings.from_environment({**environment(only(objects, "Deployment")), **HERE})
+    monkeypatch.setattr(Stage, "settings", settings)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig_of(server, home, tmp_path)))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    async def story(on: Stage) -> None:
+        await on.kube.apply(document({"project": PROJECT}, namespace=other))
+        await on.apply({"replicas": 2, "deletionPolicy": "Delete"})
+        await on.until_phase("Running", "2/2")
+        assert await on.kube.get(LEASE, home, "loghub-operator") is not None
+
+        async def labelled() -> bool:
+            found = await on.kube.get(POD, home, OPERATOR_POD) or {}
+            return (found["metadata"].get("labels") or {}).get(acting.LABEL) == acting.YES
+
+        await on.until("the label of the one who acts", labelled)
+        await on.apply({"replicas": 1, "deletionPolicy": "Delete"})
+        await on.until_phase("Running", "1/1")
+        assert on.player.stopped_without_leaving == []
+        await on.remove()
+        await on.until_gone()
+        left_alone = await on.kube.get(CONSUMER_GROUP, other, GROUP) or {}
+        assert "status" not in left_alone
+        await on.kube.delete(CONSUMER_GROUP, other, GROUP)
+
+    asyncio.run(play(server.kubeconfig, watched, story))
+    said = capfd.readouterr()
+    assert "forbidden" not in (said.out + said.err).lower()
+
+
+def _written(folder: Path, objects: list[Object]) -> str:
+    path = folder / f"{uuid.uuid4().hex}.json"
+    path.write_text(as_list(objects))
+    return str(path)
