@@ -19,7 +19,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("steady")
 
-COMPILED = {"apiserver", "helm", "actionlint"}
+COMPILED = {"apiserver", "helm", "actionlint", "keda_client"}
 REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"
 
 

@@ -4,14 +4,17 @@ What for: probes, and whatever else is handed in as a route. What it must not kn
 means. Read next: `loghub_operator.__main__` (the routes).
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
 LONGEST_REQUEST_BYTES = 64 * 1024
 STOP_BOUND_S = 1.0
+MOST_CONNECTIONS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +43,25 @@ async def serving(address: str, routes: Mapping[str, Route]) -> AsyncIterator[st
     runner = web.AppRunner(application, handle_signals=False, shutdown_timeout=STOP_BOUND_S, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host.strip("[]"), int(port)).start()
-        yield _address(runner, host)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(bounded(runner), host.strip("[]"), int(port))
+        async with server:
+            yield f"{host}:{server.sockets[0].getsockname()[1]}"
     finally:
         await runner.cleanup()
 
 
-def _address(runner: web.AppRunner, host: str) -> str:
-    return f"{host}:{runner.addresses[0][1]}"
+def bounded(runner: web.AppRunner) -> Callable[[], asyncio.BaseProtocol]:
+    """The runner's protocol, for `MOST_CONNECTIONS` at once; a further one is closed."""
+    handlers: Any = runner.server
+    return lambda: handlers() if len(handlers.connections) < MOST_CONNECTIONS else _Refused()
+
+
+class _Refused(asyncio.Protocol):
+    """One connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
 
 
 def _handler(route: Route) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -110,7 +110,8 @@ def _shard_series(environment: Mapping[str, str]) -> int:
 
 def _address(environment: Mapping[str, str], key: str) -> str | None:
     address = environment.get(key)
-    if address and not address.rpartition(":")[2].isdecimal():
+    host, _, port = (address or "").rpartition(":")
+    if address and not (host and port.isdecimal()):
         raise ValueError(f"{key} is {address}, and must be host:port")
     return address or None
 

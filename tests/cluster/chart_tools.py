@@ -1,9 +1,9 @@
-"""The real helm and actionlint: the user's own, or compiled from pinned modules.
+"""The real helm and actionlint: the user's own, or compiled from pinned modules; KEDA's client.
 
-What for: tests that render and lint the chart, install it on a cluster, and lint the
-workflow. What it must not know: chart and workflow. Read next: `compiling`; the modules are
-`tools/helm` (one helm release that uses the libraries of the Kubernetes in `build`, so that
-most of it is compiled already) and `tools/actionlint`.
+What for: tests that render and lint the chart, install it on a cluster, lint the workflow, and
+ask our external scaler. What it must not know: chart, workflow, scaler. Read next: `compiling`;
+the modules are `tools/helm` (one helm release that uses the libraries of the Kubernetes in
+`build`, so that most of it is compiled already), `tools/actionlint` and `tools/keda`.
 """
 
 import re
@@ -34,12 +34,23 @@ ACTIONLINT = Recipe(
     arguments=("github.com/rhysd/actionlint/cmd/actionlint",),
     programs=("actionlint",),
 )
+# A few lines around the client that KEDA's module has for external scalers.
+KEDA = Recipe(
+    what="the client of KEDA's external scalers",
+    prefix="keda-",
+    source=paths.TOOLS / "keda",
+    inputs=("go.mod", "go.sum", "main.go"),
+    flags="",
+    arguments=(".",),
+    programs=("keda",),
+)
 
 
 def ensure_all() -> None:
     """Compile what the user's PATH lacks. Raises `BuildError`."""
     helm()
     actionlint()
+    keda()
 
 
 def helm() -> Path:
@@ -54,6 +65,11 @@ def actionlint() -> Path:
     """The user's own, else ours. Raises `BuildError`."""
     own = shutil.which("actionlint")
     return Path(own) if own else compiling.ensure(ACTIONLINT) / "actionlint"
+
+
+def keda() -> Path:
+    """Ours: nobody has one. Raises `BuildError`."""
+    return compiling.ensure(KEDA) / "keda"
 
 
 def is_new_enough(said: str) -> bool:
@@ -76,4 +92,4 @@ def _said(program: str, *words: str) -> str:
     return done.stdout
 
 
-__all__ = ["BuildError", "actionlint", "ensure_all", "helm", "is_new_enough", "out_of_reach"]
+__all__ = ["BuildError", "actionlint", "ensure_all", "helm", "is_new_enough", "keda", "out_of_reach"]

@@ -67,6 +67,12 @@ def actionlint() -> Path:
     return _tool(chart_tools.ACTIONLINT, chart_tools.actionlint)
 
 
+@pytest.fixture(scope="session")
+def keda_client() -> Path:
+    """KEDA's own client of external scalers (`tools/keda`)."""
+    return _tool(chart_tools.KEDA, chart_tools.keda)
+
+
 def _tool(recipe: Recipe, get: Callable[[], Path]) -> Path:
     if chart_tools.out_of_reach(recipe) and not require.everything():
         name, way = recipe.programs[0], "python -m tests.cluster.prepare"

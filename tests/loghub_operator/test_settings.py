@@ -42,3 +42,34 @@ def test_a_resync_that_is_none_is_refused(text: str) -> None:
 def test_half_a_lease_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="together or not at all"):
         Settings.from_environment({name: "x"})
+
+
+def test_numbers_for_others() -> None:
+    given = {
+        "LOGHUB_SHARD_SERIES": "0",
+        "LOGHUB_KEDA_ADDRESS": "0.0.0.0:9090",
+        "LOGHUB_KEDA_CERTS": "/keda",
+        "LOGHUB_EXTERNAL_METRICS_ADDRESS": "0.0.0.0:8443",
+        "LOGHUB_EXTERNAL_METRICS_SERVICE": "loghub-system/numbers",
+        "LOGHUB_EXTERNAL_METRICS_CERTS": "/external",
+    }
+    made = Settings.from_environment(given)
+    assert (made.shard_series, made.keda_address, made.keda_certs) == (0, "0.0.0.0:9090", "/keda")
+    assert made.external_metrics_address == "0.0.0.0:8443"
+    assert made.external_metrics_service == "loghub-system/numbers"
+    assert made.external_metrics_certs == "/external"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"LOGHUB_SHARD_SERIES": "-1"}, "must not be below 0"),
+        ({"LOGHUB_SHARD_SERIES": "few"}, "invalid literal"),
+        ({"LOGHUB_KEDA_ADDRESS": "9090x"}, "must be host:port"),
+        ({"LOGHUB_KEDA_ADDRESS": "host"}, "must be host:port"),
+        ({"LOGHUB_EXTERNAL_METRICS_ADDRESS": "0.0.0.0:8443"}, "must be namespace/name"),
+    ],
+)
+def test_numbers_for_others_that_make_no_sense(given: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Settings.from_environment(given)

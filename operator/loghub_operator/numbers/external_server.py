@@ -15,7 +15,6 @@ import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import structlog
 from aiohttp import web
@@ -27,14 +26,13 @@ from loghub_operator.numbers.board import Board, UnknownGroupError, UnknownNumbe
 from loghub_operator.numbers.external_metrics import GROUP, GROUP_VERSION, VERSION, UnknownMetricError
 from loghub_operator.numbers.front_proxy import FrontProxy, User, is_front_proxy, user_of
 from loghub_operator.numbers.selector import BadSelectorError
+from loghub_operator.serving import MOST_CONNECTIONS, STOP_BOUND_S, bounded
 
 log = structlog.get_logger()
 
-MOST_CONNECTIONS = 256
 MOST_REMEMBERED = 1024
 REMEMBER_S = 10.0
 HANDSHAKE_BOUND_S = 10.0
-STOP_BOUND_S = 1.0
 _STATUS = {
     UnknownMetricError: 404,
     UnknownGroupError: 404,
@@ -156,7 +154,7 @@ async def serving_external(
     await runner.setup()
     try:
         server = await asyncio.get_running_loop().create_server(
-            _bounded(runner),
+            bounded(runner),
             host.strip("[]"),
             int(port),
             ssl=context,
@@ -167,15 +165,3 @@ async def serving_external(
             yield f"{host}:{server.sockets[0].getsockname()[1]}"
     finally:
         await runner.cleanup()
-
-
-def _bounded(runner: web.AppRunner) -> Callable[[], asyncio.BaseProtocol]:
-    handlers: Any = runner.server
-    return lambda: handlers() if len(handlers.connections) < MOST_CONNECTIONS else _Refused()
-
-
-class _Refused(asyncio.Protocol):
-    """One connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()

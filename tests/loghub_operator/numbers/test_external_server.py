@@ -11,6 +11,7 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
+from loghub_operator import serving
 from loghub_operator.kube import Document, Kube, KubeError
 from loghub_operator.numbers import external_server
 from loghub_operator.numbers.board import Board
@@ -235,7 +236,7 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for _, each in [*held, (reader, writer)]:
             each.close()
 
-    monkeypatch.setattr(external_server, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(serving, "MOST_CONNECTIONS", 2)
     play(story)
 
 

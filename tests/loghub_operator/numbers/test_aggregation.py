@@ -1,0 +1,179 @@
+"""Which certificate, whose APIService, and when to begin anew; the label of the one who acts."""
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from loghub_operator.kube import Document, Kind, Kube, KubeError
+from loghub_operator.numbers import acting, aggregation
+from loghub_operator.numbers.acting import ActingLabel
+from loghub_operator.numbers.aggregation import NAME, Aggregation, Front, NotOursError
+from loghub_operator.numbers.front_proxy import FrontProxy
+from loghub_operator.numbers.key_pair import KeyFolder, KeyPair
+from loghub_operator.numbers.self_signed import self_signed
+from tests.loghub_operator.numbers.certificates import Authority
+from tests.loghub_operator.numbers.support import HandClock, board
+from tests.loghub_operator.numbers.test_front_proxy import DATA
+
+GUARD_S = 60.0
+OURS = {"namespace": "loghub-system", "name": "numbers"}
+
+
+class Cluster:
+    """A Kubernetes API of a few objects by kind and name."""
+
+    def __init__(self, objects: dict[tuple[str, str], Document]) -> None:
+        self.objects = objects
+        self.written: list[tuple[str, Document]] = []
+        self.away = 0
+        self.heard = asyncio.Event()
+
+    async def get(self, kind: Kind, _namespace: str, name: str) -> Document | None:
+        if self.away:
+            self.away -= 1
+            raise KubeError(0, "Unreachable", "no answer")
+        return self.objects.get((kind.kind, name))
+
+    async def select(self, kind: Kind, _namespace: str, labels: Mapping[str, str]) -> list[Document]:
+        await self.get(kind, "", "")
+        return [
+            one
+            for (what, _), one in self.objects.items()
+            if what == kind.kind and labels.items() <= one["metadata"].get("labels", {}).items()
+        ]
+
+    async def merge(self, _kind: Kind, _namespace: str, name: str, patch: Document) -> Document | None:
+        self.written.append((name, patch))
+        self.heard.set()
+        return patch
+
+
+def api_service(**service: str) -> dict[tuple[str, str], Document]:
+    return {
+        ("APIService", NAME): {"spec": {"service": {"port": 443, **(OURS | service)}}},
+        ("ConfigMap", "extension-apiserver-authentication"): {
+            "data": DATA | {"requestheader-client-ca-file": Authority("proxy").pem.decode()}
+        },
+    }
+
+
+def part(cluster: Cluster, *, clock: HandClock | None = None, keys: KeyFolder | None = None) -> Aggregation:
+    front = Front(address="127.0.0.1:0", namespace="loghub-system", service="numbers", keys=keys)
+    assert front.host == "numbers.loghub-system.svc"
+    return Aggregation(front, board=board(), kube=cast(Kube, cluster), clock=clock or HandClock())
+
+
+def test_the_certificate_is_written_where_it_differs() -> None:
+    async def story() -> None:
+        cluster = Cluster(api_service())
+        pair = self_signed("numbers.loghub-system.svc", now_unix_s=1_800_000_000.0)
+        await part(cluster)._tell_certificate(pair)
+        bundle = base64.b64encode(pair.certificate).decode()
+        assert cluster.written == [(NAME, {"spec": {"caBundle": bundle}})]
+        cluster.objects["APIService", NAME]["spec"]["caBundle"] = bundle
+        await part(cluster)._tell_certificate(pair)
+        assert len(cluster.written) == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("service", [{"namespace": "keda"}, {"name": "keda-operator-metrics-apiserver"}])
+def test_somebody_elses_api_service_is_left_alone(service: dict[str, str]) -> None:
+    async def story() -> None:
+        cluster = Cluster(api_service(**service))
+        with pytest.raises(NotOursError, match="leads to"):
+            await part(cluster)._tell_certificate(KeyPair(b"c", b"k"))
+        assert cluster.written == []
+
+    asyncio.run(story())
+
+
+def test_no_api_service_is_told() -> None:
+    with pytest.raises(NotOursError, match=f"no APIService {NAME}"):
+        asyncio.run(part(Cluster({}))._tell_certificate(KeyPair(b"c", b"k")))
+
+
+def test_a_given_certificate_is_its_givers_to_tell_of(tmp_path: Path) -> None:
+    cluster = Cluster(api_service())
+    asyncio.run(part(cluster, keys=KeyFolder(tmp_path))._tell_certificate(KeyPair(b"c", b"k")))
+    assert cluster.written == []
+
+
+def test_what_is_in_the_way_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        cluster = Cluster(api_service())
+        cluster.away = 2
+        running = asyncio.create_task(part(cluster, clock=RealUnix()).run())
+        await asyncio.wait_for(cluster.heard.wait(), GUARD_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert [name for name, _ in cluster.written] == [NAME]
+
+    class RealUnix(HandClock):
+        def unix_s(self) -> float:
+            return 1_790_000_000.0
+
+    monkeypatch.setattr(aggregation, "AGAIN_S", 0.01)
+    asyncio.run(story())
+
+
+def test_begun_anew_for_another_front_proxy_another_certificate_or_an_old_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster, clock = Cluster(api_service()), HandClock()
+        made, pair = part(cluster, clock=clock), KeyPair(b"c", b"k")
+        proxy: FrontProxy = await made._proxy()
+        assert not await made._changed(proxy, pair, clock.now)
+        cluster.away = 1
+        assert not await made._changed(proxy, pair, clock.now)
+        cluster.objects["ConfigMap", "extension-apiserver-authentication"]["data"][
+            "requestheader-client-ca-file"
+        ] = "another"
+        assert await made._changed(proxy, pair, clock.now)
+        assert await made._changed(await made._proxy(), pair, clock.now - 31 * 86_400.0)
+        keys = KeyFolder(tmp_path)
+        given = part(cluster, clock=clock, keys=keys)
+        Authority("a").write_pair(tmp_path, "x")
+        before = keys.read()
+        assert not await given._changed(await given._proxy(), before, clock.now - 31 * 86_400.0)
+        Authority("a").write_pair(tmp_path, "x")
+        assert await given._changed(await given._proxy(), before, clock.now)
+
+    asyncio.run(story())
+
+
+def pod(name: str, *, acts: bool) -> dict[tuple[str, str], Document]:
+    labels = {acting.LABEL: acting.YES} if acts else {}
+    return {("Pod", name): {"metadata": {"name": name, "labels": labels}}}
+
+
+def labelled(value: str | None) -> dict[str, Any]:
+    return {"metadata": {"labels": {"loghub.dev/acting": value}}}
+
+
+def test_the_label_is_taken_from_who_could_not_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        cluster = Cluster(pod("a", acts=True) | pod("b", acts=False) | pod("c", acts=False))
+        label = ActingLabel(kube=cast(Kube, cluster), namespace="loghub-system", pod="b")
+        cluster.away = 2
+        running = asyncio.create_task(label.take())
+        while len(cluster.written) < 2:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert cluster.written == [("a", labelled(None)), ("b", labelled("true"))]
+
+    monkeypatch.setattr(acting, "AGAIN_S", 0.01)
+    asyncio.run(asyncio.wait_for(story(), GUARD_S))
+
+
+def test_who_waits_carries_no_label_of_its_container_before() -> None:
+    async def story() -> None:
+        cluster = Cluster(pod("b", acts=True))
+        await ActingLabel(kube=cast(Kube, cluster), namespace="loghub-system", pod="b").give_back()
+        assert cluster.written == [("b", labelled(None))]
+
+    asyncio.run(story())
