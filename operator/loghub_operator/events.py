@@ -67,7 +67,7 @@ def _changed(
     if applied and there.drift and not there.drifted:
         fields = ", ".join(there.drift[:MOST_NAMED])
         yield _event("DriftMended", f"changed by somebody else, and set back: {fields}", fine=False)
-    if applied and change is Change.ROLL:
+    if applied and change is Change.ROLL and min(there.replicas, size.run) > 0:
         message = "the workers are restarted with other settings one at a time, each keeps its seat"
         yield _event("RollingRestart", message, fine=True)
     if applied and there.replicas != size.run:

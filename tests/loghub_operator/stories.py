@@ -50,7 +50,7 @@ class Step:
 
 def recorded(action: Action) -> Document:
     """An action as it stands in a file; a configuration is told by its hash."""
-    fields = msgspec.to_builtins(action)
+    fields: Document = msgspec.json.decode(msgspec.json.encode(action))
     fields.pop("config", None)
     return {"action": type(action).__name__, **fields}
 

@@ -22,6 +22,7 @@ from loghub_operator.kube import (
     SERVICE_ACCOUNT,
     STATEFUL_SET,
 )
+from loghub_operator.names import worker_selector
 from loghub_operator.resources.worker_set import GRACE_S
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
@@ -208,7 +209,7 @@ def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) ->
         await on.kube.merge(STATEFUL_SET, on.namespace, GROUP, change)
         await until_told("StatefulSet access spec.template.spec.terminationGracePeriodSeconds")
         await on.kube.merge(SERVICE, on.namespace, "access-workers", {"spec": {"selector": {"app": "x"}}})
-        await until_told("Service access-workers spec.selector.app.kubernetes.io/instance")
+        await until_told("Service access-workers spec.selector")
         await on.kube.delete(DISRUPTION_BUDGET, on.namespace, "access-workers")
         await until_told("PodDisruptionBudget access-workers (gone)")
         pods = await on.get(STATEFUL_SET)
@@ -216,7 +217,7 @@ def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) ->
         assert pods is not None
         assert service is not None
         assert pods["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == GRACE_S
-        assert service["spec"]["selector"]["app.kubernetes.io/instance"] == GROUP
+        assert service["spec"]["selector"] == worker_selector(GROUP)
         assert await on.get(DISRUPTION_BUDGET, "access-workers")
         await on.until_rounds(4)
         before = await on.versions()

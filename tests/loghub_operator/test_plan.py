@@ -25,7 +25,8 @@ def test_the_same_look_twice_decides_the_same(step: Step) -> None:
 
 @pytest.mark.parametrize("step", ALL, ids=str)
 def test_trouble_leaves_the_workers_as_they_are(step: Step) -> None:
-    if step.observed.service.trouble is None or step.resource.metadata.deletion_timestamp:
+    ordered_away = step.resource.metadata.deletion_timestamp or step.resource.spec.suspend
+    if step.observed.service.trouble is None or ordered_away:
         return
     actions = plan(step.resource, step.observed, step.now).actions
     touching = (ApplyWorkers, AskLeave, RemoveWorkers, DeleteGroup, ReleaseObject)

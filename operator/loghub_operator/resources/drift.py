@@ -23,6 +23,8 @@ _UNITS = {
     "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30, "Ti": Decimal(2) ** 40,
 }  # fmt: skip
 _NOT_COMPARED = ("apiVersion", "kind")
+# Maps that are one value to the API: a key more is a change of ours.
+_WHOLE = ("selector", "nodeSelector")
 
 
 def drift(ours: Document, theirs: Document | None) -> tuple[str, ...]:
@@ -36,6 +38,8 @@ def drift(ours: Document, theirs: Document | None) -> tuple[str, ...]:
 
 def _differing(ours: Any, theirs: Any, path: str) -> Iterator[str]:
     if isinstance(ours, dict) and isinstance(theirs, dict):
+        if path.rpartition(".")[2] in _WHOLE and theirs.keys() - ours.keys():
+            yield path
         for key, value in ours.items():
             yield from _differing(value, theirs.get(key), f"{path}.{key}" if path else key)
     elif isinstance(ours, list) and isinstance(theirs, list):

@@ -14,6 +14,7 @@ OURS: Document = {
     "kind": "StatefulSet",
     "metadata": {"name": "a", "labels": {"x": "1"}},
     "spec": {
+        "selector": {"app": "a"},
         "template": {
             "spec": {
                 "containers": [
@@ -64,6 +65,7 @@ def pod_of(made: Document) -> Document:
             lambda made: pod_of(made)["containers"][0]["capabilities"].update(drop=[]),
             (f"{POD}.containers[worker].capabilities.drop",),
         ),
+        (lambda made: made["spec"]["selector"].update(more="b"), ("StatefulSet a spec.selector",)),
         (lambda made: pod_of(made).pop("volumes"), (f"{POD}.volumes",)),
     ],
 )

@@ -1,0 +1,257 @@
+"""An order to move checkpoints is carried out once, whatever ends the operator and wherever.
+
+The log service is the one in memory and the record a dict; the plan, its actions and what they ask of
+the log service are real. `World.killed_at` ends a round at that effect, before or after it.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from loghub.client.memory import MemoryServer
+from loghub.client.port import GroupInfo
+from loghub.wire import loggroup
+from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.checkpoints import look_ahead, move_checkpoints
+from loghub_operator.logservice import GroupKey, observe_service
+from loghub_operator.model import (
+    Action,
+    ApplyWorkers,
+    KeepCheckpoints,
+    MoveCheckpoints,
+    MoveObserved,
+    MoveRecord,
+    Observed,
+    Site,
+    WorkerSet,
+)
+from loghub_operator.plan import plan
+from loghub_operator.repositioning import needs_a_look, record_name
+from tests.loghub_operator.examples import Document, resource
+from tests.loghub_operator.test_logservice import WithoutExtensions
+
+SITE = Site(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False)
+LOGSTORE = "access"
+GROUP = loggroup.encode(loggroup.LogGroup(logs=(loggroup.Log(time=1, contents=(("a", "b"),)),)))
+SHARDS = 3
+
+
+class KilledError(Exception):
+    """The operator's end."""
+
+
+class World:
+    """One suspended group, so that no worker has to be played."""
+
+    def __init__(self, order: Document, *, extensions: bool = True, killed_at: int = -1) -> None:
+        self.server = MemoryServer()
+        self.hub = self.server.client("demo")
+        self.hub.create_project()
+        self.hub.create_logstore(LOGSTORE, shards=SHARDS)
+        self.hub.create_group(LOGSTORE, GroupInfo(name=LOGSTORE, timeout_s=30, order=False))
+        self.asked = self.hub if extensions else WithoutExtensions(self.hub)
+        self.write()
+        self.spec: Document = {"suspend": True, "reposition": order}
+        self.status: Document = {}
+        self.kept: dict[str, MoveRecord] = {}
+        self.sources: dict[str, dict[str, str]] = {}
+        self.effects = 0
+        self.killed_at = killed_at
+        self.now = 1000.0
+
+    def write(self) -> None:
+        for shard in self.hub.list_shards(LOGSTORE):
+            self.hub.put_logs(LOGSTORE, GROUP, hash_key=shard.begin_key)
+
+    def resource(self) -> LogHubConsumerGroup:
+        return resource(self.spec, self.status, uid="uid-1")
+
+    def observe(self, group: LogHubConsumerGroup) -> Observed:
+        service = observe_service(self.asked, group, expected=(), now_unix_s=self.now)  # type: ignore[arg-type]
+        return Observed(
+            at_unix_s=self.now,
+            site=SITE,
+            service=service,
+            worker_set=WorkerSet(replicas=0, config_hash=""),
+            move=self.look(group, service.shards) if needs_a_look(group) else None,
+            group_origin="Created",
+        )
+
+    def look(self, group: LogHubConsumerGroup, shards: object) -> MoveObserved:
+        assert group.spec.reposition is not None
+        source = self.sources.get(group.spec.reposition.checkpoints_from or "")
+        record = self.kept.get(record_name(group))
+        return look_ahead(self.asked, group, shards, record=record, source=source)  # type: ignore[arg-type]
+
+    def round(self) -> None:
+        group = self.resource()
+        planned = plan(group, self.observe(group), self.now)
+        for action in planned.actions:
+            self.carry_out(group, action)
+        self.effect()
+        self.status = planned.status.to_dict()
+        self.effect()
+        self.now += 1
+
+    def effect(self) -> None:
+        """Between any two effects the operator may end."""
+        self.effects += 1
+        if self.effects == self.killed_at:
+            raise KilledError
+
+    def carry_out(self, group: LogHubConsumerGroup, action: Action) -> None:
+        assert not isinstance(action, ApplyWorkers)
+        match action:
+            case KeepCheckpoints(name=name, record=record):
+                self.effect()
+                self.kept.setdefault(name, record)
+                self.effect()
+            case MoveCheckpoints(moves):
+                for move in moves:  # the call is one for each shard
+                    self.effect()
+                    move_checkpoints(self.hub, GroupKey.of(group), MoveCheckpoints((move,)))
+                self.effect()
+
+    def until_over(self) -> Document:
+        for _ in range(20):
+            try:
+                self.round()
+            except KilledError:
+                self.write()  # the end of a shard is another one by now
+                self.now += 1
+            told: Document = self.status.get("reposition", {})
+            if told.get("phase") in ("Done", "Failed") and told["nonce"] == self.spec["reposition"]["nonce"]:
+                return told
+        raise AssertionError(f"not over: {self.status}")
+
+    def checkpoints(self) -> dict[int, str]:
+        return {one.shard: one.cursor for one in self.hub.get_checkpoints(LOGSTORE, LOGSTORE)}
+
+    def cursors(self, position: str) -> dict[int, str]:
+        return {n: self.hub.get_cursor(LOGSTORE, n, position) for n in range(SHARDS)}  # type: ignore[arg-type]
+
+    def force(self, cursors: dict[int, str]) -> None:
+        for shard, cursor in cursors.items():
+            self.hub.update_checkpoint(
+                LOGSTORE, LOGSTORE, shard=shard, cursor=cursor, consumer="", force=True
+            )
+
+
+@pytest.mark.parametrize("killed_at", range(1, 15))
+def test_killed_between_any_two_steps_to_the_same_end(killed_at: int) -> None:
+    world = World({"to": "end", "nonce": "n"}, killed_at=killed_at)
+    world.force({0: world.cursors("begin")[0]})
+    before = world.checkpoints()
+    told = world.until_over()
+    assert told["phase"] == "Done"
+    record = world.kept["access-undo-n"]
+    assert record.before == before
+    assert world.checkpoints() == record.goals
+    effects = world.effects
+    world.round()
+    assert world.effects == effects + 2  # a look and nothing else
+
+
+def test_every_step_was_killed() -> None:
+    world = World({"to": "end", "nonce": "n"})
+    world.until_over()
+    assert world.effects <= 14
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+@pytest.mark.parametrize("to", ["begin", "end", "time"])
+def test_where_it_leads(to: str, extensions: bool) -> None:
+    time = {"time": "2001-01-01T00:00:00Z"} if to == "time" else {}
+    world = World({"to": to, "nonce": "n", **time}, extensions=extensions)
+    assert world.until_over()["phase"] == "Done"
+    assert world.checkpoints() == world.cursors("end" if to == "end" else "begin")
+
+
+@pytest.mark.parametrize("initial", ["begin", "end"])
+def test_undo_restores_and_no_checkpoint_becomes_the_initial_position(initial: str) -> None:
+    world = World({"to": "end", "nonce": "n"})
+    first = world.cursors("begin")[0]
+    world.force({0: first})
+    undo = world.until_over()["undo"]
+    world.sources[undo] = {str(shard): cursor for shard, cursor in world.kept[undo].before.items()}
+    world.write()
+    order = {"to": "checkpoints", "checkpointsFrom": undo, "nonce": "back"}
+    world.spec |= {"initialPosition": initial, "reposition": order}
+    assert world.until_over()["phase"] == "Done"
+    assert world.checkpoints() == {**world.cursors(initial), 0: first}
+
+
+@pytest.mark.parametrize(
+    ("order", "source", "words"),
+    [
+        ({"to": "end", "shards": [0, 8, 9]}, None, "the logstore has no shard 8, 9"),
+        ({}, None, "there is no ConfigMap cm"),
+        ({}, {}, "ConfigMap cm has no checkpoint in it"),
+        ({}, {"first": "MQ=="}, "'first' is no number of a shard"),
+        ({}, {"01": "MQ=="}, "'01' is no number of a shard"),
+        ({}, {"0": "no cursor"}, "shard 0: cursor"),
+        ({}, {"0": "OTk5OTk5OTk5OTk5OTk5OTk5OQ=="}, "shard 0: cursor"),
+        ({}, {"0": "ODk5OTk5OTk5OTk5OTk5OTk5OQ=="}, "lies beyond the end of the shard"),
+        ({}, {"0": "MQ==", "7": "MQ=="}, "has shard 7, which the logstore has no more"),
+        ({"shards": [0, 1]}, {"0": "MQ=="}, "has no shard 1"),
+    ],
+)
+def test_what_makes_no_sense_moves_nothing(
+    order: Document, source: dict[str, str] | None, words: str
+) -> None:
+    told_order = {"to": "checkpoints", "checkpointsFrom": "cm", "nonce": "n", **order}
+    if told_order["to"] != "checkpoints":
+        del told_order["checkpointsFrom"]
+    world = World(told_order)
+    if source is not None:
+        world.sources["cm"] = source
+    told = world.until_over()
+    assert told["phase"] == "Failed"
+    assert words in told["message"]
+    assert set(world.checkpoints().values()) == {""}
+    assert world.kept == {}
+
+
+def test_only_the_named_shards_are_moved_and_a_gone_one_may_be_left_out() -> None:
+    world = World({"to": "checkpoints", "checkpointsFrom": "cm", "nonce": "n", "shards": [1]})
+    begin = world.cursors("begin")
+    world.sources["cm"] = {"0": begin[0], "1": begin[1], "7": begin[0]}
+    assert world.until_over()["phase"] == "Done"
+    assert world.checkpoints() == {0: "", 1: begin[1], 2: ""}
+
+
+def test_a_nonce_that_was_used_before_is_refused() -> None:
+    world = World({"to": "end", "nonce": "a"})
+    world.until_over()
+    record = world.kept["access-undo-a"]
+    world.now += 60
+    world.spec["reposition"] = {"to": "begin", "nonce": "b"}
+    world.until_over()
+    world.spec["reposition"] = {"to": "end", "nonce": "a"}
+    told = world.until_over()
+    assert (told["phase"], "was used before" in told["message"]) == ("Failed", True)
+    assert world.kept["access-undo-a"] is record
+    assert world.checkpoints() == world.cursors("begin")
+
+
+def test_a_record_that_goes_missing_is_an_end_with_words() -> None:
+    world = World({"to": "end", "nonce": "n"})
+    while world.status.get("reposition", {}).get("phase") != "Forcing":
+        world.round()
+    world.kept.clear()
+    assert "was removed" in world.until_over()["message"]
+
+
+def test_checkpoints_that_do_not_stay_are_an_end_with_words() -> None:
+    world = World({"to": "end", "nonce": "n"})
+    world.round()
+    world.round()
+    (record,) = world.kept.values()
+    beyond = dict.fromkeys(record.goals, "OTAwMDAwMDAwMDAwMDAwMDAwMA==")
+    group = world.resource()
+    moving = replace(world.observe(group), move=MoveObserved(record=replace(record, goals=beyond)))
+    first = plan(group, moving, world.now).status
+    later = plan(group.model_copy(update={"status": first}), moving, world.now + 301).status
+    assert later.reposition is not None
+    assert later.reposition.phase == "Failed"
+    assert "does not take the checkpoints of shards 0, 1, 2" in later.reposition.message
