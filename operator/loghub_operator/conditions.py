@@ -172,7 +172,8 @@ class ActiveReason(StrEnum):
     is on its way. WARMING_UP: workers are not ready, or just were, or what the last step brought
     is still being measured. STABILIZING: the need has not lasted long enough. NO_HELP: the last
     step up did not raise what is consumed; look at the sink, at HotShard, at the nodes' CPU. It is
-    tried again after ten minutes, or when a shard more can be assigned, or much more arrives.
+    tried again with one worker more after ten minutes, later each time, or when a shard more can be
+    assigned, or much more arrives.
     LAG_UNKNOWN: some shard's lag is not known. RATE_UNKNOWN: it is not known yet how much arrives,
     or how much one worker consumes. PAUSED: none should run. FIXED, EXTERNAL: spec.replicas
     decides; in the latter an autoscaler sets it on /scale. RECOMMENDING: spec.replicas decides,

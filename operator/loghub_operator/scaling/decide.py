@@ -160,7 +160,16 @@ def _advised(case: _Case, *, paused: bool) -> tuple[ScalingMemory, Advice, Need 
         memory = replace(memory, low=Window(), goal=Window())
     memory = with_need(memory, need, now=case.now, spans=case.spans, up=unsettled is None)
     memory, advice = _follow(case, memory, need, unsettled)
-    return memory, advice, need
+    return memory, _while_leaving(case, advice), need
+
+
+def _while_leaving(case: _Case, advice: Advice) -> Advice:
+    """Where no more than the present number is decided, a step down that has begun goes on."""
+    leaving = case.observed.worker_set is not None and case.observed.worker_set.replicas > case.current
+    if not leaving or advice.workers != case.current:
+        return advice
+    words = "a worker leaves the group before it is stopped"
+    return replace(advice, reason=ActiveReason.SCALING_DOWN, message=words, held=False)
 
 
 def _forgetting(memory: ScalingMemory) -> ScalingMemory:
@@ -183,7 +192,8 @@ def _present_suffices(case: _Case) -> Need | None:
     little_s = max(LITTLE_LAG_S, LITTLE_LAG_CYCLES * case.seen.pace.cycle_s)
     if inputs.lag_groups > inputs.arrival_per_s * little_s:
         return None
-    return Need(low=case.current, wanted=case.current, high=max(1, case.current - 1))
+    fewer = max(1, case.current - 1)
+    return Need(wanted=case.current, low=case.current, goal=case.current, high=fewer)
 
 
 def _follow(
@@ -265,7 +275,8 @@ def _up(
     if stabilizing or workers <= case.current:
         message = f"more than {case.current} workers are needed, but not for long enough yet"
         return memory, _kept(case, Hold(reason=ActiveReason.STABILIZING, message=message))
-    most = case.current + case.resource.spec.scaling.scale_up.max_step
+    step = 1 if memory.unhelpful else case.resource.spec.scaling.scale_up.max_step
+    most = case.current + step
     if workers > most:
         workers, bound = most, "Step"
     return memory, _advice(workers, ActiveReason.SCALING_UP, f"{workers} workers are needed", bound)

@@ -4,9 +4,11 @@ What for: wanted = ceil((arrival + lag / catch-up time) / rate of one worker), t
 numbers. What it must not know: time, what was wanted before. Read next:
 `loghub_operator.scaling.steadying`.
 
-Two numbers stand beside the wanted one, so that a load near a whole number of workers moves
-nothing: ``low``, with which each worker would be a tenth over its rate, and ``high``, with which each
-would have a seventh to spare. A number from ``low`` to ``high`` is left alone.
+A shard has one holder and the log service balances by count, so what counts is the worker with the
+most shards: 8 shards are no faster with 5, 6 or 7 workers than with 4. The ``goal`` is the fewest
+workers of which none has more shards than it can do. Two numbers stand beside it, so that a load
+near a bound moves nothing: ``low``, with which workers would be a tenth over their rate, and ``high``,
+with which each would have a tenth to spare. A number from ``low`` to ``high`` is left alone.
 """
 
 import math
@@ -16,7 +18,7 @@ from typing import Literal
 from loghub_operator.api.fields import MAX_REPLICAS
 
 OVER = 1.1
-SPARE = 0.85
+SPARE = 0.9
 Bound = Literal["Minimum", "Maximum", "Shards", "Step"]
 
 
@@ -41,15 +43,16 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Workers that the load needs; ``low <= wanted <= high``."""
+    """Workers that the load needs; ``wanted`` by the formula, ``low <= goal <= high`` in whole shards."""
 
-    low: int
     wanted: int
+    low: int
+    goal: int
     high: int
 
     @classmethod
     def exactly(cls, workers: int) -> "Need":
-        return cls(low=workers, wanted=workers, high=workers)
+        return cls(wanted=workers, low=workers, goal=workers, high=workers)
 
 
 def need_of(inputs: Inputs) -> Need | None:
@@ -62,7 +65,20 @@ def need_of(inputs: Inputs) -> Need | None:
     if inputs.worker_per_s is None or inputs.worker_per_s <= 0.0:
         return None
     load = demand / inputs.worker_per_s
-    return Need(low=_workers(load / OVER), wanted=_workers(load), high=_workers(load / SPARE))
+    return Need(
+        wanted=_workers(load),
+        low=spread(load / OVER, inputs.assignable),
+        goal=spread(load, inputs.assignable),
+        high=spread(load / SPARE, inputs.assignable),
+    )
+
+
+def spread(load: float, shards: int | None) -> int:
+    """The fewest workers of which none holds more shards than it can do, if all shards are alike."""
+    if not shards or load > shards or load <= 0.0:
+        return _workers(load)
+    each = math.floor(round(shards / load, 3))
+    return math.ceil(shards / each)
 
 
 def _workers(load: float) -> int:
@@ -75,7 +91,9 @@ def formula(inputs: Inputs, need: Need | None) -> str | None:
     arrival, lag, rate = inputs.arrival_per_s, inputs.lag_groups, inputs.worker_per_s
     if need is None or arrival is None or lag is None or not rate:
         return None
-    return f"ceil(({short(arrival)}/s + {lag} / {inputs.catch_up_s} s) / {short(rate)}/s) = {need.wanted}"
+    numbers = f"({short(arrival)}/s + {lag} / {inputs.catch_up_s} s) / {short(rate)}/s"
+    spreads = f"; {inputs.assignable} shards spread over {need.goal}" if need.goal != need.wanted else ""
+    return f"ceil({numbers}) = {need.wanted}{spreads}"
 
 
 def short(number: float) -> str:

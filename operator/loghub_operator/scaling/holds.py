@@ -15,7 +15,8 @@ from loghub_operator.scaling.memory import Pace, ScalingMemory, Trial
 from loghub_operator.scaling.rates import WARM_S, consumed_per_s, trails
 
 LONGEST_WARM_UP_S = 300.0  # after which a worker that is not ready no longer keeps others from going
-NO_HELP_S = 600.0
+NO_HELP_S = 600.0  # twice as long after each further step that did not help
+LONGEST_NO_HELP_S = 6 * 3600.0
 MUCH_MORE = 1.5
 HELPED = 0.25  # of what as many workers more should bring, at least
 
@@ -70,19 +71,22 @@ def with_trial(memory: ScalingMemory, *, workers: int, inputs: Inputs, now: floa
             arrival_per_s=inputs.arrival_per_s or 0.0,
         )
     elif before is not None and workers < before:
-        trial = None
-    if trial is not None and _is_past(trial, inputs, now):
+        trial, memory = None, replace(memory, unhelpful=0)
+    if trial is not None and _is_past(trial, inputs, now - _patience_s(memory)):
         trial = None
     return replace(memory, workers=workers, trial=trial)
 
 
-def _is_past(trial: Trial, inputs: Inputs, now: float) -> bool:
-    if now < trial.at_unix_s:
-        return True
+def _patience_s(memory: ScalingMemory) -> float:
+    return min(LONGEST_NO_HELP_S, NO_HELP_S * 2.0 ** min(max(0, memory.unhelpful - 1), 10))
+
+
+def _is_past(trial: Trial, inputs: Inputs, long_ago: float) -> bool:
+    """Nothing keeps from another try: enough time, a shard more, or much more that arrives."""
     if trial.failed_unix_s is None:
         return False
     more = (inputs.arrival_per_s or 0.0) > MUCH_MORE * trial.arrival_per_s
-    return now - trial.failed_unix_s > NO_HELP_S or (inputs.assignable or 0) > trial.assignable or more
+    return trial.failed_unix_s < long_ago or (inputs.assignable or 0) > trial.assignable or more
 
 
 def judged(memory: ScalingMemory, *, now: float, pace: Pace) -> tuple[ScalingMemory, Hold | None]:
@@ -98,9 +102,9 @@ def judged(memory: ScalingMemory, *, now: float, pace: Pace) -> tuple[ScalingMem
             message = f"what {trial.after} workers bring after {trial.before} is being measured"
             return memory, Hold(reason=ActiveReason.WARMING_UP, message=message)
         if consumed >= _expected(trial):
-            return replace(memory, trial=None), None
+            return replace(memory, trial=None, unhelpful=0), None
         trial = replace(trial, failed_unix_s=now)
-        memory = replace(memory, trial=trial)
+        memory = replace(memory, trial=trial, unhelpful=memory.unhelpful + 1)
     message = (
         f"{trial.after} workers consume no more than {trial.before} did "
         f"({short(trial.consumed_before_per_s)} log groups/s): no further step for now"

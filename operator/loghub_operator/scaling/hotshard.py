@@ -22,7 +22,7 @@ from loghub_operator.scaling.look import NOT_ASSIGNABLE, ShardRates
 from loghub_operator.scaling.memory import ScalingMemory, still
 
 HOT_FOR_S = 30.0
-SPLIT_HELPS = 0.5  # of one worker's rate: so much must come in for two shards to take it apart
+SPLIT_HELPS = 0.9  # of one worker's rate: so much must come in; what only lies there no split moves
 COLD = 0.3  # of one worker's rate: so little do two neighbours need together
 
 
@@ -54,7 +54,7 @@ def heat(
         memory = replace(memory, hot=(), cold=())
         return Heat(memory=memory, finding=_finding("Unknown", HotReason.RATE_UNKNOWN, message))
     demands = {one.shard: _demand(one, rates, inputs.catch_up_s) for one in service.shards}
-    busy = [one for one in _alone(service.shards) if (demands[one.shard] or 0.0) > OVER * rate]
+    busy = _busy(service.shards, demands, rates, OVER * rate)
     cold = [pair for pair in _neighbours(service.shards) if _cold(pair, demands, rate)]
     memory = replace(
         memory,
@@ -85,6 +85,26 @@ def _alone(shards: Iterable[ShardObserved]) -> list[ShardObserved]:
     can_be_held = [one for one in shards if one.state not in NOT_ASSIGNABLE]
     held = Counter(one.holder for one in can_be_held if one.holder)
     return [one for one in can_be_held if not one.read_only and held[one.holder] == 1 and not one.next_holder]
+
+
+def _busy(
+    shards: Iterable[ShardObserved],
+    demands: Mapping[int, float | None],
+    rates: Mapping[int, ShardRates],
+    too_much: float,
+) -> list[ShardObserved]:
+    """More comes in than one worker can do; or, of one that has a worker to itself, more is left, too."""
+    alone = {one.shard for one in _alone(shards)}
+    arrivals = {shard: one.arrival_per_s or 0.0 for shard, one in rates.items()}
+    return [
+        one
+        for one in shards
+        if not one.read_only
+        and (
+            arrivals.get(one.shard, 0.0) > too_much
+            or (one.shard in alone and (demands[one.shard] or 0.0) > too_much)
+        )
+    ]
 
 
 def _neighbours(shards: Iterable[ShardObserved]) -> list[tuple[ShardObserved, ShardObserved]]:

@@ -116,6 +116,7 @@ class ScalingMemory:
     busy_unix_s: float | None = None  # there was something to do, last
     workers: int | None = None  # asked for in the last round
     trial: Trial | None = None
+    unhelpful: int = 0  # steps up in a row that did not help
     hot: tuple[Since, ...] = ()  # shards that are too busy for one worker
     cold: tuple[Since, ...] = ()  # neighbours "a+b" that one shard would do for
 

@@ -39,6 +39,8 @@ def trails(samples: Sequence[Sample]) -> dict[int, Trail]:
     """Each shard that is there now, back to where it first appeared in the samples; oldest first."""
     if not samples:
         return {}
+    if all(one.marks is samples[-1].marks for one in samples):  # at rest: two points say it all
+        samples = (samples[0], samples[-1])
     made: dict[int, list[Point]] = {mark.shard: [] for mark in samples[-1].marks}
     for sample in samples:
         for mark in sample.marks:
@@ -84,7 +86,7 @@ def worker_paces(
     found = (
         _worker_pace(worker, samples, ready_since[worker] + WARM_S, pace)
         for worker in holders
-        if worker in ready_since
+        if worker in ready_since and _has_work(worker, samples[-1])
     )
     return tuple(one for one in found if one is not None)
 
@@ -149,6 +151,11 @@ def _same_shards(worker: str, samples: Sequence[Sample], warm_from: float) -> li
             break
         tail.append(sample)
     return tail[::-1]
+
+
+def _has_work(worker: str, sample: Sample) -> bool:
+    """Enough of it to say anything."""
+    return any(mark.holder == worker and mark.lag for mark in sample.marks)
 
 
 def _held(worker: str, sample: Sample) -> frozenset[int]:

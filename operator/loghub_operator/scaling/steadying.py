@@ -48,7 +48,7 @@ def with_need(
     if not up:
         return replace(memory, high=high)
     low = pushed(memory.low, -need.low, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
-    goal = pushed(memory.goal, -need.wanted, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
+    goal = pushed(memory.goal, -need.goal, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
     return replace(memory, high=high, low=low, goal=goal)
 
 

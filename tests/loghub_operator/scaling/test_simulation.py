@@ -1,0 +1,288 @@
+"""Hours of groups in mode Auto: the number of workers follows the load, and never swings.
+
+The decisions, the drain and the status are `plan`'s; the world is `world`'s, in which a worker does
+ten log groups per second.
+"""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.loghub_operator.scaling.world import Shard, World, evenly, world
+
+RATE = 10.0
+
+
+def most(made: World) -> int:
+    return max(number for _, number in made.numbers)
+
+
+def test_constant_load_to_one_number_that_stays() -> None:
+    made = world({}, evenly(lambda _: 35.0)).run(1800)
+    assert made.turns() <= 1
+    assert made.numbers[-1][1] == 4
+    assert made.numbers[-1][0] < 900  # nothing moved since
+    assert made.lag < 35.0 * 10
+
+
+def test_no_load_to_one_worker_and_a_status_that_stays_the_same() -> None:
+    made = world({}, evenly(lambda _: 0.0)).run(300)
+    written = made.writes
+    made.run(900)
+    assert made.numbers == [(1.0, 1)]
+    assert made.writes == written
+
+
+def test_step_up_and_down_turns_once() -> None:
+    made = world({}, evenly(lambda now: 5.0 if not 600 < now < 2000 else 38.0)).run(3000)
+    assert made.turns() == 1
+    assert most(made) in (4, 8)
+    assert made.numbers[-1][1] == 1
+    # Within the catch-up time, and what the workers' start took, it was through.
+    assert made.lags[600 + 60 + 300 + 60] < 38.0 * 10
+
+
+def test_burst_is_worked_off_within_the_catch_up_time() -> None:
+    made = world({}, evenly(lambda now: 4.0 + (150.0 if 600 < now <= 660 else 0.0))).run(1800)
+    assert max(made.lags) > 8000
+    assert made.turns() == 1
+    assert made.lags[660 + 300] < 100
+    assert made.numbers[-1][1] == 1
+
+
+def test_sawtooth_turns_at_most_twice_in_a_tooth() -> None:
+    made = world({}, evenly(lambda now: now % 600 / 600 * 40.0)).run(3600)
+    assert made.turns() <= 2 * 6
+    assert made.lag < 2000
+
+
+def test_fast_sawtooth_within_the_window_does_not_turn() -> None:
+    made = world({}, evenly(lambda now: 10.0 + (now % 120) / 120 * 20.0)).run(2400)
+    assert made.turns(since=900) == 0
+
+
+def test_day_curve_turns_twice_a_day() -> None:
+    made = world({}, evenly(lambda now: 25 - 20 * math.cos(now / 2400 * 2 * math.pi))).run(4800)
+    assert made.turns() <= 4
+    assert max(made.lags) < 45 * 150
+    assert {1, 8} <= {number for _, number in made.numbers}
+
+
+def test_never_more_workers_than_assignable_shards() -> None:
+    made = world({}, evenly(lambda _: 60.0, 3), shards=3).run(600)
+    assert most(made) == 3
+    assert made.status.scaling is not None
+    assert made.status.scaling.bound == "Shards"
+    limited = next(one for one in made.status.conditions if one.type == "ScalingLimited")
+    assert (limited.status, limited.reason) == ("True", "TooFewShards")
+    hot = next(one for one in made.status.conditions if one.type == "HotShard")
+    assert (hot.status, hot.reason) == ("True", "TooBusy")
+    assert "20 log groups/s" in hot.message
+
+
+def test_a_shared_sink_to_no_help_and_few_steps() -> None:
+    """More workers consume no more: one step shows it, later ones are tried one by one, ever later."""
+    made = world({}, evenly(lambda _: 30.0), most=RATE).run(2700)
+    assert "NoHelp" in made.reasons
+    assert made.turns() == 0
+    assert len(made.numbers) <= 5
+    assert most(made) <= 6
+
+
+def test_many_at_the_start_and_no_rate_known_to_as_few_as_do() -> None:
+    made = world({}, evenly(lambda _: 6.0), spec={"replicas": 6}).run(2000)
+    assert [number for _, number in made.numbers] == [6, 5, 4, 3, 2, 1]
+    assert "Probing" in made.reasons
+    assert max(made.lags[60:]) < 200
+
+
+def test_one_fewer_than_needed_is_learned_from_once() -> None:
+    """Nobody was ever busy enough to be measured: the try to do with fewer shows what one can do."""
+    made = world({}, evenly(lambda _: 34.0), spec={"replicas": 8}).run(4000)
+    assert made.turns() <= 2
+    assert made.numbers[-1][1] == 4
+    assert made.numbers[-1][0] < 3000
+
+
+def test_to_zero_and_back_on_demand() -> None:
+    made = world({"toZero": {"afterSeconds": 60}}, evenly(lambda now: 5.0 if 600 < now < 900 else 0.0))
+    made.run(550)
+    assert made.numbers[-1][1] == 0
+    made.run(100)
+    assert made.numbers[-1] == (pytest.approx(600, abs=12), 1)
+    made.run(600)
+    assert made.numbers[-1][1] == 0
+    assert made.lag == 0
+    assert made.numbers[-1][0] > 900 + 60
+    assert len(made.numbers) == 4
+
+
+def test_unreachable_for_a_while_changes_nothing() -> None:
+    made = world({}, evenly(lambda _: 25.0)).run(900)
+    before = made.numbers[-1]
+    made.unreachable = True
+    made.run(300)
+    assert made.numbers[-1] == before
+    assert made.reasons[-1] == "LagUnknown"
+    made.unreachable = False
+    made.run(300)
+    assert made.turns() <= 1
+
+
+def test_operator_restarts_change_nothing_on_a_steady_load() -> None:
+    made = world({}, evenly(lambda _: 25.0)).run(900)
+    before = made.numbers[-1][1]
+    for _ in range(6):
+        made.restart_operator()
+        made.run(70)
+    assert made.numbers[-1][1] == before
+    assert made.status.scaling is not None
+    assert made.status.scaling.inputs.worker_per_second == pytest.approx(RATE, rel=0.1)
+
+
+def test_operator_restarted_again_and_again_still_comes_down() -> None:
+    """The rate of before is in the status: nobody is busy enough to be measured any more."""
+    made = world({}, evenly(lambda now: 38.0 if now < 900 else 5.0)).run(1000)
+    made.restart_operator()
+    made.run(900)
+    assert made.numbers[-1][1] == 1
+
+
+def test_logstore_made_anew_is_no_load() -> None:
+    made = world({}, evenly(lambda _: 5.0)).run(600)
+    for shard in made.shards:  # its cursors begin far above those of the old one
+        shard.written = shard.consumed = 1e15
+    made.run(300)
+    for shard in made.shards:  # and this one's far below
+        shard.written = shard.consumed = 0.0
+    made.run(300)
+    assert made.numbers == [(1.0, 1)]
+
+
+def test_recommend_tells_and_does_not() -> None:
+    made = world({"mode": "Recommend"}, evenly(lambda _: 35.0), spec={"replicas": 1}).run(300)
+    assert made.numbers == [(1.0, 1)]
+    assert made.status.scaling is not None
+    assert made.status.scaling.recommended == 8  # the lag too is to be worked off
+    active = next(one for one in made.status.conditions if one.type == "ScalingActive")
+    assert (active.status, active.reason) == ("False", "Recommending")
+    assert active.message.startswith("8 workers are recommended")
+
+
+def test_given_rate_and_step_are_kept() -> None:
+    made = world({"workerRate": 5.0, "scaleUp": {"maxStep": 1}}, evenly(lambda _: 18.0)).run(600)
+    steps = [number for _, number in made.numbers]
+    assert steps == list(range(1, len(steps) + 1))
+    assert steps[-1] >= 4
+
+
+HOT = {"shards": {"autoSplit": True, "maxShards": 12, "minShards": 4, "cooldownSeconds": 300}}
+
+
+SPLIT_ONLY = {"shards": {**HOT["shards"], "minShards": 12}}
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_hot_shard_is_split_until_it_is_not(*, order: bool) -> None:
+    made = world(SPLIT_ONLY, _by_range(32.0), shards=4, spec={"order": order})
+    made.arrival = _by_range(32.0, made)
+    made.run(1800)
+    splits = [event for event in made.events if event.reason == "ShardSplit"]
+    assert 2 <= len(splits) <= 3
+    births = sorted({one.born for one in made.shards if one.parents})
+    assert all(b - a >= 300 for a, b in pairwise(births))
+    assert all(made.arrival(one.number, made.now) < RATE for one in made.shards if not one.read_only)
+    hot = next(one for one in made.status.conditions if one.type == "HotShard")
+    # With order a child waits for its parent, and has what came meanwhile to work off.
+    assert order or hot.status == "False"
+    assert made.status.scaling is not None
+    assert {one.reason for one in made.status.scaling.steps if one.of == "shards"} == {"ShardSplit"}
+
+
+def test_hot_shard_is_told_and_left_alone_where_it_may_not_be_split() -> None:
+    made = world({}, _by_range(32.0), shards=4)
+    made.arrival = _by_range(32.0, made)
+    made.run(300)
+    hot = next(one for one in made.status.conditions if one.type == "HotShard")
+    assert hot.status == "True"
+    assert len(made.shards) == 4
+
+
+def test_split_is_not_repeated_by_an_operator_that_was_restarted() -> None:
+    made = world(HOT, _by_range(60.0), shards=4)
+    made.arrival = _by_range(60.0, made)
+    while not [event for event in made.events if event.reason == "ShardSplit"]:
+        made.run(1)
+        assert made.now < 600
+    for _ in range(5):
+        made.restart_operator()
+        made.status = made.status.model_copy(update={"scaling": None})
+        made.run(50)
+    assert len([one for one in made.shards if one.parents]) == 2
+
+
+def test_cold_neighbours_are_merged_down_to_the_least() -> None:
+    made = world({**HOT, "workerRate": RATE}, evenly(lambda _: 2.0)).run(2700)
+    writable = [one for one in made.shards if not one.read_only]
+    assert len(writable) == 4
+    assert {event.reason for event in made.events if event.reason.startswith("Shard")} == {"ShardsMerged"}
+    assert made.turns() == 0
+
+
+def _by_range(total: float, of: World | None = None) -> Callable[[int, float], float]:
+    """All of it to the first quarter of the keys, evenly."""
+
+    def arrival(number: int, _: float) -> float:
+        shards = [] if of is None else of.shards
+        shard: Shard | None = next((one for one in shards if one.number == number), None)
+        if shard is None:
+            return 0.0
+        quarter = 1 << 126
+        inside = max(0, min(shard.keys.end, quarter) - shard.keys.begin)
+        return total * inside / quarter
+
+    return arrival
+
+
+LOADS = st.lists(st.tuples(st.integers(60, 600), st.floats(0.0, 70.0)), min_size=1, max_size=4)
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(
+    loads=LOADS,
+    shards=st.integers(1, 9),
+    warm_s=st.floats(1.0, 90.0),
+    batch_s=st.sampled_from([1.0, 2.0, 10.0]),
+    every_s=st.sampled_from([2.0, 10.0, 17.0]),
+)
+def test_any_load_stays_within_bounds_and_settles(
+    loads: list[tuple[int, float]], shards: int, warm_s: float, batch_s: float, every_s: float
+) -> None:
+    """Whatever came before, on a constant load that can be done: one number, and no lag that grows."""
+    ends = [sum(length for length, _ in loads[: n + 1]) for n in range(len(loads))]
+    calm = min(0.7 * RATE * shards, 30.0)
+
+    def total(now: float) -> float:
+        return next((load for end, (_, load) in zip(ends, loads, strict=True) if now <= end), calm)
+
+    spec = {"pipeline": {"trigger": {"intervalSeconds": round(batch_s)}}}
+    made = world(
+        {"maxReplicas": 6},
+        evenly(total, shards),
+        shards=shards,
+        spec=spec,
+        warm_s=warm_s,
+        batch_s=batch_s,
+        every_s=every_s,
+    )
+    made.run(ends[-1])
+    made.run(900 + 3 * max(made.lags) / (RATE * min(shards, 6) - calm))
+    settled = made.now
+    made.run(900)
+    assert all(1 <= number <= min(6, shards) for _, number in made.numbers)
+    assert made.turns(since=settled) == 0
+    assert made.lag <= calm * 60 + 10
