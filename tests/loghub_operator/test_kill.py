@@ -14,7 +14,7 @@ import pytest
 from loghub.client.port import GroupInfo
 from loghub_operator import __main__ as program
 from loghub_operator.kube import CONFIG_MAP, POD, SERVICE, STATEFUL_SET, AioKube, configured
-from loghub_operator.names import worker_selector
+from loghub_operator.names import ANNOTATION_CONFIG_HASH, worker_selector
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document
 from tests.loghub_operator.mortal import (
@@ -28,6 +28,7 @@ from tests.loghub_operator.mortal import (
     mortal_connect,
 )
 from tests.loghub_operator.stage import GROUP, LOGSTORE, Stage, make_namespace, play, stage
+from tests.loghub_operator.test_cluster_orders import checkpoints, cursors, fill, until_moved
 
 pytestmark = pytest.mark.cluster
 
@@ -99,6 +100,7 @@ async def whole_life(on: Stage) -> None:
     assert on.player.stopped_without_leaving == []
     sql = "SELECT contents FROM logs"
     await on.apply(_spec(1, timeoutSeconds=40, pipeline={"sql": sql}))
+    await _until_rolled(on, sql)
     await on.until_phase("Running", "1/1")
     assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=40, order=False),)
     status = await on.status()
@@ -107,6 +109,20 @@ async def whole_life(on: Stage) -> None:
     await on.remove()
     await on.until_gone()
     await _nothing_is_left(on)
+
+
+async def _until_rolled(on: Stage, sql: str) -> None:
+    """The one worker runs with these settings."""
+
+    async def holds() -> bool:
+        pod = await on.get(POD, "access-0")
+        if pod is None or not pod.get("status", {}).get("containerStatuses", [{}])[0].get("ready"):
+            return False
+        name = f"{GROUP}-{pod['metadata']['annotations'][ANNOTATION_CONFIG_HASH]}"
+        config = await on.get(CONFIG_MAP, name)
+        return config is not None and sql in config["data"]["worker.json"]
+
+    await on.until("access-0 with the new settings", holds)
 
 
 async def _nothing_is_left(on: Stage) -> None:
@@ -134,6 +150,39 @@ def test_killed_once_at_each_kind_of_call(server: Apiserver, tmp_path: Path) -> 
         "log service delete_group",
     }
     assert ("log service create_group", "after") in doom.struck
+
+
+def test_killed_amid_orders_each_is_carried_out_once(server: Apiserver, tmp_path: Path) -> None:
+    """What is kept for undo are the checkpoints from before, not those that a killed try had moved."""
+    doom = EachSiteOnce(armed=False)
+
+    async def orders(on: Stage) -> None:
+        fill(on.server)
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        before, end = checkpoints(on), cursors(on, "end")
+        assert before != end
+        doom.armed = True
+        await on.apply({"replicas": 2, "reposition": {"to": "end", "nonce": "one"}})
+        done = await until_moved(on, "one", "Done")
+        assert checkpoints(on) == end
+        kept = await on.get(CONFIG_MAP, done["undo"])
+        assert kept is not None
+        assert kept["data"] == {str(shard): cursor for shard, cursor in before.items()}
+        await on.until_phase("Running", "2/2")
+        await on.apply({"replicas": 2, "suspend": True})
+        await on.until_phase("Paused", "0/0")
+        assert on.player.stopped_without_leaving == []
+        await on.apply({"replicas": 1})
+        await on.until_phase("Running", "1/1")
+        assert checkpoints(on) == end
+
+    async def story(on: Stage) -> None:
+        await _with(on, doom, orders)
+
+    stage(server, tmp_path, story, operator=False)
+    for moment in (("log service update_checkpoint", "before"), ("log service update_checkpoint", "after")):
+        assert moment in doom.struck
 
 
 @pytest.mark.deep
