@@ -1,18 +1,30 @@
 """Reading ranges: each log once, whatever the service answers with."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from loghub.client.memory import MemoryLogHub, MemoryServer
 from loghub.client.port import Pulled
 from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
+from loghub_worker.ends import EndWatch
+from loghub_worker.handover import Handover, Positions
 from loghub_worker.job import trouble_in
-from loghub_worker.planning import Range
-from loghub_worker.source import LogHubDataSource, Options, ShortReadError, Tally, read_range
+from loghub_worker.pipeline import PipelineError
+from loghub_worker.planning import Plan, Range
+from loghub_worker.source import (
+    LogHubDataSource,
+    LogHubStreamReader,
+    Options,
+    ShortReadError,
+    Tally,
+    read_range,
+)
 
 LOGSTORE = "reads"
 
@@ -86,20 +98,37 @@ def test_fewer_than_promised_is_an_error_and_no_loss() -> None:
         ids(Scripted(answer(2, next_cursor=3), answer(next_cursor=3)), Range(0, 2, 10))
 
 
+def options(**changes: Any) -> Options:
+    settings: dict[str, Any] = {
+        "endpoint": "http://127.0.0.1:1",
+        "project": "proj",
+        "logstore": LOGSTORE,
+        "credentials_dir": "/etc/key",
+        "handover": "/var/h",
+        "fetch_interval_s": 0.5,
+        "max_log_groups": 10,
+        "max_bytes": 1 << 20,
+        "cores": 2,
+    }
+    return Options(**(settings | changes))
+
+
+@pytest.mark.parametrize(("sizes", "groups"), [({}, 2), ({0: 10.0}, 1000), ({0: 1 << 20}, 10), ({0: 1e9}, 1)])
+def test_plans_are_bounded_by_the_sizes_that_the_driver_measured(
+    hub: MemoryLogHub, tmp_path: Path, sizes: dict[int, float], groups: int
+) -> None:
+    begin = begin_of(hub)
+    Handover(tmp_path).write_positions(Positions(version=1, shards={0: begin}, group_bytes=sizes))
+    reader = LogHubStreamReader(options(handover=str(tmp_path), max_log_groups=1000, max_bytes=10 << 20))
+    reader._ends = EndWatch(hub, logstore=LOGSTORE, interval_s=1)
+    plan = Plan.from_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
+    assert plan.ranges == (Range(0, begin, begin + groups),)
+
+
 def test_options_survive_their_way_through_spark_and_hold_no_key() -> None:
-    options = Options(
-        endpoint="http://127.0.0.1:1",
-        project="proj",
-        logstore=LOGSTORE,
-        credentials_dir="/etc/key",
-        handover="/var/h",
-        fetch_interval_s=0.5,
-        max_log_groups=10,
-        max_bytes=1 << 20,
-        cores=2,
-    )
-    source = LogHubDataSource({"settings": options.to_option()})
-    assert source.streamReader(schema=source.schema()).options == options
+    given = options()
+    source = LogHubDataSource({"settings": given.to_option()})
+    assert source.streamReader(schema=source.schema()).options == given
 
 
 QUOTED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted.
@@ -131,6 +160,14 @@ def test_reason_of_an_error_of_our_own_process_is_the_error() -> None:
     trouble = trouble_in(OSError(28, "No space left on device"))
     assert trouble.reason == "PipelineFailed"
     assert "No space left" in trouble.message
+
+
+def test_reason_of_the_users_own_error_is_in_the_users_words() -> None:
+    trouble = trouble_in(PipelineError("enrich:run: KeyError: 'a' (enrich.py:2, in run)"))
+    assert (trouble.reason, trouble.message) == (
+        "PipelineFailed",
+        "enrich:run: KeyError: 'a' (enrich.py:2, in run)",
+    )
 
 
 def test_starved_spark_has_its_own_reason() -> None:

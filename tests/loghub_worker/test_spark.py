@@ -237,6 +237,7 @@ def test_checkpoint_only_after_the_sink_and_beats_beside_a_blocked_batch(
         assert sink.published == [(Range(0, begin, begin + 5),)]
         assert parts.job.tally.rows == producer.sent.total()
         assert hub.get_checkpoints(LOGSTORE, GROUP, 0)[0].cursor == encode(begin + 5)
+        assert 100 < parts.handover.positions().group_bytes[0] < 100_000, "for the next plan"
     finally:
         sink.go_on.set()
         parts.stop()
@@ -250,6 +251,7 @@ class Parts:
     ) -> None:
         folder.mkdir()
         handover, clock = Handover(folder), SystemClock()
+        self.handover = handover
         address = Address(endpoint=config.endpoint, project=PROJECT, credentials_dir=str(credentials_dir))
         names = {"logstore": LOGSTORE, "group": GROUP, "name": "w-0"}
         terms = Terms(interval_s=0.3, timeout_s=config.timeout_s, margin_s=0.5)
