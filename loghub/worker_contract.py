@@ -115,7 +115,6 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     project: str
     logstore: str
     consumer_group: str
-    order: bool  # children of a split wait for their parents
     heartbeat_interval_s: float
     timeout_s: int  # the group's: a consumer silent for so long loses its shards
     initial_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists

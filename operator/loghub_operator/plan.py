@@ -38,8 +38,6 @@ from loghub_operator.sizing import Size, size
 from loghub_operator.telling import status_of
 from loghub_operator.workers import config_hash, worker_config
 
-_POD_CHANGES = (Change.SCALE, Change.ROLL)
-
 
 def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     """What to do now, and what to tell. Pure; ``now`` in unix seconds."""
@@ -146,7 +144,8 @@ def _workers(resource: LogHubConsumerGroup, observed: Observed, decided: Size) -
             there is None
             or there.drifted
             or bool(there.drift)
-            or _change(resource, observed, decided) in _POD_CHANGES
+            or there.replicas != decided.run
+            or _change(resource, observed, decided) is Change.ROLL
         )
     if due and not (no_code and decided.run > 0):
         config = worker_config(resource, observed.site)

@@ -39,7 +39,6 @@ def worker_config(resource: LogHubConsumerGroup, site: Site) -> WorkerConfig:
         project=spec.project,
         logstore=spec.logstore,
         consumer_group=resource.group,
-        order=spec.order,
         heartbeat_interval_s=float(spec.heartbeat_interval_seconds),
         timeout_s=spec.timeout_seconds,
         initial_position=spec.initial_position_or_time(),

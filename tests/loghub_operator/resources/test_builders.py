@@ -12,9 +12,12 @@ from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.model import Site
 from loghub_operator.resources import (
     applied_hash,
+    beside,
     config_map,
+    disruption_budget,
     governing_service,
     project_service,
+    service_account,
     worker_set,
 )
 from loghub_operator.workers import DRAIN_TIMEOUT_S, config_hash, worker_config
@@ -109,6 +112,17 @@ def test_resources_are_merged_key_by_key(given: Document, requests: Document, li
     assert made == {"requests": requests, "limits": limits}
 
 
+def test_one_worker_is_disrupted_at_a_time_and_none_has_a_token() -> None:
+    budget = disruption_budget(example())["spec"]
+    pod = built(example())["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"] == pod["selector"]["matchLabels"]
+    account = service_account(example())
+    assert account["automountServiceAccountToken"] is False
+    assert pod["template"]["spec"]["serviceAccountName"] == account["metadata"]["name"]
+    assert pod["template"]["spec"]["automountServiceAccountToken"] is False
+
+
 def test_the_cr_image_wins() -> None:
     assert container(built(example()))["image"] == IMAGE
     assert container(built(example({"worker": {"image": "mine:1"}})))["image"] == "mine:1"
@@ -120,15 +134,24 @@ def test_the_applied_hash_sees_all_but_the_number() -> None:
         return applied_hash(group, worker_config(group, SITE), image=image)
 
     assert digest({"replicas": 1}) == digest({"replicas": 3})
+    # The log service alone needs to know it; the shard's children wait there.
+    assert digest({"order": True}) == digest({"order": False})
     assert (
-        len({digest(None), digest({"order": True}), digest({"worker": {"image": "x"}}), digest(None, "y")})
+        len(
+            {
+                digest(None),
+                digest({"timeoutSeconds": 50}),
+                digest({"worker": {"image": "x"}}),
+                digest(None, "y"),
+            }
+        )
         == 4
     )
 
 
 def test_everything_of_the_namespace_is_owned_by_the_object() -> None:
     group = example()
-    for made in (built(group), governing_service(group), config_map(group, worker_config(group, SITE))):
+    for made in (built(group), *beside(group, worker_config(group, SITE))):
         (owner,) = made["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("LogHubConsumerGroup", "uid-1", True)
 
@@ -152,7 +175,7 @@ def test_the_apiserver_takes_every_object_and_the_pods_are_restricted(server: Ap
     namespace = "restricted-workers"
     server.must("create", "namespace", namespace)
     server.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-    server.must("create", "serviceaccount", "default", "-n", namespace)
+    server.must("create", "serviceaccount", "access-workers", "-n", namespace)
     group = resource(uid="00000000-0000-0000-0000-000000000001", namespace=namespace)
     config = worker_config(group, SITE)
     template = built(group)["spec"]["template"]
@@ -162,7 +185,7 @@ def test_the_apiserver_takes_every_object_and_the_pods_are_restricted(server: Ap
         "metadata": {"name": "access-0", "namespace": namespace, **template["metadata"]},
         "spec": template["spec"],
     }
-    for made in (built(group), governing_service(group), config_map(group, config), pod):
+    for made in (built(group), *beside(group, config), pod):
         assert dry_run(server, made) == ""
     pod["spec"]["containers"][0]["securityContext"]["capabilities"] = {"add": ["SYS_ADMIN"]}
     assert "violates PodSecurity" in dry_run(server, pod)
