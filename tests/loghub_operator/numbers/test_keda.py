@@ -173,6 +173,7 @@ def test_pushed_at_once_when_something_comes_in_and_only_at_changes() -> None:
         for lags, told in (((0, None, 5), YES), ((6, None, 7, 0), NO)):
             for lag in lags:
                 on.post(readings(lag_groups=lag, assignable=None), ())
+                await once(channel, "GetMetricSpec", ref())  # the stream has looked by now
             assert await call.read() == told
         on.remove("shop", "access")
         assert (await refused(call.read()))[0] is grpc.StatusCode.NOT_FOUND
