@@ -51,8 +51,9 @@ test-cluster: $(READY) ## only the tests on a real Kubernetes: kind where a Dock
 check-deep: $(READY) ## the long searches too
 	$(PY) -m pytest -m deep
 
-bench: $(READY) ## figures: CPU of a worker for a log, beside a plain loop over the vendor SDK
+bench: $(READY) ## figures: CPU of a worker for a log, beside the vendor SDK; the operator over 500 groups (20 minutes)
 	$(PY) -m tests.loghub_worker.bench_throughput
+	$(PY) -m tests.loghub_operator.bench_scale
 
 lock: $(READY) ## write locks/ anew from pyproject.toml
 	$(PY) tests/house/lock.py
