@@ -17,7 +17,10 @@ import pytest
 
 from loghub.client.memory import MemoryServer
 from loghub.client.port import Credentials, LogHub
+from loghub.wire import cursor as wire_cursor
+from loghub.wire import loggroup
 from loghub.wire.errors import LogHubException
+from loghub.wire.loggroup import Log, LogGroup
 from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
 from loghub_operator import __main__ as program
 from loghub_operator.kube import (
@@ -40,6 +43,7 @@ GUARD_S = 120.0
 LOGSTORE = "access"
 GROUP = "access"
 PROJECT = "demo"
+ONE_GROUP = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("line", "x"),)),)))
 
 
 class Player:
@@ -53,6 +57,7 @@ class Player:
         self._left: set[str] = set()
         self._ready_told: int | None = None
         self.stopped_without_leaving: list[str] = []
+        self.groups_at_once = 0  # of each shard, in one turn; 0: workers only beat
 
     forgiven = (404,)  # what was there at the turn's begin may be gone by now
 
@@ -135,6 +140,21 @@ class Player:
             return
         held = self._held.get(name, ())
         self._held[name] = self._hub.heartbeat(LOGSTORE, GROUP, consumer=name, held=held)
+        if self.groups_at_once:
+            for shard in self._held[name]:
+                self._consume(name, shard)
+
+    def _consume(self, name: str, shard: int) -> None:
+        """Save a checkpoint so many log groups further, as far as there are any."""
+        (saved,) = self._hub.get_checkpoints(LOGSTORE, GROUP, shard)
+        begin = saved.cursor or self._hub.get_cursor(LOGSTORE, shard, "begin")
+        end = wire_cursor.decode(self._hub.get_cursor(LOGSTORE, shard, "end"))
+        goal = min(end, wire_cursor.decode(begin) + self.groups_at_once)
+        if not saved.cursor or goal > wire_cursor.decode(saved.cursor):
+            cursor = wire_cursor.encode(goal)
+            self._hub.update_checkpoint(
+                LOGSTORE, GROUP, shard=shard, cursor=cursor, consumer=name, force=False
+            )
 
     async def _tell_pod(self, pod: Document, *, broken: bool) -> None:
         state: Document = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
@@ -203,6 +223,11 @@ class Stage:
 
     async def apply(self, spec: Document | None = None) -> None:
         await self.kube.apply(document({"project": PROJECT, **(spec or {})}, namespace=self.namespace))
+
+    def put(self, groups: int, *, hash_key: str | None = None) -> None:
+        """Log groups of one log each, to each shard in turn, or to that of a key."""
+        for _ in range(groups):
+            self.hub.put_logs(LOGSTORE, ONE_GROUP, hash_key=hash_key)
 
     async def remove(self) -> None:
         await self.kube.delete(CONSUMER_GROUP, self.namespace, GROUP)

@@ -82,8 +82,8 @@ def spread(load: float, shards: int | None) -> int:
 
 
 def _workers(load: float) -> int:
-    """Whole workers; a thousandth of one is left to the others."""
-    return min(MAX_REPLICAS, math.ceil(round(load, 3)))
+    """Whole workers, one for the least load; a thousandth more of one is left to the others."""
+    return min(MAX_REPLICAS, max(1, math.ceil(round(load, 3)))) if load > 0.0 else 0
 
 
 def formula(inputs: Inputs, need: Need | None) -> str | None:

@@ -1,0 +1,108 @@
+"""What is told: nothing new for numbers that jitter, everything for a decision, the readings for others."""
+
+import dataclasses
+
+import pytest
+
+from loghub_operator.api.status import ScalingInputs, Status
+from loghub_operator.model import Observed
+from loghub_operator.plan import plan
+from loghub_operator.scaling.decide import decide
+from loghub_operator.scaling.readings import GroupReadings
+from loghub_operator.telling import LAG_EVERY_S, worth_writing
+from tests.loghub_operator.scaling.world import EPOCH, World, evenly, world
+
+
+@pytest.fixture(scope="module")
+def running() -> World:
+    """Five workers' load for a while, decided and settled."""
+    return world({}, evenly(lambda _: 25.0)).run(600)
+
+
+def jittered(status: Status, **inputs: float) -> Status:
+    assert status.scaling is not None
+    more = status.scaling.inputs.model_copy(update=inputs)
+    scaling = status.scaling.model_copy(update={"inputs": more, "wanted": 7, "formula": "another"})
+    return status.model_copy(update={"scaling": scaling})
+
+
+def test_numbers_that_jitter_are_written_at_the_bounded_rate(running: World) -> None:
+    other = jittered(running.status, arrival_per_second=25.3)
+    assert not worth_writing(running.status, other, since_last_s=LAG_EVERY_S - 1)
+    assert worth_writing(running.status, other, since_last_s=LAG_EVERY_S)
+
+
+@pytest.mark.parametrize(
+    "change", [{"recommended": 9}, {"reason": "NoHelp"}, {"held": True}, {"bound": "Step"}]
+)
+def test_a_decision_is_written_at_once(running: World, change: dict[str, object]) -> None:
+    assert running.status.scaling is not None
+    scaling = running.status.scaling.model_copy(update=change)
+    assert worth_writing(
+        running.status, running.status.model_copy(update={"scaling": scaling}), since_last_s=0
+    )
+
+
+def test_a_decision_keeps_its_time_and_the_steps_are_the_last_ten(running: World) -> None:
+    told = running.status.scaling
+    assert told is not None
+    assert told.at == told.steps[0].at or told.reason == "Steady"
+    up_and_down = world(
+        {"scaleUp": {"maxStep": 1, "stabilizationSeconds": 0}, "scaleDown": {"stabilizationSeconds": 0}},
+        evenly(lambda now: 70.0 if now < 700 else 0.0),
+    ).run(1300)
+    assert up_and_down.status.scaling is not None
+    steps = up_and_down.status.scaling.steps
+    assert len(steps) == 10
+    assert [(one.before, one.after) for one in steps[:3]] == [(2, 1), (3, 2), (4, 3)]
+    assert steps[0].at > steps[-1].at
+
+
+def look(running: World, **service: object) -> Observed:
+    seen = running.observed()
+    shards = (dataclasses.replace(seen.service.shards[0], **service), *seen.service.shards[1:])
+    return dataclasses.replace(seen, service=dataclasses.replace(seen.service, shards=shards))
+
+
+def test_one_unknown_lag_holds_the_number(running: World) -> None:
+    course = decide(running.resource, look(running, lag_groups=None))
+    assert (course.advice.reason, course.advice.held) == ("LagUnknown", True)
+    assert course.goal.workers == running.replicas
+
+
+def test_a_transfer_holds_a_step_and_not_a_number_that_stays(running: World) -> None:
+    course = decide(running.resource, look(running, state="transfer", next_holder="access-1"))
+    assert (course.advice.reason, course.advice.held) == ("Steady", False)
+    busier = world({}, evenly(lambda now: 25.0 if now < 600 else 60.0)).run(650)
+    course = decide(busier.resource, look(busier, state="transfer", next_holder="access-1"))
+    assert (course.advice.reason, course.advice.held) == ("Transfer", True)
+    assert course.goal.workers == busier.replicas
+
+
+def test_the_readings_say_what_the_status_says(running: World) -> None:
+    planned = plan(running.resource, running.observed(), EPOCH + running.now)
+    found = planned.readings
+    assert isinstance(found, GroupReadings)
+    told = planned.status.scaling
+    assert told is not None
+    assert (found.wanted, found.recommended, found.applied) == (told.wanted, told.recommended, told.applied)
+    assert found.lag_groups == running.lag == sum(shard.lag_groups or 0 for shard in found.shards)
+    assert found.arrival_per_s == pytest.approx(25.0, rel=0.05)
+    assert found.consumed_per_s == pytest.approx(25.0, rel=0.1)
+    assert (found.ready, found.assignable, len(found.shards)) == (told.applied, 8, 8)
+
+
+def test_unknown_is_absent_from_the_readings_and_the_ledger(running: World) -> None:
+    running.unreachable = True
+    try:
+        planned = plan(running.resource, running.observed(), EPOCH + running.now)
+    finally:
+        running.unreachable = False
+    found = planned.readings
+    assert found is not None
+    assert (found.lag_groups, found.lag_seconds, found.arrival_per_s, found.assignable) == (None,) * 4
+    assert planned.status.scaling is not None
+    inputs = planned.status.scaling.inputs
+    assert (inputs.arrival_per_second, inputs.lag_groups) == (None, None)
+    assert inputs.worker_per_second == pytest.approx(10.0, rel=0.1)  # it is what it was
+    assert ScalingInputs().arrival_per_second is None
