@@ -184,15 +184,20 @@ def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserv
     server.must("delete", *LEASE_AT)
 
 
-def test_two_without_a_lease_agree(server: Apiserver, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "scaling",
+    [{"mode": "Fixed"}, {"mode": "Auto", "minReplicas": 1, "maxReplicas": 4}],
+    ids=["Fixed", "Auto"],
+)
+def test_two_without_a_lease_agree(scaling: Document, server: Apiserver, tmp_path: Path) -> None:
     """As after a wrong setting, or a lease that is lost late: neither undoes what the other did."""
 
     async def story(on: Stage) -> None:
         stop = asyncio.Event()
         second = asyncio.create_task(program.run(on.settings, stop, connect=on.connect))
         try:
-            for replicas in (3, 1):
-                await on.apply({"replicas": replicas, "deletionPolicy": "Delete"})
+            for replicas in (3, 1) if scaling["mode"] == "Fixed" else (1,):
+                await on.apply({"replicas": replicas, "scaling": scaling, "deletionPolicy": "Delete"})
                 await on.until_phase("Running", f"{replicas}/{replicas}")
             assert on.player.stopped_without_leaving == []
             await on.until_settled()
