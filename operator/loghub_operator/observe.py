@@ -120,7 +120,8 @@ class Observer:
     async def _workers(self, resource: LogHubConsumerGroup) -> tuple[WorkerObserved, ...]:
         metadata = resource.metadata
         pods = await self._kube.select(POD, metadata.namespace, worker_selector(metadata.name))
-        workers = (worker_of(pod) for pod in pods)
+        now = self._clock.unix_s()
+        workers = (worker_of(pod, now) for pod in pods)
         return tuple(sorted((one for one in workers if one is not None), key=lambda one: one.ordinal))
 
     async def _worker_set(self, resource: LogHubConsumerGroup, site: Site) -> WorkerSet | None:

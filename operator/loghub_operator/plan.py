@@ -138,7 +138,8 @@ def _workers(resource: LogHubConsumerGroup, observed: Observed, decided: Size) -
     there = observed.worker_set
     if decided.reason is ScalingReason.PAUSED:
         # Those that leave are not replaced meanwhile, and what is not there is not made.
-        due = there is not None and there.replicas > decided.run
+        stands = there is not None and there.replicas == 0
+        due = there is not None and (there.replicas > decided.run or (stands and bool(there.drift)))
     else:
         due = (
             there is None

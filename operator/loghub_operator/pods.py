@@ -4,6 +4,7 @@ What for: pod in, `WorkerObserved` out, with the pod's own words where it fails.
 not know: the API, the plan. Read next: `loghub_operator.observe`.
 """
 
+from datetime import datetime
 from typing import Any
 
 from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
@@ -26,17 +27,19 @@ CANNOT_START = frozenset(
     }
 )
 LONGEST_WORD = 64
+CONTAINER = "worker"
+OVERDUE_S = 60.0  # so long after its grace a pod has ended wherever its node is heard of
 
 
-def worker_of(pod: Document) -> WorkerObserved | None:
-    """None for a pod whose name has no ordinal: it is not one of a StatefulSet."""
+def worker_of(pod: Document, now: float) -> WorkerObserved | None:
+    """None for a pod whose name has no ordinal: it is not one of a StatefulSet. ``now`` in unix seconds."""
     metadata = pod["metadata"]
     ordinal = metadata["name"].rpartition("-")[2]
     if not ordinal.isdigit():
         return None
     annotations = metadata.get("annotations") or {}
     ready = _is_ready(pod)
-    phase, reason, message = _phase(pod, ready=ready)
+    phase, reason, message = _phase(pod, ready=ready, now=now)
     return WorkerObserved(
         name=metadata["name"],
         ordinal=int(ordinal),
@@ -66,26 +69,63 @@ def _is_ready(pod: Document) -> bool:
     return bool(_condition(pod, "Ready").get("status") == "True")
 
 
-def _container(pod: Document) -> Document:
-    statuses: list[Document] = pod.get("status", {}).get("containerStatuses") or []
-    return statuses[0] if statuses else {}
+def _containers(pod: Document) -> list[Document]:
+    """In the order of their weight: the worker, what starts before it, what an overlay put beside."""
+    status = pod.get("status", {})
+    beside: list[Document] = list(status.get("containerStatuses") or ())
+    first: list[Document] = list(status.get("initContainerStatuses") or ())
+    mine = [one for one in beside if one.get("name", CONTAINER) == CONTAINER]
+    return [*mine, *first, *(one for one in beside if one not in mine)]
 
 
-def _phase(pod: Document, *, ready: bool) -> tuple[WorkerPhase, str, str]:
+def _phase(pod: Document, *, ready: bool, now: float) -> tuple[WorkerPhase, str, str]:
     if pod["metadata"].get("deletionTimestamp"):
-        return WorkerPhase.STOPPING, "", ""
+        return WorkerPhase.STOPPING, *_ending(pod, now)
+    status = pod.get("status", {})
+    if status.get("phase") == "Failed":  # evicted by its node, say: its controller makes another
+        reason = str(status.get("reason") or "PodFailed")
+        return WorkerPhase.FAILED, reason, str(status.get("message") or reason)
     if ready:
         return WorkerPhase.RUNNING, "", ""
-    container = _container(pod)
-    failed = _failure(container)
+    failed = _first_failure(pod)
     if failed is not None:
         return WorkerPhase.FAILED, *failed
-    if "running" in container.get("state", {}):
-        return WorkerPhase.STARTING, "", ""
+    beside = status.get("containerStatuses") or ()
+    if any("running" in one.get("state", {}) for one in beside):
+        return WorkerPhase.STARTING, *_unready(pod)
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         return WorkerPhase.PENDING, str(scheduled.get("reason", "")), str(scheduled.get("message", ""))
     return WorkerPhase.PENDING, "", ""
+
+
+def _ending(pod: Document, now: float) -> tuple[str, str]:
+    """Who ended it, if not we; and whether it is overdue, as on a node that is lost."""
+    told = _condition(pod, "DisruptionTarget")
+    reason, message = str(told.get("reason", "")), str(told.get("message", ""))
+    due = pod["metadata"]["deletionTimestamp"]  # the grace is counted in already
+    if now - datetime.fromisoformat(due).timestamp() > OVERDUE_S:
+        words = f"it should have ended at {due}; is node {pod.get('spec', {}).get('nodeName', '')} lost?"
+        return reason or "NotEnding", f"{message}; {words}" if message else words
+    return (reason, message) if told.get("status") == "True" else ("", "")
+
+
+def _unready(pod: Document) -> tuple[str, str]:
+    """Every container says that it is ready, the pod is not: the node's last word was another one."""
+    if not all(one.get("ready") for one in pod["status"]["containerStatuses"]):
+        return "", ""
+    node = pod.get("spec", {}).get("nodeName", "")
+    return "NodeNotReady", f"its containers were ready, and the pod is not; is node {node} heard of?"
+
+
+def _first_failure(pod: Document) -> tuple[str, str] | None:
+    for container in _containers(pod):
+        failed = _failure(container)
+        if failed is not None:
+            name = str(container.get("name") or CONTAINER)
+            reason, message = failed
+            return reason, message if name == CONTAINER else f"container {name}: {message}"
+    return None
 
 
 def _failure(container: Document) -> tuple[str, str] | None:

@@ -18,6 +18,7 @@ from loghub_operator.kube import (
     CONSUMER_GROUP,
     DISRUPTION_BUDGET,
     EVENT,
+    POD,
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
@@ -239,6 +240,34 @@ def test_a_number_set_by_hand_is_set_back(server: Apiserver, tmp_path: Path) -> 
 
         await on.until("the number mended", mended)
         await on.until_phase("Running", "2/2")
+
+    stage(server, tmp_path, story)
+
+
+def test_a_rolling_restart_moves_no_shard(server: Apiserver, tmp_path: Path) -> None:
+    """Each pod is made anew under its name and beats again within the group's timeout."""
+
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        before = {name: await on.get(POD, name) for name in ("access-0", "access-1")}
+        seen: list[tuple[str, ...]] = []
+
+        async def rolled() -> bool:
+            shards = on.hub.group_status(LOGSTORE, GROUP).shards
+            seen.append(tuple(shard.holder for shard in shards))
+            now = {name: await on.get(POD, name) for name in before}
+            return all(
+                pod is not None and old is not None and pod["metadata"]["uid"] != old["metadata"]["uid"]
+                for pod, old in zip(now.values(), before.values(), strict=True)
+            )
+
+        await on.apply({"replicas": 2, "spark": {"cores": 2}})
+        await on.until("both pods replaced", rolled)
+        await on.until_phase("Running", "2/2")
+        await rolled()
+        assert len(set(seen)) == 1
+        assert await told(on, "RollingRestart") != []
 
     stage(server, tmp_path, story)
 

@@ -1,5 +1,6 @@
 """A pod's own words become the worker's phase, reason and message."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from loghub_operator.model import WorkerPhase
 from loghub_operator.pods import worker_of
 
 Document = dict[str, Any]
+NOW = datetime.fromisoformat("2026-01-01T00:00:10Z").timestamp()
 
 
 def pod(status: Document | None = None, *, name: str = "access-1", **metadata: Any) -> Document:
@@ -82,6 +84,47 @@ CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
         "OOMKilled",
         "OOMKilled, exit status 137",
     ),
+    "evicted by its node": (
+        {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
+        WorkerPhase.FAILED,
+        "Evicted",
+        "The node was low on resource: memory.",
+    ),
+    "an init container of an overlay fails": (
+        {
+            "initContainerStatuses": [
+                {
+                    "name": "fetch",
+                    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                    "lastState": ended("no key"),
+                }
+            ],
+            "containerStatuses": [{"name": "worker", "state": {"waiting": {"reason": "PodInitializing"}}}],
+        },
+        WorkerPhase.FAILED,
+        "",
+        "container fetch: no key",
+    ),
+    "a sidecar of an overlay has no image, the worker runs": (
+        {
+            "containerStatuses": [
+                {"name": "shipper", "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}},
+                {"name": "worker", "ready": True, "state": {"running": {}}},
+            ],
+        },
+        WorkerPhase.FAILED,
+        "ErrImagePull",
+        "container shipper: not found",
+    ),
+    "its node is not heard of": (
+        {
+            "conditions": [{"type": "Ready", "status": "False"}],
+            "containerStatuses": [{"name": "worker", "ready": True, "state": {"running": {}}}],
+        },
+        WorkerPhase.STARTING,
+        "NodeNotReady",
+        "its containers were ready, and the pod is not; is node  heard of?",
+    ),
     "recovered": (
         with_container(True, state={"running": {}}, lastState=ended("PipelineInvalid: x")),
         WorkerPhase.RUNNING,
@@ -94,7 +137,7 @@ CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_pods_words(name: str) -> None:
     status, phase, reason, message = CASES[name]
-    worker = worker_of(pod(status))
+    worker = worker_of(pod(status), NOW)
     assert worker is not None
     assert (worker.phase, worker.reason, worker.message) == (phase, reason, message)
     assert worker.ready == (phase is WorkerPhase.RUNNING)
@@ -102,23 +145,40 @@ def test_a_pods_words(name: str) -> None:
 
 def test_a_pod_that_is_deleted_is_stopping_and_not_ready() -> None:
     status = with_container(True, state={"running": {}})
-    worker = worker_of(pod(status, deletionTimestamp="2026-01-01T00:00:00Z"))
+    worker = worker_of(pod(status, deletionTimestamp="2026-01-01T00:00:00Z"), NOW)
     assert worker is not None
     assert (worker.phase, worker.ready) == (WorkerPhase.STOPPING, False)
 
 
+def test_a_pod_that_somebody_evicts_says_so_and_one_that_does_not_end_too() -> None:
+    disrupted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    leaving = pod({"conditions": [disrupted]}, deletionTimestamp="2026-01-01T00:00:00Z")
+    leaving["spec"] = {"nodeName": "n1"}
+    worker, later = worker_of(leaving, NOW), worker_of(leaving, NOW + 600)
+    assert worker is not None
+    assert later is not None
+    assert (worker.reason, worker.message) == ("EvictionByEvictionAPI", "Eviction API: evicting")
+    overdue = "it should have ended at 2026-01-01T00:00:00Z; is node n1 lost?"
+    assert later.message == f"Eviction API: evicting; {overdue}"
+
+
 def test_the_seat_and_since_when_are_annotations() -> None:
     marks = {"loghub.dev/seat": "leave", "loghub.dev/seat-since": "12.5", "loghub.dev/config-hash": "h"}
-    worker = worker_of(pod(annotations=marks))
+    worker = worker_of(pod(annotations=marks), NOW)
     assert worker is not None
     assert (worker.seat_leave, worker.seat_since_unix_s, worker.config_hash) == (True, 12.5, "h")
-    kept = worker_of(pod(annotations={"loghub.dev/seat": "keep", "loghub.dev/seat-since": "nonsense"}))
+    kept = worker_of(pod(annotations={"loghub.dev/seat": "keep", "loghub.dev/seat-since": "nonsense"}), NOW)
     assert kept is not None
     assert (kept.seat_leave, kept.seat_since_unix_s) == (False, None)
 
 
 def test_a_pod_without_an_ordinal_is_none_of_ours() -> None:
-    assert worker_of(pod(name="access-x")) is None
-    worker = worker_of(pod(name="my-access-12"))
+    assert worker_of(pod(name="access-x"), NOW) is None
+    worker = worker_of(pod(name="my-access-12"), NOW)
     assert worker is not None
     assert worker.ordinal == 12
