@@ -32,7 +32,7 @@ def pause_s(actions: Sequence[Action], status: Status, *, unchanged: int, resync
     if not _settled(status):
         return min(UNSETTLED_S * 2.0 ** min(unchanged, 10), resync_s)
     behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
-    by_load = status.scaling is not None and status.scaling.mode in ("Auto", "Recommend")
+    by_load = status.scaling is not None and status.scaling.mode != "Fixed"  # here or elsewhere
     return min(LAG_EVERY_S, resync_s) if behind or by_load else resync_s
 
 

@@ -1,8 +1,10 @@
 """When a group is looked at again."""
 
+from typing import Any
+
 import pytest
 
-from loghub_operator.api.status import Lag, Phase, ShardStatus, Status
+from loghub_operator.api.status import Lag, Phase, ScalingStatus, ShardStatus, Status
 from loghub_operator.model import EmitEvent
 from loghub_operator.pacing import SOON_S, UNSETTLED_S, pause_s, spread
 from loghub_operator.telling import LAG_EVERY_S
@@ -35,6 +37,16 @@ def test_soon_where_something_moves_and_ever_later_where_nothing_does(
     told: Status, unchanged: int, expected_s: float
 ) -> None:
     assert pause_s((), told, unchanged=unchanged, resync_s=RESYNC_S) == expected_s
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected_s"),
+    [("Fixed", RESYNC_S), ("Auto", LAG_EVERY_S), ("Recommend", LAG_EVERY_S), ("External", LAG_EVERY_S)],
+)
+def test_who_decides_by_the_load_is_told_of_it_soon(mode: Any, expected_s: float) -> None:
+    scaling = ScalingStatus(mode=mode, applied=1, reason="X")
+    told = status(Phase.RUNNING).model_copy(update={"scaling": scaling})
+    assert pause_s((), told, unchanged=9, resync_s=RESYNC_S) == expected_s
 
 
 def test_what_was_changed_is_looked_at_at_once() -> None:
