@@ -1,0 +1,109 @@
+"""Which objects name one consumer group, and which of them has it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from loghub_operator.claims import Claims
+from loghub_operator.model import Peer
+from loghub_operator.ownership import heirs, owner_of
+from loghub_operator.settings import Settings
+from tests.loghub_operator.examples import Document, document, resource
+
+FIRST, SECOND = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+
+
+def claims() -> Claims:
+    return Claims(Settings(embedded_endpoint="http://loghub.svc"))
+
+
+def told(name: str, created: str = FIRST, spec: Document | None = None, **metadata: Any) -> Document:
+    return document(
+        {"consumerGroup": "shared", **(spec or {})}, name=name, creationTimestamp=created, **metadata
+    )
+
+
+def names(peers: tuple[Peer, ...]) -> list[str]:
+    return [str(one) for one in peers]
+
+
+def mine(spec: Document | None = None) -> Any:
+    given = {"consumerGroup": "shared", **(spec or {})}
+    return resource(given, name="mine", creationTimestamp=FIRST)
+
+
+def test_an_object_is_no_peer_of_its_own() -> None:
+    known = claims()
+    known.seen(told("mine"))
+    assert known.peers_of(mine()) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "shared"),
+    [
+        ({}, True),
+        ({"endpoint": "http://LOGHUB.svc/"}, True),
+        ({"endpoint": "http://other.svc"}, False),
+        ({"project": "other"}, False),
+        ({"logstore": "other"}, False),
+        ({"consumerGroup": "other"}, False),
+        ({"consumerGroup": None}, False),  # then it is the object's name
+    ],
+)
+def test_the_same_group_is_endpoint_project_logstore_and_name(spec: Document, shared: bool) -> None:
+    known = claims()
+    other = told("other")
+    other["spec"] |= {key: value for key, value in spec.items() if value is not None}
+    for key in [key for key, value in spec.items() if value is None]:
+        del other["spec"][key]
+    known.seen(other)
+    assert names(known.peers_of(mine())) == (["default/other"] if shared else [])
+
+
+def test_who_goes_or_changes_concerns_the_others_once() -> None:
+    known = claims()
+    assert known.seen(told("a")) == ()
+    assert known.seen(told("b", SECOND)) == ()
+    assert known.seen(told("a")) == ()
+    assert known.seen(told("a", deletionTimestamp=SECOND)) == (("default", "b"),)
+    assert heirs(known.peers_of(mine())) == (Peer(created=SECOND, namespace="default", name="b"),)
+    assert known.gone("default", "a") == (("default", "b"),)
+    assert known.gone("default", "a") == ()
+    assert known.seen(told("b", SECOND, {"endpoint": "http://other.svc"})) == ()
+    assert known.peers_of(mine()) == ()
+
+
+@pytest.mark.parametrize(
+    "spec", [None, {}, {"project": "p"}, {"project": "p", "logstore": "l", "endpoint": 5}]
+)
+def test_an_object_that_cannot_be_read_claims_nothing(spec: Document | None) -> None:
+    known = claims()
+    known.seen({"metadata": {"namespace": "default", "name": "x"}, "spec": spec})
+    assert known.peers_of(mine()) == ()
+
+
+def test_all_that_are_there_are_known_before_the_watch() -> None:
+    class Listed:
+        async def select(self, *_: object) -> list[Document]:
+            return [told("a", SECOND)]
+
+    known, listed = claims(), Listed()
+    asyncio.run(known.prime(listed))  # type: ignore[arg-type]
+    assert names(known.peers_of(mine())) == ["default/a"]
+
+
+@pytest.mark.parametrize(
+    ("created", "namespace", "name", "owns"),
+    [
+        ("2025-12-31T00:00:00Z", "zzz", "zzz", True),
+        (SECOND, "aaa", "aaa", False),
+        (FIRST, "aaa", "zzz", True),
+        (FIRST, "default", "lower", True),
+        (FIRST, "default", "zzz", False),
+        (FIRST, "zzz", "aaa", False),
+    ],
+)
+def test_the_oldest_has_it(created: str, namespace: str, name: str, owns: bool) -> None:
+    other = Peer(created=created, namespace=namespace, name=name, leaving=True)
+    assert owner_of(mine(), (other,)) == (other if owns else None)
