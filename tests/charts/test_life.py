@@ -79,7 +79,6 @@ def test_from_install_to_uninstall(life: Life) -> None:
     # A second release that would bring the CRD too is refused before it changes anything.
     with pytest.raises(RefusedError, match="loghubconsumergroups"):
         life.install({"watchNamespaces": [HOME]}, release="second")
-    life.install({"watchNamespaces": [HOME], "crds": {"install": False}}, release="third")
 
     said = life.uninstall()
     assert "loghubconsumergroups.loghub.dev" in said  # kept, and told

@@ -55,7 +55,8 @@ def test_the_cluster_tests_are_what_is_run_on_kind() -> None:
     )
     (line,) = [one for one in said.stdout.splitlines() if "pytest" in one]
     words = shlex.split(line)
-    python, *collect = [*words, "--collect-only", "-q"]
+    assert words.pop() == "tests/cluster"
+    python, *collect = [*words, "tests/cluster/test_first_light.py", "--collect-only", "-q"]
     found = subprocess.run([python, *collect], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "test_first_light.py::" in found.stdout, found.stdout + found.stderr
 
