@@ -28,7 +28,7 @@ OURS: Document = {
                 ],
                 "volumes": [{"name": "tmp", "emptyDir": {}}],
             }
-        }
+        },
     },
 }
 POD = "StatefulSet a spec.template.spec"
