@@ -95,16 +95,8 @@ class World:
 
     def make_keeper(self, hub: MemoryLogHub, initial: Position) -> Keeper:
         sink: Any = self.sink
-        return Keeper(
-            self.session,
-            hub,
-            sink,
-            self.handover,
-            self.clock,
-            initial=initial,
-            interval_s=self.interval_s,
-            **NAMES,
-        )
+        parts = (self.session, hub, sink, self.handover, self.clock)
+        return Keeper(*parts, initial=initial, interval_s=self.interval_s, **NAMES)
 
     def cursor(self, position: Position) -> int:
         return decode(self.hub.get_cursor("ls", 0, position))
