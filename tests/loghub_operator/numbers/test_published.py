@@ -20,6 +20,7 @@ import yaml
 
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_operator import __main__ as program
+from loghub_operator.numbers.offers import OFFERS
 from loghub_operator.settings import Settings
 from tests.loghub_operator.api_server import ROOT, Apiserver
 from tests.loghub_operator.numbers.test_keda import NO, YES, once, ref, stream
@@ -136,6 +137,7 @@ def test_one_group_read_by_prometheus_keda_and_an_hpa(server: Apiserver, tmp_pat
                 await on.until_phase("Running", "1/1")
                 await keda_hears_of_the_first_log(readers)
                 await everybody_reads_the_same(readers)
+                await discovery_finds_the_metrics(readers)
                 await only_who_may_reads(readers)
                 first = await readers.bundle()
             async with readers.operator():
@@ -163,6 +165,16 @@ def test_one_group_read_by_prometheus_keda_and_an_hpa(server: Apiserver, tmp_pat
         assert (told["loghub_operator_groups"], told["loghub_operator_acting"]) == (1, 1)
         assert told["rounds done"] >= 1
         assert told["loghub_operator_group_lag_seconds"] >= 0
+
+    async def discovery_finds_the_metrics(readers: Readers) -> None:
+        words = ("api-resources", "--api-group=external.metrics.k8s.io", "--cached=false", "-o", "name")
+        names = {f"{offer.metric}.external.metrics.k8s.io" for offer in OFFERS}
+
+        async def holds() -> bool:
+            done = await asyncio.to_thread(server.run, *words)
+            return set(done.stdout.split()) == names
+
+        await readers.on.until("the metrics among the API's resources", holds)
 
     async def only_who_may_reads(readers: Readers) -> None:
         words = await readers.kubectl("loghub_lag_log_groups", who="joe")
