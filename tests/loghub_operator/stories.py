@@ -10,12 +10,12 @@ a changed expectation only when you can explain it.
 A file has an ``intent``, a ``spec`` (merged into `examples.MINIMAL`) and ``steps``. A step's ``spec``,
 ``metadata`` and ``observed`` are merged into those of the step before (a list replaces, null
 removes); its ``now`` counts seconds from `EPOCH`; the status of a step is the resource's
-status in the next one.
+status in the next one, and so is what `plan` remembers.
 """
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import yaml
 from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
 from loghub_operator.model import Action, Observed
 from loghub_operator.plan import plan
+from loghub_operator.scaling.memory import NOTHING
 from tests.loghub_operator.examples import Document, document, merge
 
 FOLDER = Path(__file__).parent / "series"
@@ -63,17 +64,21 @@ def steps(path: Path) -> Iterator[Step]:
     """The steps of one story, each with everything that it stands on."""
     story = yaml.safe_load(path.read_text())
     base, observed = document(story.get("spec"), uid="uid-1", generation=1), _observed(story)
+    memory = NOTHING
     for number, step in enumerate(story["steps"], 1):
         merge(base["spec"], step.get("spec", {}))
         merge(base["metadata"], step.get("metadata", {}))
         merge(observed, step.get("observed", {}))
         now = EPOCH + step["now"]
+        resource = parse_resource(copy.deepcopy(base))
+        seen = replace(observed_at(observed, now), memory=memory)
+        memory = plan(resource, seen, now).memory
         yield Step(
             story=path.stem,
             number=number,
             name=step["name"],
-            resource=parse_resource(copy.deepcopy(base)),
-            observed=observed_at(observed, now),
+            resource=resource,
+            observed=seen,
             now=now,
             actions=tuple(step.get("actions", ())),
             status=step.get("status", {}),

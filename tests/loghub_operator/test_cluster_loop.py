@@ -60,6 +60,12 @@ def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 1})
         await on.until_phase("Running", "1/1")
+
+        async def rates_known() -> bool:
+            told = (await on.status()).get("scaling", {}).get("inputs", {})
+            return told.get("arrivalPerSecond") == 0
+
+        await on.until("that nothing arrives", rates_known)
         await on.until_rounds(2)
         before = await on.versions()
         await on.until_rounds(5)

@@ -11,8 +11,10 @@ import pytest
 
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.kube import KubeError
-from loghub_operator.model import Action, CreateGroup, EmitEvent, Observed, ReleaseObject
+from loghub_operator.model import Action, CreateGroup, EmitEvent, Observed, Plan, ReleaseObject
+from loghub_operator.plan import plan
 from loghub_operator.reconcile import Key, Reconciler
+from loghub_operator.scaling.memory import NOTHING
 from loghub_operator.telling import LAG_EVERY_S, with_failure, worth_writing
 from tests.loghub_operator.stories import Step, recorded, steps, stories, told
 
@@ -144,3 +146,24 @@ def test_changing_words_alone_are_told_at_a_bounded_rate() -> None:
     assert not worth_writing(first, second, since_last_s=LAG_EVERY_S - 0.1)
     assert worth_writing(first, second, since_last_s=LAG_EVERY_S)
     assert worth_writing(status, first, since_last_s=0.0)
+
+
+def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = next(step for step in ALL if step.story == "auto-follows-the-load")
+    stage, given = Stage(step), []
+
+    def remembering(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
+        given.append(observed.memory)
+        return plan(resource, observed, now)
+
+    async def get(*_: object) -> dict[str, Any] | None:
+        stage.gets += len(given) == 2
+        return None if len(given) == 2 else stage.stored
+
+    monkeypatch.setattr("loghub_operator.reconcile.plan", remembering)
+    monkeypatch.setattr(stage, "get", get)
+    stage.gets = 1
+    asyncio.run(stage.play())
+    first, second = given
+    assert first == NOTHING
+    assert len(second.samples) == 1

@@ -132,7 +132,8 @@ def with_sample(samples: tuple[Sample, ...], new: Sample, pace: Pace) -> tuple[S
         new = replace(new, marks=_shared(samples[-1].marks, new.marks))
     kept = samples[:-1] if _close(samples, pace) else samples
     oldest = new.at_unix_s - pace.window_s
-    return (*(one for one in kept if one.at_unix_s >= oldest), new)[-MOST_SAMPLES:]
+    recent = tuple(one for one in kept if one.at_unix_s >= oldest) or kept[-1:]
+    return (*recent, new)[-MOST_SAMPLES:]
 
 
 def _close(samples: tuple[Sample, ...], pace: Pace) -> bool:

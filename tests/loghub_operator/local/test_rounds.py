@@ -21,6 +21,8 @@ from loghub_operator.local.edge import LocalEdge
 from loghub_operator.local.kept import KeptCheckpoints
 from loghub_operator.local.rounds import Rounds
 from loghub_operator.model import Action, ApplyWorkers, CreateGroup, EmitEvent, Observed, Site
+from loghub_operator.plan import plan
+from loghub_operator.scaling.memory import NOTHING
 from tests.loghub_operator.stories import Step, recorded, steps, stories, told
 from tests.loghub_operator.test_reconcile import Stage as ClusterStage
 
@@ -81,6 +83,21 @@ def test_both_loops_carry_out_the_same_actions(step: Step) -> None:
     assert local.done == cluster.done
     for written in cluster.written:  # where nothing new is said, the cluster's writes nothing
         assert written == status
+
+
+def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, given = LocalStage(_first(ApplyWorkers)), []
+
+    def remembering(resource: LogHubConsumerGroup, observed: Observed, now: float) -> model.Plan:
+        given.append(observed.memory)
+        return plan(resource, observed, now)
+
+    monkeypatch.setattr("loghub_operator.local.rounds.plan", remembering)
+    _, rounds = stage.play()
+    asyncio.run(rounds.round())
+    first, second = given
+    assert first == stage.step.observed.memory
+    assert second == plan(stage.step.resource, stage.step.observed, stage.step.now).memory != NOTHING
 
 
 def _first(kind: type[Action]) -> Step:

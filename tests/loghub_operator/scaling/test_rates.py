@@ -162,6 +162,12 @@ def test_a_clock_set_back_and_a_long_silence_begin_anew(later: float) -> None:
     assert with_sample(samples, new, PACE) == (new,)
 
 
+def test_looks_further_apart_than_the_window_still_make_a_rate() -> None:
+    samples = with_sample((), Sample(at_unix_s=0.0, marks=(mark(0),)), PACE)
+    samples = with_sample(samples, Sample(at_unix_s=100.0, marks=(mark(500),)), PACE)
+    assert arrival(samples) == 5.0
+
+
 def test_equal_marks_are_one_object() -> None:
     samples = with_sample((), Sample(at_unix_s=0.0, marks=(mark(7),)), PACE)
     samples = with_sample(samples, Sample(at_unix_s=9.0, marks=(mark(7),)), PACE)
