@@ -110,6 +110,15 @@ def test_a_file_that_would_hide_a_module_is_refused(tmp_path: Path) -> None:
         place_code(PythonPipeline(function="enrich:run", files=files), tmp_path / "scratch")
 
 
+def test_a_package_hides_a_module_and_a_mere_folder_does_not(tmp_path: Path) -> None:
+    (tmp_path / "logging").mkdir()
+    pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path))
+    assert place_code(pipeline, tmp_path / "scratch") == tmp_path
+    (tmp_path / "logging" / "__init__.py").touch()
+    with pytest.raises(FatalError, match="logging would hide a module of that name"):
+        place_code(pipeline, tmp_path / "scratch")
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path / "lib"))
     with pytest.raises(FatalError, match=r"there is no folder .*/lib with the code of enrich:run"):

@@ -108,12 +108,15 @@ def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
             (scratch / Path(name).name).write_text(text, encoding="utf-8")
     if not code.is_dir():
         raise FatalError("PipelineInvalid", f"there is no folder {code} with the code of {pipeline.function}")
-    hidden = sorted(TAKEN & {path.stem for path in code.iterdir() if path.suffix == ".py" or path.is_dir()})
-    if hidden:
-        raise FatalError(
-            "PipelineInvalid", f"{hidden[0]}.py would hide a module of that name: rename your file"
-        )
+    hiding = sorted(path.name for path in code.iterdir() if _hides_a_module(path))
+    if hiding:
+        raise FatalError("PipelineInvalid", f"{hiding[0]} would hide a module of that name: rename it")
     return code
+
+
+def _hides_a_module(path: Path) -> bool:
+    is_module = path.suffix == ".py" or (path / "__init__.py").exists()
+    return is_module and path.stem in TAKEN
 
 
 def make_transform(pipeline: Pipeline, code: Path | None) -> Transform:
