@@ -61,6 +61,17 @@ async def until_moved(on: Stage, nonce: str, phase: str) -> Document:
     return moved
 
 
+async def until_at_rest(on: Stage) -> None:
+    """The rates of arrival are known too: the last that is told after a start."""
+
+    async def rates_known() -> bool:
+        inputs = (await on.status()).get("scaling", {}).get("inputs", {})
+        return inputs.get("arrivalPerSecond") == 0
+
+    await on.until("that nothing arrives", rates_known)
+    await on.until_rounds(2)
+
+
 async def told(on: Stage, reason: str) -> list[str]:
     found = await on.kube.select(EVENT, on.namespace, {})
     return [one["note"] for one in found if one["reason"] == reason]
@@ -77,7 +88,7 @@ def test_suspend_and_resume(server: Apiserver, tmp_path: Path) -> None:
         assert (paused["status"], paused["reason"]) == ("True", "Suspended")
         assert (ready["status"], ready["reason"]) == ("False", "Suspended")
         assert [one.name for one in on.hub.list_groups(LOGSTORE)] == [GROUP]
-        await on.until_rounds(2)
+        await until_at_rest(on)
         before = await on.versions()
         await on.until_rounds(4)
         assert await on.versions() == before
@@ -220,7 +231,7 @@ def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) ->
         assert pods["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == GRACE_S
         assert service["spec"]["selector"] == worker_selector(GROUP)
         assert await on.get(DISRUPTION_BUDGET, "access-workers")
-        await on.until_rounds(4)
+        await until_at_rest(on)
         before = await on.versions()
         await on.until_rounds(6)
         assert await on.versions() == before
