@@ -10,7 +10,7 @@ export LOGHUB_CLASS_ARCHIVE := $(abspath $(ARCHIVE))
 LOCKS := locks/bootstrap.txt locks/dev.txt
 # The fast tests share nothing but the machine; many wait for processes and timeouts, hence one more than cores.
 PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
-FAST := not spark and not cluster and not apiserver and not deep
+FAST := not spark and not cluster and not apiserver and not tools and not deep
 
 .PHONY: help setup demo test test-cluster check check-deep bench lock crds clean
 
@@ -42,7 +42,7 @@ test: $(READY) ## every test; what cannot run here is skipped with its reason
 	@# Tests with times in them wait until nothing is being compiled any more.
 	@# (If that failed, the tests that need it skip with the reason, or fail where all is required.)
 	@$(PY) -m tests.cluster.prepare || true
-	$(PY) -m pytest -m "(spark or cluster or apiserver) and not deep"
+	$(PY) -m pytest -m "(spark or cluster or apiserver or tools) and not deep"
 
 test-cluster: $(READY) ## only the tests on a real Kubernetes: kind where a Docker engine answers
 	@$(PY) -m tests.cluster.prepare

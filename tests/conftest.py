@@ -19,7 +19,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("steady")
 
-COMPILED = {"apiserver", "helm", "actionlint", "keda_client"}
+COMPILED = {"apiserver": "apiserver", "helm": "tools", "actionlint": "tools", "keda_client": "tools"}
 REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"
 
 
@@ -32,8 +32,8 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whoever asks for a program that is compiled first is marked so: `make test` runs it afterwards."""
     for item in items:
-        if COMPILED & set(getattr(item, "fixturenames", ())):
-            item.add_marker("apiserver")
+        for fixture in COMPILED.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(COMPILED[fixture])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

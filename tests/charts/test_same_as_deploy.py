@@ -31,6 +31,9 @@ ONLY_DEPLOY = {("Namespace", "loghub"), ("Namespace", "loghub-system")}
 
 Key = tuple[str, str]
 
+# The tests ask for one of two fixtures by name; said here, so that they are marked by what they need.
+pytestmark = pytest.mark.usefixtures("chart", "server")
+
 
 def effect(value: Any) -> Any:
     """Without labels (and selectors made of them), helm's own marks, and defaults written out."""

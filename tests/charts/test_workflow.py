@@ -56,9 +56,10 @@ def test_the_cluster_tests_are_what_is_run_on_kind() -> None:
     (line,) = [one for one in said.stdout.splitlines() if "pytest" in one]
     words = shlex.split(line)
     assert words.pop() == "tests/cluster"
-    python, *collect = [*words, "tests/cluster/test_first_light.py", "--collect-only", "-q"]
+    files = ["tests/cluster/test_first_light.py", "tests/cluster/test_whole_life.py"]
+    python, *collect = [*words, *files, "--collect-only", "-q"]
     found = subprocess.run([python, *collect], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "test_first_light.py::" in found.stdout, found.stdout + found.stderr
+    assert all(f"{file}::" in found.stdout for file in files), found.stdout + found.stderr
 
 
 def test_every_action_is_pinned_to_a_commit_and_says_which_version() -> None:
