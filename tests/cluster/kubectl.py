@@ -31,9 +31,13 @@ class Kubectl:
     def __init__(self, program: Path, kubeconfig: Path) -> None:
         self._command = [str(program), "--kubeconfig", str(kubeconfig)]
 
+    def words(self, *words: str) -> list[str]:
+        """The whole command line."""
+        return [*self._command, *words]
+
     def run(self, *words: str, text: str | None = None, guard_s: float = 120) -> str:
         """Standard output; raises `RefusedError`."""
-        command = [*self._command, *words]
+        command = self.words(*words)
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=guard_s, check=False
         )
@@ -55,8 +59,10 @@ class Kubectl:
         found: Object | None = json.loads(text) if text.strip() else None
         return found
 
-    def list(self, kind: str, namespace: str, selector: str = "") -> list[Object]:
-        text = self.run("get", kind, "-n", namespace, "-l", selector, "-o", "json")
+    def list(self, kind: str, namespace: str = "", selector: str = "") -> list[Object]:
+        """In all namespaces where none is given."""
+        where = ("-n", namespace) if namespace else ("-A",)
+        text = self.run("get", kind, *where, "-l", selector, "-o", "json")
         items: list[Object] = json.loads(text)["items"]
         return items
 
@@ -71,6 +77,13 @@ class Kubectl:
                 yield _forwarded_port(child)
             finally:
                 child.kill()
+
+
+def is_ready(pod: Object) -> bool:
+    """Ready, and nobody is deleting it."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
 
 
 def _forwarded_port(child: "subprocess.Popen[str]") -> int:

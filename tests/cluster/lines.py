@@ -16,7 +16,7 @@ from types import TracebackType
 import pyarrow.dataset as ds
 
 from loghub.client.port import LogHub
-from loghub.wire import loggroup
+from loghub.wire import cursor, loggroup
 from loghub.wire.loggroup import Log, LogGroup
 from tests.cluster import paths
 from tests.cluster.kubectl import eventually
@@ -50,12 +50,19 @@ def _files() -> list[tuple[str, list[str]]]:
 
 
 class Producer:
-    """Writes lines in a thread of its own until it is left; ``sent`` has every line written."""
+    """Writes lines in a thread of its own until it is left; ``sent`` has every line written.
 
-    def __init__(self, hub: LogHub, logstore: str) -> None:
+    ``pause_s`` may be changed at any time. Give the next producer the same ``source``, so that
+    no line comes twice.
+    """
+
+    def __init__(
+        self, hub: LogHub, logstore: str, *, source: Iterator[Line] | None = None, pause_s: float = PAUSE_S
+    ) -> None:
         self._hub = hub
         self._logstore = logstore
-        self._lines = endless()
+        self._lines = source or endless()
+        self.pause_s = pause_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.sent: Counter[Line] = Counter()
@@ -77,7 +84,7 @@ class Producer:
 
     def _run(self) -> None:
         try:
-            while not self._stop.wait(PAUSE_S):
+            while not self._stop.wait(self.pause_s):
                 self._put([next(self._lines) for _ in range(LINES_A_GROUP)])
         except Exception as error:  # noqa: BLE001 - told to the test, which looks at `error`
             self.error = error
@@ -103,30 +110,39 @@ def in_parquet(folder: Path) -> Counter[Line]:
     return Counter(zip(*columns, strict=True))
 
 
-def in_logstore(hub: LogHub, logstore: str) -> Counter[Line]:
-    """Every log of the logstore, from its beginning to its present end."""
-    found: Counter[Line] = Counter()
+def in_logstore(hub: LogHub, logstore: str, *, until: dict[int, int] | None = None) -> Counter[Line]:
+    """Every line of the logstore, from its beginning to ``until`` (shard: cursor) or its present end."""
+    return Counter(_line(log) for log in logs_in(hub, logstore, until=until))
+
+
+def logs_in(hub: LogHub, logstore: str, *, until: dict[int, int] | None = None) -> Iterator[Log]:
+    """As `in_logstore`, whatever the logs' keys are."""
     for shard in hub.list_shards(logstore):
-        for body in _bodies(hub, logstore, shard.shard):
+        end = None if until is None else cursor.encode(until[shard.shard])
+        for body in _bodies(hub, logstore, shard.shard, end):
             for group in loggroup.split(body):
-                found.update(_line(log) for log in loggroup.decode(group).logs)
-    return found
+                yield from loggroup.decode(group).logs
 
 
-def _bodies(hub: LogHub, logstore: str, shard: int) -> Iterator[bytes]:
-    cursor = hub.get_cursor(logstore, shard, "begin")
-    end = hub.get_cursor(logstore, shard, "end")
-    while cursor != end:
-        pulled = hub.pull_logs(logstore, shard, cursor=cursor, count=_PULL, end_cursor=end)
+def value(log: Log, key: str) -> str:
+    """Of the log under this key; "" if it has none."""
+    return {_text(name): _text(text) for name, text in log.contents}.get(key, "")
+
+
+def _bodies(hub: LogHub, logstore: str, shard: int, until: str | None) -> Iterator[bytes]:
+    position = hub.get_cursor(logstore, shard, "begin")
+    end = until or hub.get_cursor(logstore, shard, "end")
+    while cursor.decode(position) < cursor.decode(end):
+        pulled = hub.pull_logs(logstore, shard, cursor=position, count=_PULL, end_cursor=end)
         yield pulled.body
-        if pulled.next_cursor == cursor:
+        if pulled.next_cursor == position:
             return
-        cursor = pulled.next_cursor
+        position = pulled.next_cursor
 
 
 def _line(log: Log) -> Line:
-    values = {_text(key): _text(value) for key, value in log.contents}
-    return (values["file"], int(values["pass"]), int(values["number"]), values["line"])
+    file, turn, number, text = (value(log, key) for key in ("file", "pass", "number", "line"))
+    return (file, int(turn), int(number), text)
 
 
 def _text(value: str | bytes) -> str:

@@ -18,12 +18,13 @@ import yaml
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials
 from tests.cluster import paths
-from tests.cluster.kubectl import Kubectl, Object, eventually
+from tests.cluster.kubectl import Kubectl, Object, eventually, is_ready
 from tests.cluster.provider import Cluster
 
 SERVICE_NAMESPACE = "loghub"
 OPERATOR_NAMESPACE = "loghub-system"
 _NAMES = "{.items[*].metadata.name}"
+CRD = "loghubconsumergroups.loghub.dev"
 _STOCK = ("default", "local-path-storage")
 SECRET = "loghub-credentials"
 EXAMPLES = paths.REPOSITORY / "deploy" / "examples"
@@ -40,20 +41,36 @@ class Stack:
         )
 
     def remove_earlier(self) -> None:
-        """What an earlier run has left on a cluster that was kept."""
-        namespaces = self._try("get", "namespaces", "-o", f"jsonpath={_NAMES}").split()
-        left = [name for name in namespaces if name not in _STOCK and not name.startswith("kube-")]
-        for namespace in left:
-            # Whoever would take these off may be gone already.
-            for group in self._try("get", "lhcg", "-n", namespace, "-o", "name").splitlines():
-                if group.startswith("loghubconsumergroup"):
-                    words = ("patch", group, "-n", namespace, "--type=merge")
-                    self.kubectl.run(*words, "-p", '{"metadata": {"finalizers": null}}')
-        if left:
-            self.kubectl.run("delete", "namespace", *left, "--timeout=180s", guard_s=200)
-        self.kubectl.run("delete", "pv", "--all", "--timeout=60s")
+        """What an earlier run has left on a cluster that was kept: manifests or a chart, and its objects."""
+        kubectl = self.kubectl
+        # First who would put back what is taken away below.
+        operators = ("deployments", "-A", "-l", "app.kubernetes.io/name=loghub-operator")
+        kubectl.run("delete", *operators, "--cascade=foreground", "--timeout=90s")
+        if kubectl.run("get", "crd", CRD, "--ignore-not-found").strip():
+            self._forget_groups()
+        # An API that nobody serves any more would hold up every namespace's removal.
+        ours = ("-A", "-l", "app.kubernetes.io/part-of=loghub", "--timeout=90s")
+        kubectl.run("delete", "apiservice,clusterrole,clusterrolebinding,role,rolebinding", *ours)
+        kubectl.run("delete", "crd", CRD, "--ignore-not-found", "--timeout=90s")
+        self._remove_namespaces()
+        kubectl.run("delete", "pv", "--all", "--timeout=60s")
         for folder in self.cluster.volumes.iterdir():
             shutil.rmtree(folder)
+
+    def _forget_groups(self) -> None:
+        """Their finalizers go: who would take them off is gone by now."""
+        for group in self.kubectl.list("lhcg"):
+            meta = group["metadata"]
+            self.kubectl.patch("lhcg", meta["name"], meta["namespace"], {"metadata": {"finalizers": None}})
+
+    def _remove_namespaces(self) -> None:
+        """``default`` cannot be removed, so what tests make there is."""
+        self.kubectl.run("delete", "hpa,statefulset,pvc,configmap", "--all", "-n", "default")
+        self.kubectl.run("delete", "secret", SECRET, "-n", "default", "--ignore-not-found")
+        namespaces = self._try("get", "namespaces", "-o", f"jsonpath={_NAMES}").split()
+        left = [name for name in namespaces if name not in _STOCK and not name.startswith("kube-")]
+        if left:
+            self.kubectl.run("delete", "namespace", *left, "--timeout=180s", guard_s=200)
 
     def deploy(self) -> None:
         """`deploy/` as it is but for the images; returns when service and operator are ready."""
@@ -144,7 +161,7 @@ class Stack:
     def workers(self, name: str, namespace: str) -> dict[str, str]:
         """Uid by name of the ready worker pods that nobody is deleting."""
         pods = self.kubectl.list("pods", namespace, f"app.kubernetes.io/instance={name}")
-        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods if _ready(pod)}
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods if is_ready(pod)}
 
     # --- when something went wrong -----------------------------------------------------------
 
@@ -169,12 +186,6 @@ class Stack:
             return self.kubectl.run(*words)
         except Exception as error:  # noqa: BLE001 - shown instead: this runs after a failure
             return f"({error})"
-
-
-def _ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions", [])
-    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-    return ready and "deletionTimestamp" not in pod["metadata"]
 
 
 def example(name: str) -> list[Object]:

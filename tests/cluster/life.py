@@ -1,0 +1,151 @@
+"""The one consumer group of `test_whole_life`, and what its steps ask of it.
+
+What for: short questions and orders, so that the story reads as one. What it must not know: what
+the answers should be. Read next: `test_whole_life`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loghub.client.http import HttpLogHub
+from loghub.client.port import GroupInfo
+from loghub.wire import cursor as wire_cursor
+from tests.cluster import lines
+from tests.cluster.agreement import Group
+from tests.cluster.kubectl import Object, eventually
+from tests.cluster.lines import Line, Producer
+from tests.cluster.release import Release
+from tests.cluster.stack import SERVICE_NAMESPACE, Stack
+from tests.cluster.watching import HoldersWatch, PodsWatch
+
+NAMESPACE = "default"  # the notes' own
+NAME = "first"
+LOGSTORE = "access"
+SHARDS = 4
+
+
+@dataclass(kw_only=True)
+class Story:
+    """What the steps share."""
+
+    release: Release
+    say: Callable[[str], None]
+    sink: Path
+    hub: HttpLogHub
+    group: Group
+    source: Iterator[Line] = field(default_factory=lines.endless)
+    producers: list[Producer] = field(default_factory=list)
+    before: Counter[Line] = field(default_factory=Counter)  # in the sink when all began again
+
+    @property
+    def stack(self) -> Stack:
+        return self.release.stack
+
+    def sent(self) -> Counter[Line]:
+        for producer in self.producers:
+            assert producer.error is None
+        return sum((producer.sent for producer in self.producers), Counter())
+
+    def patch(self, **spec: object) -> None:
+        self.stack.kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": spec})
+
+    def produce(self, pause_s: float) -> None:
+        producer = Producer(self.hub, LOGSTORE, source=self.source, pause_s=pause_s)
+        self.producers.append(producer)
+        producer.__enter__()
+
+
+def workers(number: int) -> set[str]:
+    return {f"{NAME}-{ordinal}" for ordinal in range(number)}
+
+
+def pods(story: Story) -> dict[str, tuple[str, int]]:
+    """Uid and restarts of each worker pod that nobody is deleting, by name."""
+    pods = story.stack.kubectl.list("pods", NAMESPACE, f"app.kubernetes.io/instance={NAME}")
+    there = (pod for pod in pods if "deletionTimestamp" not in pod["metadata"])
+    return {pod["metadata"]["name"]: (pod["metadata"]["uid"], restarts(pod)) for pod in there}
+
+
+def all_new(story: Story, before: dict[str, str]) -> bool:
+    """As many pods as before are ready, and none of those."""
+    now = story.stack.workers(NAME, NAMESPACE)
+    return now.keys() == before.keys() and not set(now.values()) & set(before.values())
+
+
+def restarts(pod: Object) -> int:
+    return sum(one["restartCount"] for one in pod.get("status", {}).get("containerStatuses", []))
+
+
+def replicas(story: Story) -> int:
+    found = story.stack.kubectl.get("statefulset", NAME, NAMESPACE)
+    assert found is not None
+    replicas: int = found["spec"]["replicas"]
+    return replicas
+
+
+def wait_taken(story: Story) -> None:
+    """The operator has seen what was patched last."""
+
+    def taken() -> bool:
+        found = story.stack.group(NAME, NAMESPACE)
+        seen: bool = found["status"].get("observedGeneration") == found["metadata"]["generation"]
+        return seen
+
+    eventually(taken, what="the change taken")
+
+
+def group_at_service(story: Story) -> GroupInfo:
+    return next(group for group in story.hub.list_groups(LOGSTORE) if group.name == NAME)
+
+
+def checkpoints(story: Story) -> dict[int, int]:
+    points = story.hub.get_checkpoints(LOGSTORE, NAME)
+    return numbers({point.shard: point.cursor for point in points})
+
+
+def numbers(cursors: dict[int, str]) -> dict[int, int]:
+    return {shard: wire_cursor.decode(cursor) for shard, cursor in cursors.items()}
+
+
+def copied(story: Story) -> Counter[str]:
+    """The pasted resource copies a line's text and nothing else."""
+    return Counter(lines.value(log, "line") for log in lines.logs_in(story.hub, "access-copy"))
+
+
+def texts(found: Counter[Line]) -> Counter[str]:
+    return Counter(text for _, _, _, text in found.elements())
+
+
+def reposition(story: Story, **order: object) -> str:
+    """Give the order and wait for it; name of the record of the checkpoints of before."""
+    story.stack.kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"reposition": None}})
+    story.patch(reposition=order)
+
+    def done() -> Object | None:
+        told: Object = story.stack.group(NAME, NAMESPACE)["status"].get("reposition", {})
+        assert told.get("phase") != "Failed", told
+        return told if (told.get("nonce"), told.get("phase")) == (order["nonce"], "Done") else None
+
+    record: str = eventually(done, what=f"reposition {order['nonce']}")["undo"]
+    return record
+
+
+def scale_service(story: Story, replicas: int) -> None:
+    kubectl = story.stack.kubectl
+    kubectl.run("scale", "statefulset/loghub-service", "-n", SERVICE_NAMESPACE, f"--replicas={replicas}")
+    if replicas == 0:
+        words = ("--for=delete", "pod/loghub-service-0", "-n", SERVICE_NAMESPACE, "--timeout=60s")
+        kubectl.run("wait", *words)
+
+
+@contextmanager
+def watched(story: Story) -> Iterator[PodsWatch]:
+    with PodsWatch(story.stack.kubectl, NAMESPACE, f"app.kubernetes.io/instance={NAME}") as pods:
+        yield pods
+
+
+def holders(story: Story) -> HoldersWatch:
+    return HoldersWatch(hub=story.hub, logstore=LOGSTORE, group=NAME)

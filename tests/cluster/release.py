@@ -1,0 +1,121 @@
+"""The chart on a cluster, by the real helm: what users of helm do.
+
+What for: `helm install` with this checkout's images, the words that it prints, `helm test`.
+What it must not know: any one test. Read next: `test_whole_life`.
+"""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.cluster import paths
+from tests.cluster.kubectl import Object
+from tests.cluster.stack import SERVICE_NAMESPACE, Stack
+
+NAME = "loghub"
+OPERATOR = "loghub-loghub-operator"  # Deployment and Lease
+CHART = paths.REPOSITORY / "charts" / "loghub-operator"
+GUARD_S = 240.0
+_PASTED = re.compile(r"kubectl apply -f - <<'EOF'\n(.*?)\n *EOF\n", re.DOTALL)
+
+
+class Release:
+    """One installed chart, operator and service in one namespace."""
+
+    def __init__(self, stack: Stack, helm: Path) -> None:
+        self.stack = stack
+        self._helm = helm
+        self.notes = ""
+
+    def install(self, **values: Any) -> None:
+        """Returns when two operators and the service are ready; ``values`` go over those of the images."""
+        self._make_namespace()
+        self.stack.make_volume("service-data", namespace=SERVICE_NAMESPACE, claim="data-loghub-service-0")
+        whole = json.dumps({**self._images(), **values})
+        words = ("install", NAME, str(CHART), "--values", "-", "--wait", "--timeout", "180s")
+        self.notes = self._run(*words, text=whole)
+
+    def pasted(self) -> str:
+        """The resource that the notes say to paste, as it is there but for the indent."""
+        found = _PASTED.search(self.notes)
+        assert found is not None, self.notes
+        return textwrap.dedent(found[1])
+
+    @contextmanager
+    def testing(self) -> Iterator[None]:
+        """`helm test` beside what is done inside; it has passed when this ends."""
+        words = self._words("test", NAME, "--logs", "--timeout", "120s")
+        with subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment()
+        ) as child:
+            try:
+                yield
+                said, _ = child.communicate(timeout=GUARD_S)
+            except BaseException:
+                child.kill()
+                raise
+        assert child.returncode == 0, said
+        assert re.search(r"Phase:\s+Succeeded", said), said
+
+    def leader(self) -> str:
+        """Name of the operator's pod that acts."""
+        lease = self.stack.kubectl.get("lease", OPERATOR, SERVICE_NAMESPACE)
+        holder: str = (lease or {}).get("spec", {}).get("holderIdentity", "")
+        pods = self.stack.kubectl.list("pods", SERVICE_NAMESPACE, "app.kubernetes.io/name=loghub-operator")
+        names = [pod["metadata"]["name"] for pod in pods]
+        return next((name for name in names if holder.startswith(name)), "")
+
+    def _make_namespace(self) -> None:
+        """As strict as a namespace can be."""
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        namespace: Object = {"apiVersion": "v1", "kind": "Namespace"}
+        namespace["metadata"] = {"name": SERVICE_NAMESPACE, "labels": labels}
+        self.stack.kubectl.apply(namespace)
+        self.stack.make_secret(SERVICE_NAMESPACE)
+
+    def _images(self) -> dict[str, Any]:
+        images = {part: _image(name) for part, name in self.stack.cluster.images.items()}
+        return {
+            "image": images["operator"],
+            "worker": {"image": images["worker"]},
+            "service": {"enabled": True, "image": images["service"]},
+        }
+
+    def _run(self, *words: str, text: str | None = None) -> str:
+        command = self._words(*words)
+        done = subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=GUARD_S,
+            check=False,
+            env=_environment(),
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _words(self, *words: str) -> list[str]:
+        where = ("--kubeconfig", str(self.stack.cluster.kubeconfig), "--namespace", SERVICE_NAMESPACE)
+        return [str(self._helm), *words, *where]
+
+
+def _image(name: str) -> dict[str, str]:
+    repository, _, tag = name.rpartition(":")
+    return {"repository": repository, "tag": tag}
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the user's own helm is read or written."""
+    folder = Path(tempfile.gettempdir()) / f"loghub-helm-{os.getuid()}"
+    return {**os.environ, **{f"HELM_{kind}_HOME": str(folder / kind.lower()) for kind in _HOMES}}
+
+
+_HOMES = ("CACHE", "CONFIG", "DATA")

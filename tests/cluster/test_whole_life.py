@@ -1,0 +1,267 @@
+"""A consumer group's whole life under the chart: what a team does with it, and what goes wrong.
+
+Installs the chart with helm, pastes the resource that its notes show, and goes on with that one
+object: changes of each class, a leader killed in the middle of a step, suspend, reposition and
+undo, an autoscaler, a log service that is away for a minute, a second object for the same group.
+Every line that the producer wrote is counted at the end. One story, since starting a worker is
+what costs time here.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import yaml
+
+from tests.cluster import life, lines
+from tests.cluster.agreement import Group
+from tests.cluster.kubectl import Object, eventually
+from tests.cluster.life import LOGSTORE, NAME, NAMESPACE, SHARDS, Story
+from tests.cluster.release import Release
+from tests.cluster.stack import SERVICE_NAMESPACE, example
+
+RESTART_BOUND_S = 180  # the group's timeout: longer than a worker's restart on a busy machine
+AWAY_S = 60.0
+BUSY_S = 0.1
+QUIET_S = 2.0
+SQL = """SELECT contents['file'] AS file, TRY_CAST(contents['pass'] AS BIGINT) AS pass,
+TRY_CAST(contents['number'] AS BIGINT) AS number, contents['line'] AS line FROM logs"""
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200, func_only=True)]
+
+
+@pytest.fixture
+def story(release: Release, request: pytest.FixtureRequest) -> Iterator[Story]:
+    """Project, logstores and a producer at work; no consumer group yet."""
+    stack = release.stack
+    stack.make_secret(NAMESPACE)
+    sink = stack.make_volume("life-sink", namespace=NAMESPACE, claim="life-sink")
+    with stack.hub("demo") as hub:
+        hub.create_project()
+        hub.create_logstore(LOGSTORE, shards=SHARDS)
+        hub.create_logstore("access-copy", shards=1)
+        group = Group(stack=stack, namespace=NAMESPACE, name=NAME, logstore=LOGSTORE, shards=SHARDS)
+        told = Story(release=release, say=_terminal(request), sink=sink / "access", hub=hub, group=group)
+        told.produce(lines.PAUSE_S)
+        try:
+            yield told
+        finally:
+            for producer in told.producers:
+                producer.stop()
+
+
+def test_whole_life(story: Story) -> None:
+    steps: tuple[Callable[[Story], None], ...] = (
+        the_pasted_resource_consumes,
+        a_change_that_no_worker_needs_restarts_none,
+        another_number_starts_one_more,
+        a_rolling_restart_moves_no_shard,
+        suspended_while_the_leader_is_killed,
+        checkpoints_are_moved_and_moved_back,
+        an_autoscaler_brings_four_workers,
+        the_log_service_is_away_for_a_minute,
+        the_autoscaler_takes_three_away,
+        every_line_came_as_often_as_it_should,
+        a_second_object_takes_the_group_over,
+    )
+    try:
+        for step in steps:
+            with _timed(story, step.__name__):
+                step(story)
+    except BaseException:
+        print(story.stack.explain(NAMESPACE))
+        raise
+
+
+def the_pasted_resource_consumes(story: Story) -> None:
+    story.stack.kubectl.run("apply", "-f", "-", text=story.release.pasted())
+    with story.release.testing():
+        eventually(lambda: life.copied(story) or None, what="first line in the copy", guard_s=300)
+    story.group.wait_held(story.hub, life.workers(1))
+
+
+def a_change_that_no_worker_needs_restarts_none(story: Story) -> None:
+    before = life.pods(story)
+    story.patch(deletionPolicy="Delete", order=True)
+    life.wait_taken(story)
+    eventually(lambda: life.group_at_service(story).order, what="the order of the group changed")
+    assert life.pods(story) == before
+
+
+def another_number_starts_one_more(story: Story) -> None:
+    before = life.pods(story)
+    story.stack.kubectl.run("scale", "lhcg", NAME, "-n", NAMESPACE, "--replicas=2")
+    story.group.wait_held(story.hub, life.workers(2))
+    assert before.items() <= life.pods(story).items()
+
+
+def a_rolling_restart_moves_no_shard(story: Story) -> None:
+    story.stack.kubectl.apply(_claim(), namespace=NAMESPACE)
+    before, held = story.stack.workers(NAME, NAMESPACE), story.group.real(story.hub)
+    with life.holders(story) as holders:
+        sink = {"logstore": None, "parquet": {"path": "access", "volumeClaim": "life-sink"}}
+        story.patch(timeoutSeconds=RESTART_BOUND_S, pipeline={"sql": SQL, "sink": sink})
+        eventually(lambda: life.all_new(story, before), what="both workers restarted", guard_s=300)
+        assert story.group.wait_held(story.hub, life.workers(2)) == held
+    moved = {shard: seen for shard, seen in holders.seen.items() if len(seen) != 1}
+    assert not moved
+    assert len(holders.seen) == SHARDS
+    assert life.group_at_service(story).timeout_s == RESTART_BOUND_S
+    eventually(lambda: lines.in_parquet(story.sink) or None, what="first rows in the sink")
+
+
+def suspended_while_the_leader_is_killed(story: Story) -> None:
+    """The step is two workers to none; the leader is gone after the first half of it."""
+    kubectl, leader = story.stack.kubectl, story.release.leader()
+    with life.watched(story) as pods:
+        story.patch(suspend=True, replicas=1)
+        eventually(lambda: pods.asked() or None, what="workers asked to leave", pause_s=0.1)
+        words = ("delete", "pod", leader, "-n", SERVICE_NAMESPACE, "--force", "--grace-period=0")
+        kubectl.run(*words)
+        killed_s = time.monotonic()
+        assert life.replicas(story) == 2, "the step was over before the leader was killed"
+        eventually(lambda: story.release.leader() not in ("", leader), what="another leader")
+        story.say(f"another leader after {time.monotonic() - killed_s:.1f} s")
+        eventually(lambda: all(pod.gone_s for pod in pods.pods.values()), what="no worker left")
+    story.stack.wait_condition(NAME, NAMESPACE, "Paused", status="True", reason="Suspended")
+    assert life.replicas(story) == 0
+    assert {shard: holder for shard, (_, holder) in story.group.real(story.hub).items()} == dict.fromkeys(
+        range(SHARDS)
+    )
+
+
+def checkpoints_are_moved_and_moved_back(story: Story) -> None:
+    """All while suspended, so that no worker is started for it."""
+    story.before = lines.in_parquet(story.sink)
+    old, copied = life.checkpoints(story), life.copied(story)
+    consumed = lines.in_logstore(story.hub, LOGSTORE, until=old)
+    assert life.texts(story.before) + copied == life.texts(consumed)
+    begin = {shard: story.hub.get_cursor(LOGSTORE, shard, "begin") for shard in range(SHARDS)}
+    record = life.reposition(story, to="begin", nonce="again")
+    assert life.checkpoints(story) == life.numbers(begin)
+    life.reposition(story, to="checkpoints", checkpointsFrom=record, nonce="undo")
+    assert life.checkpoints(story) == old
+    life.reposition(story, to="begin", nonce="once-more")
+    assert life.checkpoints(story) == life.numbers(begin)
+
+
+def an_autoscaler_brings_four_workers(story: Story) -> None:
+    """From one, as the stream gets busier than one worker is said to stand."""
+    story.producers[-1].pause_s = BUSY_S
+    story.stack.kubectl.apply(_autoscaler(), namespace=NAMESPACE)
+    scaling = {"mode": "External", "minReplicas": 1, "maxReplicas": SHARDS, "workerRate": 1}
+    story.patch(suspend=False, scaling=scaling)
+    story.group.wait_held(story.hub, life.workers(SHARDS), guard_s=400)
+    scaled = story.stack.kubectl.get("hpa", NAME, NAMESPACE)
+    assert scaled is not None
+    assert scaled["status"]["desiredReplicas"] == SHARDS
+
+
+def the_log_service_is_away_for_a_minute(story: Story) -> None:
+    """Meanwhile the autoscaler knows nothing either; the producer waits with its next line."""
+    kubectl, before = story.stack.kubectl, life.pods(story)
+    story.producers[-1].stop()
+    life.scale_service(story, 0)
+    away_s = time.monotonic()
+    stack = story.stack
+    stack.wait_condition(NAME, NAMESPACE, "GroupSynced", status="False", reason="EndpointUnreachable")
+    stack.wait_condition(NAME, NAMESPACE, "LagKnown", status="False", reason="ServiceNotAsked")
+
+    def is_over() -> bool:
+        assert life.replicas(story) == SHARDS
+        assert life.pods(story) == before
+        return time.monotonic() - away_s > AWAY_S
+
+    eventually(is_over, what="a minute is over")
+    life.scale_service(story, 1)
+    kubectl.run("rollout", "status", "statefulset/loghub-service", "-n", SERVICE_NAMESPACE)
+    stack.wait_condition(NAME, NAMESPACE, "GroupSynced", status="True", reason="InSync")
+    stack.wait_condition(NAME, NAMESPACE, "LagKnown", status="True", reason="Known")
+
+
+def the_autoscaler_takes_three_away(story: Story) -> None:
+    """Each leaves first: its shards are owned by another one before its pod is gone."""
+    with story.stack.hub("demo") as hub:
+        story.hub = hub
+        story.produce(QUIET_S)
+        with life.watched(story) as pods, life.holders(story) as holders:
+            story.group.wait_held(hub, life.workers(1), guard_s=400)
+            leaving = [pod for pod in pods.pods.values() if pod.name != f"{NAME}-0"]
+            eventually(lambda: all(pod.gone_s for pod in leaving), what="three pods gone")
+        assert len(leaving) == SHARDS - 1
+        for pod in leaving:
+            asked_s, owned_s, gone_s = pod.asked_to_leave_s, holders.freed_s(pod.name), pod.gone_s
+            assert asked_s is not None
+            assert owned_s is not None
+            assert gone_s is not None
+            told = f"{pod.name} asked to leave; its shards owned after {owned_s - asked_s:.1f} s, gone after"
+            story.say(f"{told} {gone_s - asked_s:.1f} s")
+            assert asked_s <= owned_s < gone_s
+        story.producers[-1].stop()
+    story.stack.kubectl.run("delete", "hpa", NAME, "-n", NAMESPACE)
+
+
+def every_line_came_as_often_as_it_should(story: Story) -> None:
+    """Twice what was in the sink when all began again, once what was not."""
+    expected = story.before + story.sent()
+    assert story.before.total() > 0
+    lines.wait_equal(lambda: lines.in_parquet(story.sink), expected, what="sink")
+
+
+def a_second_object_takes_the_group_over(story: Story) -> None:
+    """It waits until the older one is gone, finds the group as that one's left, and never deletes it."""
+    stack, heir = story.stack, "heir"
+    with stack.hub("demo") as hub:
+        story.hub = hub
+        checkpoints = life.checkpoints(story)
+        resource = yaml.safe_load(story.release.pasted())
+        resource["metadata"] = {"name": heir}
+        resource["spec"] |= {"consumerGroup": NAME, "replicas": 0, "deletionPolicy": "Delete"}
+        stack.kubectl.apply(resource, namespace=NAMESPACE)
+        stack.wait_condition(heir, NAMESPACE, "GroupSynced", status="False", reason="OwnedByAnother")
+        assert stack.group(NAME, NAMESPACE)["spec"]["deletionPolicy"] == "Delete"
+        stack.kubectl.run("delete", "lhcg", NAME, "-n", NAMESPACE, "--timeout=120s")
+        stack.wait_condition(heir, NAMESPACE, "GroupSynced", status="True", reason="InSync")
+        assert stack.group(heir, NAMESPACE)["status"]["groupOrigin"] == "Adopted"
+        stack.kubectl.run("delete", "lhcg", heir, "-n", NAMESPACE, "--timeout=120s")
+        assert NAME in {group.name for group in hub.list_groups(LOGSTORE)}
+        assert life.checkpoints(story) == checkpoints
+
+
+def _claim() -> Object:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "life-sink"},
+        "spec": spec,
+    }
+
+
+def _autoscaler() -> Object:
+    """That of the example, for our group and with a short window."""
+    made = next(one for one in example("hpa-external.yaml") if one["kind"] == "HorizontalPodAutoscaler")
+    spec = made["spec"]
+    spec["scaleTargetRef"]["name"] = NAME
+    spec["metrics"][0]["external"]["metric"]["selector"]["matchLabels"]["consumerGroup"] = NAME
+    # Longer than the log service takes to stop, so that nothing is decided on half a look.
+    spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = 30
+    return {**made, "metadata": {"name": NAME}}
+
+
+@contextmanager
+def _timed(story: Story, name: str) -> Iterator[None]:
+    started_s = time.monotonic()
+    yield
+    story.say(f"{name}: {time.monotonic() - started_s:.0f} s")
+
+
+def _terminal(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Shows a line while the test runs: what was measured is read by people."""
+    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
+    return lambda line: terminal.write_line(f"[life] {line}")

@@ -1,0 +1,144 @@
+"""What happened to pods and shards in between, not only before and after.
+
+What for: a record of pods by one watch of the apiserver, of holders by asking the log service
+often; both run beside a test until they are left. What it must not know: any one test.
+Read next: `test_whole_life`.
+"""
+
+import json
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from loghub.client.port import LogHub
+from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
+from tests.cluster.kubectl import Kubectl, Object, is_ready
+
+ASK_EVERY_S = 0.2
+
+
+@dataclass(slots=True)
+class PodTimes:
+    """When one pod's steps were seen first, in monotonic seconds; by uid, so never two pods in one."""
+
+    name: str
+    made_s: float
+    asked_to_leave_s: float | None = None
+    ready_s: float | None = None
+    gone_s: float | None = None
+
+
+class PodsWatch:
+    """Every step of every pod with this label, from now on."""
+
+    def __init__(self, kubectl: Kubectl, namespace: str, selector: str) -> None:
+        words = ("get", "pods", "-n", namespace, "-l", selector, "--output-watch-events", "-w", "-o", "json")
+        self._words = kubectl.words(*words)
+        self.pods: dict[str, PodTimes] = {}
+
+    def __enter__(self) -> "PodsWatch":
+        self._child = subprocess.Popen(self._words, stdout=subprocess.PIPE, text=True)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._child.kill()
+        self._child.wait()
+        self._thread.join()
+
+    def named(self, name: str) -> list[PodTimes]:
+        """The pods of that name, oldest first."""
+        return [pod for pod in list(self.pods.values()) if pod.name == name]
+
+    def asked(self) -> list[str]:
+        """Names of those that were asked to leave and are still there."""
+        there = [pod for pod in list(self.pods.values()) if pod.gone_s is None]
+        return [pod.name for pod in there if pod.asked_to_leave_s is not None]
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:  # kubectl writes one event a line
+            event = json.loads(line)
+            self._note(event["type"], event["object"])
+
+    def _note(self, kind: str, pod: Object) -> None:
+        now, meta = time.monotonic(), pod["metadata"]
+        seen = self.pods.setdefault(meta["uid"], PodTimes(name=meta["name"], made_s=now))
+        if meta.get("annotations", {}).get(SEAT_ANNOTATION) == SEAT_LEAVE:
+            seen.asked_to_leave_s = seen.asked_to_leave_s or now
+        if is_ready(pod):
+            seen.ready_s = seen.ready_s or now
+        if kind == "DELETED":
+            seen.gone_s = now
+
+
+@dataclass(slots=True)
+class Held:
+    """Who had a shard, and since when, in monotonic seconds."""
+
+    state: str
+    holder: str
+    since_s: float
+
+
+@dataclass(slots=True)
+class HoldersWatch:
+    """Every state and holder of every shard of a group that was seen, in order, by shard.
+
+    ``unasked``: how often the log service did not answer.
+    """
+
+    hub: LogHub
+    logstore: str
+    group: str
+    seen: dict[int, list[Held]] = field(default_factory=dict)
+    unasked: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> "HoldersWatch":
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join()
+
+    def now(self) -> dict[int, tuple[str, str]]:
+        """State and holder of each shard, as seen last."""
+        return {shard: (held[-1].state, held[-1].holder) for shard, held in list(self.seen.items())}
+
+    def freed_s(self, holder: str) -> float | None:
+        """When each shard that the consumer had was owned by another one; None while one is not."""
+        times = []
+        for held in list(self.seen.values()):
+            had = [place for place, one in enumerate(held) if one.holder == holder]
+            if had:
+                after = (one.since_s for one in held[had[-1] + 1 :] if one.state == "already_alloc")
+                times.append(next(after, None))
+        known = [moment for moment in times if moment is not None]
+        return max(known) if known and len(known) == len(times) else None
+
+    def _run(self) -> None:
+        while not self._stop.wait(ASK_EVERY_S):
+            try:
+                shards = self.hub.group_status(self.logstore, self.group).shards
+            except Exception:  # noqa: BLE001 - the service may be away on purpose; the test looks at `unasked`
+                self.unasked += 1
+                continue
+            for shard in shards:
+                self._note(shard.shard, Held(shard.state, shard.holder, time.monotonic()))
+
+    def _note(self, shard: int, held: Held) -> None:
+        before = self.seen.setdefault(shard, [])
+        if not before or (before[-1].state, before[-1].holder) != (held.state, held.holder):
+            before.append(held)
