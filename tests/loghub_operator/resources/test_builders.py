@@ -196,7 +196,9 @@ def test_the_apiserver_takes_the_manifests_and_the_examples(server: Apiserver) -
     server.must("apply", "--server-side", "-f", str(ROOT / "deploy" / "loghub-service.yaml"))
     server.must("apply", "--server-side", "--dry-run=server", "-k", str(ROOT / "deploy"))
     for file in sorted((ROOT / "deploy" / "examples").glob("*.yaml")):
-        server.must("create", "--dry-run=server", "--validate=strict", "-f", str(file))
+        for made in yaml.safe_load_all(file.read_text()):
+            if not made["apiVersion"].startswith("keda.sh/"):  # its kind is KEDA's; tests/charts reads it
+                assert dry_run(server, made) == ""
 
 
 def test_the_deployments_pods_are_restricted(server: Apiserver) -> None:
