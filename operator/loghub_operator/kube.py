@@ -130,7 +130,7 @@ class AioKube:
         for _ in range(MAX_PAGES):
             page = [*query, ("continue", following)] if following else query
             answer = await self._call("GET", _path(kind, namespace), query=page, accept=accept)
-            yield answer.get("items", [])
+            yield answer.get("items") or []  # null where there is none
             following = answer.get("metadata", {}).get("continue", "")
             if not following:
                 return

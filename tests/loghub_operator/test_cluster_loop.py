@@ -56,6 +56,15 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
     stage(server, tmp_path, story)
 
 
+def test_a_place_without_any_object_is_called_over(server: Apiserver, tmp_path: Path) -> None:
+    """The apiserver lists nothing as null where it is asked for versions alone."""
+
+    async def story(on: Stage) -> None:
+        assert await on.kube.versions(CONSUMER_GROUP, "no-such-place") == {}
+
+    stage(server, tmp_path, story)
+
+
 def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 1})
