@@ -263,5 +263,11 @@ def _timed(story: Story, name: str) -> Iterator[None]:
 
 def _terminal(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Shows a line while the test runs: what was measured is read by people."""
-    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
-    return lambda line: terminal.write_line(f"[life] {line}")
+    plugins = request.config.pluginmanager
+    terminal, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
+
+    def say(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            terminal.write_line(f"[life] {line}")
+
+    return say
