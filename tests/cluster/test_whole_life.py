@@ -55,7 +55,6 @@ def test_whole_life(story: Story) -> None:
     steps: tuple[Callable[[Story], None], ...] = (
         the_pasted_resource_consumes,
         a_change_that_no_worker_needs_restarts_none,
-        another_number_starts_one_more,
         a_rolling_restart_moves_no_shard,
         suspended_while_the_leader_is_killed,
         checkpoints_are_moved_and_moved_back,
@@ -75,10 +74,16 @@ def test_whole_life(story: Story) -> None:
 
 
 def the_pasted_resource_consumes(story: Story) -> None:
-    story.stack.kubectl.run("apply", "-f", "-", text=story.release.pasted())
+    """A second worker is asked for while the first one starts: both take as long as one."""
+    kubectl = story.stack.kubectl
+    kubectl.run("apply", "-f", "-", text=story.release.pasted())
+    first = eventually(lambda: life.pods(story) or None, what="a pod of the pasted resource")
+    kubectl.run("scale", "lhcg", NAME, "-n", NAMESPACE, "--replicas=2")
     with story.release.testing():
         eventually(lambda: life.copied(story) or None, what="first line in the copy", guard_s=300)
-    story.group.wait_held(story.hub, life.workers(1))
+    story.group.wait_held(story.hub, life.workers(2))
+    assert first.keys() == life.workers(1)
+    assert first.items() <= life.pods(story).items(), "the first was restarted for the second"
 
 
 def a_change_that_no_worker_needs_restarts_none(story: Story) -> None:
@@ -87,13 +92,6 @@ def a_change_that_no_worker_needs_restarts_none(story: Story) -> None:
     life.wait_taken(story)
     eventually(lambda: life.group_at_service(story).order, what="the order of the group changed")
     assert life.pods(story) == before
-
-
-def another_number_starts_one_more(story: Story) -> None:
-    before = life.pods(story)
-    story.stack.kubectl.run("scale", "lhcg", NAME, "-n", NAMESPACE, "--replicas=2")
-    story.group.wait_held(story.hub, life.workers(2))
-    assert before.items() <= life.pods(story).items()
 
 
 def a_rolling_restart_moves_no_shard(story: Story) -> None:

@@ -51,10 +51,6 @@ class PodsWatch:
         self._child.wait()
         self._thread.join()
 
-    def named(self, name: str) -> list[PodTimes]:
-        """The pods of that name, oldest first."""
-        return [pod for pod in list(self.pods.values()) if pod.name == name]
-
     def asked(self) -> list[str]:
         """Names of those that were asked to leave and are still there."""
         there = [pod for pod in list(self.pods.values()) if pod.gone_s is None]
@@ -64,9 +60,10 @@ class PodsWatch:
         assert self._child.stdout is not None
         for line in self._child.stdout:  # kubectl writes one event a line
             event = json.loads(line)
-            self._note(event["type"], event["object"])
+            self.note(event["type"], event["object"])
 
-    def _note(self, kind: str, pod: Object) -> None:
+    def note(self, kind: str, pod: Object) -> None:
+        """One event of the watch."""
         now, meta = time.monotonic(), pod["metadata"]
         seen = self.pods.setdefault(meta["uid"], PodTimes(name=meta["name"], made_s=now))
         if meta.get("annotations", {}).get(SEAT_ANNOTATION) == SEAT_LEAVE:

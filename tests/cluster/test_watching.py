@@ -1,0 +1,51 @@
+"""What the records say of what they saw, tried without a cluster."""
+
+from pathlib import Path
+
+from loghub.client.memory import MemoryLogHub, MemoryServer
+from tests.cluster.kubectl import Kubectl, Object
+from tests.cluster.watching import Held, HoldersWatch, PodsWatch
+
+
+def seen(**shards: list[Held]) -> HoldersWatch:
+    watch = HoldersWatch(hub=MemoryLogHub(MemoryServer(), "p"), logstore="access", group="g")
+    watch.seen.update({int(name[1:]): held for name, held in shards.items()})
+    return watch
+
+
+def test_a_consumers_shards_are_freed_when_the_last_one_is_owned_again() -> None:
+    watch = seen(
+        s0=[Held("already_alloc", "a", 1.0), Held("already_alloc", "b", 5.0)],
+        s1=[Held("already_alloc", "a", 1.0), Held("not_alloc", "", 2.0), Held("already_alloc", "b", 7.0)],
+        s2=[Held("already_alloc", "b", 1.0)],
+    )
+    assert watch.freed_s("a") == 7.0
+
+
+def test_a_shard_on_its_way_is_not_owned_yet() -> None:
+    kept = [Held("already_alloc", "a", 1.0), Held("transfer", "a", 2.0)]
+    assert (
+        seen(s0=[Held("already_alloc", "a", 1.0), Held("already_alloc", "b", 5.0)], s1=kept).freed_s("a")
+        is None
+    )
+    assert seen(s0=[Held("already_alloc", "a", 1.0), Held("not_alloc", "", 2.0)]).freed_s("a") is None
+
+
+def test_who_had_none_has_freed_none() -> None:
+    assert seen(s0=[Held("already_alloc", "b", 1.0)]).freed_s("a") is None
+
+
+def test_a_pods_steps_are_kept_by_its_uid() -> None:
+    watch = PodsWatch(Kubectl(Path("kubectl"), Path("config")), "default", "a=b")
+    watch.note("ADDED", pod("one"))
+    assert watch.asked() == []
+    watch.note("MODIFIED", pod("one", {"loghub.dev/seat": "leave"}))
+    assert watch.asked() == ["w-0"]
+    watch.note("DELETED", pod("one", {"loghub.dev/seat": "leave"}))
+    watch.note("ADDED", pod("two"))
+    assert watch.asked() == []
+    assert [(one.name, one.gone_s is None) for one in watch.pods.values()] == [("w-0", False), ("w-0", True)]
+
+
+def pod(uid: str, annotations: dict[str, str] | None = None) -> Object:
+    return {"metadata": {"name": "w-0", "uid": uid, "annotations": annotations or {}}}
