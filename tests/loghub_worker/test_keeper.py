@@ -72,10 +72,10 @@ class World:
         *,
         groups: int = 0,
         initial: Position = "begin",
-        interval_s: float = 0.0,
+        save_every_s: float = 0.0,
         **terms: float,
     ) -> None:
-        self.interval_s = interval_s
+        self.save_every_s = save_every_s
         self.clock = FakeClock()
         self.server = MemoryServer(self.clock)
         self.hub = self.server.client("proj")
@@ -96,7 +96,7 @@ class World:
     def make_keeper(self, hub: MemoryLogHub, initial: Position) -> Keeper:
         sink: Any = self.sink
         parts = (self.session, hub, sink, self.handover, self.clock)
-        return Keeper(*parts, initial=initial, interval_s=self.interval_s, **NAMES)
+        return Keeper(*parts, initial=initial, interval_s=self.save_every_s, **NAMES)
 
     def cursor(self, position: Position) -> int:
         return decode(self.hub.get_cursor("ls", 0, position))
