@@ -184,6 +184,10 @@ def the_autoscaler_takes_three_away(story: Story) -> None:
         story.hub = hub
         story.produce(QUIET_S)
         with life.watched(story) as pods, life.holders(story) as holders:
+            eventually(lambda: len(holders.now()) == SHARDS, what="the holders of now")
+            # Only now, so that nobody leaves unseen.
+            down = {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 5}}}
+            story.stack.kubectl.patch("hpa", NAME, NAMESPACE, {"spec": down})
             story.group.wait_held(hub, life.workers(1), guard_s=400)
             leaving = [pod for pod in pods.pods.values() if pod.name != f"{NAME}-0"]
             eventually(lambda: all(pod.gone_s for pod in leaving), what="three pods gone")
@@ -242,13 +246,11 @@ def _claim() -> Object:
 
 
 def _autoscaler() -> Object:
-    """That of the example, for our group and with a short window."""
+    """That of the example, for our group; it waits for minutes before it takes a worker away."""
     made = next(one for one in example("hpa-external.yaml") if one["kind"] == "HorizontalPodAutoscaler")
     spec = made["spec"]
     spec["scaleTargetRef"]["name"] = NAME
     spec["metrics"][0]["external"]["metric"]["selector"]["matchLabels"]["consumerGroup"] = NAME
-    # Longer than the log service takes to stop, so that nothing is decided on half a look.
-    spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = 30
     return {**made, "metadata": {"name": NAME}}
 
 
