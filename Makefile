@@ -10,7 +10,9 @@ export LOGHUB_CLASS_ARCHIVE := $(abspath $(ARCHIVE))
 LOCKS := locks/bootstrap.txt locks/dev.txt
 # The fast tests share nothing but the machine; many wait for processes and timeouts, hence one more than cores.
 PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
-FAST := not spark and not cluster and not apiserver and not tools and not deep
+FAST := not (spark or cluster or apiserver or tools or node or deep)
+# Stories over an apiserver wait more than they compute.
+APISERVER := (cluster or apiserver or tools) and not (spark or node or deep)
 
 .PHONY: help setup demo test test-cluster check check-deep bench lock crds clean
 
@@ -42,11 +44,12 @@ test: $(READY) ## every test; what cannot run here is skipped with its reason
 	@# Tests with times in them wait until nothing is being compiled any more.
 	@# (If that failed, the tests that need it skip with the reason, or fail where all is required.)
 	@$(PY) -m tests.cluster.prepare || true
-	$(PY) -m pytest -m "(spark or cluster or apiserver or tools) and not deep"
+	$(PY) -m pytest $(PARALLEL) -m "$(APISERVER)"
+	$(PY) -m pytest -m "(spark or node) and not deep"
 
 test-cluster: $(READY) ## only the tests on a real Kubernetes: kind where a Docker engine answers
 	@$(PY) -m tests.cluster.prepare
-	$(PY) -m pytest -m "cluster and not apiserver and not deep" tests/cluster
+	$(PY) -m pytest -m "node and not deep" tests/cluster
 
 check-deep: $(READY) ## the long searches too
 	$(PY) -m pytest -m deep

@@ -19,7 +19,14 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("steady")
 
-COMPILED = {"apiserver": "apiserver", "helm": "tools", "actionlint": "tools", "keda_client": "tools"}
+MARKS = {
+    "apiserver": "apiserver",
+    "apiserver_of_its_own": "apiserver",
+    "helm": "tools",
+    "actionlint": "tools",
+    "keda_client": "tools",
+    "cluster": "node",
+}
 REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"
 
 
@@ -32,8 +39,8 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whoever asks for a program that is compiled first is marked so: `make test` runs it afterwards."""
     for item in items:
-        for fixture in COMPILED.keys() & set(getattr(item, "fixturenames", ())):
-            item.add_marker(COMPILED[fixture])
+        for fixture in MARKS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(MARKS[fixture])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
