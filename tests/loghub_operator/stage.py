@@ -266,12 +266,12 @@ class Stage:
         except TimeoutError:
             pytest.fail(f"not seen: {what}; status: {await self.status()}")
 
-    async def until_settled(self) -> None:
-        """Nothing was written during a few rounds."""
+    async def until_settled(self, rounds: int = 3) -> None:
+        """Nothing was written during so many rounds."""
 
         async def holds() -> bool:
             before = await self.versions()
-            await self.until_rounds(3)
+            await self.until_rounds(rounds)
             return await self.versions() == before
 
         await self.until("rest", holds)

@@ -200,7 +200,8 @@ def test_two_without_a_lease_agree(scaling: Document, server: Apiserver, tmp_pat
                 await on.apply({"replicas": replicas, "scaling": scaling, "deletionPolicy": "Delete"})
                 await on.until_phase("Running", f"{replicas}/{replicas}")
             assert on.player.stopped_without_leaving == []
-            await on.until_settled()
+            # Long enough for what is told at a bounded rate only, by both of them.
+            await on.until_settled(rounds=60)
             before = await on.versions()
             await on.until_rounds(30)
             assert await on.versions() == before
