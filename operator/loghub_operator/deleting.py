@@ -31,7 +31,7 @@ from loghub_operator.model import (
     WorkerObserved,
 )
 from loghub_operator.names import ANNOTATION_DELETE_ADOPTED
-from loghub_operator.ownership import heirs
+from loghub_operator.ownership import heirs, named
 from loghub_operator.sizing import has_left, waited_enough
 from loghub_operator.telling import deleting_status
 from loghub_operator.workers import leave_bound_s
@@ -108,7 +108,7 @@ def _end(resource: LogHubConsumerGroup, observed: Observed, over: _Bounds) -> tu
     gone = service.group is None if service.trouble is None else service.trouble.reason in _GONE_WITH_IT
     if gone:
         return release, "the group is gone"
-    in_the_way = _refusal(resource) if service.trouble is None else service.trouble.message
+    in_the_way = refusal(resource) if service.trouble is None else service.trouble.message
     if in_the_way and over.deleting:
         message = f"consumer group {resource.group} is left behind: {in_the_way}"
         return [_warning("GroupLeftBehind", message), *release], message
@@ -129,7 +129,7 @@ def _warning(reason: str, message: str) -> EmitEvent:
     return EmitEvent(type="Warning", reason=reason, message=message)
 
 
-def _refusal(resource: LogHubConsumerGroup) -> str:
+def refusal(resource: LogHubConsumerGroup) -> str:
     """Why the round before could not carry out its actions; "" if it could."""
     refused = (
         one.message
@@ -150,7 +150,7 @@ def _fate(resource: LogHubConsumerGroup, observed: Observed) -> str:
     policy = resource.spec.deletion_policy
     heir = next(iter(heirs(observed.peers)), None)
     if heir is not None:
-        return f"group {resource.group} is kept: {heir} names it too"
+        return f"group {resource.group} is kept: {named(heir, resource)} names it too"
     if _is_to_go(resource, observed):
         return f"group {resource.group} is deleted when the workers are gone (deletionPolicy {policy})"
     if policy == "Delete":

@@ -19,6 +19,13 @@ def owner_of(resource: LogHubConsumerGroup, peers: Iterable[Peer]) -> Peer | Non
     return oldest if oldest is not None and oldest < peer(resource) else None
 
 
+def named(owner: Peer, resource: LogHubConsumerGroup) -> str:
+    """As a reader of this object may know it: what stands in another namespace is not theirs to see."""
+    if owner.namespace == resource.metadata.namespace:
+        return f"LogHubConsumerGroup {owner.name}"
+    return "a LogHubConsumerGroup of another namespace"
+
+
 def peer(resource: LogHubConsumerGroup) -> Peer:
     """This object as the others see it."""
     about = resource.metadata

@@ -10,7 +10,7 @@ from loghub_operator.api.status import RepositionPhase
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import PausedReason
 from loghub_operator.model import Observed
-from loghub_operator.ownership import owner_of
+from loghub_operator.ownership import named, owner_of
 
 _WORKERS_AWAY = (RepositionPhase.STOPPING, RepositionPhase.FORCING)
 
@@ -27,7 +27,7 @@ def pause(resource: LogHubConsumerGroup, observed: Observed) -> Pause | None:
     """None: workers should run."""
     owner = owner_of(resource, observed.peers)
     if owner is not None:
-        message = f"consumer group {resource.group} is consumed by {owner}, which is older"
+        message = f"consumer group {resource.group} is consumed by {named(owner, resource)}, which is older"
         return Pause(reason=PausedReason.OWNED_BY_ANOTHER, message=message)
     if resource.spec.suspend:
         return Pause(reason=PausedReason.SUSPENDED, message="suspended by spec.suspend")

@@ -30,7 +30,7 @@ from loghub_operator.model import (
     UpdateGroup,
     WorkerPhase,
 )
-from loghub_operator.ownership import owner_of
+from loghub_operator.ownership import named, owner_of
 from loghub_operator.repositioning import reposition
 from loghub_operator.scaling.decide import Course, decide
 from loghub_operator.scaling.ledger import readings_of
@@ -56,7 +56,7 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     events = events_of(resource, observed, group=group, size=decided, change=change, actions=tuple(actions))
     reshard = _reshard(course, group)
     return Plan(
-        (*actions, *moving.actions, *reshard, *events),
+        (*actions, *moving.actions, *events, *reshard),
         status_of(resource, observed, decided, course, group, moving.status, now),
         readings=readings_of(resource, observed, course, run=decided.run),
         memory=course.memory,
@@ -69,7 +69,7 @@ def group_finding(resource: LogHubConsumerGroup, observed: Observed) -> Finding:
     owner = owner_of(resource, observed.peers)
     if owner is not None:
         reason = GroupReason.OWNED_BY_ANOTHER
-        message = f"{owner} names consumer group {resource.group} too, and is older"
+        message = f"{named(owner, resource)} names consumer group {resource.group} too, and is older"
     elif observed.site.needs_project_address and not observed.project_address:
         reason = GroupReason.BEING_ADDRESSED
         message = f"the host name of project {resource.spec.project} is being made"

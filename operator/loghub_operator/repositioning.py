@@ -18,6 +18,7 @@ from loghub_operator.api.patterns import unix_s
 from loghub_operator.api.status import RepositionPhase, RepositionStatus
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import rfc3339
+from loghub_operator.deleting import refusal
 from loghub_operator.goals import Goals, goals_of, same_cursor
 from loghub_operator.model import (
     Action,
@@ -205,7 +206,8 @@ def _forcing(
     if not moves:
         phase = RepositionPhase.DONE if resource.spec.suspend else RepositionPhase.RESUMING
         return _to(phase, last.nonce, _moved(record, undo), now, undo=undo)
-    if _too_long(last, FORCE_BOUND_S, now):
+    # Refused, not merely away: after an outage the record is carried out as at any other time.
+    if refusal(resource) and _too_long(last, FORCE_BOUND_S, now):
         shards = ", ".join(str(shard) for shard, _ in moves[:MOST_NAMED])
         message = (
             f"the log service does not take the checkpoints of shards {shards}; {undo} has those of before"

@@ -12,7 +12,7 @@ time, and what is written wakes the next round); never where only the time of ob
 import math
 from typing import Any
 
-from loghub_operator.api.status import Lag, Phase, RepositionStatus, ShardStatus, Status
+from loghub_operator.api.status import MAX_SHARDS, Lag, Phase, RepositionStatus, ShardStatus, Status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import (
     ConditionType,
@@ -173,8 +173,16 @@ def _in_state(service: ServiceObserved, state: str) -> int:
 
 def _shards(resource: LogHubConsumerGroup, observed: Observed) -> tuple[ShardStatus, ...]:
     if observed.service.trouble is None:
-        return tuple(_shard(shard, observed.at_unix_s) for shard in observed.service.shards)
+        return tuple(_shard(shard, observed.at_unix_s) for shard in shown(observed.service.shards))
     return tuple(_forgotten(shard) for shard in resource.status.shards)
+
+
+def shown(shards: tuple[ShardObserved, ...]) -> tuple[ShardObserved, ...]:
+    """As many as a status takes; those that are over go first. ``shardCount`` counts them all."""
+    if len(shards) <= MAX_SHARDS:
+        return shards
+    first = sorted(shards, key=lambda one: (one.state == "over", one.shard))[:MAX_SHARDS]
+    return tuple(sorted(first, key=lambda one: one.shard))
 
 
 def _shard(shard: ShardObserved, at_unix_s: float) -> ShardStatus:

@@ -2,8 +2,9 @@
 
 What for: ``python -m tests.loghub_operator.bench_scale [GROUPS [REST_SECONDS]]`` prints them. A real
 apiserver with its audit log, the real LogHub service with every shard, the operator in a process
-of its own with the rights of deploy/; no nodes, so no worker ever runs. What it must not know:
-whether the figures are good. Read next: `tests.cluster.apiserver`.
+of its own with the rights of deploy/, its Lease and a scrape of its metrics; no nodes, so no
+worker ever runs. What it must not know: whether the figures are good. Read next:
+`tests.cluster.apiserver`.
 
 The groups come one after the other, at a steady rate; then nothing happens for the time of rest,
 in which the apiserver's audit log counts what the operator writes; then specs and checkpoints are
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,8 +35,11 @@ from tests.cluster import apiserver, build, runs
 from tests.cluster.processes import Processes
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
+from tests.loghub_operator.programs import free_port
 from tests.support import ServiceProcess, running_service
 
+METRICS = f"127.0.0.1:{free_port()}"
+SCRAPE_S = 15.0
 SHARDS = 32
 GROUPS_PER_PROJECT = 10
 PER_SECOND = 4.0
@@ -89,6 +94,9 @@ def operator(server: Apiserver, folder: Path, service: ServiceProcess) -> Iterat
     environment = {
         "KUBECONFIG": str(server.as_the_operator(folder)),
         "LOGHUB_EMBEDDED_ENDPOINT": service.endpoint,
+        "LOGHUB_LEASE_NAMESPACE": "loghub-system",
+        "LOGHUB_LEASE_NAME": "loghub-operator",
+        "LOGHUB_LIVENESS_ADDRESS": METRICS,
     }
     with (folder / "operator.log").open("wb") as output:
         process = subprocess.Popen(
@@ -217,8 +225,10 @@ class Bench:
         print("the operator did not come to rest")
 
     def _rest(self, rest_s: float) -> None:
-        before = len(self._writes())
-        time.sleep(rest_s)
+        before, end = len(self._writes()), time.monotonic() + rest_s
+        while (left_s := end - time.monotonic()) > 0:
+            time.sleep(min(SCRAPE_S, left_s))
+            _scrape()
         written = self._writes()[before:]
         print(f"writes in {rest_s:.0f} s of rest:              {len(written)}")
         for line in sorted(set(written))[:10]:
@@ -227,7 +237,7 @@ class Bench:
     def _writes(self) -> list[str]:
         """Verb and object of what the operator wrote; its Lease is renewed by its nature."""
         found = []
-        for line in self._audit.read_text().splitlines():
+        for line in self._audit.read_text().split("\n")[:-1]:  # the last one may be half written
             event = json.loads(line)
             about = event.get("objectRef", {})
             if event["user"]["username"] == OPERATOR and about.get("resource") != "leases":
@@ -252,6 +262,13 @@ def tell(what: str, seconds: list[float]) -> None:
     ordered = sorted(seconds)
     p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * part))] for part in (0.5, 0.99))
     print(f"{what + ':':36} p50 {p50:6.2f} s, p99 {p99:6.2f} s, of {len(ordered)}", flush=True)
+
+
+def _scrape() -> None:
+    """As a Prometheus does."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://{METRICS}/metrics", timeout=30) as answer:
+        assert b"loghub_operator_group_lag_seconds" in answer.read()
 
 
 def _peak_kib(pid: int) -> int:

@@ -184,7 +184,8 @@ def test_two_objects_on_one_group(server: Apiserver, tmp_path: Path) -> None:
             found = await on.get(CONSUMER_GROUP, later) or {}
             conditions = found.get("status", {}).get("conditions", [])
             synced: Document = next((one for one in conditions if one["type"] == "GroupSynced"), {})
-            return synced.get("reason") == "OwnedByAnother" and f"{on.namespace}/access" in synced["message"]
+            words = "LogHubConsumerGroup access names"
+            return synced.get("reason") == "OwnedByAnother" and words in synced["message"]
 
         await on.until("the later one gives way", owned)
         assert await on.get(STATEFUL_SET, later) is None

@@ -27,6 +27,7 @@ from loghub_operator.model import (
 )
 from loghub_operator.plan import plan
 from loghub_operator.repositioning import needs_a_look, record_name
+from loghub_operator.telling import with_failure
 from tests.loghub_operator.examples import Document, resource
 from tests.loghub_operator.test_logservice import WithoutExtensions
 
@@ -242,7 +243,8 @@ def test_a_record_that_goes_missing_is_an_end_with_words() -> None:
     assert "was removed" in world.until_over()["message"]
 
 
-def test_checkpoints_that_do_not_stay_are_an_end_with_words() -> None:
+@pytest.mark.parametrize("refused", [True, False])
+def test_refused_for_too_long_is_an_end_with_words_and_an_outage_is_not(refused: bool) -> None:
     world = World({"to": "end", "nonce": "n"})
     world.round()
     world.round()
@@ -251,7 +253,11 @@ def test_checkpoints_that_do_not_stay_are_an_end_with_words() -> None:
     group = world.resource()
     moving = replace(world.observe(group), move=MoveObserved(record=replace(record, goals=beyond)))
     first = plan(group, moving, world.now).status
-    later = plan(group.model_copy(update={"status": first}), moving, world.now + 301).status
+    told = with_failure(first, "not allowed", world.now) if refused else first
+    later = plan(group.model_copy(update={"status": told}), moving, world.now + 301).status
     assert later.reposition is not None
+    if not refused:
+        assert later.reposition.phase == "Forcing"
+        return
     assert later.reposition.phase == "Failed"
     assert "does not take the checkpoints of shards 0, 1, 2" in later.reposition.message

@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # so that tests without Spark do not wait for its import
     from pyspark.sql import SparkSession
 
 CODE = "code"  # folder in which tests put modules of a user's
-CLASSES = "classes"  # file in which the JVM writes where it had each class from
 
 
 @pytest.fixture(scope="package")
@@ -28,10 +27,8 @@ def spark(spark_state: Path) -> "Iterator[SparkSession]":
 
     (spark_state / CODE).mkdir()
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
-    java = f"-XX:TieredStopAtLevel=1 -Xlog:class+load=info:file={spark_state / CLASSES}"
-    conf = {"spark.driver.extraJavaOptions": java}
     session = start_spark(
-        worker_config("http://unused", ParquetSink(path="/unused"), cores=2, spark_conf=conf),
+        worker_config("http://unused", ParquetSink(path="/unused"), cores=2),
         spark_state,
         class_archive=Path(archive) if archive else None,
         code=spark_state / CODE,

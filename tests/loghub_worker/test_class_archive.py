@@ -1,23 +1,43 @@
 """The JVM of a worker really maps the class archive; one of another JVM would be passed over in silence."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from loghub.worker_contract import ENV_CLASS_ARCHIVE
-from tests.loghub_worker.conftest import CLASSES
+from loghub.worker_contract import ENV_CLASS_ARCHIVE, ParquetSink
+from tests.loghub_worker.support import worker_config
 
 pytestmark = pytest.mark.spark
 
+GUARD_S = 300.0
 
-@pytest.mark.usefixtures("spark")
-def test_most_classes_come_from_the_archive(spark: SparkSession, spark_state: Path) -> None:
+
+def test_most_classes_come_from_the_archive(tmp_path: Path) -> None:
+    """In a process of its own: one that has a JVM already would start no other."""
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
     if not archive or not Path(archive).exists():
         pytest.skip(f"{ENV_CLASS_ARCHIVE} names no archive: make test makes one and sets it")
-    assert spark.range(3).count() == 3
-    loaded = (spark_state / CLASSES).read_text().splitlines()
+    command = [sys.executable, "-m", "tests.loghub_worker.test_class_archive", str(tmp_path), archive]
+    subprocess.run(command, check=True, timeout=GUARD_S)
+    loaded = (tmp_path / "classes").read_text().splitlines()
     mapped = [line for line in loaded if "source: shared objects file (top)" in line]
     assert len(mapped) > len(loaded) / 2, f"{len(mapped)} of {len(loaded)} classes"
+
+
+def start_and_count(folder: Path, archive: Path) -> None:
+    """A worker's Spark, whose JVM writes down where it had each class from."""
+    from loghub_worker.spark import start_spark
+
+    java = f"-XX:TieredStopAtLevel=1 -Xlog:class+load=info:file={folder / 'classes'}"
+    conf = {"spark.driver.extraJavaOptions": java}
+    config = worker_config("http://unused", ParquetSink(path="/unused"), spark_conf=conf)
+    session = start_spark(config, folder, class_archive=archive)
+    assert session.range(3).count() == 3
+    session.stop()
+
+
+if __name__ == "__main__":
+    start_and_count(Path(sys.argv[1]), Path(sys.argv[2]))

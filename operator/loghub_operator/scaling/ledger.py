@@ -10,7 +10,7 @@ the ledger says the same in each round, and is not written.
 from loghub_operator.api.status import ScalingInputs, ScalingStatus, ScalingStep
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import ActiveReason, ConditionType, Finding, rfc3339
-from loghub_operator.model import Observed, ShardObserved, SplitShard
+from loghub_operator.model import Observed, ShardObserved
 from loghub_operator.scaling.decide import Course
 from loghub_operator.scaling.demand import Inputs, formula, rounded
 from loghub_operator.scaling.look import ShardRates
@@ -38,7 +38,7 @@ def ledger(resource: LogHubConsumerGroup, course: Course, *, run: int, now: floa
         bound=course.goal.bound,
         formula=formula(course.inputs, course.need),
         inputs=_told(course.inputs),
-        steps=_steps(before, course, run=run, now=now, reason=reason_of(resource, course)),
+        steps=_steps(resource, course, run=run, now=now, reason=reason_of(resource, course)),
     )
     same = before is not None and _decided(before) == _decided(made)
     return made.model_copy(update={"at": before.at if before is not None and same else rfc3339(now)})
@@ -127,17 +127,24 @@ def _decided(told: ScalingStatus) -> tuple[object, ...]:
 
 
 def _steps(
-    before: ScalingStatus | None, course: Course, *, run: int, now: float, reason: str
+    resource: LogHubConsumerGroup, course: Course, *, run: int, now: float, reason: str
 ) -> tuple[ScalingStep, ...]:
     """By what was told last, so that a step is noted even after a crash in between."""
-    made = []
-    change = course.heat.change
-    if change is not None:
-        writable = sum(not mark.read_only for mark in course.memory.samples[-1].marks)
-        split = isinstance(change, SplitShard)
-        after = writable + 1 if split else writable - 1
-        word = "ShardSplit" if split else "ShardsMerged"
-        made.append(ScalingStep(at=rfc3339(now), of="shards", before=writable, after=after, reason=word))
+    before, made = resource.status.scaling, []
+    resharded = _resharded(resource, course, now)
+    if resharded is not None:
+        made.append(resharded)
     if before is not None and before.applied != run:
         made.append(ScalingStep(at=rfc3339(now), before=before.applied, after=run, reason=reason))
     return (*made, *(before.steps if before is not None else ()))[:MOST_STEPS]
+
+
+def _resharded(resource: LogHubConsumerGroup, course: Course, now: float) -> ScalingStep | None:
+    """Other shards take logs than was told last: seen, not merely ordered, and whoever did it."""
+    marks = course.memory.samples[-1].marks if course.memory.samples else ()
+    old = {one.id for one in resource.status.shards if not one.read_only}
+    new = {one.shard for one in marks if not one.read_only}
+    if not course.seen.asked or not old or old == new:
+        return None
+    word = "ShardSplit" if len(new) > len(old) else "ShardsMerged"
+    return ScalingStep(at=rfc3339(now), of="shards", before=len(old), after=len(new), reason=word)
