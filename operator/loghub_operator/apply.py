@@ -9,6 +9,7 @@ Every action is idempotent, so a crash between any two is mended by the next rou
 from datetime import UTC, datetime
 from typing import Any
 
+from loghub.client.port import LogHub
 from loghub.clock import Clock
 from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
 from loghub_operator import model
@@ -141,17 +142,18 @@ class Executor:
             raise _taken(SERVICE, namespace, project, f"project {project} is reached by it")
         await self._kube.apply(project_service(project, namespace))
 
-    async def _change_shards(self, resource: LogHubConsumerGroup, action: model.ShardChange) -> None:
+    async def _hub(self, resource: LogHubConsumerGroup) -> LogHub:
+        """To change something there. Raises `ActionRefused` where it cannot be asked."""
         hub = await self._observer.hub(resource)
         if isinstance(hub, Trouble):
             raise ActionRefused(hub.message)
-        await self._hubs.call(change_shards, hub, resource.spec.logstore, action)
+        return hub
+
+    async def _change_shards(self, resource: LogHubConsumerGroup, action: model.ShardChange) -> None:
+        await self._hubs.call(change_shards, await self._hub(resource), resource.spec.logstore, action)
 
     async def _change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
-        hub = await self._observer.hub(resource)
-        if isinstance(hub, Trouble):
-            raise ActionRefused(hub.message)
-        if not await self._hubs.call(change_group, hub, GroupKey.of(resource), action):
+        if not await self._hubs.call(change_group, await self._hub(resource), GroupKey.of(resource), action):
             await self._mark(resource, "Adopted")
 
     async def _keep(self, document: Document) -> None:
@@ -163,9 +165,7 @@ class Executor:
                 raise
 
     async def _move_checkpoints(self, resource: LogHubConsumerGroup, action: model.MoveCheckpoints) -> None:
-        hub = await self._observer.hub(resource)
-        if isinstance(hub, Trouble):
-            raise ActionRefused(hub.message)
+        hub = await self._hub(resource)
         await self._hubs.call(move_checkpoints, hub, GroupKey.of(resource), action)
 
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: model.ApplyWorkers) -> None:

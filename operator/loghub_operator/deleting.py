@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.conditions import ConditionType, ReadyReason
 from loghub_operator.model import (
     Action,
     AskLeave,
@@ -33,7 +32,7 @@ from loghub_operator.model import (
 from loghub_operator.names import ANNOTATION_DELETE_ADOPTED
 from loghub_operator.ownership import heirs, named
 from loghub_operator.sizing import has_left, waited_enough
-from loghub_operator.telling import deleting_status
+from loghub_operator.telling import deleting_status, refusal
 from loghub_operator.workers import leave_bound_s
 
 DELETE_BOUND_S = 300.0
@@ -127,16 +126,6 @@ def _workers_left_behind(observed: Observed) -> list[Action]:
 
 def _warning(reason: str, message: str) -> EmitEvent:
     return EmitEvent(type="Warning", reason=reason, message=message)
-
-
-def refusal(resource: LogHubConsumerGroup) -> str:
-    """Why the round before could not carry out its actions; "" if it could."""
-    refused = (
-        one.message
-        for one in resource.status.conditions
-        if (one.type, one.reason) == (ConditionType.READY, ReadyReason.ACTION_FAILED)
-    )
-    return next(refused, "")
 
 
 def _address(resource: LogHubConsumerGroup, observed: Observed) -> list[Action]:

@@ -18,7 +18,6 @@ from loghub_operator.api.patterns import unix_s
 from loghub_operator.api.status import RepositionPhase, RepositionStatus
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import rfc3339
-from loghub_operator.deleting import refusal
 from loghub_operator.goals import Goals, goals_of, same_cursor
 from loghub_operator.model import (
     Action,
@@ -31,6 +30,7 @@ from loghub_operator.model import (
 )
 from loghub_operator.ownership import owner_of
 from loghub_operator.sizing import Size
+from loghub_operator.telling import refusal
 from loghub_operator.workers import leave_bound_s
 
 FORCE_BOUND_S = 300.0

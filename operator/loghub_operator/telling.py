@@ -129,6 +129,16 @@ def with_failure(status: Status, message: str, now: float) -> Status:
     return not_ready(status, ReadyReason.ACTION_FAILED, message, now)
 
 
+def refusal(resource: LogHubConsumerGroup) -> str:
+    """Why the round before could not carry out its actions; "" if it could."""
+    refused = (
+        one.message
+        for one in resource.status.conditions
+        if (one.type, one.reason) == (ConditionType.READY, ReadyReason.ACTION_FAILED)
+    )
+    return next(refused, "")
+
+
 def not_ready(status: Status, reason: ReadyReason, message: str, now: float) -> Status:
     """The same status but for Ready."""
     finding = Finding(type=ConditionType.READY, status="False", reason=reason, message=message)
