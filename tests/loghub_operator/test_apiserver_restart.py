@@ -35,7 +35,8 @@ def test_away_and_back(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
         on.hub.update_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=77, order=False))
         await asyncio.sleep(AWAY_S)  # longer than the first tries of rounds and watches
         await asyncio.to_thread(apiserver_of_its_own.start)
-        assert on.rounds == beats, "nothing could be read, so nothing was decided"
+        # At most the round that had read its object before.
+        assert on.rounds <= beats + 1, "nothing could be read, so nothing was decided"
 
         async def mended() -> bool:
             return on.hub.list_groups(LOGSTORE)[0].timeout_s == 30

@@ -44,9 +44,11 @@ class Hanging(AioKube):
     """Never answers a read of a group while told so, beyond all bounds."""
 
     free: asyncio.Event
+    hanging: asyncio.Event
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
-        if kind is CONSUMER_GROUP:
+        if kind is CONSUMER_GROUP and not self.free.is_set():
+            self.hanging.set()
             await self.free.wait()
         return await super().get(kind, namespace, name)
 
@@ -61,7 +63,7 @@ def test_a_round_that_hangs_is_no_life(
         address, stop = f"127.0.0.1:{free_port()}", asyncio.Event()
         settings = dataclasses.replace(on.settings, liveness_address=address)
         async with Hanging(await configured()) as kube:
-            kube.free = asyncio.Event()
+            kube.free, kube.hanging = asyncio.Event(), asyncio.Event()
             kube.free.set()
             running = asyncio.create_task(program.run(settings, stop, connect=on.connect, kube=kube))
             await on.apply({"replicas": 1})
@@ -69,6 +71,7 @@ def test_a_round_that_hangs_is_no_life(
             clock.ahead_s += 1000.0  # as when the machine slept: every round is begun anew at once
             await _until_health(on, address, 200)
             kube.free.clear()
+            await asyncio.wait_for(kube.hanging.wait(), GUARD_S)
             assert (await asyncio.to_thread(health, address))[0] == 200, "late is not hanging"
             clock.ahead_s += 121.0
             assert f"{on.namespace}/access is in one round for" in await _until_health(on, address, 503)
