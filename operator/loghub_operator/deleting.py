@@ -31,7 +31,7 @@ from loghub_operator.model import (
 )
 from loghub_operator.names import ANNOTATION_DELETE_ADOPTED
 from loghub_operator.ownership import heirs, named
-from loghub_operator.sizing import has_left, waited_enough
+from loghub_operator.sizing import coming_back, has_left, waited_enough
 from loghub_operator.telling import deleting_status, refusal
 from loghub_operator.workers import leave_bound_s
 
@@ -74,7 +74,11 @@ def _bounds(resource: LogHubConsumerGroup, now: float) -> _Bounds:
 
 
 def _names(workers: Iterable[WorkerObserved]) -> str:
-    return ", ".join(worker.name for worker in islice(workers, 10))
+    return _listed(worker.name for worker in workers)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(islice(names, 10))
 
 
 def _stop_workers(
@@ -89,11 +93,12 @@ def _stop_workers(
         if not (worker.seat_leave and has_left(worker, observed.service))
         and not waited_enough(worker, bound_s=bound_s, now=now)
     ]
-    if not staying or over.leaving:
+    names = [worker.name for worker in staying] + list(coming_back(resource, observed))
+    if not names or over.leaving:
         return [RemoveWorkers()], "stopping the workers"
     highest_first = sorted(staying, key=lambda worker: -worker.ordinal)
     asks: list[Action] = [AskLeave(worker.name) for worker in highest_first if not worker.seat_leave]
-    return asks, f"waiting until {_names(staying)} left the group"
+    return asks, f"waiting until {_listed(names)} left the group"
 
 
 def _end(resource: LogHubConsumerGroup, observed: Observed, over: _Bounds) -> tuple[list[Action], str]:

@@ -39,8 +39,25 @@ def has_left(worker: WorkerObserved, service: ServiceObserved) -> bool:
         return True
     if service.consumers is None:
         return worker.phase in (WorkerPhase.PENDING, WorkerPhase.FAILED)
-    holds = any(shard.holder == worker.name for shard in service.shards)
-    return worker.name not in service.consumers and not holds
+    return not _counts(worker.name, service)
+
+
+def _counts(consumer: str, service: ServiceObserved) -> bool:
+    holds = any(shard.holder == consumer for shard in service.shards)
+    return holds or consumer in (service.consumers or ())
+
+
+def coming_back(resource: LogHubConsumerGroup, observed: Observed) -> tuple[str, ...]:
+    """Consumers of the group whose workers are not there at this look: they are just being replaced.
+
+    Waiting for these is bounded: a consumer that does not come back is forgotten after the group's
+    timeout. Nobody where the endpoint cannot tell live consumers; there none leaves either.
+    """
+    service, there = observed.service, {worker.name for worker in observed.workers}
+    if service.consumers is None or observed.worker_set is None:
+        return ()
+    names = (resource.consumer(ordinal) for ordinal in range(observed.worker_set.replicas))
+    return tuple(name for name in names if name not in there and _counts(name, service))
 
 
 def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool:
@@ -75,7 +92,7 @@ def _paused(resource: LogHubConsumerGroup, observed: Observed, why: Pause, curre
     staying = [one for one in there if not (one.seat_leave and has_left(one, observed.service))]
     waited_for = [one for one in staying if one not in late]
     return Size(
-        run=current if waited_for else 0,
+        run=current if waited_for or coming_back(resource, observed) else 0,
         target=0,
         reason=ScalingReason.PAUSED,
         message=why.message,
@@ -125,7 +142,8 @@ def _shrink(resource: LogHubConsumerGroup, observed: Observed, goal: Size, curre
     top = resource.consumer(current - 1)
     worker = next((one for one in observed.workers if one.name == top), None)
     if worker is None:
-        return _lowered(goal, current)
+        back = top in coming_back(resource, observed)
+        return _draining(goal, current, top) if back else _lowered(goal, current)
     if not worker.seat_leave:
         held = _unless_in_transfer(goal, observed.service, current)
         return held if held is not goal else _draining(goal, current, top, asks=(top,))
