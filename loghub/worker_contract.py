@@ -126,9 +126,28 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     pipeline: Pipeline
     sink: Sink
     cores: int  # Spark local[cores]
-    spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: what spark_conf says, or our own
-    spark_conf: dict[str, str]
+    spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: our own
+    spark_conf: dict[str, str]  # without those of `is_workers_own`
     drain_timeout_s: float  # how long SIGTERM or leave may take
+
+
+SPARK_MASTER = "spark.master"  # said by `cores`
+SPARK_MEMORY = "spark.driver.memory"  # said by `spark_memory`
+# The worker stands on these: one Python for all processes, loopback only, the log of its last batches.
+SPARK_OWN = (
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+    "spark.pyspark.driver.python",
+    "spark.pyspark.python",
+    "spark.sql.streaming.minBatchesToRetain",
+    "spark.submit.deployMode",
+)
+SPARK_OWN_PREFIX = "spark.ui."
+
+
+def is_workers_own(setting: str) -> bool:
+    """Is this setting of Spark not for ``spark_conf``?"""
+    return setting in (SPARK_MASTER, SPARK_MEMORY, *SPARK_OWN) or setting.startswith(SPARK_OWN_PREFIX)
 
 
 class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,6 @@ from loghub.worker_contract import (
     SqlPipeline,
     WorkerConfig,
 )
-from loghub_operator.api import patterns
 from loghub_operator.api.pipeline import Spark
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model import Site
@@ -57,9 +56,8 @@ def worker_config(resource: LogHubConsumerGroup, site: Site) -> WorkerConfig:
 
 
 def heap_mib(spark: Spark) -> int:
-    """Of Spark's JVM: the field, else what the settings say in the same spelling, else our own."""
-    said = spark.memory or spark.conf.get("spark.driver.memory", "")
-    text = said if patterns.matches(patterns.SPARK_MEMORY, said) else DEFAULT_MEMORY
+    """Of Spark's JVM."""
+    text = spark.memory or DEFAULT_MEMORY
     return int(text[:-1]) * (1024 if text[-1] == "g" else 1)
 
 

@@ -11,7 +11,14 @@ from prometheus_client import CollectorRegistry
 
 from loghub.clock import SystemClock
 from loghub.wire.cursor import encode
-from loghub.worker_contract import ENV_CONFIG, ParquetSink, WorkerStatus
+from loghub.worker_contract import (
+    ENV_CONFIG,
+    SPARK_MASTER,
+    SPARK_MEMORY,
+    SPARK_OWN,
+    ParquetSink,
+    WorkerStatus,
+)
 from loghub_worker.consumer import Beat, Consumer, Goal, Terms
 from loghub_worker.hub import Trouble
 from loghub_worker.metrics import Figures, answer
@@ -64,26 +71,33 @@ def test_seat_file(tmp_path: Path, text: str, leave: bool) -> None:
 
 
 def test_users_spark_settings_win_and_java_options_are_joined(tmp_path: Path) -> None:
-    conf = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": "-Dx=1"}
+    conf = {"spark.sql.session.timeZone": "Asia/Shanghai", "spark.driver.extraJavaOptions": "-Dx=1"}
     settings = spark_settings(worker_config("http://x", ParquetSink(path="/s"), spark_conf=conf), tmp_path)
-    assert settings["spark.driver.memory"] == "2g"
+    assert settings["spark.sql.session.timeZone"] == "Asia/Shanghai"
     assert settings["spark.driver.extraJavaOptions"].endswith(" -Dx=1")
     assert "-XX:+UseSerialGC" in settings["spark.driver.extraJavaOptions"]
     assert "SharedArchiveFile" not in settings["spark.driver.extraJavaOptions"]
 
 
-def test_the_memory_has_a_field_that_wins_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def memory(field: str | None, **conf: str) -> str:
-        config = worker_config("http://x", ParquetSink(path="/s"), spark_memory=field, spark_conf=conf)
+def test_the_memory_has_a_field(tmp_path: Path) -> None:
+    def memory(field: str | None) -> str:
+        config = worker_config("http://x", ParquetSink(path="/s"), spark_memory=field)
         return spark_settings(config, tmp_path)["spark.driver.memory"]
 
-    assert memory(None) == "512m"
-    assert memory("1g") == memory("1g", **{"spark.driver.memory": "1g"}) == "1g"
-    assert capsys.readouterr().out == ""
-    assert memory("1g", **{"spark.driver.memory": "2g"}) == "1g"
-    assert "spark.memory wins over spark.conf" in capsys.readouterr().out
+    assert (memory(None), memory("1g")) == ("512m", "1g")
+
+
+@pytest.mark.parametrize(
+    "name", [SPARK_MASTER, SPARK_MEMORY, *SPARK_OWN, "spark.ui.enabled", "spark.ui.port"]
+)
+def test_what_the_worker_stands_on_is_not_the_users_to_set(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def settings(conf: dict[str, str]) -> dict[str, str]:
+        return spark_settings(worker_config("http://x", ParquetSink(path="/s"), spark_conf=conf), tmp_path)
+
+    assert settings({name: "theirs"}) == settings({})
+    assert name in capsys.readouterr().out
 
 
 def test_each_java_option_is_quoted_since_a_folder_may_have_a_space(tmp_path: Path) -> None:

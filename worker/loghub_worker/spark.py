@@ -18,13 +18,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from loghub.worker_contract import WorkerConfig
+from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, WorkerConfig, is_workers_own
 from loghub_worker.source import LogHubDataSource
 
 log = structlog.get_logger()
 
 VIEW = "logs"
-MEMORY = "spark.driver.memory"
 MESSAGE_LINES = 4  # of Spark's message that are told; the plan that follows helps nobody
 
 
@@ -76,15 +75,15 @@ def _require_java() -> None:
 def spark_settings(
     config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None
 ) -> dict[str, str]:
-    """Our settings with the user's on top; Java options are joined. The memory has a field of its
-    own, which wins."""
+    """Our settings with the user's on top, but for those that are the worker's own; Java options are
+    joined."""
     java = "spark.driver.extraJavaOptions"
     ours = {
-        "spark.master": f"local[{config.cores}]",
+        SPARK_MASTER: f"local[{config.cores}]",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        MEMORY: "512m",
+        SPARK_MEMORY: config.spark_memory or "512m",
         java: _java_options(state_dir, class_archive),
         "spark.jars.ivy": str(state_dir / "ivy"),
         "spark.local.dir": str(state_dir / "local"),
@@ -100,17 +99,12 @@ def spark_settings(
         "spark.log.level": "ERROR",  # it warns of every batch that takes longer than the trigger
         "spark.ui.showConsoleProgress": "false",
     }
-    joined = f"{ours[java]} {config.spark_conf.get(java, '')}".strip()
-    return ours | config.spark_conf | {java: joined} | _memory(config)
-
-
-def _memory(config: WorkerConfig) -> dict[str, str]:
-    if config.spark_memory is None:
-        return {}
-    given = config.spark_conf.get(MEMORY, config.spark_memory)
-    if given != config.spark_memory:
-        log.warning("spark.memory wins over spark.conf", wins=config.spark_memory, passed_over=given)
-    return {MEMORY: config.spark_memory}
+    theirs = {name: value for name, value in config.spark_conf.items() if not is_workers_own(name)}
+    passed_over = sorted(config.spark_conf.keys() - theirs.keys())
+    if passed_over:
+        log.warning("the worker's own settings of Spark stay", passed_over=passed_over)
+    joined = f"{ours[java]} {theirs.get(java, '')}".strip()
+    return ours | theirs | {java: joined}
 
 
 def _java_options(state_dir: Path, class_archive: Path | None) -> str:

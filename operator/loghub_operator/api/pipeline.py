@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, SPARK_OWN, SPARK_OWN_PREFIX, is_workers_own
 from loghub_operator.api import patterns
 from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, RelativePath, Seconds
 from loghub_operator.api.rules import ApiModel, Rule
@@ -134,8 +135,33 @@ class Pipeline(ApiModel):
     sink: Sink = Field(description="Where the rows go; exactly one kind.")
 
 
+def _is_without_a_field(setting: str) -> bool:
+    return setting not in (SPARK_MASTER, SPARK_MEMORY) and is_workers_own(setting)
+
+
 class Spark(ApiModel):
     """The Spark inside each worker."""
+
+    RULES: ClassVar = (
+        Rule(
+            field="conf",
+            cel=f"!('{SPARK_MASTER}' in self.conf)",
+            message=f"{SPARK_MASTER} is local[spec.spark.cores]; set spec.spark.cores",
+            holds=lambda self: SPARK_MASTER not in self.conf,
+        ),
+        Rule(
+            field="conf",
+            cel=f"!('{SPARK_MEMORY}' in self.conf)",
+            message=f"{SPARK_MEMORY} is spec.spark.memory; set that",
+            holds=lambda self: SPARK_MEMORY not in self.conf,
+        ),
+        Rule(
+            field="conf",
+            cel=f"self.conf.all(name, !(name in {list(SPARK_OWN)} || name.startsWith('{SPARK_OWN_PREFIX}')))",
+            message=f"the worker needs its own {', '.join(SPARK_OWN)} and {SPARK_OWN_PREFIX}*",
+            holds=lambda self: not any(map(_is_without_a_field, self.conf)),
+        ),
+    )
 
     conf: Annotated[
         dict[
@@ -143,7 +169,12 @@ class Spark(ApiModel):
             Annotated[str, Field(max_length=4096)],
         ],
         Field(max_length=128),
-    ] = Field(default={}, description="Further Spark settings.")
+    ] = Field(
+        default={},
+        description="Further Spark settings; not those that the worker stands on: "
+        f"{SPARK_MASTER} (see cores), {SPARK_MEMORY} (see memory), "
+        f"{', '.join(SPARK_OWN)}, {SPARK_OWN_PREFIX}*.",
+    )
     cores: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Spark local[cores].")
     memory: Annotated[str, Field(max_length=16, pattern=patterns.SPARK_MEMORY)] | None = Field(
         default=None,

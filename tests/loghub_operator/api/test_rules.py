@@ -117,6 +117,26 @@ RULES |= {
         "spec.worker.env[0].name",
         "names that begin with LOGHUB_ are the worker's own",
     ),
+    "another-master": (
+        {"spark": {"conf": {"spark.master": "local[8]"}}},
+        "spec.spark.conf",
+        "spark.master is local[spec.spark.cores]; set spec.spark.cores",
+    ),
+    "memory-in-the-wrong-place": (
+        {"spark": {"memory": "1g", "conf": {"spark.driver.memory": "2g"}}},
+        "spec.spark.conf",
+        "spark.driver.memory is spec.spark.memory; set that",
+    ),
+    "a-setting-of-the-worker": (
+        {"spark": {"conf": {"spark.sql.ansi.enabled": "true", "spark.driver.host": "0.0.0.0"}}},
+        "spec.spark.conf",
+        "the worker needs its own spark.driver.bindAddress",
+    ),
+    "a-page-that-anybody-may-read": (
+        {"spark": {"conf": {"spark.ui.enabled": "true"}}},
+        "spec.spark.conf",
+        "the worker needs its own spark.driver.bindAddress",
+    ),
     "reposition-to-no-time": (
         {"reposition": {"to": "time", "nonce": "1"}},
         "spec.reposition",
@@ -183,6 +203,7 @@ ACCEPTED: dict[str, Document] = {
     "reposition": {
         "reposition": {"to": "time", "time": "2026-01-31T08:00:00Z", "shards": [0, 3], "nonce": "again-2"}
     },
+    "settings-of-spark": {"spark": {"memory": "1g", "conf": {"spark.sql.session.timeZone": "Asia/Shanghai"}}},
     "whole-cpus": {"worker": {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}}}},
 }
 

@@ -96,9 +96,6 @@ def test_code_of_the_image_needs_nothing() -> None:
         ({}, {}, "1536Mi", "2Gi"),
         ({"memory": "2g"}, {}, "3Gi", "3584Mi"),
         ({"memory": "700m"}, {}, "1724Mi", "2236Mi"),
-        ({"conf": {"spark.driver.memory": "1g"}}, {}, "2Gi", "2560Mi"),
-        ({"memory": "2g", "conf": {"spark.driver.memory": "1g"}}, {}, "3Gi", "3584Mi"),
-        ({"conf": {"spark.driver.memory": "lots"}}, {}, "1536Mi", "2Gi"),
         ({"memory": "2g"}, {"limits": {"memory": "9Gi"}}, "9Gi", "9Gi"),
     ],
 )
