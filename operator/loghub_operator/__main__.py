@@ -95,7 +95,10 @@ class Operator:
             listener=publishing,
         )
         self._roll_call = RollCall(
-            kube=writer, namespaces=settings.namespaces, wake=lambda name: self._reconciler.wake(Key(*name))
+            kube=writer,
+            namespaces=settings.namespaces,
+            claims=self._claims,
+            wake=lambda name: self._reconciler.wake(Key(*name)),
         )
 
     def _candidate(self, kube: Kube, guard: Guard, terms: Terms) -> Leader | None:
@@ -121,7 +124,7 @@ class Operator:
             lease_turned_s=None if self._leader is None else self._leader.turned_s,
             round_ended_s=self._reconciler.round_ended_s,
             pulses=self._reconciler.pulses(),
-            not_told=tuple("/".join(name) for name in self._roll_call.silent_about),
+            not_told=tuple("/".join(one[:2]) for one in self._roll_call.silent_about),
         )
         bound_s = liveness.bound_s(self._settings.resync_s)
         found = liveness.troubles(vitals, now=self._clock.monotonic_s(), bound_s=bound_s)

@@ -5,10 +5,13 @@ has the group. Read next: `loghub_operator.ownership` (decides), `loghub_operato
 is seen).
 
 Filled by one list before the watch begins, so that no object of an earlier date is missed, then by the
-watch. An operator that watches some namespaces only knows nothing of objects in others.
+watch; what went while the watch told nothing is found by `loghub_operator.roll_call`. An object that
+was deleted and made anew is another one, by its uid. An operator that watches some namespaces only
+knows nothing of objects in others.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
@@ -17,7 +20,24 @@ from loghub_operator.model import Peer
 from loghub_operator.settings import Settings
 
 Name = tuple[str, str]  # namespace and name of an object
+Incarnation = tuple[str, str, str]  # the same with its uid
 Group = tuple[str, str, str, str]  # endpoint, project, logstore, consumer group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """What one object names."""
+
+    uid: str
+    group: Group
+    peer: Peer
+    leaving: bool  # of the peer, which does not compare it
+    former: str = field(default="", compare=False)  # uid of the object of that name before
+
+    def is_newer_than(self, about: Mapping[str, Any]) -> bool:
+        """The event is of an object of that name before, and late."""
+        uid, created = about.get("uid", ""), about.get("creationTimestamp") or ""
+        return uid != self.uid and (uid == self.former or created < self.peer.created)
 
 
 class Claims:
@@ -25,7 +45,7 @@ class Claims:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._groups: dict[Name, Group] = {}
+        self._claims: dict[Name, _Claim] = {}
         self._peers: dict[Group, dict[Name, Peer]] = {}
 
     async def prime(self, kube: Kube) -> None:
@@ -36,27 +56,37 @@ class Claims:
 
     def seen(self, document: Mapping[str, Any]) -> tuple[Name, ...]:
         """It is so now; the others that this may concern. One that cannot be read claims nothing."""
-        about, spec = document["metadata"], document.get("spec") or {}
-        name, peer = (about["namespace"], about["name"]), _peer(about)
-        group = self._group(spec, about["name"])
-        before = self._groups.get(name)
-        if group is not None and before == group and self._peers[group][name].leaving == peer.leaving:
+        about = document["metadata"]
+        name = about["namespace"], about["name"]
+        before = self._claims.get(name)
+        if before is not None and before.is_newer_than(about):
             return ()
-        concerned = self.gone(*name)
-        if group is not None:
-            self._groups[name] = group
-            self._peers.setdefault(group, {})[name] = peer
+        claim = self._claim(document, before)
+        if claim == before:
+            return ()
+        concerned = self._dropped(name)
+        if claim is not None:
+            self._claims[name] = claim
+            self._peers.setdefault(claim.group, {})[name] = claim.peer
         return concerned
 
-    def gone(self, namespace: str, name: str) -> tuple[Name, ...]:
-        """It is there no more; the others of its group."""
-        group = self._groups.pop((namespace, name), None)
-        if group is None:
+    def gone(self, namespace: str, name: str, uid: str) -> tuple[Name, ...]:
+        """It is there no more; the others of its group. One made anew under its name stays."""
+        known = self._claims.get((namespace, name))
+        return () if known is None or known.uid != uid else self._dropped((namespace, name))
+
+    def known(self) -> frozenset[Incarnation]:
+        """Every object that names a group."""
+        return frozenset((*name, claim.uid) for name, claim in self._claims.items())
+
+    def _dropped(self, name: Name) -> tuple[Name, ...]:
+        claim = self._claims.pop(name, None)
+        if claim is None:
             return ()
-        rest = self._peers[group]
-        del rest[namespace, name]
+        rest = self._peers[claim.group]
+        del rest[name]
         if not rest:
-            del self._peers[group]
+            del self._peers[claim.group]
         return tuple(rest)
 
     def peers_of(self, resource: LogHubConsumerGroup) -> tuple[Peer, ...]:
@@ -65,6 +95,15 @@ class Claims:
         group = (self._endpoint(spec.endpoint), spec.project, spec.logstore, resource.group)
         others = self._peers.get(group, {}).items()
         return tuple(sorted(peer for name, peer in others if name != (about.namespace, about.name)))
+
+    def _claim(self, document: Mapping[str, Any], before: _Claim | None) -> _Claim | None:
+        about = document["metadata"]
+        group, uid = self._group(document.get("spec") or {}, about["name"]), about.get("uid", "")
+        if group is None:
+            return None
+        peer = _peer(about)
+        former = "" if before is None else before.former if before.uid == uid else before.uid
+        return _Claim(uid=uid, group=group, peer=peer, leaving=peer.leaving, former=former)
 
     def _group(self, spec: Mapping[str, Any], name: str) -> Group | None:
         try:

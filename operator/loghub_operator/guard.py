@@ -91,7 +91,7 @@ class GuardedKube:
     async def select(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Document]:
         return await self._kube.select(kind, namespace, labels)
 
-    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str], str]:
+    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]:
         return await self._kube.versions(kind, namespace)
 
     async def create(self, document: Document) -> Document:

@@ -41,6 +41,7 @@ async def group_seen(
     *,
     namespace: str | None,
     name: str | None,
+    uid: str | None,
     type: str | None,
     meta: kopf.Meta,
     body: kopf.Body,
@@ -48,7 +49,7 @@ async def group_seen(
     **_: Any,
 ) -> None:
     """A group appeared, changed or went; who shares its consumer group looks too."""
-    known = (namespace or "default", name or "")
+    known = (namespace or "default", name or "", uid or "")
     roll_call = memo.roll_call
     assert isinstance(roll_call, RollCall)
     claims = memo.claims
@@ -59,7 +60,7 @@ async def group_seen(
     else:
         roll_call.told(known, meta.get("resourceVersion", ""))
         concerned = claims.seen(body)
-    for other in (known, *concerned):
+    for other in (known[:2], *concerned):
         _reconciler(memo).wake(Key(*other))
 
 

@@ -74,7 +74,7 @@ class Kube(Protocol):
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None: ...
     async def select(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Document]: ...
-    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str], str]: ...
+    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]: ...
     async def create(self, document: Document) -> Document: ...
     async def apply(self, document: Document, *, subresource: str = "") -> Document: ...
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None: ...
@@ -116,11 +116,11 @@ class AioKube:
         query = [("labelSelector", selector)]
         return [found async for page in self._pages(kind, namespace, query) for found in page]
 
-    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str], str]:
-        """The version of each object by its namespace and name, without its content."""
+    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]:
+        """The version of each object by its namespace, name and uid, without its content."""
         pages = self._pages(kind, namespace, [], accept=_ABOUT_ONLY)
         abouts = [found["metadata"] async for page in pages for found in page]
-        return {(one["namespace"], one["name"]): one["resourceVersion"] for one in abouts}
+        return {(one["namespace"], one["name"], one["uid"]): one["resourceVersion"] for one in abouts}
 
     async def _pages(
         self, kind: Kind, namespace: str, query: list[tuple[str, str]], *, accept: str = _JSON

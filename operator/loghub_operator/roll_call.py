@@ -2,10 +2,12 @@
 
 What for: a watch that has gone silent is found out, and no group waits for it. What it must not
 know: kopf, rounds. Read next: `loghub_operator.liveness` (what follows from a silent watch),
-`loghub_operator.handlers` (where the watch tells).
+`loghub_operator.handlers` (where the watch tells), `loghub_operator.claims`.
 
 A version that was listed at one call, and of which the watch has told nothing until the next, was
-not told: minutes lie between two calls, and an event is late by milliseconds.
+not told: a minute lies between two calls, and an event is late by milliseconds. What is not listed
+at two calls in a row is gone: a watch that was begun anew lists what is there, and so tells nothing
+of what went in between. An object that was made anew is another one, so all is told by its uid.
 """
 
 import asyncio
@@ -13,21 +15,23 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
+from loghub_operator.claims import Claims, Incarnation, Name
 from loghub_operator.kube import CONSUMER_GROUP, Kube, KubeError
 
 log = structlog.get_logger()
 
 EVERY_S = 60.0
-Name = tuple[str, str]  # namespace, name
-Versions = Mapping[Name, str]
+Versions = Mapping[Incarnation, str]
 
 
-def missed(listed: Versions, told: Versions) -> dict[Name, str | None]:
+def missed(listed: Versions, told: Versions) -> dict[Incarnation, str | None]:
     """What the list has and the watch has not told, with what it told last."""
     return {name: told.get(name) for name, version in listed.items() if told.get(name) != version}
 
 
-def silent_about(before: Mapping[Name, str | None], now: Mapping[Name, str | None]) -> tuple[Name, ...]:
+def silent_about(
+    before: Mapping[Incarnation, str | None], now: Mapping[Incarnation, str | None]
+) -> tuple[Incarnation, ...]:
     """Missed at two calls, and nothing told in between."""
     return tuple(sorted(name for name, last in now.items() if name in before and before[name] == last))
 
@@ -35,21 +39,25 @@ def silent_about(before: Mapping[Name, str | None], now: Mapping[Name, str | Non
 class RollCall:
     """What the watch told, and what a list showed beside it."""
 
-    def __init__(self, *, kube: Kube, namespaces: Sequence[str], wake: Callable[[Name], None]) -> None:
+    def __init__(
+        self, *, kube: Kube, namespaces: Sequence[str], claims: Claims, wake: Callable[[Name], None]
+    ) -> None:
         self._kube = kube
         self._namespaces = tuple(namespaces) or ("",)
+        self._claims = claims
         self._wake = wake
-        self._told: dict[Name, str] = {}
-        self._missed: dict[Name, str | None] = {}
-        self.silent_about: tuple[Name, ...] = ()
+        self._told: dict[Incarnation, str] = {}
+        self._missed: dict[Incarnation, str | None] = {}
+        self._absent: frozenset[Incarnation] = frozenset()
+        self.silent_about: tuple[Incarnation, ...] = ()
 
-    def told(self, name: Name, version: str) -> None:
+    def told(self, one: Incarnation, version: str) -> None:
         """The watch told of this version."""
-        self._told[name] = version
+        self._told[one] = version
 
-    def told_gone(self, name: Name) -> None:
+    def told_gone(self, one: Incarnation) -> None:
         """The watch told that it is gone."""
-        self._told.pop(name, None)
+        self._told.pop(one, None)
 
     async def run(self, *, every_s: float = EVERY_S) -> None:
         """For ever; an apiserver that does not answer is asked again later."""
@@ -62,12 +70,25 @@ class RollCall:
 
     async def call(self) -> None:
         """One list. Raises `KubeError`."""
-        listed: dict[Name, str] = {}
+        listed: dict[Incarnation, str] = {}
         for namespace in self._namespaces:
             listed |= await self._kube.versions(CONSUMER_GROUP, namespace)
-        found = missed(listed, self._told)
+        self._silent(missed(listed, self._told))
+        self._gone((self._claims.known() | self._told.keys()) - listed.keys())
+
+    def _silent(self, found: dict[Incarnation, str | None]) -> None:
         self.silent_about = silent_about(self._missed, found)
         self._missed = found
-        for name in self.silent_about:
-            log.error("the watch is silent", namespace=name[0], name=name[1])
-            self._wake(name)
+        for namespace, name, _ in self.silent_about:
+            log.error("the watch is silent", namespace=namespace, name=name)
+            self._wake((namespace, name))
+
+    def _gone(self, absent: frozenset[Incarnation]) -> None:
+        """Forget what was absent before too; who waited for its group looks again."""
+        for one in self._absent & absent:
+            namespace, name, _ = one
+            log.warning("gone, and the watch did not tell", namespace=namespace, name=name)
+            self._told.pop(one, None)
+            for concerned in ((namespace, name), *self._claims.gone(*one)):
+                self._wake(concerned)
+        self._absent = absent

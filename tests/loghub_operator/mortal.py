@@ -120,7 +120,7 @@ class MortalKube:
         with self._fate.around(f"select {kind.kind}", write=False):
             return await self._kube.select(kind, namespace, labels)
 
-    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str], str]:
+    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]:
         with self._fate.around(f"versions {kind.kind}", write=False):
             return await self._kube.versions(kind, namespace)
 

@@ -68,10 +68,43 @@ def test_who_goes_or_changes_concerns_the_others_once() -> None:
     assert known.seen(told("a")) == ()
     assert known.seen(told("a", deletionTimestamp=SECOND)) == (("default", "b"),)
     assert heirs(known.peers_of(mine())) == (Peer(created=SECOND, namespace="default", name="b"),)
-    assert known.gone("default", "a") == (("default", "b"),)
-    assert known.gone("default", "a") == ()
+    assert known.gone("default", "a", "") == (("default", "b"),)
+    assert known.gone("default", "a", "") == ()
     assert known.seen(told("b", SECOND, {"endpoint": "http://other.svc"})) == ()
     assert known.peers_of(mine()) == ()
+
+
+def test_who_is_made_anew_is_another_and_younger() -> None:
+    known = claims()
+    known.seen(told("a", "2025-12-31T00:00:00Z", uid="1"))
+    known.seen(told("mine", FIRST, uid="2"))
+    (other,) = known.peers_of(mine())
+    assert owner_of(mine(), (other,)) == other
+    # Its deletion was not told; then its successor is.
+    assert known.seen(told("a", SECOND, uid="3")) == (("default", "mine"),)
+    (other,) = known.peers_of(mine())
+    assert (other.created, owner_of(mine(), (other,))) == (SECOND, None)
+
+
+@pytest.mark.parametrize("created", [FIRST, SECOND], ids=["in the same second", "later"])
+def test_a_late_event_of_who_was_there_before_changes_nothing(created: str) -> None:
+    known = claims()
+    known.seen(told("a", FIRST, uid="1"))
+    known.seen(told("a", created, uid="2"))
+    before = known.peers_of(mine())
+    assert known.seen(told("a", FIRST, uid="1", deletionTimestamp=SECOND)) == ()
+    assert known.gone("default", "a", "1") == ()
+    assert known.peers_of(mine()) == before
+    assert known.known() == {("default", "a", "2")}
+    assert known.gone("default", "a", "2") == ()
+    assert known.peers_of(mine()) == ()
+
+
+def test_who_was_there_before_may_be_told_after() -> None:
+    known = claims()
+    known.seen(told("a", SECOND, uid="2"))
+    assert known.seen(told("a", FIRST, uid="1")) == ()
+    assert known.known() == {("default", "a", "2")}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ operator are real.
 """
 
 import asyncio
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from loghub.client.memory import MemoryServer
 from loghub.wire import loggroup
+from loghub_operator import handlers
 from loghub_operator.kube import (
     CONFIG_MAP,
     CONSUMER_GROUP,
@@ -25,6 +27,7 @@ from loghub_operator.kube import (
 )
 from loghub_operator.names import worker_selector
 from loghub_operator.resources.worker_set import GRACE_S
+from loghub_operator.roll_call import RollCall
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
 from tests.loghub_operator.stage import GROUP, LOGSTORE, PROJECT, Stage, stage
@@ -141,10 +144,12 @@ def test_a_reposition_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_p
         about = {"name": "by-hand", "namespace": on.namespace}
         garbled = {"0": on.hub.get_cursor(LOGSTORE, 0, "begin"), "1": "no cursor"}
         await on.kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": garbled})
+        await on.apply()
+        await on.until_phase("Running", "1/1")
         orders: dict[str, tuple[Document, str]] = {
             "a": ({"to": "begin", "shards": [0, 9]}, "the logstore has no shard 9"),
             "b": ({"to": "checkpoints", "checkpointsFrom": "nowhere"}, "there is no ConfigMap nowhere"),
-            "c": ({"to": "checkpoints", "checkpointsFrom": "by-hand"}, "shard 1: cursor"),
+            "c": ({"to": "checkpoints", "checkpointsFrom": "by-hand"}, "not readable as checkpoints"),
         }
         for nonce, (order, words) in orders.items():
             await on.apply({"reposition": {**order, "nonce": nonce}})
@@ -161,6 +166,10 @@ def test_a_reposition_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_p
 def test_reposition_while_suspended(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         fill(on.server)
+        await on.apply({"suspend": True, "reposition": {"to": "begin", "nonce": "old"}})
+        made = await until_moved(on, "old", "Done")
+        assert "it stood there when the object was made" in made["message"]
+        assert set(checkpoints(on).values()) == {""}
         await on.apply({"suspend": True, "reposition": {"to": "end", "nonce": "x"}})
         await until_moved(on, "x", "Done")
         assert checkpoints(on) == cursors(on, "end")
@@ -170,8 +179,13 @@ def test_reposition_while_suspended(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story)
 
 
-def test_two_objects_on_one_group(server: Apiserver, tmp_path: Path) -> None:
+@pytest.mark.parametrize("told_of_ends", [True, False], ids=["told", "in a gap of the watch"])
+def test_two_objects_on_one_group(
+    told_of_ends: bool, server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     later = "later"
+    if not told_of_ends:
+        _never_tell_of_ends(monkeypatch)
 
     async def story(on: Stage) -> None:
         await on.apply({"deletionPolicy": "Delete"})
@@ -205,6 +219,18 @@ def test_two_objects_on_one_group(server: Apiserver, tmp_path: Path) -> None:
         assert found["metadata"]["annotations"]["loghub.dev/group-origin"] == "Adopted"
 
     stage(server, tmp_path, story)
+
+
+def _never_tell_of_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a watch that was begun anew; the roll call is held more often."""
+    seen = handlers.group_seen
+
+    async def group_seen(**event: Any) -> None:
+        if event["type"] != "DELETED":
+            await seen(**event)
+
+    monkeypatch.setattr(handlers, "group_seen", group_seen)
+    monkeypatch.setattr(RollCall, "run", functools.partialmethod(RollCall.run, every_s=0.5))
 
 
 def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) -> None:

@@ -1,12 +1,8 @@
 """Alive is who works: each trouble, and the program whose rounds hang."""
 
-import asyncio
-from typing import Any
-
 import pytest
 
 from loghub_operator.liveness import Doing, Pulse, Vitals, bound_s, troubles
-from loghub_operator.roll_call import RollCall, missed, silent_about
 
 BOUND_S = 120.0
 
@@ -53,46 +49,3 @@ def test_the_bound_follows_the_resync() -> None:
 def test_many_troubles_are_told_of_a_few() -> None:
     many = tuple(Pulse(group=f"g{n}", doing=Doing.RUNNING, since_s=0.0) for n in range(500))
     assert len(troubles(Vitals(leading=True, pulses=many), now=1000.0, bound_s=BOUND_S)) == 5
-
-
-A, B = ("ns", "a"), ("ns", "b")
-
-
-def test_missed_is_what_the_list_has_and_the_watch_has_not() -> None:
-    assert missed({A: "5", B: "7"}, {A: "5"}) == {B: None}
-    assert missed({A: "5"}, {A: "4", B: "1"}) == {A: "4"}
-
-
-def test_late_is_not_silent() -> None:
-    assert silent_about({A: "4"}, {A: "6"}) == ()  # it told of another in between
-    assert silent_about({}, {A: "4"}) == ()
-    assert silent_about({A: "4", B: None}, {A: "4", B: None}) == (A, B)
-
-
-def test_a_silent_watch_is_seen_at_the_second_call_and_its_group_woken() -> None:
-    listed: dict[tuple[str, str], str] = {A: "1"}
-    woken: list[tuple[str, str]] = []
-
-    class Listed:
-        async def versions(self, *_: object) -> dict[tuple[str, str], str]:
-            return dict(listed)
-
-    made: Any = Listed()
-    roll_call = RollCall(kube=made, namespaces=(), wake=woken.append)
-
-    async def play() -> None:
-        roll_call.told(A, "1")
-        await roll_call.call()
-        await roll_call.call()
-        assert (roll_call.silent_about, woken) == ((), [])
-        listed[A] = "2"
-        await roll_call.call()
-        assert roll_call.silent_about == ()
-        listed[A] = "3"
-        await roll_call.call()
-        assert (roll_call.silent_about, woken) == ((A,), [A])
-        roll_call.told(A, "3")
-        await roll_call.call()
-        assert roll_call.silent_about == ()
-
-    asyncio.run(play())
