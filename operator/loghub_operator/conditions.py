@@ -116,10 +116,12 @@ class RebalancingReason(StrEnum):
 
 class LagReason(StrEnum):
     """KNOWN: of every shard. NOT_TOLD: the endpoint answers, and does not say it for some
-    shard. SERVICE_NOT_ASKED: see the reason of GroupSynced."""
+    shard. NOT_IN_TIME: it answers so slowly, or for so many shards, that not all were asked; what
+    was told stands. SERVICE_NOT_ASKED: see the reason of GroupSynced."""
 
     KNOWN = "Known"
     NOT_TOLD = "NotTold"
+    NOT_IN_TIME = "NotInTime"
     SERVICE_NOT_ASKED = "ServiceNotAsked"
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from loghub.client.port import CheckpointInfo, GroupInfo, LogHub, ShardInfo, ShardStatus
+from loghub.clock import Clock
 from loghub.domain.hashrange import HashRange
-from loghub.domain.lag import ShardMarks, shard_lag
+from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag, ShardMarks, shard_lag
 from loghub.domain.observed import Inferred, SeenShard, infer_state
 from loghub.domain.shards import Shard, infer_parents
 from loghub.wire import cursor as wire_cursor
@@ -34,6 +35,7 @@ from loghub_operator.model import (
     Trouble,
     UpdateGroup,
 )
+from loghub_operator.shard_marks import LOOK_S, Asking, KeptEnds, Marks
 
 _TROUBLE = {
     Code.PROJECT_NOT_EXIST: ServiceTrouble.PROJECT_NOT_FOUND,
@@ -43,6 +45,7 @@ _TROUBLE = {
     Code.INVALID_ACCESS_KEY_ID: ServiceTrouble.CREDENTIALS_REFUSED,
 }
 _GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
+TOO_SLOW = f"the log service did not say within {LOOK_S:.0f} s where all shards end"
 _GROUP_THERE = (Code.CONSUMER_GROUP_ALREADY_EXIST, "GroupAlreadyExist")
 
 
@@ -59,15 +62,16 @@ class GroupKey:
 
 
 def observe_service(
-    hub: LogHub, resource: LogHubConsumerGroup, *, expected: Iterable[str], now_unix_s: float
+    hub: LogHub, resource: LogHubConsumerGroup, *, expected: Iterable[str], ends: KeptEnds, clock: Clock
 ) -> ServiceObserved:
-    """One round of questions; ``expected`` are the consumers that should run. Never raises for an answer."""
+    """One round of questions; ``expected`` are the consumers that should run, ``ends`` what is
+    remembered from one round to the next. Never raises for an answer."""
     key = GroupKey.of(resource)
     try:
         if hub.has_extensions():
             told = _told(hub, key)
             return _with_keys(told, hub.list_shards(key.logstore)) if _reshards(resource) else told
-        return _worked_out(hub, key, tuple(expected), now_unix_s)
+        return _worked_out(hub, resource, expected, ends, clock)
     except LogHubException as error:
         return ServiceObserved(trouble=trouble_of(error, resource))
 
@@ -226,79 +230,81 @@ def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
     )
 
 
-def _worked_out(hub: LogHub, key: GroupKey, expected: tuple[str, ...], now_unix_s: float) -> ServiceObserved:
+def _worked_out(
+    hub: LogHub, resource: LogHubConsumerGroup, expected: Iterable[str], ends: KeptEnds, clock: Clock
+) -> ServiceObserved:
+    key, spec = GroupKey.of(resource), resource.spec
+    asking = Asking(hub, (spec.endpoint, spec.project, spec.logstore), clock=clock, kept=ends)
     shards = hub.list_shards(key.logstore)
-    group = next((one for one in hub.list_groups(key.logstore) if one.name == key.group), None)
+    groups = hub.list_groups(key.logstore)
+    group = next((one for one in groups if one.name == key.group), None)
     if group is None:
         return _without_group(shards)
-    checkpoints = {one.shard: one for one in hub.get_checkpoints(key.logstore, key.group)}
+    saved = {one.shard: one for one in hub.get_checkpoints(key.logstore, key.group)}
+    marks = asking.marks(shards, {shard: _position(one) for shard, one in saved.items()})
     parents = _parents(shards)
-    seen = {one.shard: _seen(hub, key, one, checkpoints.get(one.shard), parents[one.shard]) for one in shards}
-    states = infer_state(seen.values(), order=group.order, reports=dict.fromkeys(expected))
+    seen = [_seen(one, marks[one.shard], saved.get(one.shard), parents[one.shard]) for one in shards]
+    states = infer_state(seen, order=group.order, reports=dict.fromkeys(expected))
     observed = (
-        _shard_worked_out(
-            hub, key, seen[number], states[number], checkpoints.get(number), now_unix_s=now_unix_s
-        )
-        for number in sorted(seen)
+        _shard_worked_out(one, states[one.shard], marks[one.shard], saved.get(one.shard), clock.unix_s())
+        for one in sorted(seen, key=lambda one: one.shard)
     )
     told = ServiceObserved(
-        group=GroupObserved(timeout_s=group.timeout_s, order=group.order), shards=tuple(observed)
+        group=GroupObserved(timeout_s=group.timeout_s, order=group.order),
+        shards=tuple(observed),
+        lag_trouble=TOO_SLOW if any(one.late for one in marks.values()) else "",
     )
     return _with_keys(told, shards)
 
 
+def _position(saved: CheckpointInfo | None) -> int | None:
+    return wire_cursor.decode(saved.cursor) if saved and saved.cursor else None
+
+
 def _seen(
-    hub: LogHub, key: GroupKey, shard: ShardInfo, saved: CheckpointInfo | None, parents: tuple[int, ...]
+    shard: ShardInfo, marks: Marks, saved: CheckpointInfo | None, parents: tuple[int, ...]
 ) -> SeenShard:
-    end = wire_cursor.decode(hub.get_cursor(key.logstore, shard.shard, "end"))
-    begin = wire_cursor.decode(hub.get_cursor(key.logstore, shard.shard, "begin"))
     return SeenShard(
         shard=shard.shard,
         read_only=shard.read_only,
         parents=parents,
-        begin_cursor=begin,
-        end_cursor=end,
-        checkpoint=wire_cursor.decode(saved.cursor) if saved and saved.cursor else None,
+        begin_cursor=marks.begin,
+        end_cursor=marks.end,
+        checkpoint=_position(saved),
         checkpoint_consumer=saved.consumer if saved else "",
     )
 
 
 def _shard_worked_out(
-    hub: LogHub,
-    key: GroupKey,
-    seen: SeenShard,
-    state: Inferred,
-    saved: CheckpointInfo | None,
-    *,
-    now_unix_s: float,
+    seen: SeenShard, state: Inferred, marks: Marks, saved: CheckpointInfo | None, now_unix_s: float
 ) -> ShardObserved:
+    lag = _lag(seen, marks, now_unix_s)
     return ShardObserved(
         shard=seen.shard,
         state=state.state.value if state.state else "unknown",
         holder=state.holder or "",
         checkpoint=saved.cursor if saved else "",
         checkpoint_unix_s=_seconds(saved.updated_unix_us) if saved else None,
-        lag_s=_lag_s(hub, key, seen, now_unix_s),
-        lag_groups=_lag_groups(seen, now_unix_s),
+        lag_s=lag.seconds,
+        lag_groups=lag.groups,
         end_cursor="" if seen.end_cursor is None else wire_cursor.encode(seen.end_cursor),
         read_only=seen.read_only,
         parents=seen.parents,
     )
 
 
-def _lag_groups(seen: SeenShard, now_unix_s: float) -> int | None:
+def _lag(seen: SeenShard, marks: Marks, now_unix_s: float) -> Lag:
     """Without a checkpoint it depends on where the workers would begin, so it is not known; an
     empty shard has none wherever they would."""
-    if seen.checkpoint is None and seen.begin_cursor is not None and seen.begin_cursor == seen.end_cursor:
-        return 0
-    marks = ShardMarks(position=seen.checkpoint, begin_cursor=seen.begin_cursor, end_cursor=seen.end_cursor)
-    return shard_lag(marks, now_unix_s=now_unix_s).groups
-
-
-def _lag_s(hub: LogHub, key: GroupKey, seen: SeenShard, now_unix_s: float) -> float | None:
-    groups = _lag_groups(seen, now_unix_s)
-    if groups is None or groups == 0:
-        return None if groups is None else 0.0
-    oldest = max(seen.checkpoint or 0, seen.begin_cursor or 0)
-    received = hub.get_cursor_time(key.logstore, seen.shard, wire_cursor.encode(oldest))
-    return max(0.0, now_unix_s - received)
+    if seen.checkpoint is None and marks.begin is not None and marks.begin == marks.end:
+        return NONE_LEFT
+    behind = seen.checkpoint is not None and marks.end is not None and seen.checkpoint < marks.end
+    if behind and marks.begin is None:  # how much of it is kept was not asked in time
+        return UNKNOWN
+    position = ShardMarks(
+        position=seen.checkpoint,
+        begin_cursor=marks.begin,
+        end_cursor=marks.end,
+        next_received_unix_s=marks.next_received_unix_s,
+    )
+    return shard_lag(position, now_unix_s=now_unix_s)

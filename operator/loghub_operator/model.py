@@ -126,12 +126,14 @@ class ServiceObserved:
     With ``trouble`` everything else is unknown. ``group`` None without trouble: there is no
     such group. ``shards`` are those of the logstore; while the group does not exist they are
     ``not_alloc``. ``consumers`` are the live ones, None where the endpoint cannot tell.
+    ``lag_trouble`` says why not every shard's lag is known, in a person's words.
     """
 
     trouble: Trouble | None = None
     group: GroupObserved | None = None
     shards: tuple[ShardObserved, ...] = ()
     consumers: tuple[str, ...] | None = None
+    lag_trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,7 @@ from loghub_operator.resources import (
     worker_set,
 )
 from loghub_operator.settings import CODE_ROOT, SINK_ROOT, Settings
+from loghub_operator.shard_marks import KeptEnds
 from loghub_operator.usercode import code_in, code_source
 from loghub_operator.workers import worker_config
 
@@ -75,13 +76,14 @@ def site_of(resource: LogHubConsumerGroup, settings: Settings) -> Site:
 
 
 class Observer:
-    """Looks at one group after the other; holds only the connections."""
+    """Looks at one group after the other; holds the connections, and what never changes."""
 
     def __init__(self, *, kube: Kube, hubs: Hubs, settings: Settings, clock: Clock) -> None:
         self._kube = kube
         self._hubs = hubs
         self._settings = settings
         self._clock = clock
+        self._ends = KeptEnds()
         self.claims = Claims(settings)
         self.drifting = Drifting(kube=kube, clock=clock, every_s=BESIDE_EVERY * settings.resync_s)
 
@@ -189,8 +191,9 @@ class Observer:
         if isinstance(hub, Trouble):
             return ServiceObserved(trouble=hub)
         expected = [worker.name for worker in workers]
-        now = self._clock.unix_s()
-        return await self._hubs.call(observe_service, hub, resource, expected=expected, now_unix_s=now)
+        return await self._hubs.call(
+            observe_service, hub, resource, expected=expected, ends=self._ends, clock=self._clock
+        )
 
     async def _credentials(self, resource: LogHubConsumerGroup) -> Credentials | Trouble:
         name, namespace = resource.spec.credentials_secret.name, resource.metadata.namespace

@@ -242,6 +242,9 @@ def lag_finding(service: ServiceObserved) -> Finding:
     unknown = [shard.shard for shard in service.shards if shard.lag_s is None and shard.lag_logs is None]
     if unknown:
         message = f"not known for shards {', '.join(map(str, unknown[:10]))}"
+        if service.lag_trouble:
+            message = f"{service.lag_trouble}; {message}"
+            return Finding(type=kind, status="False", reason=LagReason.NOT_IN_TIME, message=message)
         return Finding(type=kind, status="False", reason=LagReason.NOT_TOLD, message=message)
     return Finding(
         type=kind, status="True", reason=LagReason.KNOWN, message="the lag of every shard is known"

@@ -27,6 +27,7 @@ from loghub_operator.model import (
     ServiceTrouble,
     SplitShard,
 )
+from loghub_operator.shard_marks import KeptEnds
 from tests.loghub_operator.examples import resource
 
 KEY = GroupKey(logstore="access", group="access")
@@ -80,7 +81,7 @@ def hub(server: MemoryServer) -> LogHub:
 
 
 def look(hub: Any, clock: Clock) -> ServiceObserved:
-    return observe_service(hub, resource(), expected=["access-0", "access-1"], now_unix_s=clock.now)
+    return observe_service(hub, resource(), expected=["access-0", "access-1"], ends=KeptEnds(), clock=clock)
 
 
 @pytest.mark.parametrize("extensions", [True, False])
@@ -146,8 +147,8 @@ def test_keys_and_birth_are_asked_for_where_shards_may_be_split(
 ) -> None:
     create_group(hub, KEY, CREATE)
     allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
-    asked = hub if extensions else WithoutExtensions(hub)
-    seen = observe_service(asked, allowed, expected=[], now_unix_s=clock.now)
+    asked: Any = hub if extensions else WithoutExtensions(hub)
+    seen = observe_service(asked, allowed, expected=[], ends=KeptEnds(), clock=clock)
     left, right = seen.shards
     assert left.end_key == right.begin_key == f"8{'0' * 31}"
     assert left.created_unix_s == pytest.approx(clock.now, abs=1.0)

@@ -5,11 +5,13 @@ the log service are real. `World.killed_at` ends a round at that effect, before 
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from loghub.client.memory import MemoryServer
 from loghub.client.port import GroupInfo
+from loghub.clock import SystemClock
 from loghub.wire import loggroup
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.checkpoints import look_ahead, move_checkpoints
@@ -27,6 +29,7 @@ from loghub_operator.model import (
 )
 from loghub_operator.plan import plan
 from loghub_operator.repositioning import needs_a_look, record_name
+from loghub_operator.shard_marks import KeptEnds
 from loghub_operator.telling import with_failure
 from tests.loghub_operator.examples import Document, resource
 from tests.loghub_operator.test_logservice import WithoutExtensions
@@ -68,7 +71,8 @@ class World:
         return resource(self.spec, self.status, uid="uid-1")
 
     def observe(self, group: LogHubConsumerGroup) -> Observed:
-        service = observe_service(self.asked, group, expected=(), now_unix_s=self.now)  # type: ignore[arg-type]
+        asked: Any = self.asked
+        service = observe_service(asked, group, expected=(), ends=KeptEnds(), clock=SystemClock())
         return Observed(
             at_unix_s=self.now,
             site=SITE,

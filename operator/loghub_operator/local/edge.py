@@ -34,10 +34,11 @@ from loghub_operator.model import (
     WorkerSet,
 )
 from loghub_operator.repositioning import needs_a_look, record_name
+from loghub_operator.shard_marks import KeptEnds
 
 
 class LocalEdge:
-    """Remembers nothing itself: the record is on disk, the processes are the supervisor's."""
+    """Remembers nothing itself that changes: the record is on disk, the processes are the supervisor's."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class LocalEdge:
         self._site = site
         self._credentials = credentials
         self._clock = clock
+        self._ends = KeptEnds()
         self._tell = tell
 
     async def observe(self, resource: LogHubConsumerGroup) -> Observed:
@@ -69,8 +71,9 @@ class LocalEdge:
             service = ServiceObserved(trouble=hub)
         else:
             expected = [worker.name for worker in workers]
-            now = self._clock.unix_s()
-            service = await self._hubs.call(observe_service, hub, resource, expected=expected, now_unix_s=now)
+            service = await self._hubs.call(
+                observe_service, hub, resource, expected=expected, ends=self._ends, clock=self._clock
+            )
         workers = self._supervisor.observed()  # as of after the answer
         return Observed(
             at_unix_s=self._clock.unix_s(),

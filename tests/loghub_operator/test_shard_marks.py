@@ -1,0 +1,178 @@
+"""A look at an endpoint that tells a lag by cursors only: bounded in time, and nothing asked twice."""
+
+from typing import Any
+
+import pytest
+
+from loghub.client.memory import MemoryServer
+from loghub.client.port import LogHub, Position
+from loghub.wire import loggroup
+from loghub.wire.loggroup import Log, LogGroup
+from loghub_operator.conditions import LagReason
+from loghub_operator.liveness import SHORTEST_BOUND_S
+from loghub_operator.logservice import GroupKey, create_group, observe_service
+from loghub_operator.model import CreateGroup, ServiceObserved
+from loghub_operator.shard_marks import LOOK_S, KeptEnds
+from loghub_operator.telling import lag_finding
+from tests.loghub_operator.examples import resource
+
+KEY = GroupKey(logstore="access", group="access")
+SHARDS = 64
+ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
+
+
+class Hand:
+    now = 1_000_000.0
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def unix_s(self) -> float:
+        return self.now
+
+
+class SlowSls:
+    """No extensions, and each question about one shard takes its time."""
+
+    def __init__(self, hub: LogHub, clock: Hand, call_s: float) -> None:
+        self._hub = hub
+        self._clock = clock
+        self.call_s = call_s
+        self.asked: list[tuple[int, object]] = []
+
+    def has_extensions(self) -> bool:
+        return False
+
+    def get_cursor(self, logstore: str, shard: int, position: Position) -> str:
+        self._spend(shard, position)
+        return self._hub.get_cursor(logstore, shard, position)
+
+    def get_cursor_time(self, logstore: str, shard: int, cursor: str) -> int:
+        self._spend(shard, "time")
+        return self._hub.get_cursor_time(logstore, shard, cursor)
+
+    def _spend(self, shard: int, what: object) -> None:
+        self.asked.append((shard, what))
+        self._clock.now += self.call_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hub, name)
+
+
+@pytest.fixture
+def clock() -> Hand:
+    return Hand()
+
+
+@pytest.fixture
+def hub(clock: Hand) -> LogHub:
+    made = MemoryServer(clock).client("demo")
+    made.create_project()
+    made.create_logstore("access", shards=SHARDS)
+    create_group(made, KEY, CreateGroup(timeout_s=30, order=False))
+    return made
+
+
+def save_all(hub: LogHub, shards: range) -> None:
+    for shard in shards:
+        end = hub.get_cursor("access", shard, "end")
+        hub.update_checkpoint("access", "access", shard=shard, cursor=end, consumer="access-0", force=True)
+
+
+def look(hub: Any, clock: Hand, ends: KeptEnds) -> ServiceObserved:
+    seen = observe_service(hub, resource(), expected=["access-0"], ends=ends, clock=clock)
+    assert seen.trouble is None
+    return seen
+
+
+def known(seen: ServiceObserved) -> list[int]:
+    return [one.shard for one in seen.shards if one.lag_s is not None]
+
+
+def test_a_slow_endpoint_ends_the_look_and_what_is_known_is_told(hub: LogHub, clock: Hand) -> None:
+    save_all(hub, range(SHARDS))
+    slow, began = SlowSls(hub, clock, call_s=1.0), clock.now
+    seen = look(slow, clock, KeptEnds())
+    assert clock.now - began <= LOOK_S + slow.call_s
+    assert LOOK_S < SHORTEST_BOUND_S / 2
+    assert known(seen) == list(range(int(LOOK_S)))
+    assert seen.group is not None
+    assert {one.holder for one in seen.shards} == {"access-0"}
+    assert all(one.checkpoint for one in seen.shards)
+    told = lag_finding(seen)
+    assert (told.status, told.reason) == ("False", LagReason.NOT_IN_TIME)
+    assert "within 30 s" in told.message
+    assert "shards 30, 31" in told.message
+
+
+def test_no_question_is_begun_when_the_time_is_over_wherever_in_a_shard(hub: LogHub, clock: Hand) -> None:
+    """Behind its checkpoint a shard takes three questions."""
+    save_all(hub, range(SHARDS))
+    for shard in hub.list_shards("access"):
+        hub.put_logs("access", ONE, hash_key=shard.begin_key)
+    for call_s in (LOOK_S, LOOK_S / 2, LOOK_S / 3):
+        slow = SlowSls(hub, clock, call_s=call_s)
+        seen = look(slow, clock, KeptEnds())
+        assert len(slow.asked) == round(LOOK_S / call_s)
+        assert known(seen) == ([0] if len(slow.asked) == 3 else [])
+        assert lag_finding(seen).reason == LagReason.NOT_IN_TIME
+
+
+def test_in_time_the_lag_is_that_of_the_log_group_after_the_checkpoint(hub: LogHub, clock: Hand) -> None:
+    save_all(hub, range(SHARDS))
+    hub.put_logs("access", ONE, hash_key=hub.list_shards("access")[5].begin_key)
+    clock.now += 7.0
+    seen = look(SlowSls(hub, clock, call_s=0.0), clock, KeptEnds())
+    assert [(one.shard, one.lag_s, one.lag_groups) for one in seen.shards if one.lag_s] == [(5, 7.0, 1)]
+    assert lag_finding(seen).reason == LagReason.KNOWN
+
+
+def test_where_nothing_waits_one_question_a_shard_is_enough(hub: LogHub, clock: Hand) -> None:
+    save_all(hub, range(SHARDS))
+    quick = SlowSls(hub, clock, call_s=0.0)
+    look(quick, clock, KeptEnds())
+    assert quick.asked == [(shard, "end") for shard in range(SHARDS)]
+
+
+def test_the_end_of_a_read_only_shard_is_asked_once(hub: LogHub, clock: Hand) -> None:
+    for shard in range(SHARDS // 2):
+        hub.split_shard("access", shard)
+    save_all(hub, range(2 * SHARDS))
+    slow, ends = SlowSls(hub, clock, call_s=1.0), KeptEnds()
+    first = [one.state for one in look(slow, clock, ends).shards].count("over")
+    second = [one.state for one in look(slow, clock, ends).shards].count("over")
+    assert (first, second) == (30, SHARDS // 2)
+    slow.call_s = 0.0
+    slow.asked.clear()
+    assert lag_finding(look(slow, clock, ends)).reason == LagReason.KNOWN
+    assert {shard for shard, _ in slow.asked} == set(range(SHARDS // 2, 2 * SHARDS))
+
+
+def test_a_logstore_made_anew_has_other_ends(hub: LogHub, clock: Hand) -> None:
+    ends = KeptEnds()
+
+    def over_after(groups: int) -> bool:
+        clock.now += 60.0
+        hub.delete_logstore("access")
+        hub.create_logstore("access", shards=1)
+        create_group(hub, KEY, CreateGroup(timeout_s=30, order=False))
+        for _ in range(groups):
+            hub.put_logs("access", ONE)
+        begin = hub.get_cursor("access", 0, "begin")
+        hub.split_shard("access", 0)
+        hub.update_checkpoint("access", "access", shard=0, cursor=begin, consumer="access-0", force=True)
+        return look(SlowSls(hub, clock, call_s=0.0), clock, ends).shards[0].state == "over"
+
+    assert over_after(groups=0)
+    assert not over_after(groups=3)
+
+
+def test_so_many_ends_are_kept_and_the_oldest_are_forgotten(hub: LogHub) -> None:
+    for number in range(3):
+        hub.split_shard("access", number)
+    ends, shards, name = KeptEnds(most=2), hub.list_shards("access"), ("embedded", "demo", "access")
+    for shard in shards[:3]:
+        ends.keep(name, shard, 7)
+    assert [ends.get(name, shard) for shard in shards[:3]] == [None, 7, 7]
+    ends.keep(name, shards[10], 7)
+    assert ends.get(name, shards[10]) is None, "it is written to, and its end moves"
