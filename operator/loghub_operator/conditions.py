@@ -205,12 +205,16 @@ class HotReason(StrEnum):
 
     NONE_HOT: none. TOO_BUSY: more comes into it than one worker consumes, and it has one to
     itself already, so more workers cannot help; split it, or allow scaling.shards.autoSplit.
-    RATE_UNKNOWN: what one worker consumes is not known (yet).
+    RATE_UNKNOWN: what one worker consumes is not known (yet). SPLIT_REFUSED: one is, and the log
+    service refused to split it; the message has its words (a limit of shards, a right that is not
+    given) and when it is tried again. MERGE_REFUSED: none is, and the same of a merge.
     """
 
     NONE_HOT = "NoneHot"
     TOO_BUSY = "TooBusy"
     RATE_UNKNOWN = "RateUnknown"
+    SPLIT_REFUSED = "SplitRefused"
+    MERGE_REFUSED = "MergeRefused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

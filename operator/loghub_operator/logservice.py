@@ -27,6 +27,7 @@ from loghub_operator.model import (
     DeleteGroup,
     GroupChange,
     GroupObserved,
+    ReshardRefused,
     ServiceObserved,
     ServiceTrouble,
     ShardChange,
@@ -70,7 +71,7 @@ def observe_service(
     try:
         if hub.has_extensions():
             told = _told(hub, key)
-            return _with_keys(told, hub.list_shards(key.logstore)) if _reshards(resource) else told
+            return _to_reshard(hub, key, told) if _reshards(resource) else told
         return _worked_out(hub, resource, expected, ends, clock)
     except LogHubException as error:
         return ServiceObserved(trouble=trouble_of(error, resource))
@@ -114,14 +115,22 @@ def change_group(hub: LogHub, key: GroupKey, action: GroupChange) -> bool:
 
 
 def change_shards(hub: LogHub, logstore: str, action: ShardChange) -> bool:
-    """Carry it out; False: somebody else had done it, or a round of ours that was cut short."""
+    """Carry it out; False: somebody else had done it, or a round of ours that was cut short.
+
+    Raises `ReshardRefused` where it was surely not done.
+    """
     known = {one.shard: one for one in hub.list_shards(logstore)}
     if action.shard not in known or known[action.shard].read_only:
         return False
-    if isinstance(action, SplitShard):
-        hub.split_shard(logstore, action.shard)
-    else:
-        hub.merge_shards(logstore, action.shard)
+    try:
+        if isinstance(action, SplitShard):
+            hub.split_shard(logstore, action.shard)
+        else:
+            hub.merge_shards(logstore, action.shard)
+    except LogHubError as error:
+        if not error.definite:
+            raise
+        raise ReshardRefused(action, f"{error.code}, HTTP {error.status}: {error.message}") from error
     return True
 
 
@@ -192,6 +201,15 @@ def _reshards(resource: LogHubConsumerGroup) -> bool:
     return resource.spec.scaling.shards.auto_split
 
 
+def _to_reshard(hub: LogHub, key: GroupKey, told: ServiceObserved) -> ServiceObserved:
+    others = _others(key, hub.list_groups(key.logstore))
+    return replace(_with_keys(told, hub.list_shards(key.logstore)), other_groups=others)
+
+
+def _others(key: GroupKey, groups: Iterable[GroupInfo]) -> int:
+    return sum(one.name != key.group for one in groups)
+
+
 def _with_keys(told: ServiceObserved, shards: Iterable[ShardInfo]) -> ServiceObserved:
     """What the list of shards says besides; one that came between the two answers has none of it."""
     known = {one.shard: one for one in shards}
@@ -252,6 +270,7 @@ def _worked_out(
     told = ServiceObserved(
         group=GroupObserved(timeout_s=group.timeout_s, order=group.order),
         shards=tuple(observed),
+        other_groups=_others(key, groups),
         lag_trouble=TOO_SLOW if any(one.late for one in marks.values()) else "",
     )
     return _with_keys(told, shards)

@@ -126,6 +126,7 @@ class ServiceObserved:
     With ``trouble`` everything else is unknown. ``group`` None without trouble: there is no
     such group. ``shards`` are those of the logstore; while the group does not exist they are
     ``not_alloc``. ``consumers`` are the live ones, None where the endpoint cannot tell.
+    ``other_groups`` counts those on the same logstore, whoever's; asked where shards may be merged.
     ``lag_trouble`` says why not every shard's lag is known, in a person's words.
     """
 
@@ -133,6 +134,7 @@ class ServiceObserved:
     group: GroupObserved | None = None
     shards: tuple[ShardObserved, ...] = ()
     consumers: tuple[str, ...] | None = None
+    other_groups: int = 0
     lag_trouble: str = ""
 
 
@@ -359,6 +361,14 @@ ShardChange = SplitShard | MergeShards
 
 class ActionRefused(Exception):  # noqa: N818 - says what happened
     """An action could not be carried out, for a reason that a person has to cure."""
+
+
+class ReshardRefused(ActionRefused):
+    """The log service says no to a split or merge; the message has its words."""
+
+    def __init__(self, action: ShardChange, words: str) -> None:
+        super().__init__(words)
+        self.action = action
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,13 @@ from loghub_operator.api.status import Status
 from loghub_operator.apply import Executor
 from loghub_operator.kube import CONSUMER_GROUP, Kube, KubeError
 from loghub_operator.liveness import Doing, Pulse
-from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed, Plan
+from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed, Plan, ReshardRefused
 from loghub_operator.numbers.listener import Listener
 from loghub_operator.observe import Observer
 from loghub_operator.pacing import SOON_S, pause_s, spread
 from loghub_operator.plan import plan
 from loghub_operator.scaling.memory import ScalingMemory
+from loghub_operator.scaling.refusals import with_refusal
 from loghub_operator.telling import with_failure, worth_writing
 from loghub_operator.unread import plan_unread, what_is_legible
 
@@ -173,6 +174,8 @@ class Reconciler:
         status, failure = planned.status, None
         try:
             await self._carry_out(resource, observed, planned.actions)
+        except ReshardRefused as refused:  # the next round tells it in HotShard
+            life.memory = with_refusal(planned.memory, refused, self._clock.unix_s())
         except (KubeError, LogHubException, ActionRefused) as error:
             failure = error
             status = with_failure(status, str(error), self._clock.unix_s())

@@ -23,6 +23,7 @@ from loghub_operator.model import (
     DeleteGroup,
     GroupObserved,
     MergeShards,
+    ReshardRefused,
     ServiceObserved,
     ServiceTrouble,
     SplitShard,
@@ -161,6 +162,34 @@ def test_a_shard_is_split_and_merged_once(hub: LogHub) -> None:
     assert change_shards(hub, "access", MergeShards(2))
     assert not change_shards(hub, "access", MergeShards(2))
     assert sum(not one.read_only for one in hub.list_shards("access")) == 2
+
+
+def test_other_groups_are_counted_where_shards_may_be_merged(
+    server: MemoryServer, clock: Clock, hub: LogHub
+) -> None:
+    create_group(hub, KEY, CREATE)
+    allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
+    for expected in range(2):
+        for asked in (hub, WithoutExtensions(hub)):
+            seen = observe_service(asked, allowed, expected=[], ends=KeptEnds(), clock=clock)  # type: ignore[arg-type]
+            assert seen.other_groups == expected
+        create_group(hub, GroupKey(logstore="access", group="other"), CREATE)
+
+
+def test_a_split_that_is_refused_says_so_in_the_services_words(hub: LogHub) -> None:
+    class Limited(WithoutExtensions):
+        error = LogHubError("ShardQuotaExceed", 403, "no more than 2", "request-1")
+
+        def split_shard(self, *_: object) -> None:
+            raise self.error
+
+    limited: Any = Limited(hub)
+    with pytest.raises(ReshardRefused, match=r"^ShardQuotaExceed, HTTP 403: no more than 2$") as caught:
+        change_shards(limited, "access", SplitShard(0))
+    assert caught.value.action == SplitShard(0)
+    limited.error = LogHubError("InternalServerError", 500, "maybe it was done")
+    with pytest.raises(LogHubError, match="maybe"):
+        change_shards(limited, "access", SplitShard(0))
 
 
 def test_the_real_sls_holder_and_lag_from_the_checkpoint(hub: LogHub, clock: Clock) -> None:

@@ -5,13 +5,23 @@ The same series are fed to the executor of `loghub up` (tests/loghub_operator/lo
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.kube import KubeError
-from loghub_operator.model import Action, CreateGroup, EmitEvent, Observed, Plan, ReleaseObject
+from loghub_operator.model import (
+    Action,
+    CreateGroup,
+    EmitEvent,
+    Observed,
+    Plan,
+    ReleaseObject,
+    ReshardRefused,
+    SplitShard,
+)
 from loghub_operator.plan import plan
 from loghub_operator.reconcile import Key, Reconciler
 from loghub_operator.scaling.memory import NOTHING
@@ -25,9 +35,12 @@ KEY = Key("default", "access")
 class Stage:
     """One step as apiserver, observer, executor and clock; the object is gone after one round."""
 
-    def __init__(self, step: Step, *, refuse: type[Action] | None = None) -> None:
+    def __init__(
+        self, step: Step, *, refuse: type[Action] | None = None, error: Exception | None = None
+    ) -> None:
         self.step = step
         self.refuse = refuse
+        self.error = error or KubeError(403, "Forbidden", "not allowed here")
         self.stored = step.resource.to_dict()
         self.gets = 0
         self.done: list[Action] = []
@@ -48,7 +61,7 @@ class Stage:
 
     async def carry_out(self, _: LogHubConsumerGroup, __: Observed | None, action: Action) -> None:
         if self.refuse is not None and isinstance(action, self.refuse):
-            raise KubeError(403, "Forbidden", "not allowed here")
+            raise self.error
         self.done.append(action)
 
     async def write_status(self, _: LogHubConsumerGroup, status: Status) -> None:
@@ -167,3 +180,28 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
     first, second = given
     assert first == NOTHING
     assert len(second.samples) == 1
+
+
+def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step, split = next(step for step in ALL if step.story == "auto-follows-the-load"), SplitShard(0)
+    stage, given = Stage(step, refuse=SplitShard, error=ReshardRefused(split, "no more")), []
+    told_of = EmitEvent(type="Normal", reason="ShardSplit", message="")
+
+    def splitting(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
+        given.append(observed.memory)
+        planned = plan(resource, observed, now)
+        return replace(planned, actions=(*planned.actions, split, told_of))
+
+    async def get(*_: object) -> dict[str, Any] | None:
+        stage.gets += len(given) == 2
+        return None if len(given) == 2 else stage.stored
+
+    monkeypatch.setattr("loghub_operator.reconcile.plan", splitting)
+    monkeypatch.setattr(stage, "get", get)
+    stage.gets = 1
+    asyncio.run(stage.play())
+    assert [(one.of, one.words) for one in given[1].refusals] == [("split", "no more")]
+    assert told_of not in stage.done
+    assert told(stage.written[0]) == step.status

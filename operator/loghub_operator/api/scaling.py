@@ -56,10 +56,14 @@ class Shards(ApiModel):
 
     auto_split: bool = Field(
         default=False,
-        description="Split a shard that is too busy for one worker, merge neighbours that are cold.",
+        description="Split a shard that is too busy for one worker; merge neighbours that are cold, where "
+        "no other consumer group reads the logstore. What the log service refuses is told in condition "
+        "HotShard and tried again after one minute, later each time, at last once an hour.",
     )
     min_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = Field(
-        default=1, description="Merging stops at so many shards that take logs."
+        default=1,
+        description="Merging stops at so many shards that take logs; never are fewer left than workers "
+        "should run.",
     )
     max_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = Field(
         default=64, description="Splitting stops at so many shards that take logs."

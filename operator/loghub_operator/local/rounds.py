@@ -13,9 +13,10 @@ from typing import Protocol
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import LogHubConsumerGroup, Phase, Status
-from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed, ReleaseObject
+from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed, ReleaseObject, ReshardRefused
 from loghub_operator.plan import plan
 from loghub_operator.scaling.memory import ScalingMemory
+from loghub_operator.scaling.refusals import with_refusal
 from loghub_operator.telling import with_failure
 
 SETTLED_S = 2.0  # nobody tells us of a change at the log service
@@ -90,6 +91,8 @@ class Rounds:
             for action in planned.actions:
                 await self._edge.carry_out(resource, observed, action)
                 self.released = self.released or isinstance(action, ReleaseObject)
+        except ReshardRefused as refused:  # the next round tells it in HotShard
+            self._memory = with_refusal(planned.memory, refused, self._clock.unix_s())
         except (LogHubException, ActionRefused, OSError) as error:
             failed = True
             status = with_failure(status, str(error), self._clock.unix_s())

@@ -91,7 +91,14 @@ def decide(resource: LogHubConsumerGroup, observed: Observed) -> Course:
     goal = _goal(case, advice)
     still = not paused and transfer(observed.service) is None and seen.inputs.lag_groups is not None
     warm = heat(
-        scaling, observed.service, memory, seen.inputs, seen.shards, settled=still, now=observed.at_unix_s
+        scaling,
+        observed.service,
+        memory,
+        seen.inputs,
+        seen.shards,
+        settled=still,
+        least=_least_shards(case, goal, need),
+        now=observed.at_unix_s,
     )
     return Course(goal=goal, advice=advice, need=need, seen=seen, heat=warm, paused=paused)
 
@@ -143,6 +150,14 @@ def _goal(case: _Case, advice: Advice) -> Goal:
     asked = case.resource.spec.replicas
     workers, bound = case.bounds.cut(asked)
     return Goal(asked=asked, workers=workers, bound=bound)
+
+
+def _least_shards(case: _Case, goal: Goal, need: Need | None) -> int:
+    """So many must take logs: one for each worker that should run, were there shards enough, or may soon."""
+    scaling = case.resource.spec.scaling
+    wanted = max(goal.workers, need.goal if need else 0) if scaling.mode == "Auto" else goal.asked
+    within = max(scaling.min_replicas, min(scaling.max_replicas, wanted))
+    return max(1, scaling.shards.min_shards, within)
 
 
 def _advised(case: _Case, *, paused: bool) -> tuple[ScalingMemory, Advice, Need | None]:

@@ -7,6 +7,9 @@ What protects from splitting twice: the list of shards itself. A shard that was 
 and the time at which the newest child was made is the log service's own; from it the cooldown is
 counted, so a crash between the split and the status, another operator, a person or another group
 on the same logstore are all seen.
+
+Shards are merged only for a group that has its logstore to itself: how many workers another one has
+is not known here.
 """
 
 from collections import Counter
@@ -20,6 +23,7 @@ from loghub_operator.model import EmitEvent, MergeShards, ServiceObserved, Shard
 from loghub_operator.scaling.demand import OVER, Inputs, short
 from loghub_operator.scaling.look import NOT_ASSIGNABLE, ShardRates
 from loghub_operator.scaling.memory import ScalingMemory, still
+from loghub_operator.scaling.refusals import again_unix_s, refusal_of, standing, told
 
 HOT_FOR_S = 30.0
 SPLIT_HELPS = 0.9  # of one worker's rate: so much must come in; what only lies there no split moves
@@ -45,9 +49,11 @@ def heat(
     rates: Mapping[int, ShardRates],
     *,
     settled: bool,
+    least: int,
     now: float,
 ) -> Heat:
-    """``settled``: nothing is on its way and nothing unknown, so shards may be changed."""
+    """``settled``: nothing is on its way and nothing unknown, so shards may be changed. ``least``: so
+    many that take logs must stay, for every worker to have one."""
     rate = inputs.worker_per_s
     if service.trouble is not None or not rate:
         message = "it is not known how much one worker consumes"
@@ -64,13 +70,15 @@ def heat(
     since = {one.name: one.at_unix_s for one in (*memory.hot, *memory.cold)}
     hot = [one for one in busy if now - since[str(one.shard)] >= HOT_FOR_S]
     found = Heat(memory=memory, finding=_told(hot, rates, rate), hot=tuple(one.shard for one in hot))
-    if not settled or not scaling.shards.auto_split or scaling.mode == "Recommend":
-        return found
-    if not _cooled(service.shards, scaling.shards.cooldown_seconds, now):
-        return found
+    if not scaling.shards.auto_split or scaling.mode == "Recommend":
+        return replace(found, memory=replace(memory, refusals=()))
+    found = replace(found, memory=standing(memory, service.shards))
     cool_s = scaling.shards.cooldown_seconds
     long_cold = [pair for pair in cold if now - since[_named(pair)] >= cool_s]
-    return _split(found, hot, scaling, service, rates, rate) or _merge(found, long_cold, scaling, service)
+    due = _split(found, hot, scaling, service, rates, rate) or _merge(found, long_cold, service, least)
+    due = _unless_refused(found, due, now)
+    ready = settled and _cooled(service.shards, cool_s, now)
+    return due if ready else replace(due, change=None, event=None)
 
 
 def _demand(shard: ShardObserved, rates: Mapping[int, ShardRates], catch_up_s: int) -> float | None:
@@ -154,20 +162,35 @@ def _split(
 
 
 def _merge(
-    found: Heat,
-    cold: list[tuple[ShardObserved, ShardObserved]],
-    scaling: Scaling,
-    service: ServiceObserved,
+    found: Heat, cold: list[tuple[ShardObserved, ShardObserved]], service: ServiceObserved, least: int
 ) -> Heat:
-    """As long as enough are left for every worker that must run."""
-    if not cold or found.hot or _writable(service) <= max(scaling.shards.min_shards, scaling.min_replicas, 1):
+    """As long as enough are left for every worker, and nobody else reads the logstore."""
+    if not cold or found.hot or _writable(service) <= least:
         return found
     left, right = cold[0]
+    if service.other_groups:
+        words = f"{left.shard} and {right.shard} are not merged: another consumer group reads the logstore"
+        message = f"{found.finding.message}; shards {words}"
+        return replace(found, finding=replace(found.finding, message=message))
     words = (
         f"shards {left.shard} and {right.shard} are merged: together they need less than a third of a worker"
     )
     event = EmitEvent(type="Normal", reason="ShardsMerged", message=words)
     return replace(found, change=MergeShards(left.shard), event=event)
+
+
+def _unless_refused(found: Heat, due: Heat, now: float) -> Heat:
+    """What the log service refused is told as long as it would be done, and done once it is time again."""
+    if due.change is None:
+        return due
+    split = isinstance(due.change, SplitShard)
+    refusal = refusal_of(due.memory, "split" if split else "merge")
+    if refusal is None:
+        return due
+    reason = HotReason.SPLIT_REFUSED if split else HotReason.MERGE_REFUSED
+    message = f"{told(refusal)}; {found.finding.message}"
+    finding = replace(found.finding, reason=reason, message=message)
+    return replace(found if now < again_unix_s(refusal) else due, finding=finding)
 
 
 def _writable(service: ServiceObserved) -> int:

@@ -144,7 +144,7 @@ def _resharded(resource: LogHubConsumerGroup, course: Course, now: float) -> Sca
     marks = course.memory.samples[-1].marks if course.memory.samples else ()
     old = {one.id for one in resource.status.shards if not one.read_only}
     new = {one.shard for one in marks if not one.read_only}
-    if not course.seen.asked or not old or old == new:
+    if not course.seen.asked or course.seen.moved or not old or old == new:
         return None
     word = "ShardSplit" if len(new) > len(old) else "ShardsMerged"
     return ScalingStep(at=rfc3339(now), of="shards", before=len(old), after=len(new), reason=word)

@@ -19,6 +19,7 @@ from loghub_operator.scaling.memory import (
     Sample,
     ScalingMemory,
     ShardMark,
+    Stream,
     WorkerRate,
     still,
     with_sample,
@@ -45,7 +46,8 @@ class ShardRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What is known now. ``inputs`` None: the log service could not be asked."""
+    """What is known now. ``asked`` False: the log service could not be. ``moved``: the status before
+    this look is of another stream."""
 
     memory: ScalingMemory
     inputs: Inputs
@@ -53,6 +55,7 @@ class Look:
     consumed_per_s: float | None
     pace: Pace
     asked: bool
+    moved: bool
 
 
 def assignable(service: ServiceObserved) -> int:
@@ -69,7 +72,7 @@ def pace_of(resource: LogHubConsumerGroup) -> Pace:
 def look(resource: LogHubConsumerGroup, observed: Observed) -> Look:
     """Remember this look and work the rates out."""
     pace, now = pace_of(resource), observed.at_unix_s
-    memory = _of_this_time(observed.memory, now)
+    memory = _of_this_time(_of_this_stream(resource, observed), now)
     asked = observed.service.trouble is None
     if asked:
         sample = Sample(at_unix_s=now, marks=tuple(mark_of(one) for one in observed.service.shards))
@@ -91,6 +94,7 @@ def look(resource: LogHubConsumerGroup, observed: Observed) -> Look:
         consumed_per_s=_sum(consumed) if asked else None,
         pace=pace,
         asked=asked,
+        moved=_moved(observed, memory),
     )
 
 
@@ -107,9 +111,28 @@ def mark_of(shard: ShardObserved) -> ShardMark:
     )
 
 
+def _of_this_stream(resource: LogHubConsumerGroup, observed: Observed) -> ScalingMemory:
+    """What is remembered of another one says nothing about this one."""
+    spec = resource.spec
+    stream = Stream(
+        uid=resource.metadata.uid,
+        endpoint=observed.site.endpoint,
+        project=spec.project,
+        logstore=spec.logstore,
+        group=resource.group,
+    )
+    return observed.memory if observed.memory.of == stream else replace(NOTHING, of=stream)
+
+
+def _moved(observed: Observed, memory: ScalingMemory) -> bool:
+    return observed.memory.of not in (None, memory.of)
+
+
 def _of_this_time(memory: ScalingMemory, now: float) -> ScalingMemory:
     """A clock that was set back makes every time in it wrong."""
-    return NOTHING if memory.samples and memory.samples[-1].at_unix_s > now else memory
+    if memory.samples and memory.samples[-1].at_unix_s > now:
+        return replace(NOTHING, of=memory.of)
+    return memory
 
 
 def _with_workers(memory: ScalingMemory, observed: Observed) -> ScalingMemory:
@@ -127,7 +150,7 @@ def _rate(
     """Measured; from the status where an operator before this one has measured it."""
     before = memory.rate
     told = resource.status.scaling.inputs.worker_per_second if resource.status.scaling else None
-    if before is None and told:
+    if before is None and told and not _moved(observed, memory):
         before = WorkerRate(per_s=told, at_unix_s=0.0)  # the first that is measured takes its place
     if observed.service.trouble is not None:
         return before

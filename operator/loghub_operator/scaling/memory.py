@@ -4,12 +4,14 @@ What for: one frozen value, `Observed.memory` in and `Plan.memory` out; an execu
 What it must not know: how a number follows from it. Read next: `loghub_operator.scaling.rates`.
 
 It is lost when the operator is restarted: rates are then unknown for a while and the decision
-is held, never wrong. Everything in it is bounded: samples by `Pace`, windows by the number of
-workers there can be. All ``*_unix_s`` are unix seconds; a clock that was set back empties it.
+is held, never wrong. It is of one `Stream`; whoever reads another one begins without it. Everything
+in it is bounded: samples by `Pace`, windows by the number of workers there can be. All ``*_unix_s``
+are unix seconds; a clock that was set back empties it.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 MOST_SAMPLES = 32
 LONGEST_GAP_S = 120.0  # nothing is known of the time between two samples further apart
@@ -33,6 +35,18 @@ class Pace:
     @property
     def gap_s(self) -> float:
         return max(LONGEST_GAP_S, self.window_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """What a memory is of: one object, and where it reads. An object that was made anew under the
+    same name, or that reads at another endpoint, has other cursors and another load."""
+
+    uid: str
+    endpoint: str  # its URL
+    project: str
+    logstore: str
+    group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +117,20 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingMemory:
-    """The whole of it; the default knows nothing."""
+class Refusal:
+    """The log service said no to a change of shards, in its words, the last of so many times."""
 
+    of: Literal["split", "merge"]
+    words: str
+    at_unix_s: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingMemory:
+    """The whole of it; the default knows nothing, of no stream."""
+
+    of: Stream | None = None
     samples: tuple[Sample, ...] = ()
     rate: WorkerRate | None = None
     ready: tuple[Since, ...] = ()  # the workers that are ready, since when
@@ -119,6 +144,7 @@ class ScalingMemory:
     unhelpful: int = 0  # steps up in a row that did not help
     hot: tuple[Since, ...] = ()  # shards that are too busy for one worker
     cold: tuple[Since, ...] = ()  # neighbours "a+b" that one shard would do for
+    refusals: tuple[Refusal, ...] = ()  # one of a kind
 
 
 NOTHING = ScalingMemory()

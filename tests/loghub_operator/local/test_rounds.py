@@ -6,6 +6,7 @@ fed every action of them.
 
 import asyncio
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,12 @@ ALL = [step for path in stories() for step in steps(path)]
 class LocalStage:
     """One step as object, edge and clock of the local loop."""
 
-    def __init__(self, step: Step, *, refuse: type[Action] | None = None) -> None:
+    def __init__(
+        self, step: Step, *, refuse: type[Action] | None = None, error: Exception | None = None
+    ) -> None:
         self.step = step
         self.refuse = refuse
+        self.error = error or EndpointUnreachable("http://127.0.0.1:1", "nobody is there", definite=True)
         self.done: list[Action] = []
         self.written: list[Status] = []
 
@@ -55,7 +59,7 @@ class LocalStage:
 
     async def carry_out(self, _: LogHubConsumerGroup, __: Observed, action: Action) -> None:
         if self.refuse is not None and isinstance(action, self.refuse):
-            raise EndpointUnreachable("http://127.0.0.1:1", "nobody is there", definite=True)
+            raise self.error
         self.done.append(action)
 
     def play(self) -> tuple[Status, Rounds]:
@@ -98,6 +102,24 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
     first, second = given
     assert first == stage.step.observed.memory
     assert second == plan(stage.step.resource, stage.step.observed, stage.step.now).memory != NOTHING
+
+
+def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step, split, given = _first(ApplyWorkers), model.SplitShard(0), []
+    stage = LocalStage(step, refuse=model.SplitShard, error=model.ReshardRefused(split, "no more"))
+
+    def splitting(resource: LogHubConsumerGroup, observed: Observed, now: float) -> model.Plan:
+        given.append(observed.memory)
+        planned = plan(resource, observed, now)
+        return replace(planned, actions=(*planned.actions, split))
+
+    monkeypatch.setattr("loghub_operator.local.rounds.plan", splitting)
+    status, rounds = stage.play()
+    asyncio.run(rounds.round())
+    assert [(one.of, one.words) for one in given[1].refusals] == [("split", "no more")]
+    assert told(status) == step.status
 
 
 def _first(kind: type[Action]) -> Step:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loghub_operator.api import Status
 from tests.loghub_operator.scaling.world import Shard, World, evenly, world
 
 RATE = 10.0
@@ -163,6 +164,33 @@ def test_logstore_made_anew_is_no_load() -> None:
     assert made.numbers == [(1.0, 1)]
 
 
+def test_an_object_made_anew_begins_without_what_the_one_before_it_remembered() -> None:
+    made = world({}, evenly(lambda _: 25.0)).run(900)
+    assert made.memory.rate is not None
+    made.uid, made.status, made.next_round = "second", Status(), made.now
+    made.run(1)
+    assert (len(made.memory.samples), made.memory.rate, made.memory.trial) == (1, None, None)
+
+
+def test_another_endpoint_is_another_stream() -> None:
+    """Its cursors go on from the old ones by chance: no rate is worked out over the two."""
+    made = world({}, evenly(lambda _: 25.0)).run(900)
+    before = made.numbers[-1]
+    made.endpoint, made.next_round = "http://127.0.0.1:2", made.now
+    for shard in made.shards:
+        shard.written += 5000.0
+    made.shards = [*made.shards, Shard(8, made.shards[0].keys)]
+    made.run(1)
+    assert (len(made.memory.samples), made.memory.rate) == (1, None)
+    assert made.numbers[-1] == before
+    assert made.status.scaling is not None
+    assert made.status.scaling.inputs.arrival_per_second is None
+    assert [one.of for one in made.status.scaling.steps if one.of == "shards"] == []
+    made.restart_operator()  # nothing of the old one is left in the status either
+    made.run(10)
+    assert made.memory.rate is None
+
+
 def test_recommend_tells_and_does_not() -> None:
     made = world({"mode": "Recommend"}, evenly(lambda _: 35.0), spec={"replicas": 1}).run(300)
     assert made.numbers == [(1.0, 1)]
@@ -231,6 +259,56 @@ def test_cold_neighbours_are_merged_down_to_the_least() -> None:
     assert len(writable) == 4
     assert {event.reason for event in made.events if event.reason.startswith("Shard")} == {"ShardsMerged"}
     assert made.turns() == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "spec", "least"),
+    [("Fixed", {"replicas": 3}, 3), ("External", {"replicas": 3}, 3), ("Auto", {"replicas": 1}, 2)],
+)
+def test_as_many_shards_stay_as_workers_should_run(mode: str, spec: dict[str, object], least: int) -> None:
+    """Too few for them while the two that are merged are worked off, and for good, it would be otherwise."""
+    shards = {"autoSplit": True, "cooldownSeconds": 60}
+    scaling = {"mode": mode, "workerRate": RATE, "minReplicas": 2, "shards": shards}
+    made = world(scaling, evenly(lambda _: 1.0), spec=spec).run(1800)
+    assert sum(not one.read_only for one in made.shards) == least
+    assert made.condition("ScalingLimited").reason != "TooFewShards"
+
+
+def test_shards_that_another_group_reads_too_are_not_merged() -> None:
+    made = world({**HOT, "workerRate": RATE}, evenly(lambda _: 2.0), other_groups=1).run(2700)
+    assert made.tries == []
+    assert "are not merged: another consumer group" in made.condition("HotShard").message
+
+
+def test_a_split_that_is_refused_is_told_and_tried_ever_later() -> None:
+    made = world(SPLIT_ONLY, _by_range(32.0), shards=4, refuses="ShardQuotaExceed, HTTP 403: no more than 4")
+    made.arrival = _by_range(32.0, made)
+    made.run(2700)
+    pauses = [b - a for a, b in pairwise(made.tries)]
+    assert 4 <= len(made.tries) <= 7
+    assert all(later >= earlier for earlier, later in pairwise(pauses))
+    assert [event for event in made.events if event.reason == "ShardSplit"] == []
+    hot = made.condition("HotShard")
+    assert (hot.status, hot.reason) == ("True", "SplitRefused")
+    assert "no more than 4" in hot.message
+    assert made.condition("Ready").reason != "ActionFailed"
+    made.refuses = ""
+    made.run(2100)  # the pause is twice as long after each
+    assert [event.reason for event in made.events if event.reason == "ShardSplit"]
+    assert made.memory.refusals == ()
+    assert made.condition("HotShard").reason != "SplitRefused"
+
+
+def test_a_merge_that_is_refused_is_told_and_tried_ever_later() -> None:
+    made = world({**HOT, "workerRate": RATE}, evenly(lambda _: 2.0), refuses="Unauthorized, HTTP 403: no")
+    made.run(1800)
+    assert 3 <= len(made.tries) <= 6
+    cold = made.condition("HotShard")
+    assert (cold.status, cold.reason) == ("False", "MergeRefused")
+    tried = len(made.tries)
+    made.run(60)
+    assert len(made.tries) == tried
+    assert made.condition("HotShard") == cold  # nothing new to write meanwhile
 
 
 def _by_range(total: float, of: World | None = None) -> Callable[[int, float], float]:

@@ -19,6 +19,7 @@ from loghub.domain.hashrange import HashRange, even_ranges
 from loghub.wire import cursor as wire_cursor
 from loghub_operator import model
 from loghub_operator.api import LogHubConsumerGroup, Status
+from loghub_operator.api.status import Condition
 from loghub_operator.model import (
     GroupObserved,
     Observed,
@@ -33,6 +34,7 @@ from loghub_operator.model import (
 )
 from loghub_operator.plan import plan
 from loghub_operator.scaling.memory import NOTHING, ScalingMemory
+from loghub_operator.scaling.refusals import with_refusal
 from loghub_operator.telling import LAG_EVERY_S, worth_writing
 from tests.loghub_operator.examples import resource
 
@@ -90,6 +92,10 @@ class World:
     drain_s: float = 4.0
     every_s: float = 10.0  # between two looks, where nothing is done
     unreachable: bool = False
+    refuses: str = ""  # what the log service says to a split or merge
+    other_groups: int = 0
+    uid: str = "first"
+    endpoint: str = "http://127.0.0.1:1"
     now: float = 0.0
     replicas: int | None = None
     config_hash: str = ""
@@ -101,6 +107,7 @@ class World:
     reasons: list[str] = field(default_factory=list)
     events: list[model.EmitEvent] = field(default_factory=list)
     lags: list[int] = field(default_factory=list)
+    tries: list[float] = field(default_factory=list)  # of splits and merges
     writes: int = 0
 
     @property
@@ -109,7 +116,7 @@ class World:
 
     @property
     def resource(self) -> LogHubConsumerGroup:
-        made = resource(self.spec, generation=1)
+        made = resource(self.spec, generation=1, uid=self.uid)
         return made.model_copy(update={"status": self.status})
 
     def run(self, seconds: float) -> "World":
@@ -199,8 +206,11 @@ class World:
         now_resource = self.resource
         planned = plan(now_resource, observed, observed.at_unix_s)
         self.memory = planned.memory
-        for action in planned.actions:
-            self._carry_out(action)
+        try:
+            for action in planned.actions:
+                self._carry_out(action)
+        except model.ReshardRefused as refused:
+            self.memory = with_refusal(self.memory, refused, observed.at_unix_s)
         if worth_writing(self.status, planned.status, since_last_s=LAG_EVERY_S):
             self.writes += 1
         self.status = planned.status
@@ -211,6 +221,10 @@ class World:
         self.next_round = self.now + (1.0 if planned.actions else self.every_s)
 
     def _carry_out(self, action: model.Action) -> None:
+        if isinstance(action, model.SplitShard | model.MergeShards):
+            self.tries.append(self.now)
+            if self.refuses:
+                raise model.ReshardRefused(action, self.refuses)
         match action:
             case model.ApplyWorkers():
                 self.replicas, self.config_hash = action.replicas, action.config_hash
@@ -259,13 +273,14 @@ class World:
                 group=GroupObserved(timeout_s=30, order=self.order),
                 shards=tuple(self._shard_observed(one) for one in self.shards),
                 consumers=tuple(live),
+                other_groups=self.other_groups,
             )
         set_now = None
         if self.replicas is not None:
             set_now = WorkerSet(replicas=self.replicas, config_hash=self.config_hash)
         return Observed(
             at_unix_s=EPOCH + self.now,
-            site=Site(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False),
+            site=Site(endpoint=self.endpoint, sink_root="/sink", needs_project_address=False),
             service=service,
             worker_set=set_now,
             workers=tuple(self._worker_observed(one) for _, one in sorted(self.workers.items())),
@@ -317,6 +332,9 @@ class World:
         )
 
     # -- what came of it
+
+    def condition(self, kind: str) -> Condition:
+        return next(one for one in self.status.conditions if one.type == kind)
 
     def turns(self, since: float = 0.0) -> int:
         """How often the number went the other way than the time before."""
