@@ -40,7 +40,7 @@ def pause(resource: LogHubConsumerGroup, observed: Observed) -> Pause | None:
 def _moves_checkpoints(resource: LogHubConsumerGroup, observed: Observed) -> bool:
     """From the moment it is ordered; not begun while the log service cannot be asked."""
     done = resource.status.reposition
-    if resource.spec.reposition is None:
+    if resource.spec.reposition is None or resource.is_new:
         return False
     if done is None or done.nonce != resource.spec.reposition_nonce:
         return observed.service.trouble is None

@@ -7,7 +7,8 @@ not know: how a checkpoint is forced, where the record is kept. Read next: `logh
 Stopping -> Forcing -> Resuming -> Done, or Failed. Everybody leaves; then one record is written with
 the checkpoints of before and the goals, so that whatever ends the operator between any two steps,
 the next round forces the same cursors; then the workers come back. All goals are known and
-checked before that record is written, so an order that makes no sense moves nothing.
+checked before that record is written, so an order that makes no sense moves nothing. An order that
+stands there when the object is made counts as done: it is most likely an old one, in a manifest.
 """
 
 from dataclasses import dataclass
@@ -36,6 +37,10 @@ from loghub_operator.workers import leave_bound_s
 FORCE_BOUND_S = 300.0
 LONGEST_MESSAGE = 1024
 MOST_NAMED = 10
+STOOD_THERE = (
+    "not carried out: it stood there when the object was made. Change the nonce to have it carried out; "
+    "where a new group begins is said by initialPosition"
+)
 UNDER_WAY = (RepositionPhase.STOPPING, RepositionPhase.FORCING, RepositionPhase.RESUMING)
 
 
@@ -65,6 +70,8 @@ def reposition(resource: LogHubConsumerGroup, observed: Observed, size: Size, no
     order, last = resource.spec.reposition, resource.status.reposition
     if order is None:
         return _withdrawn(last, now)
+    if resource.is_new and last is None:
+        return _to(RepositionPhase.DONE, order.nonce, STOOD_THERE, now)
     if owner_of(resource, observed.peers) is not None or observed.service.trouble is not None:
         return Progress(last)
     if last is None or last.nonce != order.nonce:

@@ -7,7 +7,8 @@ Read next: the files in ``series/``.
 ``python -m tests.loghub_operator.stories`` writes the expected half anew from `plan`; commit
 a changed expectation only when you can explain it.
 
-A file has an ``intent``, a ``spec`` (merged into `examples.MINIMAL`) and ``steps``. A step's ``spec``,
+A file has an ``intent``, a ``spec`` (merged into `examples.MINIMAL`), ``steps`` and, where the object
+is not new at the first of them, what its ``status`` says by then. A step's ``spec``,
 ``metadata`` and ``observed`` are merged into those of the step before (a list replaces, null
 removes); its ``now`` counts seconds from `EPOCH`; the status of a step is the resource's
 status in the next one, and so is what `plan` remembers.
@@ -64,6 +65,7 @@ def steps(path: Path) -> Iterator[Step]:
     """The steps of one story, each with everything that it stands on."""
     story = yaml.safe_load(path.read_text())
     base, observed = document(story.get("spec"), uid="uid-1", generation=1), _observed(story)
+    base["status"] = story.get("status", {})
     memory = NOTHING
     for number, step in enumerate(story["steps"], 1):
         merge(base["spec"], step.get("spec", {}))

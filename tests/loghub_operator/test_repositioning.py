@@ -24,7 +24,9 @@ from loghub_operator.model import (
     MoveObserved,
     MoveRecord,
     Observed,
+    ServiceTrouble,
     Site,
+    Trouble,
     WorkerSet,
 )
 from loghub_operator.plan import plan
@@ -56,7 +58,7 @@ class World:
         self.asked = self.hub if extensions else WithoutExtensions(self.hub)
         self.write()
         self.spec: Document = {"suspend": True, "reposition": order}
-        self.status: Document = {}
+        self.status: Document = {"observedGeneration": 1}
         self.kept: dict[str, MoveRecord] = {}
         self.sources: dict[str, dict[str, str]] = {}
         self.effects = 0
@@ -192,11 +194,11 @@ def test_undo_restores_and_no_checkpoint_becomes_the_initial_position(initial: s
         ({"to": "end", "shards": [0, 8, 9]}, None, "the logstore has no shard 8, 9"),
         ({}, None, "there is no ConfigMap cm"),
         ({}, {}, "ConfigMap cm has no checkpoint in it"),
-        ({}, {"first": "MQ=="}, "'first' is no number of a shard"),
-        ({}, {"01": "MQ=="}, "'01' is no number of a shard"),
-        ({}, {"0": "no cursor"}, "shard 0: cursor"),
-        ({}, {"0": "OTk5OTk5OTk5OTk5OTk5OTk5OQ=="}, "shard 0: cursor"),
-        ({}, {"0": "ODk5OTk5OTk5OTk5OTk5OTk5OQ=="}, "lies beyond the end of the shard"),
+        ({}, {"first": "MQ=="}, "ConfigMap cm is not readable as checkpoints"),
+        ({}, {"01": "MQ=="}, "ConfigMap cm is not readable as checkpoints"),
+        ({}, {"0": "no cursor"}, "ConfigMap cm is not readable as checkpoints"),
+        ({}, {"0": "OTk5OTk5OTk5OTk5OTk5OTk5OQ=="}, "ConfigMap cm is not readable as checkpoints"),
+        ({}, {"0": "ODk5OTk5OTk5OTk5OTk5OTk5OQ=="}, "the cursor of shard 0 lies beyond the end of the shard"),
         ({}, {"0": "MQ==", "7": "MQ=="}, "has shard 7, which the logstore has no more"),
         ({"shards": [0, 1]}, {"0": "MQ=="}, "has no shard 1"),
     ],
@@ -215,6 +217,35 @@ def test_what_makes_no_sense_moves_nothing(
     assert words in told["message"]
     assert set(world.checkpoints().values()) == {""}
     assert world.kept == {}
+
+
+@pytest.mark.parametrize("source", [{"secret-name": "secret"}, {"0": "secret"}, {"0": "", "1": "c2VjcmV0"}])
+def test_nothing_is_told_of_what_is_in_a_config_map_that_is_not_ours(source: dict[str, str]) -> None:
+    world = World({"to": "checkpoints", "checkpointsFrom": "cm", "nonce": "n"})
+    world.sources["cm"] = source
+    told = world.until_over()["message"]
+    assert [word for word in ("secret", "c2VjcmV0") if word in told] == []
+
+
+@pytest.mark.parametrize(
+    "trouble", [None, Trouble(reason=ServiceTrouble.ENDPOINT_UNREACHABLE, message="away")]
+)
+def test_stood_there_when_the_object_was_made_to_done(trouble: Trouble | None) -> None:
+    world = World({"to": "end", "nonce": "old"})
+    world.status = {}
+    group = world.resource()
+    seen = world.observe(group)
+    planned = plan(group, replace(seen, service=replace(seen.service, trouble=trouble)), world.now)
+    assert not any(isinstance(one, MoveCheckpoints | KeepCheckpoints) for one in planned.actions)
+    world.status = planned.status.to_dict()
+    told = world.until_over()
+    assert (told["phase"], told["nonce"]) == ("Done", "old")
+    assert "not carried out" in told["message"]
+    assert "initialPosition" in told["message"]
+    assert set(world.checkpoints().values()) == {""}
+    world.spec["reposition"] = {"to": "end", "nonce": "new"}
+    assert world.until_over()["phase"] == "Done"
+    assert world.checkpoints() == world.cursors("end")
 
 
 def test_only_the_named_shards_are_moved_and_a_gone_one_may_be_left_out() -> None:

@@ -15,7 +15,10 @@ from loghub_operator.api.status import MAX_SHARDS
 
 
 class Reposition(ApiModel):
-    """Move checkpoints: the workers are stopped, the old ones kept for undo, the new ones forced."""
+    """Move checkpoints: the workers are stopped, the old ones kept for undo, the new ones forced.
+
+    An order on an object that is there; one that the object is made with is not carried out.
+    """
 
     RULES: ClassVar = (
         Rule(
@@ -55,5 +58,7 @@ class Reposition(ApiModel):
         | None
     ) = Field(default=None, description="Only these shards; default: all.")
     nonce: Annotated[str, Field(min_length=1, max_length=40, pattern=patterns.NONCE)] = Field(
-        description="Carried out once for each nonce; change it to move the checkpoints again."
+        description="Carried out once for each nonce; change it to move the checkpoints again. An order that "
+        "stands there when the object is made counts as done; where a new group begins is said by "
+        "initialPosition."
     )

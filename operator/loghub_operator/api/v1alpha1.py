@@ -210,6 +210,11 @@ class LogHubConsumerGroup(ApiModel):
         """Name of the consumer group at the log service."""
         return self.spec.consumer_group or self.metadata.name
 
+    @property
+    def is_new(self) -> bool:
+        """Nothing was told of it yet: it was just made, or made anew."""
+        return self.status.observed_generation is None
+
     def consumer(self, ordinal: int) -> str:
         """Name of one worker: its pod's name, its consumer name, its process's name."""
         return f"{self.metadata.name}-{ordinal}"
