@@ -14,7 +14,7 @@ from loghub.clock import Clock
 from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
 from loghub_operator import model
 from loghub_operator.api.status import Status
-from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup
+from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup, Metadata
 from loghub_operator.checkpoints import move_checkpoints
 from loghub_operator.hubs import Hubs
 from loghub_operator.kube import (
@@ -105,11 +105,17 @@ class Executor:
             case model.EmitEvent():
                 await self._emit(resource, action)
 
-    async def write_status(self, resource: LogHubConsumerGroup, status: Status) -> None:
-        """All of the status is ours: what is absent now goes."""
+    async def write_status(self, resource: LogHubConsumerGroup, status: Status) -> str:
+        """All of the status is ours: what is absent now goes.
+
+        The version that this made; "" where more than the status is not as it was read.
+        """
         document = _identity(resource)
         document["status"] = status.to_dict()
-        await self._kube.apply(document, subresource="status")
+        about = (await self._kube.apply(document, subresource="status"))["metadata"]
+        # Each change of the spec is another generation.
+        unchanged = Metadata.model_validate(about, strict=False) == resource.metadata
+        return str(about["resourceVersion"]) if unchanged else ""
 
     async def _release(self, resource: LogHubConsumerGroup) -> None:
         """Take our finalizer off, whoever wrote it; an apply would leave one that a backup brought back."""

@@ -54,13 +54,16 @@ async def group_seen(
     assert isinstance(roll_call, RollCall)
     claims = memo.claims
     assert isinstance(claims, Claims)
+    version = ""
     if type == "DELETED":
         roll_call.told_gone(known)
         concerned = claims.gone(*known)
     else:
-        roll_call.told(known, meta.get("resourceVersion", ""))
+        version = meta.get("resourceVersion", "")
+        roll_call.told(known, version)
         concerned = claims.seen(body)
-    for other in (known[:2], *concerned):
+    _reconciler(memo).wake(Key(*known[:2]), version=version)
+    for other in concerned:
         _reconciler(memo).wake(Key(*other))
 
 

@@ -52,6 +52,8 @@ class _Life:
     """One group's task and what it remembers; a restart of the operator may forget it all."""
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    causes: set[str] = field(default_factory=set)  # versions whose events came since; "": something else
+    own_version: str = ""  # of the object after our last write of its status
     task: "asyncio.Task[None] | None" = None
     written_monotonic_s: float = float("-inf")
     failures: int = 0
@@ -85,9 +87,15 @@ class Reconciler:
         self._unasked = asyncio.Semaphore(UNASKED_AT_ONCE)
         self.round_ended_s = clock.monotonic_s()
 
-    def wake(self, key: Key) -> None:
-        """Something about this group changed: look at it now. Starts its task the first time."""
+    def wake(self, key: Key, *, version: str = "") -> None:
+        """Something about this group changed: look at it now. Starts its task the first time.
+
+        ``version`` is the object's, where it changed itself: what we wrote last is no news.
+        """
         life = self._lives.setdefault(key, _Life())
+        if version and version == life.own_version:
+            return
+        life.causes.add(version)
         life.wake.set()
         if life.task is None:
             life.task = asyncio.create_task(self._live(key, life), name=f"{key.namespace}/{key.name}")
@@ -117,6 +125,7 @@ class Reconciler:
             life.doing, life.since_s = Doing.QUEUED, self._clock.monotonic_s()
             async with self._slot(life.wake, soon=wait_s is None or wait_s <= SOON_S):
                 life.wake.clear()
+                life.causes.clear()
                 life.doing, life.since_s = Doing.RUNNING, self._clock.monotonic_s()
                 outcome, wait_s = await self._guarded_round(key, life)
             self.round_ended_s = self._clock.monotonic_s()
@@ -224,12 +233,21 @@ class Reconciler:
         if not worth_writing(resource.status, status, since_last_s=since_s):
             return False
         try:
-            await self._executor.write_status(resource, status)
+            _wrote(life, await self._executor.write_status(resource, status))
         except KubeError as error:
             if error.status not in (404, 409):  # released just now, or made anew
                 raise
         life.written_monotonic_s = self._clock.monotonic_s()
         return True
+
+
+def _wrote(life: _Life, version: str) -> None:
+    """Its event is no news, whether it comes after the answer or came before."""
+    life.own_version = version
+    if version and version in life.causes:
+        life.causes.remove(version)
+        if not life.causes:
+            life.wake.clear()
 
 
 async def _acquired(semaphore: asyncio.Semaphore, *, unless: asyncio.Event) -> bool:

@@ -6,7 +6,7 @@ know: how a status is written. Read next: `loghub_operator.conditions` (the reas
 A status is written only where it says something new (`worth_writing`): at once where a
 state, a holder, a number of workers or a condition changed; at a bounded rate where only
 the lag, the checkpoints or a message's words moved (somebody else's words may differ each
-time, and what is written wakes the next round); never where only the time of observation did.
+time); never where only the time of observation did.
 """
 
 import math

@@ -7,13 +7,16 @@ leaves the group for those that are told so.
 """
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from loghub.client.port import GroupInfo
+from loghub_operator.claims import Incarnation
 from loghub_operator.kube import CONFIG_MAP, CONSUMER_GROUP, POD, SERVICE, STATEFUL_SET
 from loghub_operator.names import ANNOTATION_CONFIG_HASH, FINALIZER, worker_selector
+from loghub_operator.roll_call import RollCall
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import document
 from tests.loghub_operator.stage import GROUP, LOGSTORE, Stage, stage
@@ -80,6 +83,39 @@ def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
         await on.until_rounds(5)
         assert await on.versions() == before
 
+    stage(server, tmp_path, story)
+
+
+def test_what_we_wrote_ourselves_starts_no_round(
+    server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edits, versions, hear = 6, set[str](), RollCall.told
+
+    def told(self: RollCall, one: Incarnation, version: str) -> None:
+        versions.add(version)
+        hear(self, one, version)
+
+    async def story(on: Stage) -> None:
+        async def settled() -> bool:
+            """The status is of now, and the watch has told of it."""
+            about = (found := await on.get() or {})["metadata"]
+            current = found["status"].get("observedGeneration") == about["generation"]
+            return current and about["resourceVersion"] in versions
+
+        await on.apply({"replicas": 1})
+        await on.until_phase("Running", "1/1")
+        await on.stop_operator()
+        monkeypatch.setattr(Stage, "settings", replace(on.settings, resync_s=3600.0))
+        on.start_operator()
+        await on.until_rounds(1)
+        await on.until("rest", settled)
+        before = on.rounds
+        for number in range(edits):
+            await on.apply({"replicas": 1, "deletionPolicy": ("Delete", "Retain")[number % 2]})
+            await on.until(f"edit {number} told", settled)
+        assert on.rounds - before <= edits + edits // 2  # one each; two, were our own write a reason
+
+    monkeypatch.setattr(RollCall, "told", told)
     stage(server, tmp_path, story)
 
 

@@ -1,0 +1,136 @@
+"""What wakes a group: each change of it by somebody else, and not the status that we wrote ourselves."""
+
+import asyncio
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.apply import Executor
+from loghub_operator.model import Observed
+from loghub_operator.reconcile import Key, Reconciler
+from tests.loghub_operator.examples import Document, merge
+from tests.loghub_operator.stories import steps, stories
+
+KEY = Key("default", "access")
+RESYNC_S = 3600.0
+EDITS = 5
+
+
+def _at_rest() -> Any:
+    """A step after which there is nothing to do."""
+    found = (step for path in stories() if path.stem == "first-start" for step in steps(path))
+    return [step for step in found if not step.actions and step.status["phase"] == "Running"][-1]
+
+
+class Echo:
+    """An apiserver whose watch tells of each change; everything else is at rest, and no time passes."""
+
+    def __init__(self, *, told_first: bool = False) -> None:
+        step = _at_rest()
+        self.now, self.observed = step.now, step.observed
+        self.stored: Document = {**step.resource.to_dict(), "status": copy.deepcopy(step.status)}
+        self.told_first = told_first  # the event comes before the answer
+        self.beside: Callable[[], None] = lambda: None  # what somebody else does just before our write
+        self.rounds = self.writes = 0
+        me: Any = self
+        executor = Executor(kube=me, hubs=me, observer=me, settings=me, clock=me)
+        self.reconciler = Reconciler(kube=me, observer=me, executor=executor, clock=me, resync_s=RESYNC_S)
+
+    def monotonic_s(self) -> float:
+        return float(self.now)
+
+    def unix_s(self) -> float:
+        return float(self.now)
+
+    async def get(self, *_: object) -> Document:
+        self.rounds += 1
+        return copy.deepcopy(self.stored)
+
+    async def observe(self, _: LogHubConsumerGroup) -> Observed:
+        return self.observed
+
+    async def apply(self, document: Document, *, subresource: str) -> Document:
+        assert subresource == "status"
+        self.beside()
+        self.writes += 1
+        self.stored["status"] = document["status"]
+        version = self.change({})
+        answer = copy.deepcopy(self.stored)
+        if self.told_first:
+            self.tell(version)
+            await asyncio.sleep(0)
+        else:
+            asyncio.get_running_loop().call_soon(self.tell, version)
+        return answer
+
+    def change(self, patch: Document) -> str:
+        """Another version."""
+        merge(self.stored, patch)
+        about = self.stored["metadata"]
+        about["resourceVersion"] = str(int(about.get("resourceVersion", "0")) + 1)
+        return str(about["resourceVersion"])
+
+    def edit(self) -> str:
+        """As somebody does who changes the spec; the status has to follow."""
+        return self.change({"metadata": {"generation": self.stored["metadata"]["generation"] + 1}})
+
+    def tell(self, version: str) -> None:
+        self.reconciler.wake(KEY, version=version)
+
+    async def settle(self) -> None:
+        """Until nobody has anything to do: there is no real waiting in here."""
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("told_first", [False, True], ids=["after the answer", "before the answer"])
+def test_a_status_that_we_wrote_starts_no_round(told_first: bool) -> None:
+    on = Echo(told_first=told_first)
+
+    async def play() -> None:
+        for _ in range(EDITS):
+            on.tell(on.edit())
+            await on.settle()
+        await on.reconciler.close()
+
+    asyncio.run(play())
+    assert (on.writes, on.rounds) == (EDITS, EDITS)
+
+
+@pytest.mark.parametrize("told_first", [False, True], ids=["after the answer", "before the answer"])
+@pytest.mark.parametrize("told_of", [False, True], ids=["only by our own event", "by its own event"])
+def test_what_somebody_else_changed_beside_our_write_is_looked_at(told_of: bool, told_first: bool) -> None:
+    on = Echo(told_first=told_first)
+
+    def annotated() -> None:
+        version = on.change({"metadata": {"annotations": {"a": "b"}}})
+        on.beside = lambda: None
+        if told_of:
+            on.tell(version)
+
+    async def play() -> None:
+        on.beside = annotated
+        on.tell(on.edit())
+        await on.settle()
+        await on.reconciler.close()
+
+    asyncio.run(play())
+    assert on.writes == 1
+    assert on.rounds >= 2
+
+
+def test_what_changed_besides_during_a_round_is_looked_at() -> None:
+    """Its StatefulSet, say."""
+    on = Echo()
+    on.beside = lambda: on.reconciler.wake(KEY)
+
+    async def play() -> None:
+        on.tell(on.edit())
+        await on.settle()
+        await on.reconciler.close()
+
+    asyncio.run(play())
+    assert (on.writes, on.rounds) == (1, 2)
