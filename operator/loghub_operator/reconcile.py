@@ -29,7 +29,7 @@ from loghub_operator.pacing import SOON_S, pause_s, spread
 from loghub_operator.plan import plan
 from loghub_operator.scaling.memory import ScalingMemory
 from loghub_operator.scaling.refusals import with_refusal
-from loghub_operator.telling import with_failure, worth_writing
+from loghub_operator.telling import with_failure, words_of, worth_writing
 from loghub_operator.unread import plan_unread, what_is_legible
 
 log = structlog.get_logger()
@@ -187,7 +187,7 @@ class Reconciler:
             life.memory = with_refusal(planned.memory, refused, self._clock.unix_s())
         except (KubeError, LogHubException, ActionRefused) as error:
             failure = error
-            status = with_failure(status, str(error), self._clock.unix_s())
+            status = with_failure(status, words_of(error), self._clock.unix_s())
         self._publish(key, planned, status)
         told = await self._tell(resource, status, life)
         if failure is not None:

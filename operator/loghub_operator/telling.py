@@ -12,6 +12,7 @@ time); never where only the time of observation did.
 import math
 from typing import Any
 
+from loghub.wire.errors import LogHubError
 from loghub_operator.api.status import MAX_SHARDS, Lag, Phase, RepositionStatus, ShardStatus, Status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import (
@@ -122,6 +123,13 @@ def deleting_status(
     replicas = observed.worker_set.replicas if observed.worker_set else 0
     told = _with_numbers(resource, observed, replicas, Phase.DELETING, findings, now)
     return told.model_copy(update={"reposition": resource.status.reposition})
+
+
+def words_of(error: Exception) -> str:
+    """The same at each round: a request's id is for the log alone, or no status would be at rest."""
+    if isinstance(error, LogHubError):
+        return f"{error.code} (HTTP {error.status}): {error.message}"
+    return str(error)
 
 
 def with_failure(status: Status, message: str, now: float) -> Status:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from loghub.wire.codes import Code
+from loghub.wire.errors import LogHubError
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.kube import KubeError
 from loghub_operator.model import (
@@ -110,6 +112,22 @@ def test_an_action_that_is_refused_ends_the_round_and_is_told() -> None:
     (ready,) = [one for one in stage.written[-1].conditions if one.type == "Ready"]
     assert (ready.status, ready.reason) == ("False", "ActionFailed")
     assert "not allowed here" in ready.message
+
+
+def test_a_refusal_of_the_log_service_has_the_same_words_at_each_round(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    written = []
+    for request_id in ("5E1F0A", "77B0C2"):
+        refusal = LogHubError.of(Code.UNAUTHORIZED, "no right to do this", request_id)
+        stage = Stage(_first(CreateGroup), refuse=CreateGroup, error=refusal)
+        asyncio.run(stage.play())
+        assert request_id in capsys.readouterr().out, "in the log"
+        written.append(stage.written[-1])
+    first, second = written
+    assert first == second
+    (ready,) = [one for one in first.conditions if one.type == "Ready"]
+    assert ready.message == "Unauthorized (HTTP 401): no right to do this"
 
 
 def test_an_event_that_is_refused_holds_nothing_up() -> None:

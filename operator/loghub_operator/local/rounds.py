@@ -17,7 +17,7 @@ from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed, Re
 from loghub_operator.plan import plan
 from loghub_operator.scaling.memory import ScalingMemory
 from loghub_operator.scaling.refusals import with_refusal
-from loghub_operator.telling import with_failure
+from loghub_operator.telling import with_failure, words_of
 
 SETTLED_S = 2.0  # nobody tells us of a change at the log service
 UNSETTLED_S = 0.5
@@ -95,7 +95,7 @@ class Rounds:
             self._memory = with_refusal(planned.memory, refused, self._clock.unix_s())
         except (LogHubException, ActionRefused, OSError) as error:
             failed = True
-            status = with_failure(status, str(error), self._clock.unix_s())
+            status = with_failure(status, words_of(error), self._clock.unix_s())
         if status != resource.status and not self.released:
             status = self._written(status)
         if self._on_round is not None:
