@@ -139,10 +139,11 @@ class WorkerProcess:
         self._status = self.folder / "status.json"
         self._log = (self.folder / "log").open("ab")
         self._status.unlink(missing_ok=True)
+        self._environment = worker_environment(self.folder, name=name, credentials_dir=credentials_dir)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "loghub_worker"],
             cwd=ROOT,
-            env=os.environ | worker_environment(self.folder, name=name, credentials_dir=credentials_dir),
+            env=os.environ | self._environment,
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
@@ -171,6 +172,12 @@ class WorkerProcess:
     def end(self, how: signal.Signals) -> int:
         """Send the signal, wait for the end, give the exit status."""
         self.process.send_signal(how)
+        return self.wait()
+
+    def drain(self) -> int:
+        """As a pod ends, whose hook runs first."""
+        words, environment = [sys.executable, "-m", "loghub_worker.drain"], os.environ | self._environment
+        subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=GUARD_S)
         return self.wait()
 
     def wait(self) -> int:

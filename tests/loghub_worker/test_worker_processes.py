@@ -130,7 +130,7 @@ def test_leaving_hands_the_shards_over_at_once_into_another_logstore(tmp_path: P
         producer.put(groups=40)
         wait_until(lambda: all_saved(hub), "all to be copied", guard_s=GUARD_S)
         assert copied(hub) == producer.sent
-        assert stays.end(signal.SIGTERM) == 0
+        assert stays.drain() == 0
 
 
 def copied(hub: HttpLogHub) -> Counter[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from loghub.clock import SystemClock
+from loghub_worker.drain import can_be_asked
 from loghub_worker.settings import BadSettingsError, Settings, read_settings
 from loghub_worker.spark import FatalError, end_jvm
 from loghub_worker.worker import Worker
@@ -40,6 +41,7 @@ def main() -> int:
         worker = Worker(settings, SystemClock())
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: worker.request_stop())
+        can_be_asked(settings.state_dir)
         worker.run()
     except FatalError as fatal:
         log.error("fatal", reason=fatal.reason, message=fatal.message)

@@ -3,8 +3,8 @@
 What for: stable pod names, which are the consumer names. What it must not know: how many
 should run, and why. Read next: `loghub.worker_contract` (what the container is told).
 
-Pods are made and removed in parallel, replaced one by one. The grace period is longer than
-the drain, so SIGTERM lets a worker finish its batch. The pods pass the restricted pod
+Pods are made and removed in parallel, replaced one by one. The preStop hook begins the drain, and
+the grace period is longer than it, so a worker finishes its batch. The pods pass the restricted pod
 security standard.
 """
 
@@ -33,6 +33,8 @@ CONTAINER = "worker"
 _OUR_VOLUMES = {"config", "credentials", "pod"}  # state and tmp may be put elsewhere
 GRACE_S = DRAIN_TIMEOUT_S + AFTER_DRAIN_S
 USER = 10001
+# Whatever the image's entry point does with signals.
+PRE_STOP = ("python", "-m", "loghub_worker.drain")
 _CONFIG = "/etc/loghub/worker"
 _CREDENTIALS = "/etc/loghub/credentials"
 _POD = "/etc/loghub/pod"
@@ -135,6 +137,7 @@ def _container(resource: LogHubConsumerGroup, image: str) -> Document:
         "startupProbe": _probe("/healthz", every_s=2, failures=150),
         "readinessProbe": _probe("/readyz", every_s=2, failures=3),
         "livenessProbe": _probe("/healthz", every_s=10, failures=6),
+        "lifecycle": {"preStop": {"exec": {"command": list(PRE_STOP)}}},
         "resources": _resources(resource),
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -1,5 +1,6 @@
 """The objects that the builders make say what the design says of them."""
 
+import importlib.util
 import json
 
 import msgspec
@@ -60,6 +61,12 @@ def test_the_grace_period_is_longer_than_the_drain() -> None:
     pod = built(example())["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] > DRAIN_TIMEOUT_S
     assert worker_config(example(), SITE).drain_timeout_s == DRAIN_TIMEOUT_S
+
+
+def test_the_hook_before_the_stop_is_a_module_of_the_worker() -> None:
+    python, flag, module = container(built(example()))["lifecycle"]["preStop"]["exec"]["command"]
+    assert (python, flag) == ("python", "-m")
+    assert importlib.util.find_spec(module) is not None
 
 
 def test_the_consumer_is_the_pod_and_the_seat_is_its_annotation() -> None:
