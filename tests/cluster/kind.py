@@ -80,6 +80,7 @@ class Kind:
             images=json.loads((self.folder / "images.json").read_text()),
             volumes=self.folder / "volumes",
             volumes_on_node=ON_NODE,
+            on_node=("docker", "exec", f"{NAME}-control-plane"),
         )
 
 

@@ -27,7 +27,8 @@ class Cluster:
     """A running cluster with the project's images on its node.
 
     ``volumes`` is a folder of this machine that the node sees as ``volumes_on_node``:
-    a hostPath volume there can be read by the test.
+    a hostPath volume there can be read by the test. ``on_node`` are the words that run a command
+    on the node, before that command.
     """
 
     kubeconfig: Path
@@ -35,6 +36,7 @@ class Cluster:
     images: dict[str, str]  # part -> image name for a pod
     volumes: Path
     volumes_on_node: str
+    on_node: tuple[str, ...] = ()
 
 
 class ClusterProvider(Protocol):

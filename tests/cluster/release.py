@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import paths
-from tests.cluster.kubectl import Object
+from tests.cluster.kubectl import Object, eventually
 from tests.cluster.stack import SERVICE_NAMESPACE, Stack
 
 NAME = "loghub"
 OPERATOR = "loghub-loghub-operator"  # Deployment and Lease
 CHART = paths.REPOSITORY / "charts" / "loghub-operator"
 GUARD_S = 240.0
+# By its environment, since a pod's process cannot be killed from within.
+_KILL = """for found in $(grep -lzx "LOGHUB_POD_NAME=$0" /proc/[0-9]*/environ 2>/dev/null)
+do process=${found#/proc/}; kill -9 "${process%/environ}"; done"""
 _PASTED = re.compile(r"kubectl apply -f - <<'EOF'\n(.*?)\n *EOF\n", re.DOTALL)
 
 
@@ -64,13 +67,23 @@ class Release:
         assert child.returncode == 0, said
         assert re.search(r"Phase:\s+Succeeded", said), said
 
-    def leader(self) -> str:
-        """Name of the operator's pod that acts."""
+    def holder(self) -> str:
+        """Who acts, another one after each start: the name of the operator's pod, ``_``, an id."""
         lease = self.stack.kubectl.get("lease", OPERATOR, SERVICE_NAMESPACE)
         holder: str = (lease or {}).get("spec", {}).get("holderIdentity", "")
-        pods = self.stack.kubectl.list("pods", SERVICE_NAMESPACE, "app.kubernetes.io/name=loghub-operator")
-        names = [pod["metadata"]["name"] for pod in pods]
-        return next((name for name in names if holder.startswith(name)), "")
+        return holder
+
+    def kill_leader(self) -> None:
+        """SIGKILL to the process that acts; returns once the kubelet tells so."""
+        pod, _, _ = self.holder().partition("_")
+        subprocess.run([*self.stack.cluster.on_node, "sh", "-c", _KILL, pod], check=True, timeout=GUARD_S)
+        eventually(lambda: self._killed(pod), what=f"exit status 137 of {pod}", pause_s=0.1)
+
+    def _killed(self, pod: str) -> bool:
+        found = self.stack.kubectl.get("pod", pod, SERVICE_NAMESPACE) or {}
+        told = found.get("status", {}).get("containerStatuses", [])
+        states = [one.get(when, {}) for one in told for when in ("state", "lastState")]
+        return any(state.get("terminated", {}).get("exitCode") == 137 for state in states)
 
     def _make_namespace(self) -> None:
         """As strict as a namespace can be."""

@@ -4,11 +4,12 @@ What the schema can see is refused by the apiserver; the rest ends in a conditio
 object it is about, while everything else goes on.
 """
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.kubectl import Object, RefusedError
+from tests.cluster.kubectl import Object, RefusedError, eventually
 from tests.cluster.stack import Stack, consumer_group
 
 NAMESPACE = "bad-input"
@@ -91,6 +92,50 @@ def test_an_endpoint_that_nobody_answers_at_is_named(place: Stack) -> None:
     )
     assert "127.0.0.1" in message
     assert place.kubectl.get("statefulset", "no-endpoint", NAMESPACE) is None
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
+def test_an_image_that_nobody_has_is_named(place: Stack, reason: str) -> None:
+    """The kubelet says either in turn."""
+    worker = {"image": "nowhere.invalid/worker:absent"}
+    place.kubectl.apply(group("no-image", replicas=1, worker=worker), namespace=NAMESPACE)
+    message = place.wait_condition("no-image", NAMESPACE, "WorkersAvailable", status="False", reason=reason)
+    assert "nowhere.invalid/worker:absent" in message
+
+
+def test_a_worker_that_no_node_takes_is_told_in_the_words_of_the_scheduler(place: Stack) -> None:
+    worker = {"podTemplate": {"spec": {"nodeSelector": {"loghub.dev/nowhere": "here"}}}}
+    place.kubectl.apply(group("no-node", replicas=1, worker=worker), namespace=NAMESPACE)
+
+    def told() -> bool:
+        found = place.condition("no-node", NAMESPACE, "WorkersAvailable")
+        return found is not None and re.search(r"no-node-0: 0/\d+ nodes are available", found["message"])
+
+    eventually(told, what="the scheduler's words")
+    found = place.condition("no-node", NAMESPACE, "WorkersAvailable")
+    assert found is not None
+    assert (found["status"], found["reason"]) == ("False", "Starting")
+
+
+def test_what_fails_before_the_worker_is_told_by_its_own_last_words(place: Stack) -> None:
+    before: Object = {
+        "name": "before",
+        "image": place.cluster.images["worker"],
+        "command": ["python", "-c", "raise SystemExit('the disk is not formatted')"],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    worker = {"podTemplate": {"spec": {"initContainers": [before]}}}
+    place.kubectl.apply(group("crashing", replicas=1, worker=worker), namespace=NAMESPACE)
+
+    def told() -> bool:
+        found = place.condition("crashing", NAMESPACE, "Degraded")
+        return found is not None and "the disk is not formatted" in found["message"]
+
+    eventually(told, what="the last words of the container")
+    workers = place.condition("crashing", NAMESPACE, "WorkersAvailable")
+    assert workers is not None
+    assert workers["status"] == "False"
+    assert "crashing-0: container before: " in workers["message"]
 
 
 def test_sql_that_does_not_parse_is_told_in_the_words_of_spark(place: Stack) -> None:

@@ -107,19 +107,20 @@ def a_rolling_restart_moves_no_shard(story: Story) -> None:
     assert len(holders.seen) == SHARDS
     assert life.group_at_service(story).timeout_s == RESTART_BOUND_S
     eventually(lambda: lines.in_parquet(story.sink) or None, what="first rows in the sink")
+    events = story.stack.kubectl.list("events", NAMESPACE)
+    assert "FailedPreStopHook" not in {event["reason"] for event in events}
 
 
 def suspended_while_the_leader_is_killed(story: Story) -> None:
     """The step is two workers to none; the leader is gone after the first half of it."""
-    kubectl, leader = story.stack.kubectl, story.release.leader()
+    leader = story.release.holder()
     with life.watched(story) as pods:
         story.patch(suspend=True, replicas=1)
         eventually(lambda: pods.asked() or None, what="workers asked to leave", pause_s=0.1)
-        words = ("delete", "pod", leader, "-n", SERVICE_NAMESPACE, "--force", "--grace-period=0")
-        kubectl.run(*words)
+        story.release.kill_leader()
         killed_s = time.monotonic()
         assert life.replicas(story) == 2, "the step was over before the leader was killed"
-        eventually(lambda: story.release.leader() not in ("", leader), what="another leader")
+        eventually(lambda: story.release.holder() not in ("", leader), what="another leader")
         story.say(f"another leader after {time.monotonic() - killed_s:.1f} s")
         eventually(lambda: all(pod.gone_s for pod in pods.pods.values()), what="no worker left")
     story.stack.wait_condition(NAME, NAMESPACE, "Paused", status="True", reason="Suspended")
