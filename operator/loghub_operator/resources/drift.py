@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from loghub_operator.resources.common import Document
-from loghub_operator.resources.overlay import KEYS
+from loghub_operator.resources.overlay import KEYS, numbered
 
 _LIST_KEYS = {**KEYS, "ownerReferences": "uid"}
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
@@ -50,11 +50,10 @@ def _differing(ours: Any, theirs: Any, path: str) -> Iterator[str]:
 
 def _differing_lists(ours: list[Any], theirs: list[Any], path: str) -> Iterator[str]:
     key = _LIST_KEYS.get(path.rpartition(".")[2])
-    named = key is not None and all(isinstance(one, dict) and key in one for one in (*ours, *theirs))
-    if named:
-        found = {one[key]: one for one in theirs}
-        for one in ours:
-            yield from _differing(one, found.get(one[key]), f"{path}[{one[key]}]")
+    if key is not None and all(isinstance(one, dict) and key in one for one in (*ours, *theirs)):
+        found = dict(numbered(theirs, key))
+        for name, one in numbered(ours, key):
+            yield from _differing(one, found.get(name), f"{path}[{one[key]}]")
     elif len(ours) != len(theirs) or any(
         list(_differing(mine, other, "")) for mine, other in zip(ours, theirs, strict=True)
     ):

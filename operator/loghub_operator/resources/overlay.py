@@ -6,10 +6,12 @@ What for: ``spec.worker.podTemplate``. What it must not know: what our template 
 Maps are merged key by key and null removes. Lists of named things are merged by what names them
 (`KEYS`, as in the API's patch merge keys); ``$patch: delete`` in such an element removes it,
 ``$patch: replace`` puts it in place of ours. Every other list replaces. What group membership stands
-on is ours whatever the overlay says. Nothing is refused here: what makes no sense is for the apiserver
-to refuse in its own words.
+on is ours whatever the overlay says. Nothing is refused here and nothing is dropped: what makes no sense,
+such as two containers of one name, is for the apiserver to refuse in its own words.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from loghub_operator.resources.common import Document
@@ -62,10 +64,19 @@ def _merged_maps(ours: Document, theirs: Document) -> Document:
 
 def _merged_lists(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
     """Ours in our order, then what is new in theirs."""
-    wanted = {_named(one, key): one for one in theirs}
-    kept = [_element(one, wanted.pop(_named(one, key), None)) for one in ours]
+    wanted = dict(numbered(theirs, key))
+    kept = [_element(one, wanted.pop(name, None)) for name, one in numbered(ours, key)]
     new = (_element(None, one) for one in wanted.values())
     return [one for one in (*kept, *new) if one is not None]
+
+
+def numbered(elements: list[Any], key: str) -> Iterator[tuple[tuple[Any, int], Any]]:
+    """Each with its name and how many of that name stand before it: of two that share a name none is lost."""
+    before: Counter[Any] = Counter()
+    for one in elements:
+        name = _named(one, key)
+        yield (name, before[name]), one
+        before[name] += 1
 
 
 def _named(element: Any, key: str) -> Any:

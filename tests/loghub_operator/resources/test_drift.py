@@ -92,3 +92,18 @@ def test_who_set_the_number(entries: list[tuple[str, str, Document]], taken: boo
         for manager, operation, fields in entries
     ]
     assert replicas_taken({"metadata": {"managedFields": managed}}, "us") is taken
+
+
+@pytest.mark.parametrize(
+    ("changed", "paths"), [(None, ()), ("TCP", ("ports[53].name",)), ("UDP", ("ports[53].name",))]
+)
+def test_two_ports_of_one_number_are_compared_each_with_its_own(
+    changed: str | None, paths: tuple[str, ...]
+) -> None:
+    def with_ports(names: dict[str, str]) -> Document:
+        ports = [{"containerPort": 53, "protocol": one, "name": name} for one, name in names.items()]
+        return {"kind": "Pod", "metadata": {"name": "p"}, "ports": ports}
+
+    ours = {"TCP": "a", "UDP": "b"}
+    theirs = ours if changed is None else {**ours, changed: "c"}
+    assert drift(with_ports(ours), with_ports(theirs)) == tuple(f"Pod p {path}" for path in paths)

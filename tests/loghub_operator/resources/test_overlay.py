@@ -1,5 +1,7 @@
 """A pod template is merged as Kubernetes merges a strategic patch, and what membership stands on stays."""
 
+import subprocess
+import uuid
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from loghub_operator.resources import worker_set
 from loghub_operator.resources.overlay import merged
 from loghub_operator.resources.worker_set import GRACE_S
 from loghub_operator.workers import worker_config
+from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, resource
 
 SITE = Site(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
@@ -73,6 +76,21 @@ def worker(template: Document) -> Document:
             {"volumes": [{"name": "a", "hostPath": {"path": "/x"}}]},
         ),
         ({"a": {"x": 1}}, {"a": 5}, {"a": 5}),
+        (
+            {"ports": [{"containerPort": 53, "name": "a"}]},
+            {"ports": [{"containerPort": 53, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}]},
+            {
+                "ports": [
+                    {"containerPort": 53, "name": "a", "protocol": "TCP"},
+                    {"containerPort": 53, "protocol": "UDP"},
+                ]
+            },
+        ),
+        (
+            {"containers": [{"name": "worker"}]},
+            {"containers": [{"name": "a", "image": "1"}, {"name": "a", "image": "2"}]},
+            {"containers": [{"name": "worker"}, {"name": "a", "image": "1"}, {"name": "a", "image": "2"}]},
+        ),
     ],
 )
 def test_merging(ours: Document, theirs: Document, both: Document) -> None:
@@ -154,7 +172,47 @@ def test_a_longer_grace_and_a_token_that_is_asked_for_are_taken() -> None:
         {"spec": {"containers": [{"name": "worker", "env": "x"}]}},
         {"spec": {"containers": [{"name": "worker", "$patch": "delete"}]}},
         {"spec": {"terminationGracePeriodSeconds": "long"}},
+        {"spec": {"containers": [{"name": "worker"}, {"name": "worker"}]}},
     ],
 )
 def test_nonsense_is_left_for_the_apiserver_to_refuse(overlay: Document) -> None:
     assert pod(overlay)
+
+
+SIDECAR: Document = {"name": "shipper", "image": "s"}
+MOUNT: Document = {"mountPath": "/x", "name": "tmp"}
+SPREAD: Document = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+TWICE: dict[str, Document] = {
+    "containers": {"containers": [SIDECAR, SIDECAR]},
+    "initContainers": {"initContainers": [SIDECAR, SIDECAR]},
+    "volumes": {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "v", "hostPath": {"path": "/x"}}]},
+    "env": {"containers": [{**SIDECAR, "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}]},
+    "volumeMounts": {"containers": [{"name": "worker", "volumeMounts": [MOUNT, {**MOUNT, "name": "state"}]}]},
+    "ports": {"containers": [{**SIDECAR, "ports": [{"containerPort": 53}, {"containerPort": 53}]}]},
+    "hostAliases": {"hostAliases": [{"ip": "10.0.0.1", "hostnames": [one]} for one in ("a", "b")]},
+    "topologySpreadConstraints": {"topologySpreadConstraints": [SPREAD, {**SPREAD, "maxSkew": 2}]},
+}
+
+
+def applied(overlay: Document, server: Apiserver) -> "subprocess.CompletedProcess[str]":
+    about = {"uid": "uid-1", "name": f"o-{uuid.uuid4().hex[:8]}"}
+    group = resource({"worker": {"podTemplate": {"spec": overlay}}}, **about)
+    return server.apply(worker_set(group, worker_config(group, SITE), replicas=0, image="i"))
+
+
+@pytest.mark.parametrize("field", TWICE)
+def test_two_of_one_name_are_refused_by_the_apiserver_in_words_that_name_the_field(
+    field: str, server: Apiserver
+) -> None:
+    refused = applied(TWICE[field], server)
+    assert refused.returncode != 0
+    assert field in refused.stderr
+    assert "uplicate" in refused.stderr  # some of its sentences begin with it
+
+
+def test_two_that_differ_in_the_rest_of_their_key_are_taken(server: Apiserver) -> None:
+    ports = [{"containerPort": 53, "protocol": one} for one in ("TCP", "UDP")]
+    spread = [{**SPREAD, "whenUnsatisfiable": one} for one in ("DoNotSchedule", "ScheduleAnyway")]
+    overlay = {"containers": [{**SIDECAR, "ports": ports}], "topologySpreadConstraints": spread}
+    taken = applied(overlay, server)
+    assert taken.returncode == 0, taken.stderr
