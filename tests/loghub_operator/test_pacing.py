@@ -4,9 +4,17 @@ from typing import Any
 
 import pytest
 
-from loghub_operator.api.status import Lag, Phase, ScalingStatus, ShardStatus, Status
+from loghub_operator.api.status import (
+    Lag,
+    Phase,
+    RepositionPhase,
+    RepositionStatus,
+    ScalingStatus,
+    ShardStatus,
+    Status,
+)
 from loghub_operator.model import EmitEvent
-from loghub_operator.pacing import SOON_S, UNSETTLED_S, pause_s, spread
+from loghub_operator.pacing import ON_ITS_WAY_S, SOON_S, UNSETTLED_S, pause_s, spread
 from loghub_operator.telling import LAG_EVERY_S
 
 RESYNC_S = 30.0
@@ -18,13 +26,28 @@ def status(phase: Phase, *, ready: int = 1, lag: int = 0, state: str = "already_
     return Status(phase=phase, replicas=1, ready_replicas=ready, lag=Lag(logs=lag), shards=(shard,))
 
 
+def moving(phase: Phase, step: RepositionPhase) -> Status:
+    order = RepositionStatus(nonce="1", phase=step, message="", at="2026-01-01T00:00:00Z")
+    return status(phase).model_copy(update={"reposition": order})
+
+
 @pytest.mark.parametrize(
     ("told", "unchanged", "expected_s"),
     [
         (status(Phase.RUNNING), 0, RESYNC_S),
         (status(Phase.RUNNING, lag=7), 9, LAG_EVERY_S),
-        (status(Phase.REBALANCING), 9, UNSETTLED_S),
-        (status(Phase.DELETING), 9, UNSETTLED_S),
+        # Nobody tells when a transfer or a leave ends.
+        (status(Phase.REBALANCING), 0, UNSETTLED_S),
+        (status(Phase.REBALANCING), 1, 2 * UNSETTLED_S),
+        (status(Phase.REBALANCING), 10_000, ON_ITS_WAY_S),
+        (status(Phase.DELETING), 0, UNSETTLED_S),
+        (status(Phase.DELETING), 10_000, ON_ITS_WAY_S),
+        (moving(Phase.DEGRADED, RepositionPhase.STOPPING), 0, UNSETTLED_S),
+        (moving(Phase.DEGRADED, RepositionPhase.STOPPING), 10_000, ON_ITS_WAY_S),
+        (moving(Phase.PAUSED, RepositionPhase.FORCING), 10_000, ON_ITS_WAY_S),
+        # The StatefulSet tells when workers are back.
+        (moving(Phase.DEGRADED, RepositionPhase.RESUMING), 10_000, RESYNC_S),
+        (moving(Phase.RUNNING, RepositionPhase.DONE), 0, RESYNC_S),
         # Nobody tells when a worker takes its first shard.
         (status(Phase.RUNNING, state="not_alloc"), 0, UNSETTLED_S),
         (status(Phase.PENDING, ready=0), 0, UNSETTLED_S),
@@ -37,6 +60,10 @@ def test_soon_where_something_moves_and_ever_later_where_nothing_does(
     told: Status, unchanged: int, expected_s: float
 ) -> None:
     assert pause_s((), told, unchanged=unchanged, resync_s=RESYNC_S) == expected_s
+
+
+def test_what_is_on_its_way_is_never_looked_for_later_than_at_the_resync() -> None:
+    assert pause_s((), status(Phase.REBALANCING), unchanged=9, resync_s=1.0) == 1.0
 
 
 @pytest.mark.parametrize(
