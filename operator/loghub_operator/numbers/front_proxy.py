@@ -10,11 +10,12 @@ client certificate that the request-header CA signed, for one of the allowed nam
 is listed); the headers then say who the user is.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
+
+import msgspec
 
 PLACE = ("kube-system", "extension-apiserver-authentication")
 MOST_VALUES = 256
@@ -22,7 +23,7 @@ Headers = Iterable[tuple[str, str]]
 
 
 class NotAggregatedError(LookupError):
-    """The apiserver has no front proxy; in a person's words."""
+    """The apiserver has no front proxy, or none that is understood; in a person's words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ def front_proxy_of(config_map: Mapping[str, Any]) -> FrontProxy:
     ca = data.get("requestheader-client-ca-file", "")
     if not ca:
         raise NotAggregatedError("the apiserver runs without --requestheader-client-ca-file")
+    if not ca.isascii():
+        raise NotAggregatedError("requestheader-client-ca-file of the front proxy is no PEM")
     return FrontProxy(
         ca=ca,
         allowed_names=_listed(data, "requestheader-allowed-names"),
@@ -61,11 +64,11 @@ def front_proxy_of(config_map: Mapping[str, Any]) -> FrontProxy:
 
 
 def _listed(data: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """Anything but a list of texts is refused: an odd list of allowed names must not come to mean any."""
     try:
-        found = json.loads(data.get(key, "[]"))
+        return msgspec.json.decode(data.get(key, "[]"), type=tuple[str, ...])
     except ValueError as error:
-        raise NotAggregatedError(f"{key} of the front proxy is no JSON") from error
-    return tuple(str(one) for one in found)
+        raise NotAggregatedError(f"{key} of the front proxy is no list of texts in JSON") from error
 
 
 def _lower(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -103,6 +104,51 @@ def test_a_given_certificate_is_its_givers_to_tell_of(tmp_path: Path) -> None:
     assert cluster.written == []
 
 
+class RealUnix(HandClock):
+    def unix_s(self) -> float:
+        return 1_790_000_000.0
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"requestheader-allowed-names": "null"},
+        {"requestheader-username-headers": "5"},
+        {"requestheader-client-ca-file": "no certificate"},
+        {"requestheader-client-ca-file": "\N{SNOWMAN}"},
+    ],
+)
+def test_an_odd_front_proxy_is_not_served_until_it_is_mended(
+    odd: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        cluster = Cluster(api_service())
+        place = ("ConfigMap", "extension-apiserver-authentication")
+        good = cluster.objects[place]
+        cluster.objects[place] = {"data": good["data"] | odd}
+        looks = 0
+
+        async def sleep(_: float) -> None:
+            nonlocal looks
+            if cluster.written:  # it is served
+                await asyncio.Event().wait()
+            looks += 1
+            if looks == 3:
+                cluster.objects[place] = good
+            await asyncio.tasks.sleep(0)
+
+        monkeypatch.setattr(aggregation, "asyncio", SimpleNamespace(sleep=sleep))
+        running = asyncio.create_task(part(cluster, clock=RealUnix()).run())
+        heard = asyncio.create_task(cluster.heard.wait())
+        done, _ = await asyncio.wait((running, heard), return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert done == {heard}
+        assert looks == 3
+
+    asyncio.run(asyncio.wait_for(story(), GUARD_S))
+
+
 def test_what_is_in_the_way_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         cluster = Cluster(api_service())
@@ -112,10 +158,6 @@ def test_what_is_in_the_way_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> N
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert [name for name, _ in cluster.written] == [NAME]
-
-    class RealUnix(HandClock):
-        def unix_s(self) -> float:
-            return 1_790_000_000.0
 
     monkeypatch.setattr(aggregation, "AGAIN_S", 0.01)
     asyncio.run(story())

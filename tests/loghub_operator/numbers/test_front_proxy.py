@@ -52,9 +52,18 @@ def test_an_apiserver_without_a_front_proxy(found: dict[str, Any]) -> None:
         front_proxy_of(found)
 
 
-def test_nonsense_is_not_taken_for_any_name() -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["front-proxy-client", "", "null", "{}", '"front-proxy-client"', "5", "true", "[1]", "[null]", '[["a"]]'],
+)
+def test_nonsense_is_not_taken_for_any_name(text: str) -> None:
     with pytest.raises(NotAggregatedError, match="requestheader-allowed-names"):
-        proxy(allowed_names="front-proxy-client")
+        proxy(allowed_names=text)
+
+
+def test_a_ca_that_is_no_text_of_certificates() -> None:
+    with pytest.raises(NotAggregatedError, match="no PEM"):
+        proxy(client_ca_file="\N{SNOWMAN}")
 
 
 def test_only_the_allowed_names() -> None:
