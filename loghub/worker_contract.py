@@ -18,7 +18,9 @@ Environment of a worker process:
 ``LOGHUB_STATE_DIR``        writable scratch folder: Spark's own checkpoints, the exchange files
                             between the worker's processes; may be empty at every start
 ``LOGHUB_STATUS_FILE``      path at which the worker replaces a JSON `WorkerStatus` about once a second
-``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz`` and ``/readyz``; absent: none
+``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz`` and ``/readyz``; absent: none.
+                            Ready is who works on shards, also while it drains: a worker that was
+                            told to leave and is not ready works on none and saves nothing more
 ``LOGHUB_TERMINATION_LOG``  path for the last words of a fatal error: ``Reason: message``
                             (in a pod the container's terminationMessagePath)
 ``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image has one

@@ -39,14 +39,17 @@ def worker_of(pod: Document, now: float) -> WorkerObserved | None:
         return None
     annotations = metadata.get("annotations") or {}
     ready = _is_ready(pod)
+    told_to_leave = annotations.get(SEAT_ANNOTATION) == SEAT_LEAVE
     phase, reason, message = _phase(pod, ready=ready, now=now)
+    if told_to_leave and phase is WorkerPhase.STARTING and _works_on_nothing(pod):
+        phase, reason, message = WorkerPhase.LEFT, "", ""
     return WorkerObserved(
         name=metadata["name"],
         ordinal=int(ordinal),
         phase=phase,
         ready=ready and phase is WorkerPhase.RUNNING,
         config_hash=annotations.get(ANNOTATION_CONFIG_HASH, ""),
-        seat_leave=annotations.get(SEAT_ANNOTATION) == SEAT_LEAVE,
+        seat_leave=told_to_leave,
         seat_since_unix_s=_number(annotations.get(ANNOTATION_SEAT_SINCE)),
         reason=reason,
         message=message,
@@ -67,6 +70,14 @@ def _condition(pod: Document, kind: str) -> Document:
 
 def _is_ready(pod: Document) -> bool:
     return bool(_condition(pod, "Ready").get("status") == "True")
+
+
+def _works_on_nothing(pod: Document) -> bool:
+    """The worker itself says so: it has started, and is not ready (`loghub.worker_contract`). Its own
+    container's word, since a node that is not heard of makes the pod unready as well."""
+    told: list[Document] = pod["status"].get("containerStatuses") or []
+    mine = next((one for one in told if one.get("name", CONTAINER) == CONTAINER), {})
+    return bool(mine.get("started")) and not mine.get("ready")
 
 
 def _containers(pod: Document) -> list[Document]:

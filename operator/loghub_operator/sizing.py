@@ -34,12 +34,14 @@ class Size:
 
 
 def has_left(worker: WorkerObserved, service: ServiceObserved) -> bool:
-    """Nobody beats under its name any more, as far as the endpoint can tell."""
-    if worker.phase is WorkerPhase.LEFT:
-        return True
-    if service.consumers is None:
-        return worker.phase in (WorkerPhase.PENDING, WorkerPhase.FAILED)
-    return not _counts(worker.name, service)
+    """Nobody beats under its name any more: as the endpoint tells, or, where it cannot, the worker.
+
+    The endpoint comes first: a worker that starts anew works on nothing either, and its name may
+    hold shards that it would hand over at once.
+    """
+    if service.consumers is not None:
+        return not _counts(worker.name, service)
+    return worker.phase in (WorkerPhase.LEFT, WorkerPhase.PENDING, WorkerPhase.FAILED)
 
 
 def _counts(consumer: str, service: ServiceObserved) -> bool:

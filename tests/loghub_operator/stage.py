@@ -59,6 +59,7 @@ class Player:
         self.stopped_without_leaving: list[str] = []
         self.groups_at_once = 0  # of each shard, in one turn; 0: workers only beat
 
+    extensions = True  # of the log service; without them it is as the real SLS
     forgiven = (404,)  # what was there at the turn's begin may be gone by now
 
     async def play(self) -> None:
@@ -125,17 +126,17 @@ class Player:
             return 0
         settings = json.loads(config["data"]["worker.json"])
         broken = not settings["pipeline"].get("text", "SELECT ").startswith("SELECT ")
-        await self._tell_pod(pod, broken=broken)
-        if broken:
-            return 0
-        with contextlib.suppress(LogHubException):
-            self._beat(name, leave=annotations.get(SEAT_ANNOTATION) == SEAT_LEAVE)
-        return 1
+        if not broken:
+            with contextlib.suppress(LogHubException):
+                self._beat(name, leave=annotations.get(SEAT_ANNOTATION) == SEAT_LEAVE)
+        ready = not broken and name not in self._left
+        await self._tell_pod(pod, broken=broken, ready=ready)
+        return ready
 
     def _beat(self, name: str, *, leave: bool) -> None:
         if leave:
             if name not in self._left:
-                self._hub.leave(LOGSTORE, GROUP, consumer=name)
+                self._leave(name)
                 self._left.add(name)
             return
         held = self._held.get(name, ())
@@ -143,6 +144,12 @@ class Player:
         if self.groups_at_once:
             for shard in self._held[name]:
                 self._consume(name, shard)
+
+    def _leave(self, name: str) -> None:
+        """Where nobody can be told it only beats no more."""
+        self._held.pop(name, None)
+        if self.extensions:
+            self._hub.leave(LOGSTORE, GROUP, consumer=name)
 
     def _consume(self, name: str, shard: int) -> None:
         """Save a checkpoint so many log groups further, as far as there are any."""
@@ -156,21 +163,21 @@ class Player:
                 LOGSTORE, GROUP, shard=shard, cursor=cursor, consumer=name, force=False
             )
 
-    async def _tell_pod(self, pod: Document, *, broken: bool) -> None:
+    async def _tell_pod(self, pod: Document, *, broken: bool, ready: bool) -> None:
         state: Document = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
         if broken:
             words = "PipelineInvalid: [PARSE_SYNTAX_ERROR] near 'SELEC'"
             state = {"terminated": {"exitCode": 1, "reason": "Error", "message": words}}
         container = {
-            "name": "worker", "ready": not broken, "restartCount": 0, "state": state,
+            "name": "worker", "started": not broken, "ready": ready, "restartCount": 0, "state": state,
             "image": "i", "imageID": "i",
         }  # fmt: skip
         told = pod.get("status", {}).get("containerStatuses")
-        if told and told[0]["ready"] == container["ready"]:
+        if told and (told[0]["ready"], told[0]["started"]) == (ready, not broken):
             return
         status = {
             "phase": "Running",
-            "conditions": [{"type": "Ready", "status": "False" if broken else "True"}],
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
             "containerStatuses": [container],
         }
         about = {"name": pod["metadata"]["name"], "namespace": self._namespace}
@@ -317,7 +324,7 @@ class _Counted:
 
     def has_extensions(self) -> bool:
         self._on.rounds += 1
-        return self._hub.has_extensions()
+        return self._on.player.extensions and self._hub.has_extensions()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hub, name)

@@ -177,6 +177,39 @@ def test_the_seat_and_since_when_are_annotations() -> None:
     assert (kept.seat_leave, kept.seat_since_unix_s) == (False, None)
 
 
+LEAVE: Document = {"annotations": {"loghub.dev/seat": "leave"}}
+UP: Document = {"name": "worker", "state": {"running": {}}, "started": True}
+
+
+@pytest.mark.parametrize(
+    ("marks", "container", "phase"),
+    [
+        (LEAVE, {**UP, "ready": False}, WorkerPhase.LEFT),
+        (LEAVE, {**UP, "ready": True}, WorkerPhase.RUNNING),  # it drains
+        ({}, {**UP, "ready": False}, WorkerPhase.STARTING),  # nobody told it to leave
+        (LEAVE, {**UP, "started": False, "ready": False}, WorkerPhase.STARTING),
+        (LEAVE, {**UP, "ready": False, "lastState": ended("SinkInvalid: no")}, WorkerPhase.FAILED),
+    ],
+)
+def test_told_to_leave_started_and_not_ready_it_left(
+    marks: Document, container: Document, phase: WorkerPhase
+) -> None:
+    worker = worker_of(pod(with_container(**container), **marks), NOW)
+    assert worker is not None
+    assert (worker.phase, worker.ready) == (phase, phase is WorkerPhase.RUNNING)
+
+
+def test_only_the_workers_own_container_says_that_it_left() -> None:
+    """A lost node makes the pod unready, and so does a container that an overlay put beside."""
+    status = {
+        "conditions": [{"type": "Ready", "status": "False"}],
+        "containerStatuses": [{**UP, "name": "beside", "ready": False}, {**UP, "ready": True}],
+    }
+    worker = worker_of(pod(status, **LEAVE), NOW)
+    assert worker is not None
+    assert worker.phase is WorkerPhase.STARTING
+
+
 def test_a_pod_without_an_ordinal_is_none_of_ours() -> None:
     assert worker_of(pod(name="access-x"), NOW) is None
     worker = worker_of(pod(name="my-access-12"), NOW)

@@ -94,7 +94,10 @@ class MetricsServer:
 def answer(
     path: str, registry: CollectorRegistry, status: WorkerStatus, *, now_unix_s: float
 ) -> tuple[int, str, bytes]:
-    """Status code, content type and body for a path."""
+    """Status code, content type and body for a path.
+
+    Who has left is not ready: so the operator hears of it where the endpoint tells nobody.
+    """
     if path == "/metrics":
         return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)
     alive = status.phase != "failed" and now_unix_s - status.written_at < STALE_S
