@@ -7,6 +7,8 @@ operator are real.
 
 import asyncio
 import functools
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from tests.loghub_operator.stage import GROUP, LOGSTORE, PROJECT, Stage, stage
 pytestmark = pytest.mark.cluster
 
 SHARDS = 4
+README = Path(__file__).parents[2] / "README.md"
 
 
 def fill(server: MemoryServer, groups: int = 8) -> None:
@@ -134,6 +137,34 @@ def test_reposition_and_undo(server: Apiserver, tmp_path: Path) -> None:
         failed = await until_moved(on, "one", "Failed")
         assert "was used before" in failed["message"]
         assert checkpoints(on)[0] == begin[0]
+
+    stage(server, tmp_path, story)
+
+
+def test_the_orders_of_the_readme_word_for_word(server: Apiserver, tmp_path: Path) -> None:
+    """Suspend, reposition and undo, for an object of another name."""
+    lines = re.findall(r"^kubectl (patch lhcg access-log .*)$", README.read_text(), re.MULTILINE)
+    suspend, move, undo = (shlex.split(line.replace("access-log", GROUP)) for line in lines)
+
+    async def story(on: Stage) -> None:
+        fill(on.server)
+        on.player.groups_at_once = 3
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+
+        async def all_read() -> bool:
+            return checkpoints(on) == cursors(on, "end")
+
+        await on.until("every shard read to its end", all_read)
+        before = checkpoints(on)
+        await asyncio.to_thread(server.must, *suspend, "-n", on.namespace)
+        await on.until_phase("Paused", "0/0")
+        await asyncio.to_thread(server.must, *move, "-n", on.namespace)
+        assert (await until_moved(on, "1", "Done"))["undo"] == f"{GROUP}-undo-1"
+        assert checkpoints(on) == cursors(on, "begin")
+        await asyncio.to_thread(server.must, *undo, "-n", on.namespace)
+        await until_moved(on, "2", "Done")
+        assert checkpoints(on) == before
 
     stage(server, tmp_path, story)
 
