@@ -9,9 +9,14 @@ base name. Python sends it without the port, Go with it; an absolute-form reques
 
 from collections.abc import Iterable
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from loghub.wire import names
 from loghub.wire.errors import UnknownHost
+
+_PORTS = {"http": 80, "https": 443}
+_SLS = ".log.aliyuncs.com"
+_FROM_WITHIN = ("-intranet", "-internal")
 
 
 def strip_port(host: str) -> str:
@@ -63,3 +68,26 @@ def project_of(host: str, base_names: Iterable[str]) -> str | None:
 def host_of(project: str, endpoint_host: str) -> str:
     """The Host of a project at an endpoint, without port, as Python and Java send it."""
     return f"{project}.{endpoint_host}" if project else endpoint_host
+
+
+def log_service(endpoint: str) -> str:
+    """Equal for two URLs that surely name the same log service, whatever their spelling.
+
+    Scheme, host and port, in lower case. Of SLS's own hosts the region alone: it is reached by
+    ``<region>.log.aliyuncs.com``, from within by ``<region>-intranet`` and, from a VPC only,
+    ``<region>-internal`` (the vendor's pages "Endpoints" and "VPC-specific internal domain names"),
+    and each by http and by https. What is no URL is only itself.
+    """
+    text = endpoint.strip().lower()
+    try:
+        parts = urlsplit(text)
+        port = parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError):
+        return text
+    host = (parts.hostname or "").rstrip(".")
+    if not host.endswith(_SLS):
+        return f"{parts.scheme}://{host}:{port}"
+    region = host.removesuffix(_SLS)
+    for ending in _FROM_WITHIN:
+        region = region.removesuffix(ending)
+    return region + _SLS

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from loghub.wire import hosts
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.kube import CONSUMER_GROUP, Kube
 from loghub_operator.model import Peer
@@ -114,7 +115,7 @@ class Claims:
 
     def _endpoint(self, given: str) -> str:
         """The same log service is one, however its URL is spelled."""
-        return self._settings.endpoint(given).lower().rstrip("/")
+        return hosts.log_service(self._settings.endpoint(given))
 
 
 def _peer(about: Mapping[str, Any]) -> Peer:

@@ -4,11 +4,12 @@ What for: two annotations, written before the group is made, so that only a grou
 ever deleted. What it must not know: who keeps the object. Read next: `loghub_operator.plan`.
 
 The endpoint belongs to it: after an edit of it the same name is another group, of which nothing
-is known yet.
+is known yet. Another spelling of it is no such edit.
 """
 
 from collections.abc import Mapping
 
+from loghub.wire import hosts
 from loghub_operator.model import GroupOrigin
 
 ANNOTATION_ORIGIN = "loghub.dev/group-origin"  # Created or Adopted
@@ -23,7 +24,7 @@ def origin_marks(origin: GroupOrigin, endpoint: str) -> dict[str, str]:
 
 def origin_in(annotations: Mapping[str, str], endpoint: str) -> GroupOrigin | None:
     """What they say of the group at this endpoint; None: nothing."""
-    if annotations.get(ANNOTATION_ENDPOINT) != endpoint:
+    if hosts.log_service(annotations.get(ANNOTATION_ENDPOINT, "")) != hosts.log_service(endpoint):
         return None
     match annotations.get(ANNOTATION_ORIGIN):
         case "Created":

@@ -44,6 +44,8 @@ def test_an_object_is_no_peer_of_its_own() -> None:
     [
         ({}, True),
         ({"endpoint": "http://LOGHUB.svc/"}, True),
+        ({"endpoint": "http://loghub.svc:80"}, True),
+        ({"endpoint": "https://loghub.svc"}, False),
         ({"endpoint": "http://other.svc"}, False),
         ({"project": "other"}, False),
         ({"logstore": "other"}, False),
@@ -59,6 +61,14 @@ def test_the_same_group_is_endpoint_project_logstore_and_name(spec: Document, sh
         del other["spec"][key]
     known.seen(other)
     assert names(known.peers_of(mine())) == (["default/other"] if shared else [])
+
+
+def test_a_region_of_sls_is_one_log_service_from_within_and_from_outside() -> None:
+    known = claims()
+    known.seen(told("other", spec={"endpoint": "https://cn-hangzhou-internal.log.aliyuncs.com"}))
+    known.seen(told("third", spec={"endpoint": "https://cn-shanghai.log.aliyuncs.com"}))
+    seen = known.peers_of(mine({"endpoint": "http://cn-hangzhou.log.aliyuncs.com"}))
+    assert names(seen) == ["default/other"]
 
 
 def test_who_goes_or_changes_concerns_the_others_once() -> None:

@@ -10,6 +10,11 @@ def test_what_was_written_is_read_again(origin: str) -> None:
     assert origin_in(origin_marks(origin, "embedded"), "embedded") == origin  # type: ignore[arg-type]
 
 
+def test_another_spelling_of_the_endpoint_is_the_same_group() -> None:
+    marks = origin_marks("Created", "https://cn-hangzhou.log.aliyuncs.com")
+    assert origin_in(marks, "https://cn-hangzhou-intranet.log.aliyuncs.com:443/") == "Created"
+
+
 def test_at_another_endpoint_nothing_is_known() -> None:
     assert origin_in(origin_marks("Created", "embedded"), "https://cn-hangzhou.log.aliyuncs.com") is None
 

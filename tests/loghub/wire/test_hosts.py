@@ -73,3 +73,41 @@ def test_host_of_a_project() -> None:
     assert hosts.host_of("demo", "loghub.svc") == "demo.loghub.svc"
     assert hosts.host_of("", "loghub.svc") == "loghub.svc"
     assert hosts.project_of(hosts.host_of("demo", "127.0.0.1"), BASES) == "demo"
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ("http://loghub.svc", "http://loghub.svc/", "HTTP://LogHub.SVC:80", "http://loghub.svc.:80/"),
+        ("https://host", "https://host:443", "https://HOST/", "https://host:0443"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080/"),
+        ("http://[::1]", "http://[::1]:80/"),
+        (
+            "https://cn-hangzhou.log.aliyuncs.com",
+            "http://cn-hangzhou.log.aliyuncs.com:80/",
+            "https://CN-Hangzhou-intranet.log.aliyuncs.com",
+            "http://cn-hangzhou-internal.log.aliyuncs.com",
+        ),
+        ("embedded", "embedded"),
+    ],
+)
+def test_spellings_of_one_log_service(same: tuple[str, ...]) -> None:
+    assert len({hosts.log_service(one) for one in same}) == 1
+
+
+def test_log_services_that_differ_or_may() -> None:
+    endpoints = (
+        "http://host",
+        "https://host",
+        "http://host:443",
+        "http://host-internal",
+        "http://host:99999",
+        "http://embedded",
+        "embedded",
+        "",
+        "https://cn-hangzhou.log.aliyuncs.com",
+        "https://cn-hangzhou-finance.log.aliyuncs.com",
+        "https://cn-shanghai-internal.log.aliyuncs.com",
+        "https://cn-hangzhou.log.aliyuncs.com.example.org",
+    )
+    assert len({hosts.log_service(one) for one in endpoints}) == len(endpoints)
