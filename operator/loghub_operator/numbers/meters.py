@@ -85,6 +85,15 @@ class _MeteredHub:
     def __init__(self, hub: LogHub, meters: Meters) -> None:
         self._hub = hub
         self._meters = meters
+        self._knows_extensions = False
+
+    def has_extensions(self) -> bool:
+        """A client asks until it is answered once (`loghub.client.http`); after that it is no call."""
+        if self._knows_extensions:
+            return self._hub.has_extensions()
+        found = self._counted("has_extensions", self._hub.has_extensions)()
+        self._knows_extensions = True
+        return found
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._hub, name)

@@ -158,6 +158,23 @@ def test_calls_of_a_log_service_are_counted_by_call_and_code() -> None:
     }
 
 
+def test_what_a_client_knows_already_is_no_call() -> None:
+    meters, server = Meters(), MemoryServer()
+    connect = metered_connect(lambda _endpoint, project, _key: server.client(project), meters)
+    hub = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
+    server.unreachable = True
+    for _ in range(2):
+        with pytest.raises(EndpointUnreachable):
+            hub.has_extensions()
+    server.unreachable = False
+    assert [hub.has_extensions() for _ in range(5)] == [True] * 5
+    told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
+    assert told == [
+        ({"call": "has_extensions", "code": "EndpointUnreachable"}, 2.0),
+        ({"call": "has_extensions", "code": "OK"}, 1.0),
+    ]
+
+
 def test_a_code_that_nobody_knows_makes_no_series_of_its_own() -> None:
     def refuses(*_: object) -> None:
         raise LogHubError(code="Made-up-7", status=500, message="m", request_id="r")
