@@ -20,10 +20,11 @@ from loghub.clock import Clock
 from loghub_operator.kube import API_SERVICE, CONFIG_MAP, Kube, KubeError
 from loghub_operator.numbers.board import Board
 from loghub_operator.numbers.external_metrics import GROUP, VERSION
-from loghub_operator.numbers.external_server import ExternalMetrics, Reviewer, serving_external
+from loghub_operator.numbers.external_server import ExternalMetrics, Reviewer
 from loghub_operator.numbers.front_proxy import PLACE, FrontProxy, NotAggregatedError, front_proxy_of
 from loghub_operator.numbers.key_pair import KeyFolder, KeyPair, server_context
 from loghub_operator.numbers.self_signed import self_signed
+from loghub_operator.serving import serving_application
 
 log = structlog.get_logger()
 
@@ -75,7 +76,7 @@ class Aggregation:
         """Until something changed."""
         application = ExternalMetrics(self._board, self._reviewer, proxy).application()
         context = server_context(pair, clients_ca=proxy.ca)
-        async with serving_external(self._front.address, application, context) as address:
+        async with serving_application(self._front.address, application, context) as address:
             log.info("external metrics served", address=address)
             while True:
                 await self._tell_certificate(pair)

@@ -10,11 +10,8 @@ authorizer before it passes a request on; as the documentation of Kubernetes wan
 more, by SubjectAccessReview, and remember the answer for some seconds.
 """
 
-import asyncio
-import ssl
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
@@ -26,13 +23,11 @@ from loghub_operator.numbers.board import Board, UnknownGroupError, UnknownNumbe
 from loghub_operator.numbers.external_metrics import GROUP, GROUP_VERSION, VERSION, UnknownMetricError
 from loghub_operator.numbers.front_proxy import FrontProxy, User, is_front_proxy, user_of
 from loghub_operator.numbers.selector import BadSelectorError
-from loghub_operator.serving import MOST_CONNECTIONS, STOP_BOUND_S, bounded
 
 log = structlog.get_logger()
 
 MOST_REMEMBERED = 1024
 REMEMBER_S = 10.0
-HANDSHAKE_BOUND_S = 10.0
 _STATUS = {
     UnknownMetricError: 404,
     UnknownGroupError: 404,
@@ -142,26 +137,3 @@ def _fixed(document: Document) -> Callable[[web.Request], Awaitable[web.Response
 
 def _failed(status: int, message: str) -> web.Response:
     return web.json_response(documents.failure(status, message), status=status)
-
-
-@asynccontextmanager
-async def serving_external(
-    address: str, application: web.Application, context: ssl.SSLContext
-) -> AsyncIterator[str]:
-    """Answer at ``host:port`` (port 0: any free one); the real address. Raises OSError."""
-    host, _, port = address.rpartition(":")
-    runner = web.AppRunner(application, handle_signals=False, shutdown_timeout=STOP_BOUND_S, access_log=None)
-    await runner.setup()
-    try:
-        server = await asyncio.get_running_loop().create_server(
-            bounded(runner),
-            host.strip("[]"),
-            int(port),
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_BOUND_S,
-            backlog=MOST_CONNECTIONS,
-        )
-        async with server:
-            yield f"{host}:{server.sockets[0].getsockname()[1]}"
-    finally:
-        await runner.cleanup()

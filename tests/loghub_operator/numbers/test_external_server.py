@@ -15,10 +15,11 @@ from loghub_operator import serving
 from loghub_operator.kube import Document, Kube, KubeError
 from loghub_operator.numbers import external_server
 from loghub_operator.numbers.board import Board
-from loghub_operator.numbers.external_server import ExternalMetrics, Reviewer, serving_external
+from loghub_operator.numbers.external_server import ExternalMetrics, Reviewer
 from loghub_operator.numbers.front_proxy import FrontProxy, User
 from loghub_operator.numbers.key_pair import KeyPair, server_context
 from loghub_operator.numbers.self_signed import self_signed
+from loghub_operator.serving import serving_application
 from tests.loghub_operator.numbers.certificates import Authority
 from tests.loghub_operator.numbers.support import HandClock, board, readings
 
@@ -70,7 +71,7 @@ class Site:
         context = server_context(self.pair, clients_ca=proxy.ca)
         async with (
             asyncio.timeout(GUARD_S),
-            serving_external("127.0.0.1:0", application, context) as self.address,
+            serving_application("127.0.0.1:0", application, context) as self.address,
         ):
             await story(self)
 
