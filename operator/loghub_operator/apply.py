@@ -6,6 +6,8 @@ Read next: `loghub_operator.model` (what each action promises), `loghub_operator
 Every action is idempotent, so a crash between any two is mended by the next round.
 """
 
+import asyncio
+from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -176,8 +178,7 @@ class Executor:
 
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: model.ApplyWorkers) -> None:
         """What the pods need before the pods."""
-        for document in beside(resource, action.config):
-            await self._apply_ours(resource, document)
+        await _all_of(self._apply_ours(resource, one) for one in beside(resource, action.config))
         image = self._settings.worker_image
         made = worker_set(resource, action.config, replicas=action.replicas, image=image)
         await self._apply_ours(resource, made)
@@ -220,6 +221,13 @@ class Executor:
                 await self._kube.delete(kind, namespace, its_name, uid=there["metadata"]["uid"])
         for found in await self._kube.select(CONFIG_MAP, namespace, worker_selector(name)):
             await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
+
+
+async def _all_of(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Side by side; where one fails the others still end before it is raised."""
+    for outcome in await asyncio.gather(*parts, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
 
 
 def event_of(resource: LogHubConsumerGroup, event: model.EmitEvent, *, unix_s: float) -> Document:

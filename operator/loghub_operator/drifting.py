@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from loghub.clock import Clock
-from loghub_operator.kube import KINDS, Kube
+from loghub_operator.kube import KINDS, STATEFUL_SET, Kube
 from loghub_operator.names import MANAGER
 from loghub_operator.resources.common import Document
 from loghub_operator.resources.drift import drift, replicas_taken
@@ -36,9 +36,12 @@ class Drifting:
         self._looked: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def wrote(self, document: Document, answer: Document) -> None:
-        """This was applied, and the apiserver made that of it."""
+        """This was applied, and the apiserver made that of it. What stands beside a StatefulSet was
+        written just before it, so a look at that is not due."""
         self._left[_name(document)] = frozenset(drift(document, answer))
         _bounded(self._left)
+        if document["kind"] == STATEFUL_SET.kind:
+            self._look(document)
 
     async def seen(self, wanted: Document, found: Document, beside: Iterable[Document]) -> tuple[str, ...]:
         """``wanted`` is the StatefulSet as we would write it, without its number."""
@@ -63,18 +66,25 @@ class Drifting:
         return tuple(path for path in drift(wanted, found) if path not in left)
 
     def _is_due(self, wanted: Document) -> bool:
-        about, now = wanted["metadata"], self._clock.monotonic_s()
-        group = (about["namespace"], about["name"])
-        if now - self._looked.get(group, float("-inf")) < self._every_s:
+        last_s = self._looked.get(_group(wanted), float("-inf"))
+        if self._clock.monotonic_s() - last_s < self._every_s:
             return False
-        self._looked[group] = now
-        _bounded(self._looked)
+        self._look(wanted)
         return True
+
+    def _look(self, worker_set: Document) -> None:
+        self._looked[_group(worker_set)] = self._clock.monotonic_s()
+        _bounded(self._looked)
 
 
 def _name(document: Document) -> Name:
     about = document["metadata"]
     return document["kind"], about["namespace"], about["name"]
+
+
+def _group(worker_set: Document) -> tuple[str, str]:
+    about = worker_set["metadata"]
+    return about["namespace"], about["name"]
 
 
 def _bounded(remembered: OrderedDict[K, V]) -> None:

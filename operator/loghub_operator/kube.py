@@ -232,6 +232,8 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
 async def configured(kubeconfig: str | None = None) -> Configuration:
     """That kubeconfig's cluster, else that of ``KUBECONFIG``, the one we run in, ``~/.kube/config``."""
     configuration = Configuration()
+    # As Kopf: no proxy out of the environment, which would be read anew for each call, as ~/.netrc is.
+    configuration.client_session_kwargs = {"trust_env": False}
     given = kubeconfig or os.environ.get("KUBECONFIG")
     if given is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         kube_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]

@@ -90,10 +90,13 @@ class Observer:
     async def observe(self, resource: LogHubConsumerGroup) -> Observed:
         """One look. Raises `KubeError`; trouble with the log service is part of what is seen."""
         site = replace(site_of(resource, self._settings), code=await self._code(resource))
-        workers, worker_set, address = await asyncio.gather(
-            self._workers(resource), self._worker_set(resource, site), self._project_address(resource, site)
+        workers, worker_set, address, keys = await asyncio.gather(
+            self._workers(resource),
+            self._worker_set(resource, site),
+            self._project_address(resource, site),
+            self._credentials(resource),
         )
-        service = await self._service(resource, workers) if address else _not_addressed(resource, site)
+        service = await self._service(resource, workers, keys) if address else _not_addressed(resource, site)
         move = await self._move(resource, service) if not workers else None
         return Observed(
             at_unix_s=self._clock.unix_s(),
@@ -110,7 +113,9 @@ class Observer:
 
     async def hub(self, resource: LogHubConsumerGroup) -> LogHub | Trouble:
         """The client of the group's project, or why there is none."""
-        credentials = await self._credentials(resource)
+        return self._hub(resource, await self._credentials(resource))
+
+    def _hub(self, resource: LogHubConsumerGroup, credentials: Credentials | Trouble) -> LogHub | Trouble:
         if isinstance(credentials, Trouble):
             return credentials
         site = site_of(resource, self._settings)
@@ -185,9 +190,12 @@ class Observer:
         return there is not None and leads_to_the_service(there)
 
     async def _service(
-        self, resource: LogHubConsumerGroup, workers: tuple[WorkerObserved, ...]
+        self,
+        resource: LogHubConsumerGroup,
+        workers: tuple[WorkerObserved, ...],
+        credentials: Credentials | Trouble,
     ) -> ServiceObserved:
-        hub = await self.hub(resource)
+        hub = self._hub(resource, credentials)
         if isinstance(hub, Trouble):
             return ServiceObserved(trouble=hub)
         expected = [worker.name for worker in workers]
