@@ -95,7 +95,10 @@ class DegradedReason(StrEnum):
     AS_EXPECTED: nothing of the kind. WORKER_FAILING: see WorkersAvailable. SERVICE_NOT_ASKED: the
     log service cannot be asked, see GroupSynced; workers that run go on. OWNED_BY_ANOTHER: an
     older object has the consumer group; delete one of the two. REPOSITION_FAILED: the last order
-    to move checkpoints was not carried out, see status.reposition; workers run.
+    to move checkpoints was not carried out, see status.reposition; workers run. CONTESTED: somebody
+    else (an HPA on the StatefulSet, a policy engine) undoes what the operator writes, so it is
+    written ever later, every five minutes in the end; events DriftMended name the fields.
+    End the other's writing, or change the spec, which is carried out at once.
     """
 
     AS_EXPECTED = "AsExpected"
@@ -103,6 +106,7 @@ class DegradedReason(StrEnum):
     SERVICE_NOT_ASKED = "ServiceNotAsked"
     OWNED_BY_ANOTHER = "OwnedByAnother"
     REPOSITION_FAILED = "RepositionFailed"
+    CONTESTED = "Contested"
 
 
 class RebalancingReason(StrEnum):

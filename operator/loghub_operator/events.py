@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.braking import Brake
 from loghub_operator.changes import Change
 from loghub_operator.conditions import ConditionType, Finding, GroupReason, PausedReason
 from loghub_operator.model import Action, ApplyWorkers, EmitEvent, Observed, UpdateGroup
@@ -29,6 +30,7 @@ def events_of(
     group: Finding,
     size: Size,
     change: Change,
+    brake: Brake,
     actions: tuple[Action, ...],
 ) -> Iterator[EmitEvent]:
     """In the order of their weight for the reader; ``actions`` are those of the same round."""
@@ -36,7 +38,7 @@ def events_of(
     if before.get(group.type) != group.reason and group.reason not in _NOT_TOLD:
         yield _event(group.reason, group.message, fine=group.reason in _FINE)
     yield from _suspended(resource, observed, before.get(ConditionType.PAUSED))
-    yield from _changed(observed, size, change, actions)
+    yield from _changed(observed, size, change, brake, actions)
     for consumer in size.gave_up_on:
         message = f"{consumer} did not leave in time and is stopped; its shards are free by now"
         yield _event("LeaveTimedOut", message, fine=False)
@@ -58,7 +60,7 @@ def _suspended(resource: LogHubConsumerGroup, observed: Observed, before: str | 
 
 
 def _changed(
-    observed: Observed, size: Size, change: Change, actions: Iterable[Action]
+    observed: Observed, size: Size, change: Change, brake: Brake, actions: Iterable[Action]
 ) -> Iterator[EmitEvent]:
     there = observed.worker_set
     if there is None:
@@ -66,7 +68,8 @@ def _changed(
     applied = any(isinstance(action, ApplyWorkers) for action in actions)
     if applied and there.drift and not there.drifted:
         fields = ", ".join(there.drift[:MOST_NAMED])
-        yield _event("DriftMended", f"changed by somebody else, and set back: {fields}", fine=False)
+        later = f"; if it is changed again, that waits for {brake.again_s:.0f} s" if brake.again_s else ""
+        yield _event("DriftMended", f"changed by somebody else, and set back: {fields}{later}", fine=False)
     if applied and change is Change.ROLL and min(there.replicas, size.run) > 0:
         message = "the workers are restarted with other settings one at a time, each keeps its seat"
         yield _event("RollingRestart", message, fine=True)

@@ -7,6 +7,7 @@ What for: the conditions that sum up. What it must not know: how a status is wri
 from dataclasses import dataclass
 
 from loghub_operator.api.status import Phase, RepositionPhase, RepositionStatus
+from loghub_operator.braking import Brake
 from loghub_operator.conditions import (
     ConditionType,
     DegradedReason,
@@ -29,6 +30,7 @@ class Situation:
     size: Size
     pause: Pause | None
     reposition: RepositionStatus | None  # of the order that stands in the spec
+    brake: Brake
 
 
 def failing(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
@@ -114,6 +116,10 @@ def _degraded(on: Situation, workers: Finding) -> tuple[DegradedReason, str]:
         return DegradedReason.SERVICE_NOT_ASKED, trouble.message
     if on.reposition is not None and on.reposition.phase is RepositionPhase.FAILED:
         return DegradedReason.REPOSITION_FAILED, on.reposition.message
+    if on.brake.contested:
+        names = ", ".join(on.brake.contested)
+        message = f"somebody else changes {names} again each time it is set back, so that is done ever later"
+        return DegradedReason.CONTESTED, message
     return DegradedReason.AS_EXPECTED, "nothing is wrong"
 
 

@@ -17,6 +17,7 @@ from typing import Literal
 
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api.status import ShardStateText, Status
+from loghub_operator.braking import NO_MENDS, Mends
 from loghub_operator.scaling.memory import NOTHING, ScalingMemory
 from loghub_operator.scaling.readings import GroupReadings
 
@@ -214,6 +215,7 @@ class Observed:
     held: bool = True  # our finalizer is on the object
     group_origin: GroupOrigin | None = None  # as recorded on the object
     memory: ScalingMemory = NOTHING  # `Plan.memory` of the round before
+    mends: Mends = NO_MENDS  # `Plan.mends` of the last round that carried all out
     peers: tuple[Peer, ...] = ()  # the other objects that name the group
     move: MoveObserved | None = None
 
@@ -232,7 +234,7 @@ class EnsureProjectAddress:
 
 @dataclass(frozen=True, slots=True)
 class RecordGroupOrigin:
-    """Write onto the object whether we make the group or found it, and hold it; before `CreateGroup`."""
+    """Write onto the object whether we make the group or found it; before `CreateGroup`."""
 
     origin: GroupOrigin
 
@@ -379,3 +381,4 @@ class Plan:
     status: Status
     readings: GroupReadings | None = None  # for metrics and autoscalers; None once it is being deleted
     memory: ScalingMemory = NOTHING  # to be given back in the next round
+    mends: Mends = NO_MENDS  # the same, if all was carried out

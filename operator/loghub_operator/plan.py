@@ -10,9 +10,8 @@ remembered after a crash in between, comes first. While the log service cannot b
 neither the number nor the settings of the workers are touched: what runs goes on.
 """
 
-from collections.abc import Iterable
-
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.braking import Brake, look
 from loghub_operator.changes import Change, Running, change_class
 from loghub_operator.conditions import ConditionType, Finding, GroupReason, ScalingReason
 from loghub_operator.deleting import plan_deletion
@@ -40,6 +39,10 @@ from loghub_operator.sizing import Size, size
 from loghub_operator.telling import status_of
 from loghub_operator.workers import config_hash, worker_config
 
+# Paths of drift.
+_NUMBER = " spec.replicas"
+_MARKS = " metadata.annotations"
+
 
 def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     """What to do now, and what to tell. Pure; ``now`` in unix seconds."""
@@ -49,20 +52,24 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     decided = size(resource, observed, course.goal, now)
     group = group_finding(resource, observed)
     moving = reposition(resource, observed, decided, now)
-    group_actions: list[Action] = []
+    actions: list[Action] = [*_footing(resource, observed)]
     if observed.service.trouble is None and owner_of(resource, observed.peers) is None:
-        group_actions = _group(resource, observed)
-    actions = [*_footing(resource, observed, group_actions), *group_actions]
+        actions += _group(resource, observed)
+    brake = _brake(resource, observed, decided, now)
     if observed.service.trouble is None or decided.reason is ScalingReason.PAUSED:
-        actions += _workers(resource, observed, decided)
+        actions += _workers(resource, observed, decided, brake)
+    applied = any(isinstance(action, ApplyWorkers) for action in actions)
     change = _change(resource, observed, decided)
-    events = events_of(resource, observed, group=group, size=decided, change=change, actions=tuple(actions))
+    events = events_of(
+        resource, observed, group=group, size=decided, change=change, brake=brake, actions=tuple(actions)
+    )
     reshard = _reshard(course, group)
     return Plan(
         (*actions, *moving.actions, *events, *reshard),
-        status_of(resource, observed, decided, course, group, moving.status, now),
+        status_of(resource, observed, decided, course, group, moving.status, brake, now),
         readings=readings_of(resource, observed, course, run=decided.run),
         memory=course.memory,
+        mends=brake.mends if applied else observed.mends,
     )
 
 
@@ -103,11 +110,10 @@ def _wanted_group(resource: LogHubConsumerGroup) -> GroupObserved:
     return GroupObserved(timeout_s=resource.spec.timeout_seconds, order=resource.spec.order)
 
 
-def _footing(resource: LogHubConsumerGroup, observed: Observed, then: Iterable[Action]) -> list[Action]:
-    """What must be there before the log service can be spoken to, or anything be made there; the
-    record of the origin holds the object too."""
+def _footing(resource: LogHubConsumerGroup, observed: Observed) -> list[Action]:
+    """What must be there before the log service can be spoken to, or anything be made there."""
     actions: list[Action] = []
-    if not observed.held and not any(isinstance(one, RecordGroupOrigin) for one in then):
+    if not observed.held:
         actions.append(HoldObject())
     if observed.site.needs_project_address and not observed.project_address:
         actions.append(EnsureProjectAddress(resource.spec.project))
@@ -128,10 +134,25 @@ def _group(resource: LogHubConsumerGroup, observed: Observed) -> list[Action]:
     return actions
 
 
-def _workers(resource: LogHubConsumerGroup, observed: Observed, decided: Size) -> list[Action]:
-    """Without their code workers are not touched, but those that are to be none may go."""
+def _brake(resource: LogHubConsumerGroup, observed: Observed, decided: Size, now: float) -> Brake:
+    """How soon drift is set back. A change of ours is none: it is another wish."""
+    there = observed.worker_set
+    drift = () if there is None else there.drift
+    if there is not None and there.drifted:
+        drift = (f"StatefulSet {resource.metadata.name}{_MARKS}",)
+    config = config_hash(worker_config(resource, observed.site))
+    wanted = f"{resource.metadata.generation}/{config}/{decided.target}"
+    return look(observed.mends, drift, wanted=wanted, now=now)
+
+
+def _workers(resource: LogHubConsumerGroup, observed: Observed, decided: Size, brake: Brake) -> list[Action]:
+    """Without their code workers are not touched, but those that are to be none may go. Nor are they
+    while somebody else keeps setting their number, or the marks by which we know what was applied."""
     no_code = bool(observed.site.code.trouble)
     if no_code and decided.target > 0:
+        return []
+    held = (path for path in brake.held if path.startswith("StatefulSet "))
+    if not brake.mends_now and any(path.endswith((_NUMBER, _MARKS)) for path in held):
         return []
     actions: list[Action] = [
         RestartWorker(worker.name)
@@ -140,15 +161,16 @@ def _workers(resource: LogHubConsumerGroup, observed: Observed, decided: Size) -
     ]
     actions += [AskLeave(consumer) for consumer in decided.asks]
     there = observed.worker_set
+    drifts = there is not None and bool(there.drift) and brake.mends_now
     if decided.reason is ScalingReason.PAUSED:
         # Those that leave are not replaced meanwhile, and what is not there is not made.
         stands = there is not None and there.replicas == 0
-        due = there is not None and (there.replicas > decided.run or (stands and bool(there.drift)))
+        due = there is not None and (there.replicas > decided.run or (stands and drifts))
     else:
         due = (
             there is None
             or there.drifted
-            or bool(there.drift)
+            or drifts
             or there.replicas != decided.run
             or _change(resource, observed, decided) is Change.ROLL
         )

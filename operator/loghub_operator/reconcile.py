@@ -20,6 +20,7 @@ from loghub.wire.errors import LogHubException
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource
 from loghub_operator.api.status import Status
 from loghub_operator.apply import Executor
+from loghub_operator.braking import Mends
 from loghub_operator.kube import CONSUMER_GROUP, Kube, KubeError
 from loghub_operator.liveness import Doing, Pulse
 from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed, Plan, ReshardRefused
@@ -58,6 +59,7 @@ class _Life:
     written_monotonic_s: float = float("-inf")
     failures: int = 0
     memory: ScalingMemory | None = None  # what the last round remembered
+    mends: Mends | None = None  # what the last round that carried all out remembered
     unchanged: int = 0  # rounds in a row without anything to do or to tell
     doing: Doing = Doing.QUEUED
     since_s: float = 0.0
@@ -178,6 +180,8 @@ class Reconciler:
         observed = await self._observer.observe(resource)
         if life.memory is not None:
             observed = replace(observed, memory=life.memory)
+        if life.mends is not None:
+            observed = replace(observed, mends=life.mends)
         planned = plan(resource, observed, self._clock.unix_s())
         life.memory = planned.memory
         status, failure = planned.status, None
@@ -192,6 +196,7 @@ class Reconciler:
         told = await self._tell(resource, status, life)
         if failure is not None:
             raise failure
+        life.mends = planned.mends
         life.unchanged = 0 if planned.actions or told else life.unchanged + 1
         pause = pause_s(planned.actions, status, unchanged=life.unchanged, resync_s=self._resync_s)
         return spread(pause, f"{key.namespace}/{key.name}")

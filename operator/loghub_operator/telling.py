@@ -15,6 +15,7 @@ from typing import Any
 from loghub.wire.errors import LogHubError
 from loghub_operator.api.status import MAX_SHARDS, Lag, Phase, RepositionStatus, ShardStatus, Status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.braking import Brake
 from loghub_operator.conditions import (
     ConditionType,
     Finding,
@@ -71,12 +72,13 @@ def status_of(
     course: Course,
     group: Finding,
     moving: RepositionStatus | None,
+    brake: Brake,
     now: float,
 ) -> Status:
     """The whole status while the object lives; ``moving`` is how far a reposition is by now."""
     ordered = moving if moving is not None and moving.nonce == resource.spec.reposition_nonce else None
     paused = pause(resource, observed)
-    on = Situation(observed=observed, size=size, pause=paused, reposition=ordered)
+    on = Situation(observed=observed, size=size, pause=paused, reposition=ordered, brake=brake)
     workers = workers_finding(observed, size)
     rebalancing = rebalancing_finding(observed.service)
     degraded = degraded_finding(on, workers)

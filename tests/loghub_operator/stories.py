@@ -24,6 +24,7 @@ import msgspec
 import yaml
 
 from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
+from loghub_operator.braking import NO_MENDS
 from loghub_operator.model import Action, Observed
 from loghub_operator.plan import plan
 from loghub_operator.scaling.memory import NOTHING
@@ -66,15 +67,16 @@ def steps(path: Path) -> Iterator[Step]:
     story = yaml.safe_load(path.read_text())
     base, observed = document(story.get("spec"), uid="uid-1", generation=1), _observed(story)
     base["status"] = story.get("status", {})
-    memory = NOTHING
+    memory, mends = NOTHING, NO_MENDS
     for number, step in enumerate(story["steps"], 1):
         merge(base["spec"], step.get("spec", {}))
         merge(base["metadata"], step.get("metadata", {}))
         merge(observed, step.get("observed", {}))
         now = EPOCH + step["now"]
         resource = parse_resource(copy.deepcopy(base))
-        seen = replace(observed_at(observed, now), memory=memory)
-        memory = plan(resource, seen, now).memory
+        seen = replace(observed_at(observed, now), memory=memory, mends=mends)
+        planned = plan(resource, seen, now)
+        memory, mends = planned.memory, planned.mends
         yield Step(
             story=path.stem,
             number=number,

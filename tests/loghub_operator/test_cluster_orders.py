@@ -1,5 +1,5 @@
 """What people order, and what others do meanwhile, over a real apiserver: suspend, reposition, undo, two
-objects on one group, edits by hand, an overlay that makes no sense.
+objects on one group, an overlay that makes no sense.
 
 Pods are played (`tests.loghub_operator.stage`); the apiserver, its authorization, kopf and the whole
 operator are real.
@@ -23,12 +23,9 @@ from loghub_operator.kube import (
     DISRUPTION_BUDGET,
     EVENT,
     POD,
-    SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
 )
-from loghub_operator.names import worker_selector
-from loghub_operator.resources.worker_set import GRACE_S
 from loghub_operator.roll_call import RollCall
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
@@ -262,55 +259,6 @@ def _never_tell_of_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(handlers, "group_seen", group_seen)
     monkeypatch.setattr(RollCall, "run", functools.partialmethod(RollCall.run, every_s=0.5))
-
-
-def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) -> None:
-    async def story(on: Stage) -> None:
-        await on.apply({"replicas": 2})
-        await on.until_phase("Running", "2/2")
-
-        async def until_told(field: str) -> None:
-            async def holds() -> bool:
-                return field in " ".join(await told(on, "DriftMended"))
-
-            await on.until(f"told: {field}", holds)
-
-        change = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
-        await on.kube.merge(STATEFUL_SET, on.namespace, GROUP, change)
-        await until_told("StatefulSet access spec.template.spec.terminationGracePeriodSeconds")
-        await on.kube.merge(SERVICE, on.namespace, "access-workers", {"spec": {"selector": {"app": "x"}}})
-        await until_told("Service access-workers spec.selector")
-        await on.kube.delete(DISRUPTION_BUDGET, on.namespace, "access-workers")
-        await until_told("PodDisruptionBudget access-workers (gone)")
-        pods = await on.get(STATEFUL_SET)
-        service = await on.get(SERVICE, "access-workers")
-        assert pods is not None
-        assert service is not None
-        assert pods["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == GRACE_S
-        assert service["spec"]["selector"] == worker_selector(GROUP)
-        assert await on.get(DISRUPTION_BUDGET, "access-workers")
-        await until_at_rest(on)
-        before = await on.versions()
-        await on.until_rounds(6)
-        assert await on.versions() == before
-
-    stage(server, tmp_path, story)
-
-
-def test_a_number_set_by_hand_is_set_back(server: Apiserver, tmp_path: Path) -> None:
-    async def story(on: Stage) -> None:
-        await on.apply({"replicas": 2})
-        await on.until_phase("Running", "2/2")
-        here = ("-n", on.namespace)
-        await asyncio.to_thread(server.must, "scale", "statefulset", GROUP, "--replicas=4", *here)
-
-        async def mended() -> bool:
-            return "StatefulSet access spec.replicas" in " ".join(await told(on, "DriftMended"))
-
-        await on.until("the number mended", mended)
-        await on.until_phase("Running", "2/2")
-
-    stage(server, tmp_path, story)
 
 
 def test_a_rolling_restart_moves_no_shard(server: Apiserver, tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import pytest
 from loghub.wire.codes import Code
 from loghub.wire.errors import LogHubError
 from loghub_operator.api import LogHubConsumerGroup, Status
+from loghub_operator.braking import NO_MENDS
 from loghub_operator.kube import KubeError
 from loghub_operator.model import (
     Action,
+    ApplyWorkers,
     CreateGroup,
     EmitEvent,
     Observed,
@@ -177,6 +179,29 @@ def test_changing_words_alone_are_told_at_a_bounded_rate() -> None:
     assert not worth_writing(first, second, since_last_s=LAG_EVERY_S - 0.1)
     assert worth_writing(first, second, since_last_s=LAG_EVERY_S)
     assert worth_writing(status, first, since_last_s=0.0)
+
+
+@pytest.mark.parametrize("refuse", [None, ApplyWorkers], ids=["carried out", "refused"])
+def test_only_a_mend_that_was_carried_out_is_remembered(
+    refuse: type[Action] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = next(step for step in ALL if step.story == "drift-contested")
+    stage, given = Stage(step, refuse=refuse), []
+
+    def remembering(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
+        given.append(observed.mends)
+        return plan(resource, observed, now)
+
+    async def get(*_: object) -> dict[str, Any] | None:
+        stage.gets = len(given)
+        return None if len(given) == 2 else stage.stored
+
+    monkeypatch.setattr("loghub_operator.reconcile.plan", remembering)
+    monkeypatch.setattr(stage, "get", get)
+    asyncio.run(stage.play())
+    first, second = given
+    assert first == NO_MENDS
+    assert [mend.times for mend in second.done.values()] == ([1] if refuse is None else [])
 
 
 def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
