@@ -234,7 +234,7 @@ class EnsureProjectAddress:
 
 @dataclass(frozen=True, slots=True)
 class RecordGroupOrigin:
-    """Write onto the object whether we make the group or found it; before `CreateGroup`."""
+    """Write onto the object whether we make the group or found it, and hold it; before `CreateGroup`."""
 
     origin: GroupOrigin
 

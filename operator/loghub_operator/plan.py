@@ -10,6 +10,8 @@ remembered after a crash in between, comes first. While the log service cannot b
 neither the number nor the settings of the workers are touched: what runs goes on.
 """
 
+from collections.abc import Iterable
+
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.braking import Brake, look
 from loghub_operator.changes import Change, Running, change_class
@@ -52,9 +54,10 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     decided = size(resource, observed, course.goal, now)
     group = group_finding(resource, observed)
     moving = reposition(resource, observed, decided, now)
-    actions: list[Action] = [*_footing(resource, observed)]
+    group_actions: list[Action] = []
     if observed.service.trouble is None and owner_of(resource, observed.peers) is None:
-        actions += _group(resource, observed)
+        group_actions = _group(resource, observed)
+    actions = [*_footing(resource, observed, group_actions), *group_actions]
     brake = _brake(resource, observed, decided, now)
     if observed.service.trouble is None or decided.reason is ScalingReason.PAUSED:
         actions += _workers(resource, observed, decided, brake)
@@ -110,10 +113,11 @@ def _wanted_group(resource: LogHubConsumerGroup) -> GroupObserved:
     return GroupObserved(timeout_s=resource.spec.timeout_seconds, order=resource.spec.order)
 
 
-def _footing(resource: LogHubConsumerGroup, observed: Observed) -> list[Action]:
-    """What must be there before the log service can be spoken to, or anything be made there."""
+def _footing(resource: LogHubConsumerGroup, observed: Observed, then: Iterable[Action]) -> list[Action]:
+    """What must be there before the log service can be spoken to, or anything be made there; the
+    record of the origin holds the object too."""
     actions: list[Action] = []
-    if not observed.held:
+    if not observed.held and not any(isinstance(one, RecordGroupOrigin) for one in then):
         actions.append(HoldObject())
     if observed.site.needs_project_address and not observed.project_address:
         actions.append(EnsureProjectAddress(resource.spec.project))
