@@ -147,7 +147,7 @@ class Operator:
     def _label(self, kube: Kube) -> ActingLabel | None:
         lease = self._settings.lease
         pod = self._settings.pod_name
-        return ActingLabel(kube=kube, namespace=lease.namespace, pod=pod) if lease and pod else None
+        return ActingLabel(kube=kube, lease=lease, pod=pod) if lease and pod else None
 
     async def _acquire(self, leader: Leader) -> None:
         """Our own pod's label is the one thing that who does not act may write."""

@@ -1,8 +1,12 @@
 """What others scale on: the chart's parts for it fit to what the operator serves."""
 
+from typing import cast
+
 import pytest
 
+from loghub_operator.kube import Kube
 from loghub_operator.numbers import acting, aggregation
+from loghub_operator.numbers.acting import ActingLabel
 from loghub_operator.numbers.external_metrics import GROUP, VERSION
 from loghub_operator.numbers.front_proxy import PLACE
 from loghub_operator.settings import Settings
@@ -18,6 +22,12 @@ GIVEN: Values = {
 
 def settings_of(objects: list[Object]) -> Settings:
     return Settings.from_environment({**environment(only(objects, "Deployment")), "LOGHUB_POD_NAME": "pod"})
+
+
+def value_of(settings: Settings) -> str:
+    """What the one that acts labels itself with."""
+    assert settings.lease is not None
+    return ActingLabel(kube=cast(Kube, None), lease=settings.lease, pod="pod").value
 
 
 def mounts(deployment: Object) -> dict[str | None, str]:
@@ -43,15 +53,17 @@ def test_without_given_certificates_there_are_no_folders_of_them(chart: Chart) -
     assert mounts(only(objects, "Deployment")) == {}
 
 
+@pytest.mark.parametrize("release", ["loghub-operator", "a" * 53])
 @pytest.mark.parametrize("part", ["keda", "external-metrics"])
-def test_a_service_leads_to_the_one_that_acts_and_to_its_port(chart: Chart, part: str) -> None:
-    objects = chart.render(ON)
-    deployment, service = only(objects, "Deployment"), only(objects, "Service", f"loghub-operator-{part}")
+def test_a_service_leads_to_the_one_that_acts_and_to_its_port(chart: Chart, part: str, release: str) -> None:
+    objects = chart.render(ON, release=release)
+    deployment = only(objects, "Deployment")
+    service = only(objects, "Service", f"{deployment['metadata']['name']}-{part}")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert service["spec"]["selector"].items() <= {**labels, acting.LABEL: acting.YES}.items()
-    assert service["spec"]["selector"][acting.LABEL] == acting.YES
     ports = {one["name"]: one["containerPort"] for one in _container(deployment)["ports"]}
     settings = settings_of(objects)
+    assert service["spec"]["selector"].items() <= {**labels, acting.LABEL: value_of(settings)}.items()
+    assert service["spec"]["selector"][acting.LABEL] == value_of(settings)
     addresses = {"keda": settings.keda_address, "external-metrics": settings.external_metrics_address}
     (port,) = service["spec"]["ports"]
     assert addresses[part] == f"0.0.0.0:{ports[port['targetPort']]}"

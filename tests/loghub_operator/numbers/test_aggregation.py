@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from loghub_operator.kube import Document, Kind, Kube, KubeError
+from loghub_operator.lease import Place
 from loghub_operator.numbers import acting, aggregation
 from loghub_operator.numbers.acting import ActingLabel
 from loghub_operator.numbers.aggregation import NAME, Aggregation, Front, NotOursError
@@ -31,6 +32,7 @@ class Cluster:
         self.objects = objects
         self.written: list[tuple[str, Document]] = []
         self.away = 0
+        self.looks = 0
         self.heard = asyncio.Event()
 
     async def get(self, kind: Kind, _namespace: str, name: str) -> Document | None:
@@ -41,16 +43,24 @@ class Cluster:
 
     async def select(self, kind: Kind, _namespace: str, labels: Mapping[str, str]) -> list[Document]:
         await self.get(kind, "", "")
+        self.looks += 1
         return [
             one
             for (what, _), one in self.objects.items()
             if what == kind.kind and labels.items() <= one["metadata"].get("labels", {}).items()
         ]
 
-    async def merge(self, _kind: Kind, _namespace: str, name: str, patch: Document) -> Document | None:
+    async def merge(self, kind: Kind, _namespace: str, name: str, patch: Document) -> Document | None:
         self.written.append((name, patch))
+        if kind.kind == "Pod":
+            self.label(name, patch["metadata"]["labels"])
         self.heard.set()
         return patch
+
+    def label(self, pod: str, changed: Mapping[str, str | None]) -> None:
+        about = self.objects["Pod", pod]["metadata"]
+        both = {**about["labels"], **changed}
+        about["labels"] = {key: value for key, value in both.items() if value is not None}
 
 
 def api_service(**service: str) -> dict[tuple[str, str], Document]:
@@ -187,8 +197,11 @@ def test_begun_anew_for_another_front_proxy_another_certificate_or_an_old_one(tm
     asyncio.run(story())
 
 
-def pod(name: str, *, acts: bool) -> dict[tuple[str, str], Document]:
-    labels = {acting.LABEL: acting.YES} if acts else {}
+LEASE = Place(namespace="loghub-system", name="one")
+
+
+def pod(name: str, value: str | None = None) -> dict[tuple[str, str], Document]:
+    labels = {} if value is None else {acting.LABEL: value}
     return {("Pod", name): {"metadata": {"name": name, "labels": labels}}}
 
 
@@ -196,26 +209,56 @@ def labelled(value: str | None) -> dict[str, Any]:
     return {"metadata": {"labels": {"loghub.dev/acting": value}}}
 
 
-def test_the_label_is_taken_from_who_could_not_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def taking(cluster: Cluster, until: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pod b takes the label, until this holds."""
+
     async def story() -> None:
-        cluster = Cluster(pod("a", acts=True) | pod("b", acts=False) | pod("c", acts=False))
-        label = ActingLabel(kube=cast(Kube, cluster), namespace="loghub-system", pod="b")
-        cluster.away = 2
+        label = ActingLabel(kube=cast(Kube, cluster), lease=LEASE, pod="b")
         running = asyncio.create_task(label.take())
-        while len(cluster.written) < 2:
+        while not until():
             await asyncio.sleep(0.01)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        assert cluster.written == [("a", labelled(None)), ("b", labelled("true"))]
 
     monkeypatch.setattr(acting, "AGAIN_S", 0.01)
     asyncio.run(asyncio.wait_for(story(), GUARD_S))
 
 
+def test_the_label_is_taken_from_who_could_not_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(pod("a", "one") | pod("b") | pod("c"))
+    cluster.away = 2
+    taking(cluster, lambda: len(cluster.written) >= 2, monkeypatch)
+    assert cluster.written == [("a", labelled(None)), ("b", labelled("one"))]
+
+
+def test_another_release_in_the_namespace_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(pod("a", "another") | pod("b"))
+    taking(cluster, lambda: cluster.looks >= 5, monkeypatch)
+    assert cluster.written == [("b", labelled("one"))]
+
+
+def test_taken_away_to_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(pod("b"))
+
+    def twice() -> bool:
+        if len(cluster.written) == 1:
+            cluster.label("b", {acting.LABEL: None})
+        return len(cluster.written) == 2
+
+    taking(cluster, twice, monkeypatch)
+    assert cluster.written == 2 * [("b", labelled("one"))]
+
+
+@pytest.mark.parametrize(("lease", "value"), [("x" * 70, "x" * 63), ("x" * 62 + "-y", "x" * 62)])
+def test_a_lease_with_a_name_too_long_for_a_label(lease: str, value: str) -> None:
+    place = Place(namespace="loghub-system", name=lease)
+    assert ActingLabel(kube=cast(Kube, None), lease=place, pod="b").value == value
+
+
 def test_who_waits_carries_no_label_of_its_container_before() -> None:
     async def story() -> None:
-        cluster = Cluster(pod("b", acts=True))
-        await ActingLabel(kube=cast(Kube, cluster), namespace="loghub-system", pod="b").give_back()
+        cluster = Cluster(pod("b", "one"))
+        await ActingLabel(kube=cast(Kube, cluster), lease=LEASE, pod="b").give_back()
         assert cluster.written == [("b", labelled(None))]
 
     asyncio.run(story())

@@ -2,10 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import cast
 
 import yaml
 
+from loghub_operator.kube import Kube
 from loghub_operator.numbers import acting, aggregation
+from loghub_operator.numbers.acting import ActingLabel
 from loghub_operator.settings import Settings
 from tests.loghub_operator.api_server import ROOT, Apiserver
 
@@ -24,13 +27,15 @@ def test_with_both_components_the_operator_serves_what_the_services_lead_to(
     (container,) = pod["spec"]["containers"]
     settings = Settings.from_environment({one["name"]: one.get("value", "x") for one in container["env"]})
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert settings.lease is not None
+    value = ActingLabel(kube=cast(Kube, None), lease=settings.lease, pod="pod").value
     for name, address in (
         ("loghub-operator-external-metrics", settings.external_metrics_address),
         ("loghub-operator-keda", settings.keda_address),
     ):
         service = made["Service", name]["spec"]
-        assert service["selector"].items() <= {**pod["metadata"]["labels"], acting.LABEL: acting.YES}.items()
-        assert service["selector"][acting.LABEL] == acting.YES
+        assert service["selector"].items() <= {**pod["metadata"]["labels"], acting.LABEL: value}.items()
+        assert service["selector"][acting.LABEL] == value
         assert address == f"0.0.0.0:{ports[service['ports'][0]['targetPort']]}"
     leads_to = made["APIService", aggregation.NAME]["spec"]["service"]
     assert settings.external_metrics_service == f"{leads_to['namespace']}/{leads_to['name']}"
