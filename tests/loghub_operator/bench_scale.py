@@ -1,10 +1,10 @@
-"""The operator over 500 groups of 32 shards: latencies, writes at rest, memory.
+"""The operator over 500 groups of 32 shards: latencies, writes at rest, memory, beside their goals.
 
-What for: ``python -m tests.loghub_operator.bench_scale [GROUPS [REST_SECONDS]]`` prints them. A real
-apiserver with its audit log, the real LogHub service with every shard, the operator in a process
-of its own with the rights of deploy/, its Lease and a scrape of its metrics; no nodes, so no
-worker ever runs. What it must not know: whether the figures are good. Read next:
-`tests.cluster.apiserver`.
+What for: ``python -m tests.loghub_operator.bench_scale [GROUPS [REST_SECONDS [WORKED]]]`` prints them,
+and ends with exit status 1 where a goal is missed. A real apiserver with its audit log, the real LogHub
+service with every shard, the operator in a process of its own with the rights of deploy/, its Lease and
+a scrape of its metrics. No nodes: the pods of WORKED groups are played (`bench_workers`), those of the
+others never come. What it must not know: how the operator works. Read next: `tests.cluster.apiserver`.
 
 The groups come one after the other, at a steady rate; then nothing happens for the time of rest,
 in which the apiserver's audit log counts what the operator writes; then specs and checkpoints are
@@ -34,6 +34,7 @@ from loghub_operator.kube import CONSUMER_GROUP, AioKube, configured
 from tests.cluster import apiserver, build, runs
 from tests.cluster.processes import Processes
 from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.bench_workers import Worked, beating, start_pod
 from tests.loghub_operator.examples import Document, document
 from tests.loghub_operator.programs import free_port
 from tests.support import ServiceProcess, running_service
@@ -45,6 +46,9 @@ GROUPS_PER_PROJECT = 10
 PER_SECOND = 4.0
 CHANGES = 200
 GUARD_S = 300.0
+STATEFUL_SET_P99_S = 2.0
+STATUS_P99_S = 45.0
+MEMORY_MIB = 256.0
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -158,28 +162,79 @@ def client(service: ServiceProcess, project: str) -> HttpLogHub:
     return HttpLogHub(service.endpoint, project, credentials=service.credentials, agent="bench")
 
 
+class Figures:
+    """What was measured, told as it comes; ``missed`` once one is beyond its goal."""
+
+    def __init__(self) -> None:
+        self.missed = False
+
+    def tell(self, what: str, told: str, value: float, *, most: float) -> None:
+        good = value <= most
+        self.missed = self.missed or not good
+        verdict = "as it should be" if good else "MISSED"
+        print(f"{what + ':':36} {told}; goal: at most {most:g}, {verdict}", flush=True)
+
+    def latencies(self, what: str, seconds: list[float], *, most_s: float) -> None:
+        """The goal is on the 99th of a hundred."""
+        ordered = sorted(seconds)
+        p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * part))] for part in (0.5, 0.99))
+        self.tell(what, f"p50 {p50:6.2f} s, p99 {p99:6.2f} s, of {len(ordered)}", p99, most=most_s)
+
+
 class Bench:
     """One run; its steps are told in the order in which they are called."""
 
-    def __init__(self, server: Apiserver, service: ServiceProcess, groups: list[Group], audit: Path) -> None:
+    def __init__(
+        self,
+        server: Apiserver,
+        service: ServiceProcess,
+        groups: list[Group],
+        worked: list[Group],
+        audit: Path,
+        process: "subprocess.Popen[bytes]",
+    ) -> None:
         self._server = server
         self._service = service
         self._groups = groups
+        self._worked = worked
         self._audit = audit
+        self._process = process
+        self._figures = Figures()
 
-    def run(self, process: "subprocess.Popen[bytes]", rest_s: float) -> None:
-        first_checkpoint = "{.status.shards[0].checkpoint}"
+    def run(self, rest_s: float) -> bool:
+        """Whether all goals were reached."""
+        tell, first_checkpoint = self._figures.latencies, "{.status.shards[0].checkpoint}"
+        hubs = {project: client(self._service, project) for project in {one.project for one in self._worked}}
+        worked = [
+            Worked(namespace=one.namespace, name=one.name, hub=hubs[one.project]) for one in self._worked
+        ]
         with (
             watching(self._server, "statefulsets", "{.spec.replicas}") as sets,
             watching(self._server, "lhcg", first_checkpoint) as told,
+            watching(self._server, "lhcg", "{.status.phase}{.status.workers}") as phases,
         ):
-            tell("created, to its StatefulSet", asyncio.run(self._create(sets)))
-            self._settle()
-            self._rest(rest_s)
-            tell("spec changed, to its StatefulSet", asyncio.run(self._change(sets)))
-            tell("checkpoint moved, to the status", self._move_checkpoints(told))
-        peak_mib = _peak_kib(process.pid) / 1024
-        print(f"memory of the operator:              peak {peak_mib:6.1f} MiB")
+            tell("created, to its StatefulSet", asyncio.run(self._create(sets)), most_s=STATEFUL_SET_P99_S)
+            with beating(worked):
+                asyncio.run(self._start(worked, phases))
+                self._settle()
+                self._rest(rest_s)
+                changed = asyncio.run(self._change(sets))
+                tell("spec changed, to its StatefulSet", changed, most_s=STATEFUL_SET_P99_S)
+                tell("checkpoint moved, to the status", self._move_checkpoints(told), most_s=STATUS_P99_S)
+        for hub in hubs.values():
+            hub.close()
+        peak_mib = _peak_kib(self._process.pid) / 1024
+        self._figures.tell("memory of the operator", f"peak {peak_mib:6.1f} MiB", peak_mib, most=MEMORY_MIB)
+        return not self._figures.missed
+
+    async def _start(self, worked: list[Worked], phases: Watch) -> None:
+        """Until the operator says of each that its worker runs."""
+        async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
+            for group in worked:
+                await start_pod(kube, group)
+            seconds = await _latencies(phases, {one.name: 0.0 for one in worked}, "Running1/1")
+        late = sum(one == float("inf") for one in seconds)
+        self._figures.tell("groups that were not told to run", f"{late} of {len(worked)}", late, most=0)
 
     async def _create(self, sets: Watch) -> list[float]:
         async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
@@ -215,7 +270,7 @@ class Bench:
         return asyncio.run(_latencies(told, asked, cursors))
 
     def _settle(self) -> None:
-        """Until the operator has written nothing for a while."""
+        """Until the operator has written nothing for a while; where it never does, the rest shows it."""
         quiet_s, deadline = 30.0, time.monotonic() + GUARD_S
         while time.monotonic() < deadline:
             before = len(self._writes())
@@ -225,12 +280,22 @@ class Bench:
         print("the operator did not come to rest")
 
     def _rest(self, rest_s: float) -> None:
-        before, end = len(self._writes()), time.monotonic() + rest_s
+        before, cpu_s, end = len(self._writes()), _cpu_s(self._process.pid), time.monotonic() + rest_s
         while (left_s := end - time.monotonic()) > 0:
             time.sleep(min(SCRAPE_S, left_s))
             _scrape()
         written = self._writes()[before:]
-        print(f"writes in {rest_s:.0f} s of rest:              {len(written)}")
+        share = 100 * (_cpu_s(self._process.pid) - cpu_s) / rest_s
+        names = tuple(one.name for one in self._worked)
+        theirs = [one for one in written if one.split(" ")[-1].startswith(names)] if names else []
+        self._told_of_rest(f"of {len(names)} groups that run", rest_s, theirs)
+        others = [one for one in written if one not in theirs]
+        self._told_of_rest(f"of {len(self._groups) - len(names)} that wait", rest_s, others)
+        print(f"{'CPU of the operator at rest:':36} {share:.1f} % of one")
+
+    def _told_of_rest(self, whose: str, rest_s: float, written: list[str]) -> None:
+        told = f"{len(written)} in {rest_s:.0f} s"
+        self._figures.tell(f"writes {whose}", told, len(written), most=0)
         for line in sorted(set(written))[:10]:
             print(f"    {line}")
 
@@ -258,12 +323,6 @@ async def _latencies(watch: Watch, asked: dict[str, float], value: str | dict[st
     return [found.get(name, float("inf")) for name in asked]
 
 
-def tell(what: str, seconds: list[float]) -> None:
-    ordered = sorted(seconds)
-    p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * part))] for part in (0.5, 0.99))
-    print(f"{what + ':':36} p50 {p50:6.2f} s, p99 {p99:6.2f} s, of {len(ordered)}", flush=True)
-
-
 def _scrape() -> None:
     """As a Prometheus does."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -276,7 +335,13 @@ def _peak_kib(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def main(number: int, rest_s: float) -> None:
+def _cpu_s(pid: int) -> float:
+    """User and system time so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main(number: int, rest_s: float, played: int) -> bool:
     with (
         tempfile.TemporaryDirectory() as name,
         running_service(Path(name, "service")) as service,
@@ -289,12 +354,15 @@ def main(number: int, rest_s: float) -> None:
         apiserver.start(layout, Processes(folder), flags=flags)
         server, groups = Apiserver(layout.kubeconfig), many(number)
         prepare(server, service, groups)
-        print(f"{number} groups of {SHARDS} shards, {PER_SECOND:.0f} requests per second", flush=True)
+        worked = groups[:: max(1, number // played)][:played] if played else []
+        words = f"{number} groups of {SHARDS} shards, {len(worked)} of them with a worker"
+        print(f"{words}; {PER_SECOND:.0f} requests per second", flush=True)
         with operator(server, Path(name), service) as process:
-            Bench(server, service, groups, audit).run(process, rest_s)
+            return Bench(server, service, groups, worked, audit, process).run(rest_s)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended
     numbers = [float(word) for word in sys.argv[1:]]
-    main(int(numbers[0]) if numbers else 500, numbers[1] if len(numbers) > 1 else 600.0)
+    number, rest_s, played = [*numbers, *(500.0, 600.0, 50.0)[len(numbers) :]]
+    sys.exit(0 if main(int(number), rest_s, int(played)) else 1)

@@ -1,0 +1,84 @@
+"""Workers of some groups of the bench, played: a pod each that is ready, and its beats.
+
+What for: a group whose workers run is looked at otherwise than one that waits for its pods. What it
+must not know: what is measured. Read next: `bench_scale`.
+
+Pods and StatefulSets are written once, as kubelet and controller would; the beats go to the real log
+service for as long as the bench runs, so that every shard keeps its holder.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from loghub.client.port import LogHub
+from loghub.wire.errors import LogHubException
+from loghub_operator.kube import STATEFUL_SET, Kube
+from tests.loghub_operator.examples import Document
+
+BEAT_S = 5.0
+_CONTAINER: Document = {
+    "name": "worker",
+    "ready": True,
+    "started": True,
+    "restartCount": 0,
+    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+    "image": "i",
+    "imageID": "i",
+}
+_POD_STATUS: Document = {
+    "phase": "Running",
+    "conditions": [{"type": "Ready", "status": "True"}],
+    "containerStatuses": [_CONTAINER],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worked:
+    """One group with one worker; logstore and consumer group are named as the object is."""
+
+    namespace: str
+    name: str
+    hub: LogHub
+
+
+async def start_pod(kube: Kube, group: Worked) -> None:
+    """The pod of its StatefulSet, ready at once; the StatefulSet counts it."""
+    owner = await kube.get(STATEFUL_SET, group.namespace, group.name)
+    assert owner is not None, f"{group.name} has no StatefulSet"
+    template, about = owner["spec"]["template"], {"name": f"{group.name}-0", "namespace": group.namespace}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], **about}}
+    await kube.create({**pod, "spec": template["spec"]})
+    told = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": _POD_STATUS}
+    await kube.apply(told, subresource="status")
+    its = {"name": group.name, "namespace": group.namespace}
+    counted = {"replicas": 1, "readyReplicas": 1}
+    told = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": its, "status": counted}
+    await kube.apply(told, subresource="status")
+
+
+@contextmanager
+def beating(groups: Sequence[Worked]) -> Iterator[None]:
+    """Their workers beat; a beat that fails ends them, and the bench fails at its end."""
+    stop, failed = threading.Event(), list[LogHubException]()
+
+    def beats() -> None:
+        held: dict[str, tuple[int, ...]] = {}
+        try:
+            while not stop.wait(BEAT_S):
+                for one in groups:
+                    had = held.get(one.name, ())
+                    held[one.name] = one.hub.heartbeat(one.name, one.name, consumer=f"{one.name}-0", held=had)
+        except LogHubException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=beats, name="beats")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    if failed:
+        raise failed[0]
