@@ -188,6 +188,7 @@ class Transport:
 
     def _sign(self, call: Call, path: str, headers: dict[str, str]) -> None:
         key = self._credentials()
+        _check_sendable(key)
         headers["x-log-signaturemethod"] = signing.METHOD
         if key.security_token:
             headers["x-acs-security-token"] = key.security_token
@@ -200,6 +201,14 @@ class Transport:
 
     def _unreachable(self, error: HTTPError) -> EndpointUnreachable:
         return EndpointUnreachable(self._target.endpoint, _words(error), definite=_never_sent(error))
+
+
+def _check_sendable(key: Credentials) -> None:
+    """What no header can carry would be quoted in the error of who refuses it, and so reach a log."""
+    for name, part in (("access key id", key.access_key_id), ("security token", key.security_token)):
+        if not (part.isascii() and part.isprintable()):
+            words = f"the {name} has a character that no header can carry, a line's end perhaps"
+            raise LogHubError(Code.UNAUTHORIZED, 401, words)
 
 
 def _pool(target: Target, timeouts: Timeouts) -> urllib3.PoolManager:

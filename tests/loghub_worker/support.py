@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count, islice
 from pathlib import Path
@@ -191,6 +191,18 @@ class WorkerProcess:
             self.process.kill()
             self.process.wait()
         self._log.close()
+
+
+def processes_of(worker: WorkerProcess) -> list[tuple[str, str]]:
+    """Command line and environment of every process that was started for this worker and runs yet."""
+    mark = f"LOGHUB_STATE_DIR={worker.folder}/".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            texts = [(process / name).read_bytes() for name in ("cmdline", "environ")]
+            if mark in texts[1]:
+                found.append((texts[0].decode(errors="replace"), texts[1].decode(errors="replace")))
+    return found
 
 
 class Workers:

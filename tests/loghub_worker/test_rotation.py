@@ -19,6 +19,7 @@ from tests.loghub_worker.support import (
     Producer,
     WorkerProcess,
     prepared,
+    processes_of,
     worker_config,
     worker_processes,
 )
@@ -96,6 +97,21 @@ def rotated(service: ServiceProcess) -> HttpLogHub:
     return hub
 
 
+def seen_of_processes(worker: WorkerProcess, service: ServiceProcess) -> list[str]:
+    """What anybody on the machine may read of them, and their environment, which a child inherits."""
+    running = processes_of(worker)
+    assert any("org.apache.spark" in command for command, _ in running), "the JVM is one of them"
+    assert any("pyspark" in command and "java" not in command for command, _ in running), "so is its Python"
+    of_service = Path(f"/proc/{service.pid}")
+    texts = [text for pair in running for text in pair]
+    return [*texts, *((of_service / name).read_text() for name in ("cmdline", "environ"))]
+
+
+def assert_no_key_in(texts: list[str]) -> None:
+    for secret in (OLD["accessKeySecret"], NEW["accessKeySecret"], NEW["securityToken"]):
+        assert not [text for text in texts if secret in text]
+
+
 def test_a_new_key_restarts_nothing_and_moves_nothing(tmp_path: Path) -> None:
     sink = tmp_path / "sink"
     mount(tmp_path / "service" / "credentials", "first", OLD)
@@ -117,11 +133,12 @@ def test_a_new_key_restarts_nothing_and_moves_nothing(tmp_path: Path) -> None:
         wait_for(producer.sent, sink, worker)
         wait_until(lambda: worker.status is not None and not worker.status.reason, "the trouble to pass")
         assert (worker.phase, worker.shards) == ("running", {0, 1})
+        assert_no_key_in(seen_of_processes(worker, service))
         assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
         told = (worker.folder / "log").read_text()
         assert told.count("shard opened") == 2, "no shard was lost and taken again"
         assert told.count("after=member") == 1
-        for secret in (OLD["accessKeySecret"], NEW["accessKeySecret"], NEW["securityToken"]):
-            assert secret not in told
-            assert secret not in (worker.folder / "config.json").read_text()
+        files = ("log", "config.json", "status.json")
+        assert_no_key_in([(worker.folder / name).read_text() for name in files])
+        assert_no_key_in([service.log.read_text()])
     assert Counter(row["id"] for row in rows(sink)) == producer.sent

@@ -1,6 +1,5 @@
 """Real worker processes on a real service: nothing is lost, nothing comes twice."""
 
-import contextlib
 import json
 import os
 import signal
@@ -22,6 +21,7 @@ from tests.loghub_worker.support import (
     WorkerProcess,
     delivered,
     prepared,
+    processes_of,
     wait_delivered,
     worker_config,
     worker_processes,
@@ -165,16 +165,5 @@ def test_stopped_while_spark_starts_it_ends_at_once(tmp_path: Path) -> None:
         wait_until(lambda: worker.phase == "starting", "the first status", guard_s=GUARD_S)
         assert worker.end(signal.SIGTERM) == 0
         assert "standing" not in worker.log_tail(), "it never joined"
-        wait_until(lambda: not left_of(worker), "Spark's processes to end with it")
+        wait_until(lambda: not processes_of(worker), "Spark's processes to end with it")
         assert hub.group_status(LOGSTORE, GROUP).consumers == ()
-
-
-def left_of(worker: WorkerProcess) -> list[str]:
-    """Processes that were started for this worker and run yet."""
-    mark = f"LOGHUB_STATE_DIR={worker.folder}/".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_text())
-    return found

@@ -28,10 +28,7 @@ LAST_WORDS_BYTES = 4000  # the kubelet keeps 4096
 
 def main() -> int:
     """Run a worker to its end; the exit status."""
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    configure_log()
     try:
         settings = read_settings(os.environ)
     except BadSettingsError as error:
@@ -52,6 +49,21 @@ def main() -> int:
         _last_words(settings, f"WorkerFault: {type(fault).__name__}: {fault}")
         return FATAL
     return STOPPED
+
+
+def configure_log() -> None:
+    """Lines for people. Where `rich` is installed, structlog's own choice would show each frame's local
+    variables beside an exception, and one of them may be a key."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 def _last_words(settings: Settings, text: str) -> None:

@@ -306,6 +306,23 @@ def test_secret_stands_in_no_error_and_no_repr() -> None:
     assert "hush-hush" not in f"{error.value}{error.value!r}{key}{key!r}"
 
 
+@pytest.mark.parametrize("odd", ["hush\nhush", "hush\r\nx-log-date: now", "hush\x00hush", "hüsh€"])
+@pytest.mark.parametrize("field", ["access_key_id", "security_token"])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_quoted(field: str, odd: str) -> None:
+    key = Credentials(**({"access_key_id": "keyId", "access_key_secret": "hush-secret"} | {field: odd}))
+    with (
+        scripted(SHARDS) as server,
+        client(server.endpoint, credentials=key) as hub,
+        pytest.raises(LogHubError, match=field.replace("_", " ")) as error,
+    ):
+        hub.list_shards("access")
+    assert error.value.status == 401
+    assert error.value.definite
+    assert "hush" not in repr(error.value)
+    assert "hüsh" not in str(error.value)
+    assert server.asked == []
+
+
 def test_proxy_of_the_environment_is_not_used_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", refused_endpoint())
     monkeypatch.setenv("http_proxy", refused_endpoint())
