@@ -174,7 +174,7 @@ class Executor:
 
     async def _move_checkpoints(self, resource: LogHubConsumerGroup, action: model.MoveCheckpoints) -> None:
         hub = await self._hub(resource)
-        await self._hubs.call(move_checkpoints, hub, GroupKey.of(resource), action)
+        await self._hubs.call(move_checkpoints, hub, GroupKey.of(resource), action, self._clock)
 
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: model.ApplyWorkers) -> None:
         """What the pods need before the pods."""

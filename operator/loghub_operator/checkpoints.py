@@ -9,11 +9,17 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from loghub.client.port import LogHub, Position
+from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_operator.api.patterns import unix_s
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.deadline import Deadline
 from loghub_operator.logservice import GroupKey
 from loghub_operator.model import MoveCheckpoints, MoveObserved, MoveRecord, ShardObserved
+
+AHEAD_S = 45.0  # with the look before it below what liveness allows
+FORCE_S = 30.0
+TOO_SLOW = f"the log service did not say within {AHEAD_S:.0f} s where the order leads in each shard"
 
 
 def look_ahead(
@@ -23,6 +29,7 @@ def look_ahead(
     *,
     record: MoveRecord | None,
     source: Mapping[str, str] | None,
+    clock: Clock,
 ) -> MoveObserved:
     """What `Observed.move` tells; positions are asked only until they stand in a record. Never raises
     for an answer of the log service."""
@@ -31,10 +38,15 @@ def look_ahead(
         return MoveObserved(record=record, source=source)
     chosen = [one.shard for one in shards if order.shards is None or one.shard in order.shards]
     logstore = resource.spec.logstore
+    undo, deadline = order.to == "checkpoints", Deadline(clock, AHEAD_S)
+    positions, ends = dict[int, str](), dict[int, str]()
     try:
-        positions = {one: hub.get_cursor(logstore, one, _position(resource)) for one in chosen}
-        undo = order.to == "checkpoints"
-        ends = {one: hub.get_cursor(logstore, one, "end") for one in chosen} if undo else {}
+        for one in chosen:
+            if deadline.is_over():
+                return MoveObserved(source=source, trouble=TOO_SLOW)
+            positions[one] = hub.get_cursor(logstore, one, _position(resource))
+            if undo:
+                ends[one] = hub.get_cursor(logstore, one, "end")
     except LogHubException as error:
         return MoveObserved(source=source, trouble=f"the log service gives no cursor: {error}")
     return MoveObserved(positions=positions, ends=ends, source=source)
@@ -52,7 +64,11 @@ def _position(resource: LogHubConsumerGroup) -> Position:
             return resource.spec.initial_position_or_time()
 
 
-def move_checkpoints(hub: LogHub, key: GroupKey, action: MoveCheckpoints) -> None:
-    """Force them, one after the other. No consumer is named, since none holds these shards."""
+def move_checkpoints(hub: LogHub, key: GroupKey, action: MoveCheckpoints, clock: Clock) -> None:
+    """Force them, one after the other, as far as there is time; the next round finds what is left. No
+    consumer is named, since none holds these shards."""
+    deadline = Deadline(clock, FORCE_S)
     for shard, cursor in action.moves:
+        if deadline.is_over():
+            return
         hub.update_checkpoint(key.logstore, key.group, shard=shard, cursor=cursor, consumer="", force=True)

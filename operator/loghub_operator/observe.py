@@ -167,7 +167,9 @@ class Observer:
         if kept is not None and (record is None or not is_ours(resource, kept)):
             return MoveObserved(trouble=f"ConfigMap {name} is there and is not of this object")
         source = await self._checkpoints_from(resource)
-        return await self._hubs.call(look_ahead, hub, resource, service.shards, record=record, source=source)
+        return await self._hubs.call(
+            look_ahead, hub, resource, service.shards, record=record, source=source, clock=self._clock
+        )
 
     async def _checkpoints_from(self, resource: LogHubConsumerGroup) -> dict[str, str] | None:
         order = resource.spec.reposition

@@ -18,6 +18,7 @@ from typing import Literal
 from loghub.client.port import LogHub, ShardInfo
 from loghub.clock import Clock
 from loghub.wire import cursor as wire_cursor
+from loghub_operator.deadline import Deadline
 
 LOOK_S = 30.0  # with the calls around it far below `liveness.SHORTEST_BOUND_S`
 MOST_KEPT = 20_000
@@ -69,9 +70,8 @@ class Asking:
     def __init__(self, hub: LogHub, logstore: Name, *, clock: Clock, kept: KeptEnds) -> None:
         self._hub = hub
         self._logstore = logstore
-        self._clock = clock
         self._kept = kept
-        self._until_s = clock.monotonic_s() + LOOK_S
+        self._deadline = Deadline(clock, LOOK_S)
 
     def marks(self, shards: Iterable[ShardInfo], saved: Mapping[int, int | None]) -> dict[int, Marks]:
         """Of every shard; ``saved`` are the checkpoints, by shard."""
@@ -84,12 +84,12 @@ class Asking:
             return Marks(late=True)
         if saved is not None and saved >= end:
             return Marks(end=end)
-        if self._is_late():
+        if self._deadline.is_over():
             return Marks(end=end, late=True)
         begin = self._cursor(shard, "begin")
         if saved is None or begin >= end:
             return Marks(begin=begin, end=end)
-        if self._is_late():
+        if self._deadline.is_over():
             return Marks(begin=begin, end=end, late=True)
         following = wire_cursor.encode(max(saved, begin))
         received = self._hub.get_cursor_time(self._logstore[2], shard.shard, following)
@@ -97,13 +97,10 @@ class Asking:
 
     def _end(self, shard: ShardInfo) -> int | None:
         end = self._kept.get(self._logstore, shard)
-        if end is None and not self._is_late():
+        if end is None and not self._deadline.is_over():
             end = self._cursor(shard, "end")
             self._kept.keep(self._logstore, shard, end)
         return end
 
     def _cursor(self, shard: ShardInfo, position: Literal["begin", "end"]) -> int:
         return wire_cursor.decode(self._hub.get_cursor(self._logstore[2], shard.shard, position))
-
-    def _is_late(self) -> bool:
-        return self._clock.monotonic_s() >= self._until_s

@@ -55,7 +55,8 @@ class World:
         self.hub.create_project()
         self.hub.create_logstore(LOGSTORE, shards=SHARDS)
         self.hub.create_group(LOGSTORE, GroupInfo(name=LOGSTORE, timeout_s=30, order=False))
-        self.asked = self.hub if extensions else WithoutExtensions(self.hub)
+        self.clock = SystemClock()
+        self.asked: Any = self.hub if extensions else WithoutExtensions(self.hub)
         self.write()
         self.spec: Document = {"suspend": True, "reposition": order}
         self.status: Document = {"observedGeneration": 1}
@@ -73,8 +74,7 @@ class World:
         return resource(self.spec, self.status, uid="uid-1")
 
     def observe(self, group: LogHubConsumerGroup) -> Observed:
-        asked: Any = self.asked
-        service = observe_service(asked, group, expected=(), ends=KeptEnds(), clock=SystemClock())
+        service = observe_service(self.asked, group, expected=(), ends=KeptEnds(), clock=self.clock)
         return Observed(
             at_unix_s=self.now,
             site=SITE,
@@ -84,11 +84,11 @@ class World:
             group_origin="Created",
         )
 
-    def look(self, group: LogHubConsumerGroup, shards: object) -> MoveObserved:
+    def look(self, group: LogHubConsumerGroup, shards: Any) -> MoveObserved:
         assert group.spec.reposition is not None
         source = self.sources.get(group.spec.reposition.checkpoints_from or "")
         record = self.kept.get(record_name(group))
-        return look_ahead(self.asked, group, shards, record=record, source=source)  # type: ignore[arg-type]
+        return look_ahead(self.asked, group, shards, record=record, source=source, clock=self.clock)
 
     def round(self) -> None:
         group = self.resource()
@@ -116,7 +116,7 @@ class World:
             case MoveCheckpoints(moves):
                 for move in moves:  # the call is one for each shard
                     self.effect()
-                    move_checkpoints(self.hub, GroupKey.of(group), MoveCheckpoints((move,)))
+                    move_checkpoints(self.hub, GroupKey.of(group), MoveCheckpoints((move,)), self.clock)
                 self.effect()
 
     def until_over(self) -> Document:

@@ -1,4 +1,4 @@
-"""A look at an endpoint that tells a lag by cursors only: bounded in time, and nothing asked twice."""
+"""A round at an endpoint that tells a lag by cursors only: bounded in time, and nothing asked twice."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ from loghub.client.memory import MemoryServer
 from loghub.client.port import LogHub, Position
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
+from loghub_operator.checkpoints import AHEAD_S, FORCE_S, TOO_SLOW, look_ahead, move_checkpoints
 from loghub_operator.conditions import LagReason
 from loghub_operator.liveness import SHORTEST_BOUND_S
 from loghub_operator.logservice import GroupKey, create_group, observe_service
-from loghub_operator.model import CreateGroup, ServiceObserved
+from loghub_operator.model import CreateGroup, MoveCheckpoints, ServiceObserved
 from loghub_operator.shard_marks import LOOK_S, KeptEnds
 from loghub_operator.telling import lag_finding
 from tests.loghub_operator.examples import resource
@@ -50,6 +51,10 @@ class SlowSls:
     def get_cursor_time(self, logstore: str, shard: int, cursor: str) -> int:
         self._spend(shard, "time")
         return self._hub.get_cursor_time(logstore, shard, cursor)
+
+    def update_checkpoint(self, logstore: str, group: str, *, shard: int, **how: Any) -> None:
+        self._spend(shard, "checkpoint")
+        self._hub.update_checkpoint(logstore, group, shard=shard, **how)
 
     def _spend(self, shard: int, what: object) -> None:
         self.asked.append((shard, what))
@@ -176,3 +181,29 @@ def test_so_many_ends_are_kept_and_the_oldest_are_forgotten(hub: LogHub) -> None
     assert [ends.get(name, shard) for shard in shards[:3]] == [None, 7, 7]
     ends.keep(name, shards[10], 7)
     assert ends.get(name, shards[10]) is None, "it is written to, and its end moves"
+
+
+def test_where_an_order_leads_is_asked_in_time_or_not_known_at_all(hub: LogHub, clock: Hand) -> None:
+    order = resource({"reposition": {"to": "begin", "nonce": "1"}})
+    slow: Any = SlowSls(hub, clock, call_s=1.0)
+    shards = look(slow, clock, KeptEnds()).shards
+    for call_s, positions, trouble in ((1.0, 0, TOO_SLOW), (0.5, SHARDS, "")):
+        slow.call_s, began = call_s, clock.now
+        seen = look_ahead(slow, order, shards, record=None, source=None, clock=clock)
+        assert (len(seen.positions), seen.trouble) == (positions, trouble)
+        assert clock.now - began <= AHEAD_S + call_s
+    assert LOOK_S + AHEAD_S < SHORTEST_BOUND_S
+
+
+def test_checkpoints_that_are_not_forced_in_time_are_left_for_the_next_round(
+    hub: LogHub, clock: Hand
+) -> None:
+    slow: Any = SlowSls(hub, clock, call_s=1.0)
+    moves = tuple((shard, hub.get_cursor("access", shard, "begin")) for shard in range(SHARDS))
+    forced = []
+    while moves:
+        move_checkpoints(slow, KEY, MoveCheckpoints(moves), clock)
+        saved = {one.shard for one in hub.get_checkpoints("access", "access") if one.cursor}
+        moves = tuple(move for move in moves if move[0] not in saved)
+        forced.append(len(saved))
+    assert forced == [int(FORCE_S), 2 * int(FORCE_S), SHARDS]

@@ -96,7 +96,9 @@ class LocalEdge:
             source = self._kept.source(order.checkpoints_from)
         except ValueError as error:
             return MoveObserved(trouble=str(error))
-        return await self._hubs.call(look_ahead, hub, resource, service.shards, record=record, source=source)
+        return await self._hubs.call(
+            look_ahead, hub, resource, service.shards, record=record, source=source, clock=self._clock
+        )
 
     def _worker_set(self, resource: LogHubConsumerGroup) -> WorkerSet | None:
         found = self._supervisor.worker_set
@@ -127,7 +129,7 @@ class LocalEdge:
                 self._kept.keep(name, record)
             case model.MoveCheckpoints():
                 await self._hubs.call(
-                    move_checkpoints, self._reached(resource), GroupKey.of(resource), action
+                    move_checkpoints, self._reached(resource), GroupKey.of(resource), action, self._clock
                 )
             case model.ApplyWorkers():
                 self._supervisor.apply(
