@@ -61,9 +61,10 @@ bench: $(READY) ## figures: CPU of a worker for a log, beside the vendor SDK; th
 lock: $(READY) ## write locks/ anew from pyproject.toml
 	$(PY) tests/house/lock.py
 
-crds: $(READY) ## write crds/ and the chart's copy anew from the models
+crds: $(READY) ## write crds/, the chart's copy and docs/reasons.md anew from the models
 	$(PY) -m loghub_operator.api.crd > crds/.made && mv crds/.made crds/loghubconsumergroups.loghub.dev.yaml
 	cp crds/loghubconsumergroups.loghub.dev.yaml charts/loghub-operator/files/crd.yaml
+	$(PY) -m loghub_operator.reasons > docs/.made && mv docs/.made docs/reasons.md
 
 clean: ## remove the venv and build outputs of this folder
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -26,6 +26,7 @@ Environment of a worker process:
 ``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image has one
 """
 
+from enum import StrEnum
 from typing import Literal
 
 import msgspec
@@ -152,6 +153,43 @@ def is_workers_own(setting: str) -> bool:
     return setting in (SPARK_MASTER, SPARK_MEMORY, *SPARK_OWN) or setting.startswith(SPARK_OWN_PREFIX)
 
 
+class WorkerReason(StrEnum):
+    """A worker's own word for what is wrong; a code of the log service for which there is none stands
+    as it is. The first ones here end the worker, which is then started again; the last ones are tried
+    again for ever, or end it after the tenth batch in a row.
+
+    PIPELINE_INVALID: the query or the function cannot be used, or not with this sink; the message has
+    Spark's words, or the last line of the traceback and its place in the user's file.
+    PIPELINE_FAILED: a micro-batch failed with the logs that it was given, ten times in a row; the message
+    has what was raised first, and where. SINK_INVALID: the sink's settings make no sense.
+    SINK_UNUSABLE: the sink cannot be written, say, a full disk or no rights; once shards are held it is
+    tried again each second. JAVA_MISSING: the worker's image, or this machine, has no Java.
+    SPARK_NOT_STARTED: Spark refused its settings, see spark.conf. SPARK_LOST: Spark's JVM ended, often
+    for want of memory: raise spark.memory. WORKER_FAULT: a fault of the worker itself; please report it.
+    SPARK_STARVED: Spark's Python processes do not
+    start in time for want of CPU; raise worker.resources. ENDPOINT_UNREACHABLE: no answer of the log
+    service. PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND: it answers, and has no such
+    thing; the group is made again by the operator. UNAUTHORIZED: the access key is missing, unknown or
+    without the right to do this. CLOCK_SKEWED: the node's clock and the log service's are too far apart.
+    """
+
+    PIPELINE_INVALID = "PipelineInvalid"
+    PIPELINE_FAILED = "PipelineFailed"
+    SINK_INVALID = "SinkInvalid"
+    SINK_UNUSABLE = "SinkUnusable"
+    JAVA_MISSING = "JavaMissing"
+    SPARK_NOT_STARTED = "SparkNotStarted"
+    SPARK_LOST = "SparkLost"
+    WORKER_FAULT = "WorkerFault"
+    SPARK_STARVED = "SparkStarved"
+    ENDPOINT_UNREACHABLE = "EndpointUnreachable"
+    PROJECT_NOT_FOUND = "ProjectNotFound"
+    LOGSTORE_NOT_FOUND = "LogstoreNotFound"
+    CONSUMER_GROUP_NOT_FOUND = "ConsumerGroupNotFound"
+    UNAUTHORIZED = "Unauthorized"
+    CLOCK_SKEWED = "ClockSkewed"
+
+
 class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):
     """One held shard as its worker sees it."""
 
@@ -168,7 +206,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     consumer: str
     phase: Literal["starting", "running", "fenced", "draining", "left", "failed"]
-    reason: str  # one CamelCase word, "" while all is well
+    reason: str  # one CamelCase word (`WorkerReason`), "" while all is well
     message: str
     rows_written: int  # by the sink, since the process started
     last_heartbeat_age_s: float | None

@@ -50,8 +50,17 @@ class ReadyReason(StrEnum):
     NOT_UNDERSTOOD = "NotUnderstood"
 
 
+class UnseenReason(StrEnum):
+    """Why a condition is Unknown: nothing was looked at. DELETING: the object is being deleted, and this
+    plays no part in it. NOT_UNDERSTOOD: what the object asks for cannot be read, see Ready."""
+
+    DELETING = "Deleting"
+    NOT_UNDERSTOOD = "NotUnderstood"
+
+
 class GroupReason(StrEnum):
-    """Why the group is, or is not, in step; the other reasons are those of `ServiceTrouble`.
+    """Why the group is, or is not, in step; the other reasons say why the log
+    service could not be asked (`ServiceTrouble`).
 
     BEING_ADDRESSED: the project's host name is being made. IN_SYNC: it exists with the
     spec's timeout and order. BEING_MADE: it did not exist, and is made now. BEING_CHANGED: it
@@ -74,9 +83,9 @@ class WorkersReason(StrEnum):
     none runs, and none is started while the log service cannot be asked. STARTING:
     some are on their way. STOPPING: the object is being deleted. CODE_NOT_FOUND: the ConfigMap of
     the pipeline's code, or the module in it, is not there; what runs goes on with the code that it
-    has. Otherwise the first failing
-    worker's own word, such as PipelineInvalid (the SQL does not parse; the message has
-    Spark's words), ImagePullBackOff, OOMKilled. WORKER_FAILED stands where it left none. A pod
+    has. WORKER_FAILED: a worker fails and left no word of its own; otherwise the first failing
+    worker's word stands, such as PipelineInvalid (the SQL does not parse; the message has
+    Spark's words), ImagePullBackOff, OOMKilled. A pod
     that finds no node is still starting; the message has the scheduler's words.
     """
 
@@ -98,7 +107,8 @@ class DegradedReason(StrEnum):
     to move checkpoints was not carried out, see status.reposition; workers run. CONTESTED: somebody
     else (an HPA on the StatefulSet, a policy engine) undoes what the operator writes, so it is
     written ever later, every five minutes in the end; events DriftMended name the fields.
-    End the other's writing, or change the spec, which is carried out at once.
+    End the other's writing, or change the spec, which is carried out at once. NOT_UNDERSTOOD: see
+    Ready.
     """
 
     AS_EXPECTED = "AsExpected"
@@ -107,6 +117,7 @@ class DegradedReason(StrEnum):
     OWNED_BY_ANOTHER = "OwnedByAnother"
     REPOSITION_FAILED = "RepositionFailed"
     CONTESTED = "Contested"
+    NOT_UNDERSTOOD = "NotUnderstood"
 
 
 class RebalancingReason(StrEnum):
@@ -229,6 +240,15 @@ class Finding:
     status: ConditionStatus
     reason: str
     message: str
+
+
+def unseen(found: tuple[Finding, ...], reason: UnseenReason, message: str) -> tuple[Finding, ...]:
+    """All types in their order; those that nobody looked at are Unknown."""
+    known = {finding.type: finding for finding in found}
+    return tuple(
+        known.get(kind) or Finding(type=kind, status="Unknown", reason=reason, message=message)
+        for kind in ConditionType
+    )
 
 
 def rfc3339(unix_s: float) -> str:

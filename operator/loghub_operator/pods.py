@@ -5,6 +5,7 @@ not know: the API, the plan. Read next: `loghub_operator.observe`.
 """
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
@@ -26,9 +27,23 @@ CANNOT_START = frozenset(
         "RunContainerError",
     }
 )
-LONGEST_WORD = 64
+LONGEST_WORD = 64  # that a condition takes
 CONTAINER = "worker"
 OVERDUE_S = 60.0  # so long after its grace a pod has ended wherever its node is heard of
+
+
+class PodReason(StrEnum):
+    """What is told of a worker's pod beside Kubernetes' own words, such as ImagePullBackOff, OOMKilled,
+    Evicted, Unschedulable.
+
+    POD_FAILED: its node gave it up and left no word why; another is made. NOT_ENDING: it should have ended
+    a minute ago and more; is its node lost? A lost node's pods are removed by hand. NODE_NOT_READY: its
+    containers are ready and the pod is not, as where its node is not heard of.
+    """
+
+    POD_FAILED = "PodFailed"
+    NOT_ENDING = "NotEnding"
+    NODE_NOT_READY = "NodeNotReady"
 
 
 def worker_of(pod: Document, now: float) -> WorkerObserved | None:
@@ -51,7 +66,7 @@ def worker_of(pod: Document, now: float) -> WorkerObserved | None:
         config_hash=annotations.get(ANNOTATION_CONFIG_HASH, ""),
         seat_leave=told_to_leave,
         seat_since_unix_s=_number(annotations.get(ANNOTATION_SEAT_SINCE)),
-        reason=reason,
+        reason=reason[:LONGEST_WORD],
         message=message,
     )
 
@@ -94,7 +109,7 @@ def _phase(pod: Document, *, ready: bool, now: float) -> tuple[WorkerPhase, str,
         return WorkerPhase.STOPPING, *_ending(pod, now)
     status = pod.get("status", {})
     if status.get("phase") == "Failed":  # evicted by its node, say: its controller makes another
-        reason = str(status.get("reason") or "PodFailed")
+        reason = str(status.get("reason") or PodReason.POD_FAILED)
         return WorkerPhase.FAILED, reason, str(status.get("message") or reason)
     if ready:
         return WorkerPhase.RUNNING, "", ""
@@ -117,7 +132,7 @@ def _ending(pod: Document, now: float) -> tuple[str, str]:
     due = pod["metadata"]["deletionTimestamp"]  # the grace is counted in already
     if now - datetime.fromisoformat(due).timestamp() > OVERDUE_S:
         words = f"it should have ended at {due}; is node {pod.get('spec', {}).get('nodeName', '')} lost?"
-        return reason or "NotEnding", f"{message}; {words}" if message else words
+        return reason or PodReason.NOT_ENDING, f"{message}; {words}" if message else words
     return (reason, message) if told.get("status") == "True" else ("", "")
 
 
@@ -126,7 +141,10 @@ def _unready(pod: Document) -> tuple[str, str]:
     if not all(one.get("ready") for one in pod["status"]["containerStatuses"]):
         return "", ""
     node = pod.get("spec", {}).get("nodeName", "")
-    return "NodeNotReady", f"its containers were ready, and the pod is not; is node {node} heard of?"
+    return (
+        PodReason.NODE_NOT_READY,
+        f"its containers were ready, and the pod is not; is node {node} heard of?",
+    )
 
 
 def _first_failure(pod: Document) -> tuple[str, str] | None:

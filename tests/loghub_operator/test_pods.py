@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from loghub_operator.api.status import Condition
 from loghub_operator.model import WorkerPhase
 from loghub_operator.pods import worker_of
 
@@ -208,6 +209,18 @@ def test_only_the_workers_own_container_says_that_it_left() -> None:
     worker = worker_of(pod(status, **LEAVE), NOW)
     assert worker is not None
     assert worker.phase is WorkerPhase.STARTING
+
+
+def test_a_word_that_a_condition_would_not_take_is_cut() -> None:
+    """Whoever ends a pod, an admission or a scheduler of somebody's say, may give any reason."""
+    long = "Because" * 20
+    evicted = worker_of(pod({"phase": "Failed", "reason": long}), 0.0)
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": long}
+    pending = worker_of(pod({"conditions": [unscheduled]}), 0.0)
+    for worker in (evicted, pending):
+        assert worker is not None
+        assert long.startswith(worker.reason)
+        Condition(type="Ready", status="False", reason=worker.reason, last_transition_time="")
 
 
 def test_a_pod_without_an_ordinal_is_none_of_ours() -> None:

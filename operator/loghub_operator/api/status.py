@@ -22,7 +22,8 @@ class Phase(StrEnum):
     """One word for `kubectl get`; the conditions say why.
 
     PENDING: no worker is ready yet. RUNNING: a worker is ready, and as many were started as
-    should run; the column of workers says how many are ready. REBALANCING: shards are on
+    should run; the column of workers says how many are ready. PAUSED: no worker should run, on
+    purpose, and none does; condition Paused says why. REBALANCING: shards are on
     their way between workers, or the number of workers is being changed. DEGRADED: something
     is wrong that will not pass by waiting, or the log service does not answer; workers that
     run go on. DELETING: the object is being deleted.
@@ -55,7 +56,11 @@ class ShardStatus(ApiModel):
     parents: Annotated[tuple[int, ...], Field(max_length=2)] = Field(
         default=(), description="Shards that it came from."
     )
-    observed_at: str | None = Field(default=None, description="When this was so.")
+    observed_at: str | None = Field(
+        default=None,
+        description="When the log service said so. It is looked at more often than this is written: the time "
+        "alone is no news, so an old one beside a group at rest means that nothing changed since.",
+    )
 
 
 class Condition(ApiModel):
@@ -63,7 +68,9 @@ class Condition(ApiModel):
 
     type: Annotated[str, Field(max_length=64)]
     status: Literal["True", "False", "Unknown"]
-    reason: Annotated[str, Field(max_length=64)]
+    reason: Annotated[str, Field(max_length=64)] = Field(
+        description="One word; docs/reasons.md of the project tells each, and what to do."
+    )
     message: Annotated[str, Field(max_length=4096)] = ""
     last_transition_time: str
     observed_generation: int | None = None

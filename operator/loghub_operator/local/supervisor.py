@@ -27,7 +27,7 @@ from loghub_operator.local.staffing import (
     next_start_s,
     staffing,
 )
-from loghub_operator.local.telltale import Life, last_words, read_status, worker_of
+from loghub_operator.local.telltale import Life, LocalReason, last_words, read_status, worker_of
 from loghub_operator.model import WorkerObserved, WorkerSet
 from loghub_operator.workers import encode
 
@@ -243,7 +243,7 @@ class Supervisor:
         try:
             self._launch(post)
         except OSError as error:  # a full disk, say
-            self._failed(post, ("CannotStart", str(error)))
+            self._failed(post, (LocalReason.CANNOT_START, str(error)))
 
     def _launch(self, post: _Post) -> None:
         asked = self._asked

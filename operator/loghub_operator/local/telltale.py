@@ -6,6 +6,7 @@ must not know: how processes are started. Read next: `loghub.worker_contract`,
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import msgspec
 
@@ -26,6 +27,17 @@ _PHASES = {
     "left": WorkerPhase.LEFT,
     "failed": WorkerPhase.FAILED,
 }
+
+
+class LocalReason(StrEnum):
+    """With `loghub up`, of a worker's process.
+
+    WORKER_HANGS: it runs and has told nothing for too long. CANNOT_START: this machine does not start it;
+    the message has its words.
+    """
+
+    WORKER_HANGS = "WorkerHangs"
+    CANNOT_START = "CannotStart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +76,7 @@ def _phase(life: Life, status: WorkerStatus | None, now_unix_s: float) -> tuple[
         return WorkerPhase.STOPPING, "", ""
     if status is not None and now_unix_s - status.written_at > STALE_S:
         age_s = int(now_unix_s - status.written_at)
-        return WorkerPhase.FAILED, "WorkerHangs", f"it has said nothing for {age_s} s"
+        return WorkerPhase.FAILED, LocalReason.WORKER_HANGS, f"it has said nothing for {age_s} s"
     phase = _PHASES[status.phase] if status is not None else WorkerPhase.STARTING
     if phase is WorkerPhase.STARTING and life.words is not None and life.words[0]:
         return WorkerPhase.FAILED, *life.words  # until it is ready, its last words stand
