@@ -18,15 +18,18 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.braking import Brake
 from loghub_operator.conditions import (
     ConditionType,
+    DegradedReason,
     Finding,
     GroupReason,
     LagReason,
     ReadyReason,
     RebalancingReason,
     ScalingReason,
+    UnseenReason,
     WorkersReason,
     dated,
     rfc3339,
+    unseen,
 )
 from loghub_operator.health import (
     Situation,
@@ -105,7 +108,7 @@ def deleting_status(
 ) -> Status:
     """The whole status once the deletion was asked for; ``fate`` is the group's at the log service."""
     left = len(observed.workers)
-    findings = (
+    looked_at = (
         Finding(type=ConditionType.READY, status="False", reason=ReadyReason.DELETING, message=waiting_for),
         Finding(
             type=ConditionType.GROUP_SYNCED,
@@ -122,6 +125,7 @@ def deleting_status(
         rebalancing_finding(observed.service),
         lag_finding(observed.service),
     )
+    findings = unseen(looked_at, UnseenReason.DELETING, "not looked at while the object is being deleted")
     replicas = observed.worker_set.replicas if observed.worker_set else 0
     told = _with_numbers(resource, observed, replicas, Phase.DELETING, findings, now)
     return told.model_copy(update={"reposition": resource.status.reposition})
@@ -136,7 +140,13 @@ def words_of(error: Exception) -> str:
 
 def with_failure(status: Status, message: str, now: float) -> Status:
     """The same status after an action was refused: not ready, and in whose words."""
-    return not_ready(status, ReadyReason.ACTION_FAILED, message, now)
+    finding = Finding(
+        type=ConditionType.READY, status="False", reason=ReadyReason.ACTION_FAILED, message=message
+    )
+    generation = status.observed_generation or 0
+    (failed,) = dated((finding,), status.conditions, generation=generation, now=now)
+    others = tuple(one for one in status.conditions if one.type != ConditionType.READY)
+    return status.model_copy(update={"conditions": (failed, *others)})
 
 
 def refusal(resource: LogHubConsumerGroup) -> str:
@@ -149,13 +159,19 @@ def refusal(resource: LogHubConsumerGroup) -> str:
     return next(refused, "")
 
 
-def not_ready(status: Status, reason: ReadyReason, message: str, now: float) -> Status:
-    """The same status but for Ready."""
-    finding = Finding(type=ConditionType.READY, status="False", reason=reason, message=message)
-    generation = status.observed_generation or 0
-    (failed,) = dated((finding,), status.conditions, generation=generation, now=now)
-    others = tuple(one for one in status.conditions if one.type != ConditionType.READY)
-    return status.model_copy(update={"conditions": (failed, *others)})
+def unread_status(status: Status, message: str, *, generation: int, now: float) -> Status:
+    """Of an object that cannot be read; what was told of its shards and workers stays as it was seen last."""
+    ready = Finding(
+        type=ConditionType.READY, status="False", reason=ReadyReason.NOT_UNDERSTOOD, message=message
+    )
+    degraded = Finding(
+        type=ConditionType.DEGRADED, status="True", reason=DegradedReason.NOT_UNDERSTOOD, message=message
+    )
+    why = "not looked at: the object is not understood"
+    findings = unseen((ready, degraded), UnseenReason.NOT_UNDERSTOOD, why)
+    conditions = dated(findings, status.conditions, generation=generation, now=now)
+    news = {"conditions": conditions, "phase": Phase.DEGRADED, "observed_generation": generation}
+    return status.model_copy(update=news)
 
 
 def _with_numbers(

@@ -9,12 +9,12 @@ it owns, and the group is left as it is, since nobody can say which one it is.
 
 from typing import Any
 
-from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Phase
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup
 from loghub_operator.api.parse import parse_status
 from loghub_operator.api.v1alpha1 import Metadata
 from loghub_operator.conditions import ConditionType, ReadyReason
 from loghub_operator.model import Action, EmitEvent, Plan, ReleaseObject
-from loghub_operator.telling import not_ready
+from loghub_operator.telling import unread_status
 
 
 def what_is_legible(document: dict[str, Any]) -> LogHubConsumerGroup:
@@ -33,11 +33,12 @@ def plan_unread(resource: LogHubConsumerGroup, error: InvalidResourceError, now:
     message = (
         f"not understood by this version; its workers stay as they are until it is corrected: {problems}"
     )
-    status = not_ready(resource.status, ReadyReason.NOT_UNDERSTOOD, message, now)
+    generation = resource.metadata.generation
+    status = unread_status(resource.status, message, generation=generation, now=now)
     actions: tuple[Action, ...] = ()
     if not _was_told(resource):
         actions = (EmitEvent(type="Warning", reason=ReadyReason.NOT_UNDERSTOOD, message=message),)
-    return Plan(actions, status.model_copy(update={"phase": Phase.DEGRADED}))
+    return Plan(actions, status)
 
 
 def _was_told(resource: LogHubConsumerGroup) -> bool:

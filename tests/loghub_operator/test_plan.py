@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from loghub_operator.conditions import ConditionType
 from loghub_operator.model import ApplyWorkers, AskLeave, DeleteGroup, ReleaseObject, RemoveWorkers
 from loghub_operator.plan import plan
 from tests.loghub_operator.stories import Step, recorded, steps, stories, told
@@ -16,6 +17,12 @@ def test_the_recorded_series(step: Step) -> None:
     planned = plan(step.resource, step.observed, step.now)
     assert [recorded(action) for action in planned.actions] == list(step.actions)
     assert told(planned.status) == step.status
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_every_condition_is_always_told(step: Step) -> None:
+    told = plan(step.resource, step.observed, step.now).status.conditions
+    assert sorted(one.type for one in told) == sorted(ConditionType)
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)

@@ -14,6 +14,7 @@ from loghub.wire.codes import Code
 from loghub.wire.errors import LogHubError
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.braking import NO_MENDS
+from loghub_operator.conditions import ConditionType
 from loghub_operator.kube import KubeError
 from loghub_operator.model import (
     Action,
@@ -157,6 +158,11 @@ def test_an_object_of_another_schema_is_told_once() -> None:
     (ready,) = [one for one in status.conditions if one.type == "Ready"]
     assert (ready.status, ready.reason, status.phase) == ("False", "NotUnderstood", "Degraded")
     assert 'unknown field "spec.fromTheFuture"' in ready.message
+    assert {one.type: one.status for one in status.conditions} == {
+        **dict.fromkeys(ConditionType, "Unknown"),
+        ConditionType.READY: "False",
+        ConditionType.DEGRADED: "True",
+    }
     again = _of_another_schema(CreateGroup)
     again.stored["status"] = told(status)
     asyncio.run(again.play())
