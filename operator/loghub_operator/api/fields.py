@@ -5,9 +5,11 @@ know: who asks. Read next: `loghub_operator.api.patterns` (the spellings),
 `loghub_operator.api.v1alpha1`.
 """
 
-from typing import Annotated
+from collections import Counter
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from loghub_operator.api import patterns
 
@@ -21,3 +23,15 @@ LogstoreName = Annotated[str, Field(min_length=2, max_length=63, pattern=pattern
 GroupName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.CONSUMER_GROUP)]
 RelativePath = Annotated[str, Field(min_length=1, max_length=512, pattern=patterns.RELATIVE_PATH)]
 Quantity = Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
+
+
+def once(by: str = "") -> AfterValidator:
+    """No two items alike (in ``by``), as the apiserver has it of a list that is a set (a map)."""
+
+    def check(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        counted = Counter(getattr(item, by) if by else item for item in items)
+        if twice := [str(key) for key, count in counted.items() if count > 1]:
+            raise PydanticCustomError("duplicate", "Duplicate value: {values}", {"values": ", ".join(twice)})
+        return items
+
+    return AfterValidator(check)

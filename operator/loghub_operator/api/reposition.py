@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from loghub_operator.api import patterns
-from loghub_operator.api.fields import ObjectName
+from loghub_operator.api.fields import ObjectName, once
 from loghub_operator.api.rules import ApiModel, Rule
 from loghub_operator.api.status import MAX_SHARDS
 
@@ -54,6 +54,7 @@ class Reposition(ApiModel):
         Annotated[
             tuple[Annotated[int, Field(ge=0)], ...],
             Field(min_length=1, max_length=MAX_SHARDS, json_schema_extra={"x-kubernetes-list-type": "set"}),
+            once(),
         ]
         | None
     ) = Field(default=None, description="Only these shards; default: all.")

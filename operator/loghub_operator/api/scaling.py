@@ -92,6 +92,13 @@ class Scaling(ApiModel):
             message="toZero needs mode Auto and minReplicas 0",
             holds=lambda self: self.to_zero is None or (self.mode == "Auto" and self.min_replicas == 0),
         ),
+        # Not a minimum of the schema: the apiserver cuts that to 0 where the value is written as 0.
+        Rule(
+            cel="!has(self.workerRate) || self.workerRate >= 0.001",
+            message="workerRate must be at least 0.001",
+            holds=lambda self: self.worker_rate is None or self.worker_rate >= 0.001,
+            field="workerRate",
+        ),
     )
 
     mode: ScalingMode = Field(default="Fixed", description="Who decides how many workers run.")
@@ -102,7 +109,7 @@ class Scaling(ApiModel):
     catch_up_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
         default=300, description="Within so long a lag should be worked off."
     )
-    worker_rate: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = Field(
+    worker_rate: Annotated[float, Field(le=1_000_000)] | None = Field(
         default=None, description="Log groups per second that one worker consumes; default: measured."
     )
     scale_up: ScaleUp = Field(default=ScaleUp(), description="How fast more workers come.")

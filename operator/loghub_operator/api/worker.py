@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from loghub_operator.api import patterns
-from loghub_operator.api.fields import ObjectName, Quantity
+from loghub_operator.api.fields import ObjectName, Quantity, once
 from loghub_operator.api.rules import ApiModel, Rule
 
 
@@ -79,6 +79,7 @@ class Worker(ApiModel):
             max_length=64,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
+        once("name"),
     ] = Field(default=(), description="Variables for the user's code.")
     pod_template: dict[str, Any] | None = Field(
         default=None,

@@ -1,0 +1,305 @@
+"""For each bound of the CRD's schema a value beyond it and values just within, made from the CRD.
+
+What for: a bound that is new has its cases without anybody's doing. What it must not know: who
+is asked. Read next: `test_bounds`.
+"""
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from loghub_operator.api.crd import crd
+from tests.loghub_operator.examples import Document, document, merge
+
+Path = tuple[str, ...]
+ITEM, KEY = "0", "any-key"  # in a path: the item of a list, the value of a map
+LIST, INT_OR_TEXT = "x-kubernetes-list-type", "x-kubernetes-int-or-string"
+# The schema's words that bind a value, and those that say something else.
+BOUNDS = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems",
+          "maxProperties", LIST, INT_OR_TEXT)  # fmt: skip
+OTHER = ("description", "default", "properties", "items", "additionalProperties", "required",
+         "x-kubernetes-list-map-keys", "x-kubernetes-validations",
+         "x-kubernetes-preserve-unknown-fields")  # fmt: skip
+# What the apiserver says of each: its own words around the bound.
+WORDS = {
+    "type": "in body must be of type {}:",
+    INT_OR_TEXT: "in body must be of type {}:",
+    "enum": "Unsupported value: ",
+    "minimum": "in body should be greater than or equal to {}",
+    "maximum": "in body should be less than or equal to {}",
+    "minLength": "in body should be at least {} chars long",
+    "maxLength": "Too long: may not be more than {} bytes",
+    "pattern": "in body should match '{}'",
+    "minItems": "in body should have at least {} items",
+    "maxItems": "must have at most {} items",
+    "maxProperties": "must have at most {} items",
+    LIST: "Duplicate value: ",
+    "required": "Required value",
+}
+WRONG_TYPE = {"string": 7, "object": "x", "array": "x", "integer": "x", "number": "x", "boolean": "x"}
+# Tried on each pattern; what does not match it must be refused.
+STRANGE = ("a%a", "-aa", "aa-", "_aa", "aa_", "AAA", "Aa:", "aaa ", "a aa", "aaa\n", ".aa", "a/", "../a",
+           "/a", "a//a", "1a:b", "a:b:c", "0512m", "12k", "-1", "1e3")  # fmt: skip
+# What the rules of the CRD ask beside a value, so that it is alone to be wrong or right.
+BESIDE: dict[str, Document] = {
+    "heartbeatIntervalSeconds": {"timeoutSeconds": 3600},
+    "timeoutSeconds": {"heartbeatIntervalSeconds": 1},
+    "pipeline.python": {"pipeline": {"sql": None}},
+    "pipeline.sink.json": {"pipeline": {"sink": {"parquet": None}}},
+    "pipeline.sink.console": {"pipeline": {"sink": {"parquet": None}}},
+    "pipeline.sink.logstore": {"pipeline": {"sink": {"parquet": None}}},
+    "scaling.toZero": {"scaling": {"mode": "Auto"}},
+    "scaling.shards.minShards": {"scaling": {"shards": {"maxShards": 256}}},
+    "reposition.to=time": {"reposition": {"time": "2026-01-31T08:00:00Z"}},
+    "reposition.to=checkpoints": {"reposition": {"checkpointsFrom": "kept"}},
+    "reposition.time": {"reposition": {"to": "time"}},
+    "reposition.checkpointsFrom": {"reposition": {"to": "checkpoints"}},
+}
+# The shortest and the longest right texts where a rule says more than pattern and length.
+RULED = {
+    "endpoint": ("embedded", "http://" + "a" * 505),
+    "initialPosition": ("end", "2026-01-31T08:00:00.000000+08:00"),
+    "reposition.time": ("2026-01-31T08:00:00Z", "2026-01-31T08:00:00.000000+08:00"),
+    "spark.memory": ("1g", "999999m"),
+}
+# The smallest right value where a rule asks for more than the schema.
+SMALLEST = {
+    "worker.env.0.valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}},
+    "scaling.workerRate": 0.001,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A whole object in which one value matters."""
+
+    place: str  # of the value, as the apiserver spells it
+    bound: str  # the schema's word for it
+    document: Document
+    words: str = ""  # the apiserver's, where it refuses
+
+
+def broken() -> dict[str, Case]:
+    """Each bound of the CRD with values that break this bound and no other."""
+    found = [
+        Case(
+            place(path) + ("[1]" if bound == LIST else ""), bound, whole(path, value), words_of(bound, schema)
+        )
+        for path, schema in bounded()
+        for bound in bounds_of(schema)
+        for value in beyond(path, bound, schema)
+    ]
+    found += [
+        Case(place((*path, name)), "required", whole((*path, name), None), words_of("required", schema))
+        for path, schema in bounded()
+        for name in schema.get("required", ())
+    ]
+    found.append(Case("spec", "required", {**document(), "spec": None}, "Required value"))
+    return _named(found)
+
+
+def kept() -> dict[str, Case]:
+    """Each bound of the CRD with the outermost right values."""
+    return _named(
+        Case(place(path), bound, whole(path, value))
+        for path, schema in bounded()
+        for bound in bounds_of(schema)
+        for value in within(path, bound, schema)
+    )
+
+
+def bounded() -> list[tuple[Path, Document]]:
+    """The schemas of spec and status; what is around them is Kubernetes' own."""
+    return [(path, schema) for path, schema in nodes(root()) if path and path[0] in ("spec", "status")]
+
+
+def bounds_of(schema: Document) -> list[str]:
+    return [word for word in BOUNDS if word in schema]
+
+
+def _named(cases: Iterable[Case]) -> dict[str, Case]:
+    made, seen = {}, Counter[str]()
+    for case in cases:
+        name = f"{case.place}-{case.bound}"
+        seen[name] += 1
+        made[f"{name}-{seen[name]}"] = case
+    return made
+
+
+def place(path: Path) -> str:
+    """As the apiserver spells it."""
+    return ".".join(path).replace(f".{ITEM}", f"[{ITEM}]")
+
+
+@functools.cache
+def root() -> Document:
+    (version,) = crd()["spec"]["versions"]
+    schema: Document = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def nodes(schema: Document, path: Path = ()) -> Iterator[tuple[Path, Document]]:
+    """Each schema of the CRD with its place."""
+    yield path, schema
+    for name, part in schema.get("properties", {}).items():
+        yield from nodes(part, (*path, name))
+    for step, part in ((ITEM, schema.get("items")), (KEY, schema.get("additionalProperties"))):
+        if part is not None:
+            yield from nodes(part, (*path, step))
+
+
+def schema_at(path: Path) -> Document:
+    found = root()
+    for step in path:
+        part = found.get("properties", {}).get(step) or found.get("items") or found["additionalProperties"]
+        found = dict(part)
+    return found
+
+
+def _below(path: Path) -> str:
+    """A place of the spec as key of the tables above."""
+    return ".".join(path[1:]) if path[0] == "spec" else ""
+
+
+# The values of one bound
+
+
+def words_of(bound: str, schema: Document) -> str:
+    if bound == "enum":
+        return "supported values: " + ", ".join(f'"{one}"' for one in schema["enum"])
+    return WORDS[bound].format("integer,string" if bound == INT_OR_TEXT else schema.get(bound))
+
+
+def beyond(path: Path, bound: str, schema: Document) -> list[Any]:
+    limit = schema[bound]
+    match bound:
+        case "type":
+            return [WRONG_TYPE[limit]]
+        case "x-kubernetes-int-or-string":
+            return [True]
+        case "enum":
+            return ["no-such-word", schema["enum"][0].swapcase()]
+        case "minimum":
+            return [limit - 1]
+        case "maximum":
+            return [limit + 1]
+        case "minLength":
+            return [text(path, limit - 1)]
+        case "maxLength":
+            return [text(path, limit + 1)]
+        case "pattern":
+            strange = STRANGE if path == first_with(limit) else STRANGE[:1]
+            return [one for one in strange if not fits(limit, one) and _long_enough(schema, one)]
+        case "minItems":
+            return [many(path, limit - 1)]
+        case "maxItems":
+            return [many(path, limit + 1)]
+        case "maxProperties":
+            return [{f"k{number}": "1" for number in range(limit + 1)}]
+    return [many(path, 1) * 2] if limit in ("map", "set") else []
+
+
+def within(path: Path, bound: str, schema: Document) -> list[Any]:
+    limit = schema[bound]
+    match bound:
+        case "enum":
+            return list(limit)
+        case "minimum" | "maximum":
+            return [limit]
+        case "minLength" | "maxLength":
+            ruled = RULED.get(_below(path))
+            return [ruled[bound == "maxLength"] if ruled else text(path, limit)]
+        case "pattern":
+            strange = STRANGE if path == first_with(limit) else ()
+            return [one for one in strange if fits(limit, one) and _long_enough(schema, one)]
+        case "minItems" | "maxItems":
+            return [many(path, limit)]
+        case "maxProperties":
+            return [{f"k{number}": "1" for number in range(limit)}]
+    return (
+        [many(path, 2)]
+        if bound == LIST and limit in ("map", "set")
+        else [SMALLEST.get(_below(path)) or least(path)]
+    )
+
+
+def first_with(pattern: str) -> Path:
+    """A pattern is tried at length in one place only."""
+    return next(path for path, schema in bounded() if schema.get("pattern") == pattern)
+
+
+def _long_enough(schema: Document, value: str) -> bool:
+    return int(schema.get("minLength", 0)) <= len(value) <= int(schema.get("maxLength", len(value)))
+
+
+# One value
+
+
+def text(path: Path, length: int) -> str:
+    """A text of this length, right by the pattern where one of this length can be."""
+    pattern = schema_at(path).get("pattern", "")
+    tries = ("a" * length, "a:" + "b" * (length - 2), "1" * (length - 1) + "g")
+    return next((one for one in tries if len(one) == length and fits(pattern, one)), tries[0])
+
+
+def fits(pattern: str, value: str) -> bool:
+    """As the apiserver has it: ``$`` is the end, and not before a last line break too."""
+    return (
+        re.search(pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern, value) is not None
+    )
+
+
+def least(path: Path) -> Any:
+    """The smallest right value."""
+    schema = schema_at(path)
+    if "enum" in schema:
+        return schema["enum"][0]
+    match schema.get("type"):
+        case "object":
+            return {name: least((*path, name)) for name in schema.get("required", ())}
+        case "array":
+            return many(path, schema.get("minItems", 0))
+        case "string":
+            ruled = RULED.get(_below(path))
+            return ruled[0] if ruled else text(path, max(schema.get("minLength", 0), 1))
+        case "boolean":
+            return False
+    return schema.get("minimum", 0)
+
+
+def many(path: Path, count: int) -> list[Any]:
+    """A list of so many items that differ."""
+    item, (key, *_) = (*path, ITEM), schema_at(path).get("x-kubernetes-list-map-keys", [""])
+    if key:
+        number = schema_at((*item, key))["type"] == "integer"
+        return [least(item) | {key: n if number else f"n{n}"} for n in range(count)]
+    return [n if schema_at(item)["type"] == "integer" else least(item) for n in range(count)]
+
+
+# A whole object
+
+
+def whole(path: Path, value: Any) -> Document:
+    """A whole object with this value (None: without it) in its place, and what that must have beside it."""
+    asking = f"{_below(path)}={value}"
+    for at in range(len(path) - 1, 0, -1):
+        step, around = path[at], path[:at]
+        beside = {} if step == KEY or len(around) == 1 else least(around)
+        value = [value] if step == ITEM else {**beside, step: value}
+    made = document()
+    merge(made, {path[0]: value})
+    for where, patch in BESIDE.items():
+        if where == asking or f"{_below(path)}.".startswith(f"{where}."):
+            merge(made["spec"], patch)
+    return dict(_without_none(made))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_none(part) for part in value]
+    if isinstance(value, dict):
+        return {key: _without_none(part) for key, part in value.items() if part is not None}
+    return value
