@@ -37,10 +37,10 @@ def pod(namespace: str) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
 
 
-def kubeconfig_of(server: Apiserver, home: str, folder: Path) -> Path:
+def kubeconfig_of(server: Apiserver, home: str, folder: Path, *, account: str = "loghub-operator") -> Path:
     """With the rights of the chart's account."""
     config = yaml.safe_load(server.kubeconfig.read_text())
-    token = server.must("create", "token", "loghub-operator", "-n", home).strip()
+    token = server.must("create", "token", account, "-n", home).strip()
     config["users"][0]["user"] = {"token": token}
     made = folder / "namespaced.kubeconfig"
     made.write_text(yaml.safe_dump(config))

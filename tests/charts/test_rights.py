@@ -25,8 +25,11 @@ ROWS: dict[tuple[str, str, str], set[str]] = {
     ("get", "secrets/loghub-credentials", OTHER): CLUSTER,
     ("get", "secrets/loghub-credentials", HOME): CLUSTER,
     ("list", "secrets", WATCHED): set(),
+    ("get", "secrets/another", OTHER): {"everywhere"},
+    ("list", "secrets", OTHER): set(),
     ("list", "secrets", ""): set(),
     ("watch", "secrets", WATCHED): set(),
+    ("watch", "secrets", ""): set(),
     ("create", "secrets", WATCHED): set(),
     ("patch", "secrets/loghub-credentials", WATCHED): set(),
     ("delete", "secrets/loghub-credentials", WATCHED): set(),
@@ -34,6 +37,8 @@ ROWS: dict[tuple[str, str, str], set[str]] = {
     ("watch", "loghubconsumergroups.loghub.dev", OTHER): CLUSTER,
     ("watch", "loghubconsumergroups.loghub.dev", ""): CLUSTER,
     ("patch", "loghubconsumergroups.loghub.dev/access", WATCHED): ALL,
+    ("patch", "loghubconsumergroups.loghub.dev/access:status", WATCHED): ALL,
+    ("patch", "loghubconsumergroups.loghub.dev/access:status", OTHER): CLUSTER,
     ("create", "loghubconsumergroups.loghub.dev", WATCHED): set(),
     ("delete", "loghubconsumergroups.loghub.dev/access", WATCHED): set(),
     ("create", "statefulsets.apps", WATCHED): ALL,
@@ -83,26 +88,35 @@ def account(mode: str) -> str:
     return f"system:serviceaccount:{HOME}:{release(mode)}"
 
 
-def question(mode: str, row: tuple[str, str, str]) -> Object:
-    """What `kubectl auth can-i` asks."""
+def question(user: str, row: tuple[str, str, str]) -> Object:
+    """What `kubectl auth can-i` asks of ``resource.group/name:subresource``."""
     verb, what, namespace = row
-    resource, _, name = what.format(release=release(mode)).partition("/")
+    resource, _, name = what.partition("/")
     plural, _, group = resource.partition(".")
+    name, _, below = name.partition(":")
     about = {"verb": verb, "group": group, "resource": plural, "name": name, "namespace": namespace}
-    spec = {"user": account(mode), "resourceAttributes": about}
+    spec = {"user": user, "resourceAttributes": {**about, "subresource": below}}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+
+def allowed_of(server: Apiserver, questions: list[Object]) -> list[bool]:
+    """The apiserver's answers, asked in one call."""
+    template = 'jsonpath={.status.allowed}{"\\n"}'
+    said = server.run("create", "-f", "-", "-o", template, text=as_list(questions)).stdout.split()
+    return [one == "true" for one in said]
 
 
 @pytest.fixture(scope="module")
 def answers(granted: Apiserver) -> dict[tuple[str, str, str], set[str]]:
-    """The modes in which the apiserver allows each row; asked in one call."""
+    """The modes in which the apiserver allows each row."""
     asked = [(mode, row) for row in ROWS for mode in MODES]
-    text = as_list([question(mode, row) for mode, row in asked])
-    template = 'jsonpath={.status.allowed}{"\\n"}'
-    said = granted.run("create", "-f", "-", "-o", template, text=text).stdout.split()
+    questions = [
+        question(account(mode), (verb, what.format(release=release(mode)), namespace))
+        for mode, (verb, what, namespace) in asked
+    ]
     found: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
-    for (mode, row), allowed in zip(asked, said, strict=True):
-        found[row] |= {mode} if allowed == "true" else set()
+    for (mode, row), allowed in zip(asked, allowed_of(granted, questions), strict=True):
+        found[row] |= {mode} if allowed else set()
     return found
 
 
