@@ -73,7 +73,7 @@ def test_a_groups_life_with_the_rights_of_one_namespace(
 
         async def labelled() -> bool:
             found = await on.kube.get(POD, home, OPERATOR_POD) or {}
-            return (found["metadata"].get("labels") or {}).get(acting.LABEL) == acting.YES
+            return bool((found["metadata"].get("labels") or {}).get(acting.LABEL) == "loghub-operator")
 
         await on.until("the label of the one who acts", labelled)
         await on.apply({"replicas": 1, "deletionPolicy": "Delete"})
