@@ -56,7 +56,7 @@ def story(stack: Stack) -> Iterator[Story]:
 def test_first_light(story: Story) -> None:
     try:
         the_group_starts_and_shows_itself(story)
-        a_worker_is_added_by_editing_the_resource(story)
+        a_worker_is_added_by_the_load(story)
         more_workers_than_shards_are_refused_with_a_reason(story)
         a_killed_pod_comes_back_and_consumes(story)
         a_broken_query_stops_one_worker_only(story)
@@ -80,9 +80,19 @@ def the_group_starts_and_shows_itself(story: Story) -> None:
     eventually(lambda: lines.in_parquet(story.sink) or None, what="first rows in the sink")
 
 
-def a_worker_is_added_by_editing_the_resource(story: Story) -> None:
-    story.stack.kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"replicas": 3}})
-    wait_held(story, {f"{NAME}-{ordinal}" for ordinal in range(3)})
+def a_worker_is_added_by_the_load(story: Story) -> None:
+    """One worker is said to stand half a log group a second; more are written, so every shard gets one."""
+    kubectl, before = story.stack.kubectl, story.stack.workers(NAME, NAMESPACE)
+    auto = {"mode": "Auto", "workerRate": 0.5, "scaleUp": {"stabilizationSeconds": 0}}
+    kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"scaling": auto}})
+    wait_held(story, {f"{NAME}-{ordinal}" for ordinal in range(SHARDS)})
+    told = story.stack.group(NAME, NAMESPACE)["status"]["scaling"]
+    assert (told["wanted"] > SHARDS, told["bound"], told["applied"]) == (True, "Shards", SHARDS)
+    newest, first = told["steps"]
+    assert [(step["before"], step["after"]) for step in (first, newest)] == [(0, 2), (2, SHARDS)]
+    assert before.items() <= story.stack.workers(NAME, NAMESPACE).items(), "nobody was restarted for it"
+    by_hand = {"scaling": {"mode": "Fixed", "workerRate": None, "scaleUp": None}, "replicas": SHARDS}
+    kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": by_hand})
 
 
 def more_workers_than_shards_are_refused_with_a_reason(story: Story) -> None:
