@@ -8,19 +8,22 @@ import signal
 import subprocess
 import time
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loghub.clock import SystemClock
 from loghub_operator import __main__ as program
-from loghub_operator.kube import CONSUMER_GROUP, LEASE, AioKube, Kind, KubeError, configured
+from loghub_operator.kube import CONSUMER_GROUP, LEASE, STATEFUL_SET, AioKube, Kind, KubeError, configured
 from loghub_operator.lease import Place, Terms
 from loghub_operator.roll_call import RollCall
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
 from tests.loghub_operator.programs import GUARD_S, Operator, free_port, health, make_namespace, until
 from tests.loghub_operator.stage import Stage, stage
+from tests.loghub_operator.test_cluster_scaling import AUTO
 
 pytestmark = pytest.mark.cluster
 
@@ -218,6 +221,55 @@ def test_two_without_a_lease_agree(scaling: Document, server: Apiserver, tmp_pat
             await second
 
     stage(server, tmp_path, story)
+
+
+class Watched(AioKube):
+    """Notes how many workers each write asked for, from whichever of two operators it came."""
+
+    def __init__(self, configuration: Any, numbers: list[int]) -> None:
+        super().__init__(configuration)
+        self._numbers = numbers
+
+    async def apply(self, document: Document, *, subresource: str = "") -> Document:
+        made = await super().apply(document, subresource=subresource)
+        if document["kind"] == STATEFUL_SET.kind:
+            self._numbers.append(made["spec"]["replicas"])
+        return made
+
+
+def test_two_without_a_lease_agree_under_load(server: Apiserver, tmp_path: Path) -> None:
+    """Each measures and decides for itself; the number goes up to what the shards allow, and stays."""
+    numbers: list[int] = []
+
+    async def story(on: Stage) -> None:
+        on.player.groups_at_once = 1
+        async with (
+            Watched(await configured(), numbers) as kube,
+            Watched(await configured(), numbers) as other,
+        ):
+            stop = asyncio.Event()
+            both = [
+                asyncio.create_task(program.run(on.settings, stop, connect=on.connect, kube=one))
+                for one in (kube, other)
+            ]
+            try:
+                await on.apply({"replicas": 1, "scaling": AUTO})
+                await on.until_phase("Running", "1/1")
+                on.put(12_000)
+                await on.until_phase("Running", "4/4")
+                await on.until_rounds(60)
+                assert (await on.status())["workers"] == "4/4"
+                assert on.player.stopped_without_leaving == []
+                steps = (await on.status())["scaling"]["steps"]
+                assert numbers == sorted(numbers), "up only"
+                # One entry for each change, whoever of the two made it.
+                changes = [(step["before"], step["after"]) for step in reversed(steps)]
+                assert changes == list(pairwise(dict.fromkeys(numbers)))
+            finally:
+                stop.set()
+                await asyncio.gather(*both)
+
+    stage(server, tmp_path, story, operator=False)
 
 
 def _holder(server: Apiserver) -> str:
