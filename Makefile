@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 # Half the CPU time of Spark's start, for who has it; a missing one is done without.
 ARCHIVE := $(VENV)/spark.jsa
 export LOGHUB_CLASS_ARCHIVE := $(abspath $(ARCHIVE))
+# Tests and demo start hundreds of processes: what they import is compiled once.
+export PYTHONDONTWRITEBYTECODE :=
 LOCKS := locks/bootstrap.txt locks/dev.txt
 # The fast tests share nothing but the machine; many wait for processes and timeouts, hence one more than cores.
 PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
@@ -26,7 +28,7 @@ $(READY): $(LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt
-	@$(UV) pip sync --quiet --python $(PY) --require-hashes locks/bootstrap.txt locks/dev.txt
+	@$(UV) pip sync --quiet --compile-bytecode --python $(PY) --require-hashes locks/bootstrap.txt locks/dev.txt
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
 	@rm -f $(ARCHIVE)
 	@touch $@
