@@ -49,13 +49,10 @@ class Never:
 class EachSiteOnce:
     """Every kind of write: before it, and, when it is tried again, after it. Reads: before."""
 
-    def __init__(self, *, armed: bool = True) -> None:
+    def __init__(self) -> None:
         self.struck: list[tuple[str, When]] = []
-        self.armed = armed
 
     def strikes(self, site: str, when: When, *, write: bool) -> bool:
-        if not self.armed:
-            return False
         due: list[tuple[str, When]] = [(site, "before"), (site, "after")] if write else [(site, "before")]
         still = [one for one in due if one not in self.struck]
         if not still or still[0] != (site, when):

@@ -1,22 +1,22 @@
 """Killed with -9 between any two calls, the operator reaches the same end.
 
-A whole life of a group over the real apiserver, with an operator that dies and is started anew.
+Whole lives of a group (`lives`) over the real apiserver, with an operator that dies and is started
+anew.
 """
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from loghub.client.port import GroupInfo
 from loghub_operator import __main__ as program
-from loghub_operator.kube import CONFIG_MAP, POD, SERVICE, STATEFUL_SET, AioKube, configured
-from loghub_operator.names import ANNOTATION_CONFIG_HASH, worker_selector
+from loghub_operator.kube import AioKube, configured
 from tests.loghub_operator.api_server import Apiserver
-from tests.loghub_operator.examples import Document
+from tests.loghub_operator.lives import adopted_life, life_with_a_split, life_with_orders, whole_life
 from tests.loghub_operator.mortal import (
     AtCall,
     Doom,
@@ -25,14 +25,23 @@ from tests.loghub_operator.mortal import (
     Killed,
     MortalKube,
     Never,
+    When,
     mortal_connect,
 )
-from tests.loghub_operator.stage import GROUP, LOGSTORE, Stage, make_namespace, play, stage
-from tests.loghub_operator.test_cluster_orders import checkpoints, cursors, fill, until_moved
+from tests.loghub_operator.stage import Stage, make_namespace, play, stage
 
 pytestmark = pytest.mark.cluster
 
+Story = Callable[[Stage], Awaitable[None]]
+
 AT_ONCE = 4
+# Of so many reads one is tried. A life takes about 5, 8, 2 and 40 s, all of them about 40 minutes.
+DEEP: tuple[tuple[Story, int], ...] = (
+    (whole_life, 8),
+    (life_with_orders, 8),
+    (adopted_life, 4),
+    (life_with_a_split, 40),
+)
 
 
 class Deployment:
@@ -51,7 +60,11 @@ class Deployment:
 
     async def _life(self, kube: AioKube) -> None:
         loop, dead = asyncio.get_running_loop(), asyncio.Event()
-        fate = Fate(self._doom, lambda: loop.call_soon_threadsafe(dead.set) and None)
+
+        def dies() -> None:
+            loop.call_soon_threadsafe(dead.set)
+
+        fate = Fate(self._doom, dies)
         on, stop = self._on, asyncio.Event()
         connect = mortal_connect(on.connect, fate)
         life = asyncio.create_task(
@@ -68,7 +81,7 @@ class Deployment:
                     await task
 
 
-async def _with(on: Stage, doom: Doom, story: Callable[[Stage], Awaitable[None]]) -> int:
+async def _with(on: Stage, doom: Doom, story: Story) -> int:
     """Play it over an operator of this fate; how many lives that took."""
     deployment = Deployment(on, doom)
     running = asyncio.create_task(deployment.run())
@@ -85,61 +98,9 @@ async def _with(on: Stage, doom: Doom, story: Callable[[Stage], Awaitable[None]]
     return deployment.lives
 
 
-def _spec(replicas: int, **more: Document | int) -> Document:
-    return {"replicas": replicas, "deletionPolicy": "Delete", **more}
-
-
-async def whole_life(on: Stage) -> None:
-    await on.apply(_spec(2))
-    await on.until_phase("Running", "2/2")
-    assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)
-    await on.apply(_spec(3))
-    await on.until_phase("Running", "3/3")
-    await on.apply(_spec(1))
-    await on.until_phase("Running", "1/1")
-    assert on.player.stopped_without_leaving == []
-    sql = "SELECT contents FROM logs"
-    await on.apply(_spec(1, timeoutSeconds=40, pipeline={"sql": sql}))
-    await _until_rolled(on, sql)
-    await on.until_phase("Running", "1/1")
-    assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=40, order=False),)
-    status = await on.status()
-    assert status["groupOrigin"] == "Created"
-    assert {shard["holder"] for shard in status["shards"]} == {"access-0"}
-    await on.remove()
-    await on.until_gone()
-    await _nothing_is_left(on)
-
-
-async def _until_rolled(on: Stage, sql: str) -> None:
-    """The one worker runs with these settings."""
-
-    async def holds() -> bool:
-        pod = await on.get(POD, "access-0")
-        if pod is None or not pod.get("status", {}).get("containerStatuses", [{}])[0].get("ready"):
-            return False
-        name = f"{GROUP}-{pod['metadata']['annotations'][ANNOTATION_CONFIG_HASH]}"
-        config = await on.get(CONFIG_MAP, name)
-        return config is not None and sql in config["data"]["worker.json"]
-
-    await on.until("access-0 with the new settings", holds)
-
-
-async def _nothing_is_left(on: Stage) -> None:
-    assert on.hub.list_groups(LOGSTORE) == ()
-    assert on.player.stopped_without_leaving == []
-    for kind in (STATEFUL_SET, POD, SERVICE, CONFIG_MAP):
-        assert await on.kube.select(kind, on.namespace, worker_selector(GROUP)) == []
-
-
 def test_killed_once_at_each_kind_of_call(server: Apiserver, tmp_path: Path) -> None:
     doom = EachSiteOnce()
-
-    async def story(on: Stage) -> None:
-        lives = await _with(on, doom, whole_life)
-        assert lives == len(doom.struck) + 1
-
-    stage(server, tmp_path, story, operator=False)
+    _killed_often(server, tmp_path, doom, whole_life)
     struck = {site for site, _ in doom.struck}
     assert struck >= {
         "apply LogHubConsumerGroup status",
@@ -154,68 +115,97 @@ def test_killed_once_at_each_kind_of_call(server: Apiserver, tmp_path: Path) -> 
 
 def test_killed_amid_orders_each_is_carried_out_once(server: Apiserver, tmp_path: Path) -> None:
     """What is kept for undo are the checkpoints from before, not those that a killed try had moved."""
-    doom = EachSiteOnce(armed=False)
-
-    async def orders(on: Stage) -> None:
-        fill(on.server)
-        await on.apply({"replicas": 2})
-        await on.until_phase("Running", "2/2")
-        before, end = checkpoints(on), cursors(on, "end")
-        assert before != end
-        doom.armed = True
-        await on.apply({"replicas": 2, "reposition": {"to": "end", "nonce": "one"}})
-        done = await until_moved(on, "one", "Done")
-        assert checkpoints(on) == end
-        kept = await on.get(CONFIG_MAP, done["undo"])
-        assert kept is not None
-        assert kept["data"] == {str(shard): cursor for shard, cursor in before.items()}
-        await on.until_phase("Running", "2/2")
-        await on.apply({"replicas": 2, "suspend": True})
-        await on.until_phase("Paused", "0/0")
-        assert on.player.stopped_without_leaving == []
-        await on.apply({"replicas": 1})
-        await on.until_phase("Running", "1/1")
-        assert checkpoints(on) == end
-
-    async def story(on: Stage) -> None:
-        await _with(on, doom, orders)
-
-    stage(server, tmp_path, story, operator=False)
+    doom = EachSiteOnce()
+    _killed_often(server, tmp_path, doom, life_with_orders)
     for moment in (("log service update_checkpoint", "before"), ("log service update_checkpoint", "after")):
         assert moment in doom.struck
+    assert "log service delete_group" not in {site for site, _ in doom.struck}
+
+
+def test_killed_with_a_group_of_others_it_is_never_taken_for_our_own(
+    server: Apiserver, tmp_path: Path
+) -> None:
+    doom = EachSiteOnce()
+    _killed_often(server, tmp_path, doom, adopted_life)
+    struck = {site for site, _ in doom.struck}
+    assert "log service update_group" in struck
+    assert not struck & {"log service create_group", "log service delete_group"}
+
+
+def _killed_often(server: Apiserver, folder: Path, doom: EachSiteOnce, life: Story) -> None:
+    async def story(on: Stage) -> None:
+        lives = await _with(on, doom, life)
+        assert lives == len(doom.struck) + 1
+
+    stage(server, folder, story, operator=False)
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(7200)
-def test_killed_before_every_call_and_after_every_write(
-    server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("story", "every"), DEEP, ids=[story.__name__ for story, _ in DEEP])
+def test_killed_before_and_after_every_write_and_between_reads(
+    story: Story, every: int, server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A life for each, `AT_ONCE` at a time; how many calls there are is seen in one that is not disturbed."""
+    """A life for each death, `AT_ONCE` at a time: before each write, after it, and before every so
+    many-th read, beginning with that of `LOGHUB_TEST_KILL_OFFSET` (default 0), so that runs with 0, 1,
+    2 and so on try them all. How many calls there are is seen in a life that is not disturbed.
+    """
     monkeypatch.setenv("KUBECONFIG", str(server.as_the_operator(tmp_path)))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     seen = Never()
-    _live(server, seen)
-    dooms = [AtCall(number, "before") for number in range(len(seen.sites))]
-    dooms += [AtCall(number, "after") for number in range(len(seen.writes))]
+    _live(server, story, seen)
+    chosen = dooms(seen, every=every, offset=int(os.environ.get("LOGHUB_TEST_KILL_OFFSET", "0")))
     # A loop, and so a thread, for each: Kopf ends with all tasks of its loop.
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        ends = list(threads.map(lambda doom: _end(server, doom), dooms))
+        ends = list(threads.map(lambda doom: _end(server, story, doom), chosen))
     assert [end for end in ends if end] == []
     # Lives differ by a few rounds, so the last numbers may not be reached.
-    assert sum(bool(doom.struck) for doom in dooms) > 0.8 * len(dooms)
+    assert sum(bool(doom.struck) for doom in chosen) > 0.8 * len(chosen)
 
 
-def _live(server: Apiserver, doom: Doom) -> None:
-    async def story(on: Stage) -> None:
-        await _with(on, doom, whole_life)
+def dooms(seen: Never, *, every: int, offset: int) -> list[AtCall]:
+    """All writes, and of the reads every so many-th."""
+    writes = set(seen.writes)
+    reads = [number for number, site in enumerate(seen.sites) if site not in writes]
+    tried = {number for number, site in enumerate(seen.sites) if site in writes}
+    tried |= set(reads[offset % every :: every])
+    before = [AtCall(number, "before") for number in sorted(tried)]
+    return before + [AtCall(number, "after") for number in range(len(seen.writes))]
 
-    asyncio.run(play(server.kubeconfig, make_namespace(server), story, operator=False))
+
+def test_the_offsets_try_every_call() -> None:
+    seen = Never()
+    sites = ["get A", "apply A", "get B", "get A", "get A", "delete A", "get B"]
+    for site in sites:
+        seen.strikes(site, "before", write=not site.startswith("get"))
+    tried = [dooms(seen, every=2, offset=offset) for offset in (0, 1, 2)]
+    assert [len(one) for one in tried] == [2 + 3 + 2, 2 + 2 + 2, 2 + 3 + 2]
+    deaths = {_death(doom, sites) for one in tried for doom in one}
+    befores = {(number, "before") for number in range(len(sites))}
+    assert deaths == befores | {(1, "after"), (5, "after")}
 
 
-def _end(server: Apiserver, doom: AtCall) -> str:
+def _death(doom: AtCall, sites: list[str]) -> tuple[int, When]:
+    whens: tuple[When, ...] = ("before", "after")
+    moments = [(number, site, when) for number, site in enumerate(sites) for when in whens]
+    return next(
+        (number, when)
+        for number, site, when in moments
+        if doom.strikes(site, when, write=not site.startswith("get"))
+    )
+
+
+def _live(server: Apiserver, story: Story, doom: Doom) -> None:
+    async def told(on: Stage) -> None:
+        await _with(on, doom, story)
+
+    asyncio.run(play(server.kubeconfig, make_namespace(server), told, operator=False))
+
+
+def _end(server: Apiserver, story: Story, doom: AtCall) -> str:
     """What went wrong in this life, if anything did."""
     try:
-        _live(server, doom)
+        _live(server, story, doom)
     except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all lives are told of
         return f"killed {doom.struck}: {error!r}"
     return ""
