@@ -124,6 +124,55 @@ async def until_used(on: Stage, lock: Locked, wanted: Credentials) -> int:
     return len(lock.used)
 
 
+async def everything(on: Stage) -> str:
+    """All that the operator writes in this namespace."""
+    return json.dumps([await on.kube.select(kind, on.namespace, {}) for kind in SHOWN])
+
+
+async def followed_without_a_restart(on: Stage, lock: Locked) -> None:
+    workers = await running_workers(on)
+    lock.valid = {key(1), key(2)}
+    await put_secret(on, key(2))
+    mark = await until_used(on, lock, key(2))
+    lock.valid = {key(2)}
+    await on.until_rounds(ROUNDS)
+    assert set(lock.used[mark:]) == {key(2)}, "the old key is used no more"
+    assert (await on.condition("GroupSynced"))["status"] == "True"
+    assert await running_workers(on) == workers
+
+
+async def refused_until_it_is_changed(on: Stage, lock: Locked) -> str:
+    workers = await running_workers(on)
+    lock.valid = {key(3)}
+    told = await on.until_reason("GroupSynced", "CredentialsRefused")
+    assert SECRET_NAME in told["message"]
+    shown = await everything(on)
+    await put_secret(on, key(3))
+    await on.until_reason("GroupSynced", "InSync")
+    assert await running_workers(on) == workers
+    return shown
+
+
+async def missing_for_a_while(on: Stage, kube: Looking) -> str:
+    workers = await running_workers(on)
+    await on.kube.delete(SECRET, on.namespace, SECRET_NAME)
+    told = await on.until_reason("GroupSynced", "CredentialsMissing")
+    assert f"there is no Secret {SECRET_NAME} in namespace {on.namespace}" in told["message"]
+    seen = kube.looks
+
+    async def looked_on() -> bool:
+        return kube.looks >= seen + ROUNDS
+
+    await on.until("further looks", looked_on)
+    assert await running_workers(on) == workers
+    assert (await on.condition("WorkersAvailable"))["status"] == "True"
+    shown = await everything(on)
+    await put_secret(on, key(4))
+    await on.until_reason("GroupSynced", "InSync")
+    assert await running_workers(on) == workers
+    return shown
+
+
 def test_a_key_is_changed_refused_and_missing(
     server: Apiserver,
     tmp_path: Path,
@@ -132,48 +181,6 @@ def test_a_key_is_changed_refused_and_missing(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     shown: list[str] = []
-
-    async def look(on: Stage) -> None:
-        shown.append(json.dumps([await on.kube.select(kind, on.namespace, {}) for kind in SHOWN]))
-
-    async def followed_without_a_restart(on: Stage, lock: Locked) -> None:
-        workers = await running_workers(on)
-        lock.valid = {key(1), key(2)}
-        await put_secret(on, key(2))
-        mark = await until_used(on, lock, key(2))
-        lock.valid = {key(2)}
-        await on.until_rounds(ROUNDS)
-        assert set(lock.used[mark:]) == {key(2)}, "the old key is used no more"
-        assert (await on.condition("GroupSynced"))["status"] == "True"
-        assert await running_workers(on) == workers
-
-    async def refused_until_it_is_changed(on: Stage, lock: Locked) -> None:
-        workers = await running_workers(on)
-        lock.valid = {key(3)}
-        told = await on.until_reason("GroupSynced", "CredentialsRefused")
-        assert SECRET_NAME in told["message"]
-        await look(on)
-        await put_secret(on, key(3))
-        await on.until_reason("GroupSynced", "InSync")
-        assert await running_workers(on) == workers
-
-    async def missing_for_a_while(on: Stage, kube: Looking) -> None:
-        workers = await running_workers(on)
-        await on.kube.delete(SECRET, on.namespace, SECRET_NAME)
-        told = await on.until_reason("GroupSynced", "CredentialsMissing")
-        assert f"there is no Secret {SECRET_NAME} in namespace {on.namespace}" in told["message"]
-        seen = kube.looks
-
-        async def looked_on() -> bool:
-            return kube.looks >= seen + ROUNDS
-
-        await on.until("further looks", looked_on)
-        assert await running_workers(on) == workers
-        assert (await on.condition("WorkersAvailable"))["status"] == "True"
-        await look(on)
-        await put_secret(on, key(4))
-        await on.until_reason("GroupSynced", "InSync")
-        assert await running_workers(on) == workers
 
     async def story(on: Stage) -> None:
         lock, stop = Locked(on, key(1)), asyncio.Event()
@@ -184,10 +191,10 @@ def test_a_key_is_changed_refused_and_missing(
                 await on.apply({"replicas": 2})
                 await on.until_phase("Running", "2/2")
                 await followed_without_a_restart(on, lock)
-                await refused_until_it_is_changed(on, lock)
+                shown.append(await refused_until_it_is_changed(on, lock))
                 lock.valid = {key(3), key(4)}
-                await missing_for_a_while(on, kube)
-                await look(on)
+                shown.append(await missing_for_a_while(on, kube))
+                shown.append(await everything(on))
                 assert not running.done()
                 assert on.player.stopped_without_leaving == []
             finally:
@@ -196,9 +203,9 @@ def test_a_key_is_changed_refused_and_missing(
 
     stage(server, tmp_path, story, secret=False, operator=False)
     told = capfd.readouterr()
-    everything = [*shown, told.out, told.err, caplog.text]
-    assert "CredentialsMissing" in "".join(everything), "what is searched is what was told"
-    assert [value for value in spellings() if any(value in text for text in everything)] == []
+    texts = [*shown, told.out, told.err, caplog.text]
+    assert "CredentialsMissing" in "".join(texts), "what is searched is what was told"
+    assert [value for value in spellings() if any(value in text for text in texts)] == []
 
 
 def spellings() -> list[str]:
