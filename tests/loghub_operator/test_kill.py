@@ -5,7 +5,6 @@ anew.
 """
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,6 @@ from tests.loghub_operator.mortal import (
     Doom,
     EachSiteOnce,
     Fate,
-    Killed,
     MortalKube,
     Never,
     When,
@@ -77,8 +75,8 @@ class Deployment:
         finally:
             for task in (life, died):
                 task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Killed):
-                    await task
+            # Not by suppressing what they raise: who cancels us meanwhile, in the last life, is heard.
+            await asyncio.gather(life, died, return_exceptions=True)
 
 
 async def _with(on: Stage, doom: Doom, story: Story) -> int:
