@@ -133,7 +133,8 @@ def test_killed_with_a_group_of_others_it_is_never_taken_for_our_own(
 def _killed_often(server: Apiserver, folder: Path, doom: EachSiteOnce, life: Story) -> None:
     async def story(on: Stage) -> None:
         lives = await _with(on, doom, life)
-        assert lives == len(doom.struck) + 1
+        # The story may be over before who was killed last is started anew.
+        assert lives - len(doom.struck) in (0, 1)
 
     stage(server, folder, story, operator=False)
 
