@@ -34,6 +34,19 @@ def wait_until(condition: Callable[[], bool], what: str, *, guard_s: float = STA
         time.sleep(0.02)
 
 
+class HandClock:
+    """A clock that a test moves: unix and monotonic seconds are the same."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def unix_s(self) -> float:
+        return self.now
+
+
 class ServiceProcess:
     """One embedded LogHub service in a process of its own; `start` and `stop` it, any number of times.
 

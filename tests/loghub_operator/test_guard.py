@@ -11,22 +11,13 @@ from loghub.client.port import Credentials, GroupInfo, LogHub
 from loghub_operator.guard import READS, Guard, GuardedKube, guarded_connect
 from loghub_operator.kube import POD, Kube, KubeError
 from loghub_operator.model import ActionRefused
+from tests.support import HandClock
 
 KEY = Credentials(access_key_id="id", access_key_secret="secret")
 WRITES = {
     "create_project", "delete_project", "create_logstore", "delete_logstore", "split_shard", "merge_shards",
     "put_logs", "create_group", "update_group", "delete_group", "heartbeat", "update_checkpoint", "leave",
 }  # fmt: skip
-
-
-class Clock:
-    now = 10.0
-
-    def monotonic_s(self) -> float:
-        return self.now
-
-    def unix_s(self) -> float:
-        return self.now
 
 
 class Recorded:
@@ -56,7 +47,7 @@ def test_every_call_of_the_ports_is_known_as_a_read_or_a_write() -> None:
 
 @pytest.mark.parametrize("now", [9.0, 10.0])
 def test_writes_of_the_cluster(now: float) -> None:
-    clock, port = Clock(), Recorded()
+    clock, port = HandClock(10.0), Recorded()
     made: Any = port
     kube = GuardedKube(made, Guard(clock, deadline_s=10.0))
     clock.now = now
@@ -83,7 +74,7 @@ def test_writes_of_the_cluster(now: float) -> None:
 
 
 def test_a_write_that_does_not_end_is_given_up_before_another_may_begin() -> None:
-    clock, port = Clock(), Recorded()
+    clock, port = HandClock(10.0), Recorded()
     made: Any = port
     port.hangs = True
     guard = Guard(clock, deadline_s=10.05, end_s=10.1)
@@ -94,7 +85,7 @@ def test_a_write_that_does_not_end_is_given_up_before_another_may_begin() -> Non
 
 
 def test_writes_at_the_log_service() -> None:
-    clock, server = Clock(), MemoryServer()
+    clock, server = HandClock(10.0), MemoryServer()
     guard = Guard(clock, deadline_s=11.0)
     hub = guarded_connect(lambda _, project, __: server.client(project), guard)("e", "demo", KEY)
     hub.create_project()

@@ -30,20 +30,11 @@ from loghub_operator.model import (
 )
 from loghub_operator.shard_marks import KeptEnds
 from tests.loghub_operator.examples import resource
+from tests.support import HandClock
 
 KEY = GroupKey(logstore="access", group="access")
 CREATE = CreateGroup(timeout_s=30, order=True)
 ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
-
-
-class Clock:
-    now = 1_000_000.0
-
-    def monotonic_s(self) -> float:
-        return self.now
-
-    def unix_s(self) -> float:
-        return self.now
 
 
 class WithoutExtensions:
@@ -63,12 +54,12 @@ class WithoutExtensions:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> HandClock:
+    return HandClock(1_000_000.0)
 
 
 @pytest.fixture
-def server(clock: Clock) -> MemoryServer:
+def server(clock: HandClock) -> MemoryServer:
     made = MemoryServer(clock)
     hub = made.client("demo")
     hub.create_project()
@@ -81,12 +72,12 @@ def hub(server: MemoryServer) -> LogHub:
     return server.client("demo")
 
 
-def look(hub: Any, clock: Clock) -> ServiceObserved:
+def look(hub: Any, clock: HandClock) -> ServiceObserved:
     return observe_service(hub, resource(), expected=["access-0", "access-1"], ends=KeptEnds(), clock=clock)
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_no_group_to_free_shards(hub: LogHub, clock: Clock, *, extensions: bool) -> None:
+def test_no_group_to_free_shards(hub: LogHub, clock: HandClock, *, extensions: bool) -> None:
     seen = look(hub if extensions else WithoutExtensions(hub), clock)
     assert (seen.trouble, seen.group) == (None, None)
     assert [(shard.shard, shard.state, shard.lag_s) for shard in seen.shards] == [
@@ -95,7 +86,7 @@ def test_no_group_to_free_shards(hub: LogHub, clock: Clock, *, extensions: bool)
     ]
 
 
-def test_the_embedded_service_tells_holders_and_consumers(hub: LogHub, clock: Clock) -> None:
+def test_the_embedded_service_tells_holders_and_consumers(hub: LogHub, clock: HandClock) -> None:
     assert create_group(hub, KEY, CREATE)
     held = hub.heartbeat("access", "access", consumer="access-0", held=())
     hub.heartbeat("access", "access", consumer="access-0", held=held)
@@ -108,7 +99,7 @@ def test_the_embedded_service_tells_holders_and_consumers(hub: LogHub, clock: Cl
     ]
 
 
-def test_the_real_sls_unknown_is_unknown(hub: LogHub, clock: Clock) -> None:
+def test_the_real_sls_unknown_is_unknown(hub: LogHub, clock: HandClock) -> None:
     create_group(hub, KEY, CREATE)
     for _ in range(2):  # one for each shard
         hub.put_logs("access", ONE)
@@ -121,7 +112,7 @@ def test_the_real_sls_unknown_is_unknown(hub: LogHub, clock: Clock) -> None:
 
 @pytest.mark.parametrize("extensions", [True, False])
 def test_an_empty_shard_has_no_lag_wherever_one_would_begin(
-    hub: LogHub, clock: Clock, *, extensions: bool
+    hub: LogHub, clock: HandClock, *, extensions: bool
 ) -> None:
     create_group(hub, KEY, CREATE)
     seen = look(hub if extensions else WithoutExtensions(hub), clock)
@@ -130,7 +121,7 @@ def test_an_empty_shard_has_no_lag_wherever_one_would_begin(
 
 @pytest.mark.parametrize("extensions", [True, False])
 def test_written_consumed_and_what_is_left_in_log_groups(
-    hub: LogHub, clock: Clock, *, extensions: bool
+    hub: LogHub, clock: HandClock, *, extensions: bool
 ) -> None:
     create_group(hub, KEY, CREATE)
     begin = hub.get_cursor("access", 0, "begin")
@@ -144,7 +135,7 @@ def test_written_consumed_and_what_is_left_in_log_groups(
 
 @pytest.mark.parametrize("extensions", [True, False])
 def test_keys_and_birth_are_asked_for_where_shards_may_be_split(
-    hub: LogHub, clock: Clock, *, extensions: bool
+    hub: LogHub, clock: HandClock, *, extensions: bool
 ) -> None:
     create_group(hub, KEY, CREATE)
     allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
@@ -165,7 +156,7 @@ def test_a_shard_is_split_and_merged_once(hub: LogHub) -> None:
 
 
 def test_other_groups_are_counted_where_shards_may_be_merged(
-    server: MemoryServer, clock: Clock, hub: LogHub
+    server: MemoryServer, clock: HandClock, hub: LogHub
 ) -> None:
     create_group(hub, KEY, CREATE)
     allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
@@ -192,7 +183,7 @@ def test_a_split_that_is_refused_says_so_in_the_services_words(hub: LogHub) -> N
         change_shards(limited, "access", SplitShard(0))
 
 
-def test_the_real_sls_holder_and_lag_from_the_checkpoint(hub: LogHub, clock: Clock) -> None:
+def test_the_real_sls_holder_and_lag_from_the_checkpoint(hub: LogHub, clock: HandClock) -> None:
     create_group(hub, KEY, CREATE)
     end = hub.get_cursor("access", 0, "end")
     hub.update_checkpoint("access", "access", shard=0, cursor=end, consumer="access-1", force=True)
@@ -205,7 +196,7 @@ def test_the_real_sls_holder_and_lag_from_the_checkpoint(hub: LogHub, clock: Clo
 
 @pytest.mark.parametrize("extensions", [True, False])
 def test_missing_logstore_project_and_endpoint_are_told_apart(
-    server: MemoryServer, clock: Clock, *, extensions: bool
+    server: MemoryServer, clock: HandClock, *, extensions: bool
 ) -> None:
     def reason(hub: LogHub) -> ServiceTrouble | None:
         trouble = look(hub if extensions else WithoutExtensions(hub), clock).trouble

@@ -16,26 +16,17 @@ from loghub_operator.model import CreateGroup, MoveCheckpoints, ServiceObserved
 from loghub_operator.shard_marks import LOOK_S, KeptEnds
 from loghub_operator.telling import lag_finding
 from tests.loghub_operator.examples import resource
+from tests.support import HandClock
 
 KEY = GroupKey(logstore="access", group="access")
 SHARDS = 64
 ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 
 
-class Hand:
-    now = 1_000_000.0
-
-    def monotonic_s(self) -> float:
-        return self.now
-
-    def unix_s(self) -> float:
-        return self.now
-
-
 class SlowSls:
     """No extensions, and each question about one shard takes its time."""
 
-    def __init__(self, hub: LogHub, clock: Hand, call_s: float) -> None:
+    def __init__(self, hub: LogHub, clock: HandClock, call_s: float) -> None:
         self._hub = hub
         self._clock = clock
         self.call_s = call_s
@@ -65,12 +56,12 @@ class SlowSls:
 
 
 @pytest.fixture
-def clock() -> Hand:
-    return Hand()
+def clock() -> HandClock:
+    return HandClock(1_000_000.0)
 
 
 @pytest.fixture
-def hub(clock: Hand) -> LogHub:
+def hub(clock: HandClock) -> LogHub:
     made = MemoryServer(clock).client("demo")
     made.create_project()
     made.create_logstore("access", shards=SHARDS)
@@ -84,7 +75,7 @@ def save_all(hub: LogHub, shards: range) -> None:
         hub.update_checkpoint("access", "access", shard=shard, cursor=end, consumer="access-0", force=True)
 
 
-def look(hub: Any, clock: Hand, ends: KeptEnds) -> ServiceObserved:
+def look(hub: Any, clock: HandClock, ends: KeptEnds) -> ServiceObserved:
     seen = observe_service(hub, resource(), expected=["access-0"], ends=ends, clock=clock)
     assert seen.trouble is None
     return seen
@@ -94,7 +85,7 @@ def known(seen: ServiceObserved) -> list[int]:
     return [one.shard for one in seen.shards if one.lag_s is not None]
 
 
-def test_a_slow_endpoint_ends_the_look_and_what_is_known_is_told(hub: LogHub, clock: Hand) -> None:
+def test_a_slow_endpoint_ends_the_look_and_what_is_known_is_told(hub: LogHub, clock: HandClock) -> None:
     save_all(hub, range(SHARDS))
     slow, began = SlowSls(hub, clock, call_s=1.0), clock.now
     seen = look(slow, clock, KeptEnds())
@@ -110,7 +101,9 @@ def test_a_slow_endpoint_ends_the_look_and_what_is_known_is_told(hub: LogHub, cl
     assert "shards 30, 31" in told.message
 
 
-def test_no_question_is_begun_when_the_time_is_over_wherever_in_a_shard(hub: LogHub, clock: Hand) -> None:
+def test_no_question_is_begun_when_the_time_is_over_wherever_in_a_shard(
+    hub: LogHub, clock: HandClock
+) -> None:
     """Behind its checkpoint a shard takes three questions."""
     save_all(hub, range(SHARDS))
     for shard in hub.list_shards("access"):
@@ -123,7 +116,7 @@ def test_no_question_is_begun_when_the_time_is_over_wherever_in_a_shard(hub: Log
         assert lag_finding(seen).reason == LagReason.NOT_IN_TIME
 
 
-def test_in_time_the_lag_is_that_of_the_log_group_after_the_checkpoint(hub: LogHub, clock: Hand) -> None:
+def test_in_time_the_lag_is_that_of_the_log_group_after_the_checkpoint(hub: LogHub, clock: HandClock) -> None:
     save_all(hub, range(SHARDS))
     hub.put_logs("access", ONE, hash_key=hub.list_shards("access")[5].begin_key)
     clock.now += 7.0
@@ -132,14 +125,14 @@ def test_in_time_the_lag_is_that_of_the_log_group_after_the_checkpoint(hub: LogH
     assert lag_finding(seen).reason == LagReason.KNOWN
 
 
-def test_where_nothing_waits_one_question_a_shard_is_enough(hub: LogHub, clock: Hand) -> None:
+def test_where_nothing_waits_one_question_a_shard_is_enough(hub: LogHub, clock: HandClock) -> None:
     save_all(hub, range(SHARDS))
     quick = SlowSls(hub, clock, call_s=0.0)
     look(quick, clock, KeptEnds())
     assert quick.asked == [(shard, "end") for shard in range(SHARDS)]
 
 
-def test_the_end_of_a_read_only_shard_is_asked_once(hub: LogHub, clock: Hand) -> None:
+def test_the_end_of_a_read_only_shard_is_asked_once(hub: LogHub, clock: HandClock) -> None:
     for shard in range(SHARDS // 2):
         hub.split_shard("access", shard)
     save_all(hub, range(2 * SHARDS))
@@ -153,7 +146,7 @@ def test_the_end_of_a_read_only_shard_is_asked_once(hub: LogHub, clock: Hand) ->
     assert {shard for shard, _ in slow.asked} == set(range(SHARDS // 2, 2 * SHARDS))
 
 
-def test_a_logstore_made_anew_has_other_ends(hub: LogHub, clock: Hand) -> None:
+def test_a_logstore_made_anew_has_other_ends(hub: LogHub, clock: HandClock) -> None:
     ends = KeptEnds()
 
     def over_after(groups: int) -> bool:
@@ -183,7 +176,7 @@ def test_so_many_ends_are_kept_and_the_oldest_are_forgotten(hub: LogHub) -> None
     assert ends.get(name, shards[10]) is None, "it is written to, and its end moves"
 
 
-def test_where_an_order_leads_is_asked_in_time_or_not_known_at_all(hub: LogHub, clock: Hand) -> None:
+def test_where_an_order_leads_is_asked_in_time_or_not_known_at_all(hub: LogHub, clock: HandClock) -> None:
     order = resource({"reposition": {"to": "begin", "nonce": "1"}})
     slow: Any = SlowSls(hub, clock, call_s=1.0)
     shards = look(slow, clock, KeptEnds()).shards
@@ -196,7 +189,7 @@ def test_where_an_order_leads_is_asked_in_time_or_not_known_at_all(hub: LogHub, 
 
 
 def test_checkpoints_that_are_not_forced_in_time_are_left_for_the_next_round(
-    hub: LogHub, clock: Hand
+    hub: LogHub, clock: HandClock
 ) -> None:
     slow: Any = SlowSls(hub, clock, call_s=1.0)
     moves = tuple((shard, hub.get_cursor("access", shard, "begin")) for shard in range(SHARDS))

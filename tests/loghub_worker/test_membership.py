@@ -20,19 +20,10 @@ from loghub_worker.metrics import answer
 from loghub_worker.planning import Range
 from loghub_worker.session import Session
 from loghub_worker.status import status_of
+from tests.support import HandClock
 
 TIMEOUT_S = 30
 READY, UNREADY = 200, 503
-
-
-class Hand:
-    now = 1000.0
-
-    def monotonic_s(self) -> float:
-        return self.now
-
-    def unix_s(self) -> float:
-        return self.now
 
 
 class Sls:
@@ -62,7 +53,7 @@ class Stand:
     """One worker's membership, stepped by hand, and the probes that the kubelet would see."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock = Hand()
+        self.clock = HandClock(1000.0)
         self.hub = MemoryServer(self.clock).client("demo")
         self.hub.create_project()
         self.hub.create_logstore("access", shards=2)
