@@ -17,6 +17,7 @@ from tests.cluster.provider import PARTS, Cluster
 
 NAME = "loghub-test"
 ON_NODE = "/loghub-volumes"
+_ON_NODE = ("docker", "exec", f"{NAME}-control-plane")
 UP_GUARD_S = 600.0
 
 Runner = Callable[[list[str]], str]
@@ -80,8 +81,13 @@ class Kind:
             images=json.loads((self.folder / "images.json").read_text()),
             volumes=self.folder / "volumes",
             volumes_on_node=ON_NODE,
-            on_node=("docker", "exec", f"{NAME}-control-plane"),
+            restart_apiserver=self._restart_apiserver,
+            on_node=_ON_NODE,
         )
+
+    def _restart_apiserver(self) -> None:
+        """The kubelet starts it anew, from the manifest in its folder."""
+        self.run([*_ON_NODE, "pkill", "-KILL", "-x", "kube-apiserver"])
 
 
 def cluster_config(volumes: Path) -> dict[str, object]:

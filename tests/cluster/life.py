@@ -15,7 +15,7 @@ from loghub.client.port import GroupInfo
 from loghub.wire import cursor as wire_cursor
 from tests.cluster import lines
 from tests.cluster.agreement import Group
-from tests.cluster.kubectl import Object, eventually
+from tests.cluster.kubectl import Object, RefusedError, eventually
 from tests.cluster.lines import Line, Producer
 from tests.cluster.release import Release
 from tests.cluster.stack import SERVICE_NAMESPACE, Stack
@@ -95,6 +95,13 @@ def wait_taken(story: Story) -> None:
         return seen
 
     eventually(taken, what="the change taken")
+
+
+def answers(story: Story) -> bool:
+    try:
+        return story.stack.kubectl.run("get", "--raw", "/readyz") == "ok"
+    except RefusedError:
+        return False
 
 
 def group_at_service(story: Story) -> GroupInfo:

@@ -86,12 +86,19 @@ class Processes:
         for path in self.records.glob(f"{name or '*'}.json"):
             path.unlink()
 
-    def _end(self, record: Record) -> None:
+    def kill(self, name: str) -> None:
+        """End one as a crash would."""
+        for record in self._live():
+            if record.name == name:
+                self._end(record, signal.SIGKILL)
+
+    def _end(self, record: Record, *numbers: signal.Signals) -> None:
+        """By these, one after the other where one does not help; asked first, forced then by default."""
         handle = _open(record)
         if handle is None:
             return
         try:
-            for number in (signal.SIGTERM, signal.SIGKILL):
+            for number in numbers or (signal.SIGTERM, signal.SIGKILL):
                 _send(handle, number)
                 if _has_ended(handle):
                     break

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,7 +29,8 @@ class Cluster:
 
     ``volumes`` is a folder of this machine that the node sees as ``volumes_on_node``:
     a hostPath volume there can be read by the test. ``on_node`` are the words that run a command
-    on the node, before that command.
+    on the node, before that command. ``restart_apiserver`` ends the apiserver by SIGKILL, all else
+    goes on; a new one is being started when it returns.
     """
 
     kubeconfig: Path
@@ -36,6 +38,7 @@ class Cluster:
     images: dict[str, str]  # part -> image name for a pod
     volumes: Path
     volumes_on_node: str
+    restart_apiserver: Callable[[], None]
     on_node: tuple[str, ...] = ()
 
 

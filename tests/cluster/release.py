@@ -79,6 +79,10 @@ class Release:
         subprocess.run([*self.stack.cluster.on_node, "sh", "-c", _KILL, pod], check=True, timeout=GUARD_S)
         eventually(lambda: self._killed(pod), what=f"exit status 137 of {pod}", pause_s=0.1)
 
+    def take_lease_away(self) -> None:
+        """Who acts holds nothing any more, and who waits may begin."""
+        self.stack.kubectl.run("delete", "lease", OPERATOR, "-n", SERVICE_NAMESPACE)
+
     def _killed(self, pod: str) -> bool:
         found = self.stack.kubectl.get("pod", pod, SERVICE_NAMESPACE) or {}
         told = found.get("status", {}).get("containerStatuses", [])

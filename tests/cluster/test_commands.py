@@ -275,6 +275,13 @@ def test_kind_finds_a_cluster_that_is_up(cache: Path) -> None:
     assert provided.running() == made
 
 
+def test_kind_restarts_the_apiserver_on_its_node(cache: Path) -> None:
+    recorder = Recorder()
+    kind.Kind(recorder).up().restart_apiserver()
+    node = f"{kind.NAME}-control-plane"
+    assert recorder.commands[-1] == ["docker", "exec", node, "pkill", "-KILL", "-x", "kube-apiserver"]
+
+
 def test_kind_down_deletes_and_forgets(cache: Path) -> None:
     recorder = Recorder()
     provided = kind.Kind(recorder)

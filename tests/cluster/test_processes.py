@@ -34,6 +34,19 @@ def test_one_is_stopped_and_the_others_go_on(tmp_path: Path) -> None:
         processes.stop()
 
 
+def test_one_is_killed_without_being_asked(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    processes.start("deaf", ["sh", "-c", "trap 'echo asked' TERM; while :; do sleep 0.1; done"])
+    processes.start("other", SLEEP)
+    try:
+        processes.kill("deaf")
+        assert not processes.alive("deaf")
+        assert processes.tail("deaf") == ""
+        assert processes.alive("other")
+    finally:
+        processes.stop()
+
+
 def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen(SLEEP) as stranger:
         try:

@@ -2,7 +2,8 @@
 
 Installs the chart with helm, pastes the resource that its notes show, and goes on with that one
 object: changes of each class, a leader killed in the middle of a step, suspend, reposition and
-undo, an autoscaler, a log service that is away for a minute, a second object for the same group.
+undo, an autoscaler, a lease that is taken away, a log service that is away for a minute, an
+apiserver that is killed, a second object for the same group.
 Every line that the producer wrote is counted at the end. One story, since starting a worker is
 what costs time here.
 """
@@ -60,6 +61,7 @@ def test_whole_life(story: Story) -> None:
         checkpoints_are_moved_and_moved_back,
         an_autoscaler_brings_four_workers,
         the_log_service_is_away_for_a_minute,
+        the_apiserver_is_restarted,
         the_autoscaler_takes_three_away,
         every_line_came_as_often_as_it_should,
         a_second_object_takes_the_group_over,
@@ -146,12 +148,21 @@ def checkpoints_are_moved_and_moved_back(story: Story) -> None:
 
 
 def an_autoscaler_brings_four_workers(story: Story) -> None:
-    """From one, as the stream gets busier than one worker is said to stand."""
+    """From one, as the stream gets busier than one worker is said to stand.
+
+    Both operators may take themselves for the one that acts, since the lease is taken away: no
+    worker is made twice or asked to leave.
+    """
     story.producers[-1].pause_s = BUSY_S
     story.stack.kubectl.apply(_autoscaler(), namespace=NAMESPACE)
     scaling = {"mode": "External", "minReplicas": 1, "maxReplicas": SHARDS, "workerRate": 1}
-    story.patch(suspend=False, scaling=scaling)
-    story.group.wait_held(story.hub, life.workers(SHARDS), guard_s=400)
+    with life.watched(story) as pods:
+        story.patch(suspend=False, scaling=scaling)
+        eventually(lambda: pods.pods, what="the first worker")
+        story.release.take_lease_away()
+        story.group.wait_held(story.hub, life.workers(SHARDS), guard_s=400)
+        assert sorted(pod.name for pod in pods.pods.values()) == sorted(life.workers(SHARDS))
+        assert not pods.asked()
     scaled = story.stack.kubectl.get("hpa", NAME, NAMESPACE)
     assert scaled is not None
     assert scaled["status"]["desiredReplicas"] == SHARDS
@@ -177,6 +188,20 @@ def the_log_service_is_away_for_a_minute(story: Story) -> None:
     kubectl.run("rollout", "status", "statefulset/loghub-service", "-n", SERVICE_NAMESPACE)
     stack.wait_condition(NAME, NAMESPACE, "GroupSynced", status="True", reason="InSync")
     stack.wait_condition(NAME, NAMESPACE, "LagKnown", status="True", reason="Known")
+
+
+def the_apiserver_is_restarted(story: Story) -> None:
+    """The workers do not notice; the operator takes what is changed afterwards."""
+    before = life.pods(story)
+    story.stack.cluster.restart_apiserver()
+    eventually(lambda: life.answers(story), what="the apiserver answers")
+    story.patch(order=False)
+    life.wait_taken(story)
+    with story.stack.hub("demo") as hub:
+        story.hub = hub
+        eventually(lambda: not life.group_at_service(story).order, what="the order of the group changed")
+        assert story.group.wait_held(hub, life.workers(SHARDS))
+    assert life.pods(story) == before
 
 
 def the_autoscaler_takes_three_away(story: Story) -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.cluster import apiserver, build, control_plane, host, images, mounts, node, paths, runs
@@ -125,7 +126,12 @@ class Upstream:
             images=json.loads((self.folder / "images.json").read_text()),
             volumes=self.folder / "volumes",
             volumes_on_node=str(self.folder / "volumes"),
+            restart_apiserver=partial(self._restart_apiserver, plan),
         )
+
+    def _restart_apiserver(self, plan: Plan) -> None:
+        self.processes.kill("apiserver")
+        apiserver.start_apiserver(plan, self.processes)
 
     def _start_controllers(self, plan: Plan) -> None:
         self.processes.start("controller-manager", control_plane.controller_manager(plan))
