@@ -139,7 +139,7 @@ class Executor:
         document = _identity(resource)
         document["metadata"]["finalizers"] = [FINALIZER]
         if origin is not None:
-            document["metadata"]["annotations"] = origin_marks(origin, resource.spec.endpoint)
+            document["metadata"]["annotations"] = origin_marks(origin, resource)
         await self._kube.apply(document)
 
     async def _ensure_project_address(self, project: str) -> None:

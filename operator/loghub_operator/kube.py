@@ -26,6 +26,7 @@ CALL_TIMEOUT_S = 15.0
 PAGE = 500
 MAX_PAGES = 200
 _OK = range(200, 300)
+FORBIDDEN = 403
 _JSON = "application/json"
 _ABOUT_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 

@@ -27,9 +27,9 @@ GroupOrigin = Literal["Created", "Adopted"]
 class ServiceTrouble(StrEnum):
     """Why the log service could not be asked; the value is the condition's reason.
 
-    CREDENTIALS_MISSING: the Secret, or a key in it, is not there. ENDPOINT_UNREACHABLE: no
-    answer (DNS, connection, TLS, time). CREDENTIALS_REFUSED: the access key is unknown, the
-    signature wrong or the right to do this not given. PROJECT_NOT_FOUND and
+    CREDENTIALS_MISSING: the Secret, or a key in it, is not there, or the operator may not read it.
+    ENDPOINT_UNREACHABLE: no answer (DNS, connection, TLS, time). CREDENTIALS_REFUSED: the access key
+    is unknown, the signature wrong or the right to do this not given. PROJECT_NOT_FOUND and
     LOGSTORE_NOT_FOUND: the endpoint answers, and has no such thing. REQUEST_REFUSED: any
     other refusal, in the service's words.
     """

@@ -23,7 +23,16 @@ from loghub_operator.checkpoints import look_ahead
 from loghub_operator.claims import Claims
 from loghub_operator.drifting import Drifting
 from loghub_operator.hubs import Hubs
-from loghub_operator.kube import CONFIG_MAP, POD, SECRET, SERVICE, STATEFUL_SET, Kube
+from loghub_operator.kube import (
+    CONFIG_MAP,
+    FORBIDDEN,
+    POD,
+    SECRET,
+    SERVICE,
+    STATEFUL_SET,
+    Kube,
+    KubeError,
+)
 from loghub_operator.logservice import observe_service
 from loghub_operator.model import (
     Code,
@@ -106,7 +115,7 @@ class Observer:
             workers=workers,
             project_address=address,
             held=FINALIZER in resource.metadata.finalizers,
-            group_origin=origin_in(resource.metadata.annotations, resource.spec.endpoint),
+            group_origin=origin_in(resource),
             peers=self.claims.peers_of(resource),
             move=move,
         )
@@ -188,7 +197,12 @@ class Observer:
         namespace = self._settings.project_namespace
         if not site.needs_project_address or namespace is None:
             return True
-        there = await self._kube.get(SERVICE, namespace, resource.spec.project)
+        try:
+            there = await self._kube.get(SERVICE, namespace, resource.spec.project)
+        except KubeError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return False  # whoever makes it is refused in the same words, and those are told
         return there is not None and leads_to_the_service(there)
 
     async def _service(
@@ -207,7 +221,13 @@ class Observer:
 
     async def _credentials(self, resource: LogHubConsumerGroup) -> Credentials | Trouble:
         name, namespace = resource.spec.credentials_secret.name, resource.metadata.namespace
-        secret = await self._kube.get(SECRET, namespace, name)
+        try:
+            secret = await self._kube.get(SECRET, namespace, name)
+        except KubeError as error:
+            if error.status != FORBIDDEN:
+                raise
+            words = f"the operator has no right to read Secret {name} in namespace {namespace}"
+            return _missing(f"{words}; is it among rbac.secretNames of its chart?")
         if secret is None:
             return _missing(
                 f"there is no Secret {name} in namespace {namespace}; "

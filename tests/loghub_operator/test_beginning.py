@@ -7,6 +7,7 @@ from typing import Any
 
 from loghub.client.memory import MemoryServer
 from loghub.clock import SystemClock
+from loghub_operator.api import parse_resource
 from loghub_operator.apply import Executor
 from loghub_operator.kube import CONSUMER_GROUP, KINDS, SECRET, STATEFUL_SET, Kind
 from loghub_operator.names import FINALIZER
@@ -129,4 +130,4 @@ def test_one_round_and_few_calls_one_after_the_other() -> None:
 def test_the_object_is_held_and_its_origin_known_before_the_group_is_made() -> None:
     _, (as_made,) = begin()
     assert as_made["metadata"]["finalizers"] == [FINALIZER]
-    assert origin_in(as_made["metadata"]["annotations"], "embedded") == "Created"
+    assert origin_in(parse_resource(as_made)) == "Created"

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from loghub.client.memory import MemoryServer
 from loghub.client.port import Credentials, LogHub
 from loghub.clock import SystemClock
 from loghub_operator.hubs import Hubs
-from loghub_operator.kube import SECRET, SERVICE, Kind
+from loghub_operator.kube import SECRET, SERVICE, Kind, KubeError
 from loghub_operator.model import Observed, ServiceTrouble
 from loghub_operator.observe import Observer
 from loghub_operator.resources import project_service
@@ -19,15 +20,23 @@ from tests.loghub_operator.examples import resource
 
 Document = dict[str, Any]
 KEYS = {"accessKeyId": "id", "accessKeySecret": "secret\n"}
+NOTHING_REFUSED: Mapping[Kind, KubeError] = {}
+FORBIDDEN = KubeError(403, "Forbidden", "not among the operator's rights")
+AWAY = KubeError(500, "InternalError", "etcd has no leader")
 
 
 class Objects:
-    """A read-only apiserver."""
+    """A read-only apiserver; ``refused`` kinds are answered with this error."""
 
-    def __init__(self, *objects: tuple[Kind, str, str, Document]) -> None:
+    def __init__(
+        self, *objects: tuple[Kind, str, str, Document], refused: Mapping[Kind, KubeError] = NOTHING_REFUSED
+    ) -> None:
         self._objects = {(kind, namespace, name): value for kind, namespace, name, value in objects}
+        self._refused = refused
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        if kind in self._refused:
+            raise self._refused[kind]
         return self._objects.get((kind, namespace, name))
 
     async def select(self, *_: object) -> list[Document]:
@@ -39,7 +48,11 @@ def secret(**keys: str) -> tuple[Kind, str, str, Document]:
     return SECRET, "default", "loghub-credentials", {"data": data}
 
 
-def look(*objects: tuple[Kind, str, str, Document], endpoint: str = "http://127.0.0.1:1") -> Observed:
+def look(
+    *objects: tuple[Kind, str, str, Document],
+    endpoint: str = "http://127.0.0.1:1",
+    refused: Mapping[Kind, KubeError] = NOTHING_REFUSED,
+) -> Observed:
     asked: list[Credentials] = []
     server = MemoryServer()
     server.client("demo").create_project()
@@ -51,7 +64,7 @@ def look(*objects: tuple[Kind, str, str, Document], endpoint: str = "http://127.
 
     async def run() -> Observed:
         hubs = Hubs(connect)
-        kube: Any = Objects(*objects)
+        kube: Any = Objects(*objects, refused=refused)
         settings = Settings(embedded_endpoint=endpoint)
         observer = Observer(kube=kube, hubs=hubs, settings=settings, clock=SystemClock())
         try:
@@ -85,6 +98,26 @@ def test_missing_keys_are_named(objects: tuple[Any, ...], words: str) -> None:
     assert trouble is not None
     assert trouble.reason is ServiceTrouble.CREDENTIALS_MISSING
     assert words in trouble.message
+
+
+def test_a_secret_that_may_not_be_read_is_told() -> None:
+    """Else the object would have no status, and could never be deleted: `rbac.secretNames` allows some."""
+    trouble = look(secret(**KEYS), refused={SECRET: FORBIDDEN}).service.trouble
+    assert trouble is not None
+    assert trouble.reason is ServiceTrouble.CREDENTIALS_MISSING
+    assert "no right to read Secret loghub-credentials in namespace default" in trouble.message
+
+
+def test_a_projects_service_that_may_not_be_read_is_no_address() -> None:
+    """Its making is refused too, in words that the status then has."""
+    observed = look(secret(**KEYS), endpoint="http://loghub.svc", refused={SERVICE: FORBIDDEN})
+    assert (observed.project_address, look.asked) == (False, [])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [SECRET, SERVICE], ids=lambda kind: str(kind.kind))
+def test_an_apiserver_that_is_away_says_nothing_about_what_is_there(kind: Kind) -> None:
+    with pytest.raises(KubeError, match="etcd has no leader"):
+        look(secret(**KEYS), endpoint="http://loghub.svc", refused={kind: AWAY})
 
 
 def test_a_project_without_a_name_is_not_asked_for() -> None:

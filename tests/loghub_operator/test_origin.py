@@ -1,26 +1,45 @@
-"""What the annotations say of a group, and of which endpoint."""
+"""What the annotations say of a group, and of which one."""
+
+from typing import Any
 
 import pytest
 
 from loghub_operator.origin import origin_in, origin_marks
+from tests.loghub_operator.examples import resource
+
+SLS = "https://cn-hangzhou.log.aliyuncs.com"
+
+
+def marked(origin: Any = "Created", **spec: str) -> dict[str, str]:
+    return origin_marks(origin, resource(spec))
 
 
 @pytest.mark.parametrize("origin", ["Created", "Adopted"])
 def test_what_was_written_is_read_again(origin: str) -> None:
-    assert origin_in(origin_marks(origin, "embedded"), "embedded") == origin  # type: ignore[arg-type]
+    assert origin_in(resource(annotations=marked(origin))) == origin
 
 
 def test_another_spelling_of_the_endpoint_is_the_same_group() -> None:
-    marks = origin_marks("Created", "https://cn-hangzhou.log.aliyuncs.com")
-    assert origin_in(marks, "https://cn-hangzhou-intranet.log.aliyuncs.com:443/") == "Created"
+    intranet = "https://cn-hangzhou-intranet.log.aliyuncs.com:443/"
+    assert origin_in(resource({"endpoint": intranet}, annotations=marked(endpoint=SLS))) == "Created"
 
 
 def test_at_another_endpoint_nothing_is_known() -> None:
-    assert origin_in(origin_marks("Created", "embedded"), "https://cn-hangzhou.log.aliyuncs.com") is None
+    assert origin_in(resource({"endpoint": SLS}, annotations=marked())) is None
+
+
+@pytest.mark.parametrize("field", ["project", "logstore", "consumerGroup"])
+def test_copied_onto_an_object_of_another_group_nothing_is_known(field: str) -> None:
+    """As `kubectl get -o yaml` with another name would: the other group may be somebody's."""
+    assert origin_in(resource({field: "other"}, annotations=marked())) is None
+    assert origin_in(resource({field: "other"}, annotations=marked(**{field: "other"}))) == "Created"
+
+
+def test_a_copy_under_another_name_names_another_group() -> None:
+    assert origin_in(resource(name="other", annotations=marked())) is None
 
 
 @pytest.mark.parametrize("word", ["", "created", "Somebody"])
 def test_another_word_says_nothing(word: str) -> None:
-    marks = {**origin_marks("Created", "embedded"), "loghub.dev/group-origin": word}
-    assert origin_in(marks, "embedded") is None
-    assert origin_in({}, "embedded") is None
+    assert origin_in(resource(annotations={**marked(), "loghub.dev/group-origin": word})) is None
+    assert origin_in(resource()) is None

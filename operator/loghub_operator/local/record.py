@@ -13,7 +13,6 @@ from typing import Any
 
 from loghub.files import replace_file
 from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
-from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.conditions import rfc3339
 from loghub_operator.local.places import GroupFolder
 from loghub_operator.model import GroupOrigin
@@ -67,17 +66,13 @@ class Record:
 
     @property
     def origin(self) -> GroupOrigin | None:
-        return origin_in(self.document["metadata"].get("annotations") or {}, self._endpoint)
+        return origin_in(self.resource())
 
     def set_origin(self, origin: GroupOrigin) -> None:
-        marks = origin_marks(origin, self._endpoint)
+        marks = origin_marks(origin, self.resource())
         metadata = self.document["metadata"]
         annotations = {**(metadata.get("annotations") or {}), **marks}
         self._keep({**self.document, "metadata": {**metadata, "annotations": annotations}})
-
-    @property
-    def _endpoint(self) -> str:
-        return str(self.document["spec"].get("endpoint", EMBEDDED))
 
     def set_deleted(self, now_unix_s: float) -> None:
         """The object is to go; the first time counts."""
