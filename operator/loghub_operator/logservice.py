@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from loghub.client.port import CheckpointInfo, GroupInfo, LogHub, ShardInfo, ShardStatus
 from loghub.clock import Clock
-from loghub.domain.hashrange import HashRange
+from loghub.domain.hashrange import BadHashKey, HashRange
 from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag, ShardMarks, shard_lag
 from loghub.domain.observed import Inferred, SeenShard, infer_state
 from loghub.domain.shards import Shard, infer_parents
@@ -75,6 +75,9 @@ def observe_service(
         return _worked_out(hub, resource, expected, ends, clock)
     except LogHubException as error:
         return ServiceObserved(trouble=trouble_of(error, resource))
+    except BadHashKey:  # not quoted: whatever listens there
+        words = "what answers at this endpoint lists shards whose keys are no hash keys; is the URL right?"
+        return ServiceObserved(trouble=Trouble(reason=ServiceTrouble.REQUEST_REFUSED, message=words))
 
 
 def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> Trouble:

@@ -29,6 +29,7 @@ CANNOT_START = frozenset(
 )
 LONGEST_WORD = 64  # that a condition takes
 CONTAINER = "worker"
+RESTARTED_S = 10.0  # within which the pod of a container that died is said to be unready
 OVERDUE_S = 60.0  # so long after its grace a pod has ended wherever its node is heard of
 
 
@@ -149,7 +150,7 @@ def _unready(pod: Document) -> tuple[str, str]:
 
 def _first_failure(pod: Document) -> tuple[str, str] | None:
     for container in _containers(pod):
-        failed = _failure(container)
+        failed = _failure(container, was_ready=_was_ready(pod, container))
         if failed is not None:
             name = str(container.get("name") or CONTAINER)
             reason, message = failed
@@ -157,16 +158,32 @@ def _first_failure(pod: Document) -> tuple[str, str] | None:
     return None
 
 
-def _failure(container: Document) -> tuple[str, str] | None:
-    """Its own last words first, then the kubelet's; None while it may still come up."""
-    ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
-    waiting: Document = container.get("state", {}).get("waiting") or {}
+def _was_ready(pod: Document, container: Document) -> bool:
+    """In this life: the pod became unready well after the container had begun it."""
+    begun = container.get("state", {}).get("running", {}).get("startedAt")
+    unready = _condition(pod, "Ready").get("lastTransitionTime")
+    if not begun or not unready:
+        return False
+    return (datetime.fromisoformat(unready) - datetime.fromisoformat(begun)).total_seconds() > RESTARTED_S
+
+
+def _failure(container: Document, *, was_ready: bool) -> tuple[str, str] | None:
+    """Its own last words first, then the kubelet's; None while it may still come up, or has since."""
+    state, before = container.get("state", {}), container.get("lastState", {})
+    ended = state.get("terminated") or (None if was_ready else before.get("terminated"))
+    waiting: Document = state.get("waiting") or {}
     stuck = waiting.get("reason") in CANNOT_START
-    if ended and (ended.get("message") or ended.get("reason") == "OOMKilled" or stuck):
+    if ended and (stuck or _ended_badly(ended)):
         return _last_words(ended)
     if stuck:
         return str(waiting["reason"]), str(waiting.get("message") or waiting["reason"])
     return None
+
+
+def _ended_badly(ended: Document) -> bool:
+    """And tells why. What ends well, as an init container does, may leave words too."""
+    told = ended.get("message") or ended.get("reason") == "OOMKilled"
+    return bool(told) and ended.get("exitCode") != 0
 
 
 def _last_words(ended: Document) -> tuple[str, str]:

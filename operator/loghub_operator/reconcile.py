@@ -191,7 +191,8 @@ class Reconciler:
             life.memory = with_refusal(planned.memory, refused, self._clock.unix_s())
         except (KubeError, LogHubException, ActionRefused) as error:
             failure = error
-            status = with_failure(status, words_of(error), self._clock.unix_s())
+            now = self._clock.unix_s()
+            status = with_failure(status, words_of(error), now, before=resource.status)
         self._publish(key, planned, status)
         told = await self._tell(resource, status, life)
         if failure is not None:

@@ -107,6 +107,8 @@ def _to(
 def _withdrawn(last: RepositionStatus | None, now: float) -> Progress:
     if last is None or last.phase not in UNDER_WAY:
         return Progress(last)
+    if last.phase is RepositionPhase.RESUMING:  # nothing is left of it but the workers' way back
+        return _to(RepositionPhase.DONE, last.nonce, last.message, now, undo=last.undo)
     message = f"spec.reposition was taken away in phase {last.phase}"
     if last.undo is not None:
         message += f"; some checkpoints may have been moved, {last.undo} has those of before"
@@ -133,6 +135,10 @@ def _stopping(
     assert observed.move is not None  # `_in_the_way`
     if observed.move.record is not None:
         return _recorded(resource, observed, observed.move.record, last, now)
+    refused = refusal(resource)  # a quota of ConfigMaps, say
+    if refused and _too_long(last, 3 * leave_bound_s(resource), now):
+        message = f"nothing was moved, since the checkpoints of now could not be kept: {refused}"
+        return _to(RepositionPhase.FAILED, last.nonce, message, now)
     return _record(resource, observed, observed.move, last, now)
 
 
@@ -203,9 +209,14 @@ def _moves(observed: Observed, record: MoveRecord) -> tuple[tuple[int, str], ...
 def _forcing(
     resource: LogHubConsumerGroup, observed: Observed, last: RepositionStatus, now: float
 ) -> Progress:
-    if observed.move is None or observed.move.trouble:
+    if observed.move is None:
         return Progress(last)
     record, undo = observed.move.record, last.undo
+    if observed.move.trouble:
+        if not _too_long(last, FORCE_BOUND_S, now):
+            return _waiting(last, f"waiting: {observed.move.trouble}")
+        message = f"{observed.move.trouble}; some checkpoints may have been moved"
+        return _to(RepositionPhase.FAILED, last.nonce, message, now, undo=undo)
     if record is None:
         message = f"{undo} was removed while the checkpoints were forced; some may have been moved"
         return _to(RepositionPhase.FAILED, last.nonce, message, now)

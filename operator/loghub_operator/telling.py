@@ -13,7 +13,15 @@ import math
 from typing import Any
 
 from loghub.wire.errors import LogHubError
-from loghub_operator.api.status import MAX_SHARDS, Lag, Phase, RepositionStatus, ShardStatus, Status
+from loghub_operator.api.status import (
+    MAX_PARENTS,
+    MAX_SHARDS,
+    Lag,
+    Phase,
+    RepositionStatus,
+    ShardStatus,
+    Status,
+)
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.braking import Brake
 from loghub_operator.conditions import (
@@ -138,13 +146,14 @@ def words_of(error: Exception) -> str:
     return str(error)
 
 
-def with_failure(status: Status, message: str, now: float) -> Status:
-    """The same status after an action was refused: not ready, and in whose words."""
+def with_failure(status: Status, message: str, now: float, *, before: Status) -> Status:
+    """The same status after an action was refused: not ready, and in whose words. ``before`` is what was
+    told last: refused again is no other state, or it would be written at each try."""
     finding = Finding(
         type=ConditionType.READY, status="False", reason=ReadyReason.ACTION_FAILED, message=message
     )
     generation = status.observed_generation or 0
-    (failed,) = dated((finding,), status.conditions, generation=generation, now=now)
+    (failed,) = dated((finding,), before.conditions, generation=generation, now=now)
     others = tuple(one for one in status.conditions if one.type != ConditionType.READY)
     return status.model_copy(update={"conditions": (failed, *others)})
 
@@ -233,7 +242,8 @@ def _shard(shard: ShardObserved, at_unix_s: float) -> ShardStatus:
         lag_seconds=None if shard.lag_s is None else math.ceil(shard.lag_s),
         lag_logs=shard.lag_logs,
         read_only=shard.read_only,
-        parents=shard.parents,
+        # More are ancestors that stand for a parent that is gone (`infer_parents`).
+        parents=shard.parents if len(shard.parents) <= MAX_PARENTS else (),
         observed_at=rfc3339(at_unix_s),
     )
 

@@ -21,7 +21,8 @@ def _deleting() -> Step:
 
 def _refused(step: Step, now: float) -> LogHubConsumerGroup:
     status = plan_deletion(step.resource, step.observed, now).status
-    return step.resource.model_copy(update={"status": with_failure(status, REFUSAL, now)})
+    told = with_failure(status, REFUSAL, now, before=step.resource.status)
+    return step.resource.model_copy(update={"status": told})
 
 
 def _kinds(actions: tuple[Action, ...]) -> list[type]:

@@ -1,5 +1,6 @@
 """What the log service tells becomes a `ServiceObserved`, with and without the extensions."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -233,6 +234,19 @@ def test_the_words_are_the_same_in_every_round() -> None:
     """A status that differs each time would be written, and wake the next round, for ever."""
     first, second = (LogHubError("Unauthorized", 401, "no", request_id=one) for one in ("id-1", "id-2"))
     assert trouble_of(first, resource()) == trouble_of(second, resource())
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_shards_whose_keys_are_none_are_trouble_and_not_quoted(
+    hub: LogHub, clock: HandClock, monkeypatch: pytest.MonkeyPatch, *, extensions: bool
+) -> None:
+    asked: Any = hub if extensions else WithoutExtensions(hub)
+    (first, *rest) = hub.list_shards("access")
+    monkeypatch.setattr(hub, "list_shards", lambda _: (replace(first, begin_key="inner page"), *rest))
+    trouble = look(asked, clock).trouble
+    assert trouble is not None
+    assert trouble.reason is ServiceTrouble.REQUEST_REFUSED
+    assert "inner page" not in trouble.message
 
 
 def test_what_some_other_server_answers_is_not_quoted() -> None:

@@ -106,6 +106,15 @@ CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
         "",
         "container fetch: no key",
     ),
+    "an init container of an overlay ended well, with words": (
+        {
+            "initContainerStatuses": [{"name": "fetch", "state": ended("3 files", "Completed", 0)}],
+            "containerStatuses": [{"name": "worker", "state": {"running": {}}}],
+        },
+        WorkerPhase.STARTING,
+        "",
+        "",
+    ),
     "a sidecar of an overlay has no image, the worker runs": (
         {
             "containerStatuses": [
@@ -142,6 +151,23 @@ def test_a_pods_words(name: str) -> None:
     assert worker is not None
     assert (worker.phase, worker.reason, worker.message) == (phase, reason, message)
     assert worker.ready == (phase is WorkerPhase.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("unready_at", "phase"),
+    [
+        ("2026-01-01T09:00:00Z", WorkerPhase.FAILED),  # since it died
+        ("2026-01-01T09:00:03Z", WorkerPhase.FAILED),  # told late
+        ("2026-01-01T10:00:00Z", WorkerPhase.STARTING),  # it came up since: the log service is away, say
+    ],
+)
+def test_words_of_a_life_before_are_old_once_it_was_ready(unready_at: str, phase: WorkerPhase) -> None:
+    running = {"running": {"startedAt": "2026-01-01T09:00:00Z"}}
+    status = with_container(state=running, lastState=ended("", "OOMKilled", 137))
+    status["conditions"][0]["lastTransitionTime"] = unready_at
+    worker = worker_of(pod(status), NOW)
+    assert worker is not None
+    assert worker.phase is phase
 
 
 def test_a_pod_that_is_deleted_is_stopping_and_not_ready() -> None:

@@ -133,6 +133,18 @@ def test_a_refusal_of_the_log_service_has_the_same_words_at_each_round(
     assert ready.message == "Unauthorized (HTTP 401): no right to do this"
 
 
+def test_refused_again_is_told_no_second_time() -> None:
+    """Of workers that all run: without the refusal the group would be ready, with it it is not."""
+    step = next(step for step in ALL if step.story == "drift")
+    first = Stage(step, refuse=ApplyWorkers)
+    asyncio.run(first.play())
+    (told_once,) = first.written
+    again = Stage(replace(step, now=step.now + 60), refuse=ApplyWorkers)
+    again.stored["status"] = told(told_once)
+    asyncio.run(again.play())
+    assert again.written == []
+
+
 def test_an_event_that_is_refused_holds_nothing_up() -> None:
     step = _first(EmitEvent)
     stage = Stage(step, refuse=EmitEvent)
@@ -180,8 +192,8 @@ def test_an_object_of_another_schema_that_is_deleted_is_let_go() -> None:
 
 def test_changing_words_alone_are_told_at_a_bounded_rate() -> None:
     status = Status.model_validate_json(_json(_first(CreateGroup).status))
-    first = with_failure(status, "refused, request 1", 0.0)
-    second = with_failure(status, "refused, request 2", 0.0)
+    first = with_failure(status, "refused, request 1", 0.0, before=status)
+    second = with_failure(status, "refused, request 2", 0.0, before=status)
     assert not worth_writing(first, second, since_last_s=LAG_EVERY_S - 0.1)
     assert worth_writing(first, second, since_last_s=LAG_EVERY_S)
     assert worth_writing(status, first, since_last_s=0.0)

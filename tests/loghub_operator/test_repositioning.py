@@ -288,7 +288,7 @@ def test_refused_for_too_long_is_an_end_with_words_and_an_outage_is_not(refused:
     group = world.resource()
     moving = replace(world.observe(group), move=MoveObserved(record=replace(record, goals=beyond)))
     first = plan(group, moving, world.now).status
-    told = with_failure(first, "not allowed", world.now) if refused else first
+    told = with_failure(first, "not allowed", world.now, before=group.status) if refused else first
     later = plan(group.model_copy(update={"status": told}), moving, world.now + 301).status
     assert later.reposition is not None
     if not refused:
@@ -296,3 +296,48 @@ def test_refused_for_too_long_is_an_end_with_words_and_an_outage_is_not(refused:
         return
     assert later.reposition.phase == "Failed"
     assert "does not take the checkpoints of shards 0, 1, 2" in later.reposition.message
+
+
+@pytest.mark.parametrize(("after_s", "phase"), [(1.0, "Stopping"), (1000.0, "Failed")])
+def test_checkpoints_that_cannot_be_kept_end_the_order_in_time(after_s: float, phase: str) -> None:
+    """A quota of ConfigMaps, say: the workers would stay away for ever."""
+    world = World({"to": "end", "nonce": "n"})
+    world.round()
+    group = world.resource()
+    refused = with_failure(group.status, "exceeded quota", world.now, before=group.status)
+    planned = plan(group.model_copy(update={"status": refused}), world.observe(group), world.now + after_s)
+    moving = planned.status.reposition
+    assert moving is not None
+    assert moving.phase == phase
+    tried = any(isinstance(one, KeepCheckpoints) for one in planned.actions)
+    assert (tried, "exceeded quota" in moving.message) == (phase == "Stopping", phase == "Failed")
+
+
+@pytest.mark.parametrize(("after_s", "phase"), [(1.0, "Forcing"), (1000.0, "Failed")])
+def test_a_record_that_was_garbled_ends_the_order_in_time(after_s: float, phase: str) -> None:
+    world = World({"to": "end", "nonce": "n"})
+    while world.status.get("reposition", {}).get("phase") != "Forcing":
+        world.round()
+    group = world.resource()
+    garbled = replace(world.observe(group), move=MoveObserved(trouble="ConfigMap x is not of this object"))
+    moving = plan(group, garbled, world.now + after_s).status.reposition
+    assert moving is not None
+    assert (moving.phase, moving.undo) == (phase, "access-undo-n")
+    assert "ConfigMap x is not of this object" in moving.message
+
+
+@pytest.mark.parametrize(
+    ("phase", "end"), [("Stopping", "Failed"), ("Forcing", "Failed"), ("Resuming", "Done")]
+)
+def test_taken_away_to_its_end(phase: str, end: str) -> None:
+    """Once the workers are on their way back all is moved."""
+    world = World({"to": "end", "nonce": "n"})
+    at = {"nonce": "n", "phase": phase, "undo": "u", "message": "moved", "at": "2026-01-01T00:00:00Z"}
+    world.status |= {"reposition": at}
+    del world.spec["reposition"]
+    group = world.resource()
+    planned = plan(group, world.observe(group), world.now)
+    moving = planned.status.reposition
+    assert moving is not None
+    assert (moving.phase, moving.nonce, moving.undo) == (end, "n", "u")
+    assert ("was taken away" in moving.message) == (end == "Failed")

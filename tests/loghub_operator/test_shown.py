@@ -1,8 +1,14 @@
-"""A status takes so many shards; there may be more."""
+"""A status takes so many shards, and so many parents of each; there may be more."""
+
+from dataclasses import replace
+
+import pytest
 
 from loghub_operator.api.status import MAX_SHARDS
 from loghub_operator.model import ShardObserved
+from loghub_operator.plan import plan
 from loghub_operator.telling import shown
+from tests.loghub_operator.stories import FOLDER, steps
 
 
 def test_all_are_shown_while_they_fit() -> None:
@@ -17,3 +23,15 @@ def test_beyond_that_those_that_are_over_go_first() -> None:
     assert len(found) == MAX_SHARDS
     assert found[-9:] == new
     assert list(found) == sorted(found, key=lambda one: one.shard)
+
+
+@pytest.mark.parametrize(("found", "told"), [((), ()), ((3,), (3,)), ((3, 4), (3, 4)), ((0, 1, 2, 3), ())])
+def test_ancestors_that_stand_for_a_parent_that_is_gone_are_not_told_as_parents(
+    found: tuple[int, ...], told: tuple[int, ...]
+) -> None:
+    """4 and 5 were merged into 6 and deleted since, so what they came from covers it."""
+    step = next(steps(FOLDER / "unreachable-while-running.yaml"))
+    shards = (ShardObserved(shard=6, state="not_alloc", parents=found),)
+    seen = replace(step.observed, service=replace(step.observed.service, shards=shards))
+    (shard,) = plan(step.resource, seen, step.now).status.shards
+    assert shard.parents == told

@@ -15,6 +15,7 @@ from pydantic import Field
 from loghub_operator.api.rules import ApiModel
 
 MAX_SHARDS = 2048
+MAX_PARENTS = 2
 ShardStateText = Literal["not_alloc", "already_alloc", "wait", "transfer", "over", "unknown"]
 
 
@@ -53,7 +54,7 @@ class ShardStatus(ApiModel):
     )
     lag_logs: int | None = Field(default=None, description="Logs not yet checkpointed.")
     read_only: bool = Field(default=False, description="Split or merged: nothing more comes in.")
-    parents: Annotated[tuple[int, ...], Field(max_length=2)] = Field(
+    parents: Annotated[tuple[int, ...], Field(max_length=MAX_PARENTS)] = Field(
         default=(), description="Shards that it came from."
     )
     observed_at: str | None = Field(

@@ -95,7 +95,8 @@ class Rounds:
             self._memory = with_refusal(planned.memory, refused, self._clock.unix_s())
         except (LogHubException, ActionRefused, OSError) as error:
             failed = True
-            status = with_failure(status, words_of(error), self._clock.unix_s())
+            now = self._clock.unix_s()
+            status = with_failure(status, words_of(error), now, before=resource.status)
         if status != resource.status and not self.released:
             status = self._written(status)
         if self._on_round is not None:
@@ -111,5 +112,6 @@ class Rounds:
         try:
             self._objects.write_status(status)
         except OSError as error:
-            return with_failure(status, f"the status cannot be kept: {error}", self._clock.unix_s())
+            words, now = f"the status cannot be kept: {error}", self._clock.unix_s()
+            return with_failure(status, words, now, before=status)
         return status
