@@ -77,12 +77,14 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
     values = {
         "watchNamespaces": ["a", "b"],
         "resyncSeconds": 2.5,
+        "metrics": {"shardSeries": 1_000_000},  # helm reads every number as a float
         "worker": {"image": {"tag": "t"}},
     }
     told = environment(only(chart.render(values), "Deployment"))
     settings = Settings.from_environment({**told, "LOGHUB_POD_NAME": "pod"})
     assert settings.namespaces == ("a", "b")
     assert settings.resync_s == 2.5
+    assert settings.shard_series == 1_000_000
     assert settings.worker_image == "loghub-worker:t"
     assert settings.lease is not None
     assert (settings.lease.namespace, settings.lease.name) == ("loghub-system", "loghub-operator")

@@ -75,6 +75,11 @@ http://loghub.svc
 {{- end -}}
 {{- end -}}
 
+{{- /* The port that the endpoint spells out; empty where it names none. */ -}}
+{{- define "loghub.embeddedPort" -}}
+{{- regexFind ":[0-9]+$" (urlParse (include "loghub.embeddedEndpoint" .)).host | trimPrefix ":" -}}
+{{- end -}}
+
 {{- /* Where the operator makes the projects' Services; empty where the endpoint is no NAMESPACE.svc. */ -}}
 {{- define "loghub.projectNamespace" -}}
 {{- $host := (urlParse (include "loghub.embeddedEndpoint" .)).hostname -}}

@@ -1,0 +1,86 @@
+"""What the chart's NetworkPolicies let through: the work of the pods, and nothing else.
+
+No network is here that would keep to them; their ports and peers are compared with the pods'.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.charts.chart import Chart, Object, Values, only
+
+ON: Values = {"networkPolicy": {"enabled": True}}
+NUMBERS: Values = {"externalMetrics": {"enabled": True}, "keda": {"enabled": True}}
+SERVICE: Values = {"service": {"enabled": True}}
+SCRAPERS = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+# DNS, Services of projects and plain HTTP, the apiserver before and after its Service, the service's pods.
+USUAL = {53, 80, 443, 6443, 8080}
+
+
+def policy_of(objects: list[Object], name: str = "loghub-operator") -> dict[str, Any]:
+    found: dict[str, Any] = only(objects, "NetworkPolicy", name)["spec"]
+    return found
+
+
+def ports(rules: list[dict[str, Any]]) -> list[Any]:
+    return [port["port"] for rule in rules for port in rule["ports"]]
+
+
+def container_ports(workload: Object) -> dict[str, int]:
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    return {port["name"]: port["containerPort"] for port in container["ports"]}
+
+
+@pytest.mark.parametrize("further", [{}, NUMBERS, {"keda": {"enabled": True}}])
+def test_each_port_that_the_operator_serves_is_open_and_no_other(chart: Chart, further: Values) -> None:
+    objects = chart.render(ON | further)
+    assert sorted(ports(policy_of(objects)["ingress"])) == sorted(
+        container_ports(only(objects, "Deployment"))
+    )
+
+
+def test_it_is_about_the_operators_pods_both_ways(chart: Chart) -> None:
+    objects = chart.render(ON)
+    policy, pods = policy_of(objects), only(objects, "Deployment")["spec"]["template"]["metadata"]
+    assert policy["podSelector"]["matchLabels"].items() <= pods["labels"].items()
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_metrics_are_for_the_scrapers_and_for_helm_test(chart: Chart) -> None:
+    values = {"networkPolicy": {"enabled": True, "metricsFrom": SCRAPERS}, **NUMBERS}
+    objects = chart.render(values)
+    http, *others = policy_of(objects)["ingress"]
+    assert ports([http]) == ["http"]
+    scrapers, check = http["from"]
+    assert [scrapers] == SCRAPERS
+    labels = only(objects, "Pod")["metadata"]["labels"]
+    assert check["podSelector"]["matchLabels"].items() <= labels.items()
+    assert all("from" not in rule for rule in others)  # an apiserver has no labels
+
+
+@pytest.mark.parametrize(
+    ("values", "further"),
+    [
+        ({}, set()),
+        (SERVICE, set()),
+        ({"embeddedEndpoint": "https://10.0.0.7:8443"}, {8443}),
+        ({"embeddedEndpoint": "http://logs.svc:80"}, set()),
+        ({"networkPolicy": {"enabled": True, "extraEgress": [{"ports": [{"port": 5353}]}]}}, {5353}),
+    ],
+)
+def test_the_operator_reaches_dns_the_apiserver_and_the_endpoint(
+    chart: Chart, values: Values, further: set[int]
+) -> None:
+    assert set(ports(policy_of(chart.render(ON | values))["egress"])) == USUAL | further
+
+
+def test_the_service_answers_everybody_and_asks_nobody(chart: Chart) -> None:
+    objects = chart.render(ON | SERVICE)
+    policy, pods = policy_of(objects, "loghub-service"), only(objects, "StatefulSet")
+    assert (
+        policy["podSelector"]["matchLabels"].items() <= pods["spec"]["template"]["metadata"]["labels"].items()
+    )
+    assert [rule.keys() for rule in policy["ingress"]] == [{"ports"}]
+    assert ports(policy["ingress"]) == list(container_ports(pods))
+    assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])
+    assert set(container_ports(pods).values()) <= USUAL  # the operator's way to it
