@@ -1,9 +1,16 @@
 """What the README shows is what the code says."""
 
 import re
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
+import yaml
+
+from loghub.client.http import HttpLogHub
 from loghub.domain.fsm import mermaid
+from tests.support import START_GUARD_S, running_service
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,6 +31,31 @@ def test_every_make_goal_named_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert goals >= {"demo", "test"}
     assert [goal for goal in goals if not re.search(rf"^{goal}:", makefile, re.MULTILINE)] == []
+
+
+def test_the_lines_that_make_a_logstore_make_it(tmp_path: Path) -> None:
+    """As over a forwarded port: the service has the name of its namespace, and is asked by its address."""
+    found = re.search(r"python - <<'END'\n(.*?)\nEND\n", README, re.DOTALL)
+    assert found is not None
+    with running_service(tmp_path, extra=("--base-name", "loghub-system.svc")) as service:
+        key = service.credentials
+        shown = {
+            "http://127.0.0.1:8080": service.endpoint,
+            '"NAME"': repr(key.access_key_id),
+            '"SECRET"': repr(key.access_key_secret),
+        }
+        lines = found[1]
+        for text, real in shown.items():
+            assert text in lines
+            lines = lines.replace(text, real)
+        subprocess.run([sys.executable, "-c", lines], check=True, timeout=START_GUARD_S)
+        example = yaml.safe_load_all((ROOT / "deploy/examples/access-log.yaml").read_text())
+        spec = next(one["spec"] for one in example if one["kind"] == "LogHubConsumerGroup")
+        with closing(HttpLogHub(service.endpoint, spec["project"], credentials=key)) as hub:
+            shards = hub.list_shards(spec["logstore"])
+            starts = [hub.get_cursor(spec["logstore"], one.shard, "begin") for one in shards]
+            ends = [hub.get_cursor(spec["logstore"], one.shard, "end") for one in shards]
+        assert sum(start != end for start, end in zip(starts, ends, strict=True)) == 1
 
 
 def test_no_placeholder_is_left() -> None:
