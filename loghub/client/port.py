@@ -1,8 +1,8 @@
 """The client port: what the worker, the operator and the demo ask of a LogHub endpoint.
 
-What for: one narrow interface with several adapters: `http` (ours, used by the
-worker and the data source), `aliyun` (the vendor SDK, for the operator and for those
-who want it) and `memory` (for fast tests). What it must not know: HTTP, Kubernetes,
+What for: one narrow interface with several adapters: `http` (ours, used by worker, data
+source and operator), `aliyun` (the vendor SDK, a second opinion in the same tests) and
+`memory` (for fast tests). What it must not know: HTTP, Kubernetes,
 Spark. Read next: `errors` in `loghub.wire`, then `http`.
 
 Every call is synchronous, has a bounded time and a bounded number of tries, and raises

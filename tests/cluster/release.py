@@ -53,8 +53,11 @@ class Release:
 
     @contextmanager
     def testing(self) -> Iterator[None]:
-        """`helm test` beside what is done inside; it has passed when this ends."""
-        words = self._words("test", NAME, "--logs", "--timeout", "120s")
+        """`helm test` beside what is done inside; it has passed when this ends.
+
+        Without `--logs`: before it reads them helm 3 has removed the pod that succeeded, and fails.
+        """
+        words = self._words("test", NAME, "--timeout", "120s")
         with subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment()
         ) as child:
