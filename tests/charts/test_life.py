@@ -5,9 +5,12 @@ What helm alone decides: what stays, what goes, and whose fields are whose.
 
 import base64
 import json
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
 from loghub_operator.numbers import aggregation
 from tests.charts.chart import FOLDER, RELEASE, Chart, RefusedError, Values
@@ -31,10 +34,13 @@ class Life:
         words = ("install", release, str(FOLDER))
         return self._chart.command(self.server.kubeconfig, HOME, *words, values=values)
 
-    def upgrade(self, values: Values) -> str:
-        return self._chart.command(
-            self.server.kubeconfig, HOME, "upgrade", RELEASE, str(FOLDER), values=values
-        )
+    def upgrade(self, values: Values, folder: Path = FOLDER) -> str:
+        words = ("upgrade", RELEASE, str(folder))
+        return self._chart.command(self.server.kubeconfig, HOME, *words, values=values)
+
+    def told_by_the_crd(self) -> str:
+        where = "jsonpath={.spec.versions[0].schema.openAPIV3Schema.description}"
+        return self.server.must("get", CRD, "-o", where)
 
     def uninstall(self) -> str:
         return self._chart.command(self.server.kubeconfig, HOME, "uninstall", RELEASE)
@@ -88,6 +94,30 @@ def test_from_install_to_uninstall(life: Life) -> None:
     ]
     # And again, over the CRD that stayed.
     assert "STATUS: deployed" in life.install(WATCHED)
+    life.uninstall()
+
+
+def test_an_upgrade_brings_the_crd_of_its_chart_and_a_rollback_the_one_before(
+    life: Life, tmp_path: Path
+) -> None:
+    """helm leaves what is in a chart's folder of CRDs as it is for ever; ours is a template."""
+    # As if helm had made it: else these fields are kubectl's, by which the fixture has applied them.
+    nobodys = [{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]
+    life.server.must("patch", CRD, "--type=json", "-p", json.dumps(nobodys))
+    life.install(WATCHED)
+    before = life.told_by_the_crd()
+    assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
+    newer = tmp_path / "newer"
+    shutil.copytree(FOLDER, newer)
+    crd = newer / "files" / "crd.yaml"
+    made = yaml.safe_load(crd.read_text())
+    made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "of a newer chart"
+    crd.write_text(yaml.safe_dump(made))
+    life.upgrade(WATCHED, newer)
+    assert life.told_by_the_crd() == "of a newer chart"
+    assert life.server.run("get", "lhcg", "kept", "-n", HOME).returncode == 0
+    life.upgrade(WATCHED)
+    assert life.told_by_the_crd() == before
     life.uninstall()
 
 

@@ -44,9 +44,16 @@ ROWS: dict[tuple[str, str, str], set[str]] = {
     ("create", "statefulsets.apps", WATCHED): ALL,
     ("create", "statefulsets.apps", OTHER): CLUSTER,
     ("patch", "pods/access-0", WATCHED): ALL,
+    ("delete", "pods/access-0", WATCHED): ALL,
     ("delete", "pods/access-0", OTHER): CLUSTER,
+    ("list", "pods", HOME): ALL,  # its own, for the label of the one who acts
+    ("delete", "pods/another", HOME): CLUSTER,
+    ("watch", "pods", WATCHED): set(),
+    ("watch", "configmaps", WATCHED): set(),
     ("create", "pods", WATCHED): set(),
-    ("create", "services", PROJECTS): {"everywhere", "everywhere-named", "watched"},
+    ("get", "services/demo", PROJECTS): CLUSTER | {"watched"},
+    ("create", "services", PROJECTS): CLUSTER | {"watched"},
+    ("patch", "services/demo", PROJECTS): CLUSTER | {"watched"},
     ("delete", "services/demo", PROJECTS): CLUSTER,
     # Unsaid is not promised: without a word about the endpoint no right is asked for in its place.
     ("create", "services", "loghub"): CLUSTER,
