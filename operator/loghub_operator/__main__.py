@@ -42,6 +42,7 @@ from loghub_operator.settings import Settings
 # One slow endpoint holds one of the threads for so long at most.
 TIMEOUTS = Timeouts(connect_s=3.0, read_s=5.0, total_s=10.0)
 LEASE_LOST = 3
+REFUSED_TRIES = 5  # an apiserver that just began refuses what it will allow
 log = structlog.get_logger()
 
 
@@ -165,15 +166,20 @@ class Operator:
         await _first_of(parts)
 
     async def _primed(self) -> None:
-        """Nobody acts for a group before all that name it were seen."""
-        for pause_s in handlers.Backoffs():
+        """Nobody acts for a group before all that name it were seen. A namespace that still may not be
+        looked into, say, since it was deleted with our role in it, does not keep the others waiting."""
+        for tried, pause_s in enumerate(handlers.Backoffs(), 1):
             try:
-                await self._claims.prime(self._kube)
-                self._saw_all = True
-                return
+                refused = await self._claims.prime(self._kube)
             except KubeError as error:
                 log.warning("objects not listed", error=str(error))
-                await asyncio.sleep(pause_s)
+            else:
+                for namespace, why in refused.items():
+                    log.error("namespace not looked after", namespace=namespace, error=str(why))
+                if not refused or tried >= REFUSED_TRIES:
+                    self._saw_all = True
+                    return
+            await asyncio.sleep(pause_s)
 
     async def _watch(self, stop: asyncio.Event) -> None:
         if not await _before(stop, self._primed()):

@@ -16,7 +16,7 @@ from typing import Any
 
 from loghub.wire import hosts
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
-from loghub_operator.kube import CONSUMER_GROUP, Kube
+from loghub_operator.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError
 from loghub_operator.model import Peer
 from loghub_operator.settings import Settings
 
@@ -49,11 +49,24 @@ class Claims:
         self._claims: dict[Name, _Claim] = {}
         self._peers: dict[Group, dict[Name, Peer]] = {}
 
-    async def prime(self, kube: Kube) -> None:
-        """Every object that is there now."""
-        for namespace in self._settings.namespaces or ("",):
-            for found in await kube.select(CONSUMER_GROUP, namespace, {}):
+    async def prime(self, kube: Kube) -> dict[str, KubeError]:
+        """Every object that is there now; by namespace the words of who lets us not look into it.
+
+        Raises `KubeError`, also where none of them may be looked into.
+        """
+        refused: dict[str, KubeError] = {}
+        namespaces = self._settings.namespaces or ("",)
+        for namespace in namespaces:
+            try:
+                listed = await kube.select(CONSUMER_GROUP, namespace, {})
+            except KubeError as error:
+                if error.status != FORBIDDEN or len(refused) + 1 == len(namespaces):
+                    raise
+                refused[namespace] = error
+                continue
+            for found in listed:
                 self.seen(found)
+        return refused
 
     def seen(self, document: Mapping[str, Any]) -> tuple[Name, ...]:
         """It is so now; the others that this may concern. One that cannot be read claims nothing."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from loghub_operator.claims import Claims, Incarnation, Name
-from loghub_operator.kube import CONSUMER_GROUP, Kube, KubeError
+from loghub_operator.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError
 
 log = structlog.get_logger()
 
@@ -69,12 +69,20 @@ class RollCall:
                 log.warning("groups not listed", error=str(error))
 
     async def call(self) -> None:
-        """One list. Raises `KubeError`."""
+        """One list of each namespace; one that may not be listed tells nothing. Raises `KubeError`."""
         listed: dict[Incarnation, str] = {}
+        refused = set()
         for namespace in self._namespaces:
-            listed |= await self._kube.versions(CONSUMER_GROUP, namespace)
+            try:
+                listed |= await self._kube.versions(CONSUMER_GROUP, namespace)
+            except KubeError as error:
+                if error.status != FORBIDDEN:
+                    raise
+                log.warning("namespace not listed", namespace=namespace, error=str(error))
+                refused.add(namespace)
         self._silent(missed(listed, self._told))
-        self._gone((self._claims.known() | self._told.keys()) - listed.keys())
+        known = self._claims.known() | self._told.keys()
+        self._gone(frozenset(one for one in known - listed.keys() if not {"", one[0]} & refused))
 
     def _silent(self, found: dict[Incarnation, str | None]) -> None:
         self.silent_about = silent_about(self._missed, found)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from loghub_operator.claims import Claims
+from loghub_operator.kube import KubeError
 from loghub_operator.model import Peer
 from loghub_operator.ownership import heirs, owner_of
 from loghub_operator.settings import Settings
@@ -134,6 +135,28 @@ def test_all_that_are_there_are_known_before_the_watch() -> None:
     known, listed = claims(), Listed()
     asyncio.run(known.prime(listed))  # type: ignore[arg-type]
     assert names(known.peers_of(mine())) == ["default/a"]
+
+
+class Refusing:
+    """Lists one object in namespace default, and refuses the others."""
+
+    async def select(self, _: object, namespace: str, __: object) -> list[Document]:
+        if namespace == "default":
+            return [told("a", SECOND)]
+        raise KubeError(403, "Forbidden", namespace)
+
+
+def test_a_namespace_that_may_not_be_looked_into_keeps_the_others_not_waiting() -> None:
+    known, kube = Claims(Settings(namespaces=("gone", "default"))), Refusing()
+    refused = asyncio.run(known.prime(kube))  # type: ignore[arg-type]
+    assert refused.keys() == {"gone"}
+    assert known.known() == {("default", "a", "")}
+
+
+@pytest.mark.parametrize("namespaces", [(), ("gone",), ("gone", "gone-too")])
+def test_where_nothing_may_be_looked_into_nothing_is_known(namespaces: tuple[str, ...]) -> None:
+    with pytest.raises(KubeError, match="Forbidden"):
+        asyncio.run(Claims(Settings(namespaces=namespaces)).prime(Refusing()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from loghub_operator.claims import Claims, Incarnation, Name
+from loghub_operator.kube import KubeError
 from loghub_operator.roll_call import RollCall, missed, silent_about
 from loghub_operator.settings import Settings
 from tests.loghub_operator.examples import Document, document, resource
@@ -23,10 +24,15 @@ class Called:
             about = one["metadata"]
             self.listed[about["namespace"], about["name"], about["uid"]] = "1"
         kube: Any = self
-        self.roll_call = RollCall(kube=kube, namespaces=(), claims=self.claims, wake=self.woken.append)
+        self.refused: set[str] = set()
+        self.roll_call = RollCall(
+            kube=kube, namespaces=("shut", "ns"), claims=self.claims, wake=self.woken.append
+        )
 
-    async def versions(self, *_: object) -> dict[Incarnation, str]:
-        return dict(self.listed)
+    async def versions(self, _: object, namespace: str) -> dict[Incarnation, str]:
+        if namespace in self.refused:
+            raise KubeError(403, "Forbidden", namespace)
+        return {one: version for one, version in self.listed.items() if one[0] == namespace}
 
     def call(self) -> None:
         self.woken.clear()
@@ -94,6 +100,17 @@ def test_whose_end_was_not_told_gives_its_group_up_at_the_second_call() -> None:
     assert set(on.woken) == {A[:2], B[:2]}
     on.call()
     assert on.woken == []
+
+
+def test_a_namespace_that_may_not_be_listed_keeps_what_is_known_of_it_and_the_others_are_looked_at() -> None:
+    shut = claiming("cc", "2026-01-01T00:00:00Z")
+    shut["metadata"]["namespace"] = "shut"
+    on = Called(claiming("aa", "2026-01-01T00:00:00Z"), shut)
+    on.refused = {"shut"}
+    on.listed.clear()
+    on.call()
+    on.call()
+    assert on.claims.known() == {("shut", "cc", "uid-cc")}
 
 
 def test_whose_end_came_before_the_watch_began_gives_its_group_up_too() -> None:
