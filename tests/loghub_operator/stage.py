@@ -26,8 +26,10 @@ from loghub_operator import __main__ as program
 from loghub_operator.kube import (
     CONFIG_MAP,
     CONSUMER_GROUP,
+    DISRUPTION_BUDGET,
     POD,
     SERVICE,
+    SERVICE_ACCOUNT,
     STATEFUL_SET,
     AioKube,
     Kind,
@@ -38,6 +40,7 @@ from loghub_operator.names import ANNOTATION_CONFIG_HASH, worker_selector
 from loghub_operator.settings import Settings
 from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.examples import Document, document
+from tests.loghub_operator.insistent import Insistent
 
 GUARD_S = 120.0
 LOGSTORE = "access"
@@ -60,7 +63,7 @@ class Player:
         self.groups_at_once = 0  # of each shard, in one turn; 0: workers only beat
 
     extensions = True  # of the log service; without them it is as the real SLS
-    forgiven = (404,)  # what was there at the turn's begin may be gone by now
+    forgiven = (404, 409)  # what was there at the turn's begin may be gone by now, and the reverse
 
     async def play(self) -> None:
         while True:
@@ -256,8 +259,9 @@ class Stage:
         return next((one for one in conditions if one["type"] == kind), {})
 
     async def versions(self) -> dict[str, Any]:
-        """The resource versions of everything the operator writes."""
-        kinds = (CONSUMER_GROUP, STATEFUL_SET, POD, SERVICE, CONFIG_MAP)
+        """The resource versions of every object that the operator writes, Events apart."""
+        beside = (SERVICE, CONFIG_MAP, DISRUPTION_BUDGET, SERVICE_ACCOUNT)
+        kinds = (CONSUMER_GROUP, STATEFUL_SET, POD, *beside)
         found = [one for kind in kinds for one in await self.kube.select(kind, self.namespace, {})]
         return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
 
@@ -364,7 +368,7 @@ async def play(
     operator: bool = True,
     player: type[Player] = Player,
 ) -> None:
-    async with AioKube(await configured(str(kubeconfig)), manager="a-user") as kube:
+    async with Insistent(await configured(str(kubeconfig)), manager="a-user") as kube:
         on = Stage(kube, namespace, player=player)
         on.hub.create_project()
         on.hub.create_logstore(LOGSTORE, shards=4)
