@@ -5,7 +5,14 @@ Read next: `stage`, `test_kill`.
 """
 
 from loghub.client.port import GroupInfo
-from loghub_operator.kube import CONFIG_MAP, POD, SERVICE, STATEFUL_SET
+from loghub_operator.kube import (
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    POD,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+)
 from loghub_operator.names import ANNOTATION_CONFIG_HASH, worker_selector
 from tests.loghub_operator.examples import Document
 from tests.loghub_operator.stage import GROUP, LOGSTORE, Stage
@@ -137,5 +144,5 @@ async def _until_rolled(on: Stage, sql: str) -> None:
 async def _nothing_is_left(on: Stage) -> None:
     """In the cluster."""
     assert on.player.stopped_without_leaving == []
-    for kind in (STATEFUL_SET, POD, SERVICE, CONFIG_MAP):
+    for kind in (STATEFUL_SET, POD, SERVICE, CONFIG_MAP, DISRUPTION_BUDGET, SERVICE_ACCOUNT):
         assert await on.kube.select(kind, on.namespace, worker_selector(GROUP)) == []

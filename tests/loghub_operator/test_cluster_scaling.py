@@ -4,6 +4,7 @@ The windows are as short as the spec allows; the rates are measured over real ti
 takes a minute or two.
 """
 
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ AUTO: Document = {
 }
 TO_ZERO = {**AUTO, "toZero": {"afterSeconds": 10}}
 FIRST_KEYS = "0" * 32
+LOAD_PER_S = 50  # log groups: far more than one worker is said to do
 
 
 def test_auto_up_to_the_shards_down_to_one_to_none_and_back(server: Apiserver, tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
         await _under_load(on, "a hot shard", hot)
         assert (await on.condition("HotShard"))["message"].startswith("shard 0: ")
         assert len(on.hub.list_shards(LOGSTORE)) == 4
-        shards = {"autoSplit": True, "maxShards": 5, "minShards": 5}
+        shards = {"autoSplit": True, "maxShards": 8, "minShards": 5}
         await on.apply({"scaling": {**AUTO, "mode": "Fixed", "shards": shards}})
 
         async def split() -> bool:
@@ -88,12 +90,13 @@ def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
         await _under_load(on, "shard 0 split", split)
         await on.stop_operator()  # what it remembers goes; the list of shards does not
         on.start_operator()
-        goal = on.rounds + 20
 
-        async def looked_again() -> bool:
-            return on.rounds >= goal
+        async def half_is_hot() -> bool:
+            """And would be split next, were it not made just now."""
+            return (await on.condition("HotShard"))["message"].startswith("shard 4: ")
 
-        await _under_load(on, "20 rounds", looked_again)
+        await _under_load(on, "the half that takes all as hot", half_is_hot)
+        await on.until_rounds(3)
         by_number = {shard.shard: shard for shard in on.hub.list_shards(LOGSTORE)}
         assert [number for number, shard in by_number.items() if shard.read_only] == [0]
         steps = (await on.status())["scaling"]["steps"]
@@ -104,11 +107,15 @@ def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
 
 
 async def _under_load(on: Stage, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
-    """Far more than ten log groups a second, into the first shard. Fed at each look, not by a task: Kopf
+    """`LOAD_PER_S` into the first shard, however seldom it is looked. Fed at each look, not by a task: Kopf
     ends with what was begun in its loop after it."""
+    began_s, fed = time.monotonic(), 0
 
-    async def fed() -> bool:
-        on.put(5, hash_key=FIRST_KEYS)
+    async def fed_and_holds() -> bool:
+        nonlocal fed
+        due = round(LOAD_PER_S * (time.monotonic() - began_s))
+        on.put(due - fed, hash_key=FIRST_KEYS)
+        fed = due
         return await holds()
 
-    await on.until(what, fed)
+    await on.until(what, fed_and_holds)
