@@ -90,8 +90,11 @@ def group_finding(resource: LogHubConsumerGroup, observed: Observed) -> Finding:
         reason, message = observed.service.trouble.reason, observed.service.trouble.message
     elif observed.service.group is None:
         reason, message = GroupReason.BEING_MADE, f"consumer group {resource.group} is being made"
-    elif observed.service.group != _wanted_group(resource):
+    elif observed.service.group != _settings_now(resource, observed):
         reason, message = GroupReason.BEING_CHANGED, "timeout and order are being set"
+    elif observed.service.group != _wanted_group(resource):
+        reason = GroupReason.BEING_CHANGED
+        message = "the shorter timeout is set as soon as every worker runs with it"
     else:
         status, reason, message = True, GroupReason.IN_SYNC, f"consumer group {resource.group} is as asked"
     return Finding(
@@ -113,6 +116,18 @@ def _wanted_group(resource: LogHubConsumerGroup) -> GroupObserved:
     return GroupObserved(timeout_s=resource.spec.timeout_seconds, order=resource.spec.order)
 
 
+def _settings_now(resource: LogHubConsumerGroup, observed: Observed) -> GroupObserved:
+    """A timeout is shortened when nobody counts on the longer one: a worker of before would go on with
+    shards that the log service has given to another, and be late with beats that were often enough."""
+    wanted, found = _wanted_group(resource), observed.service.group
+    if found is None or wanted.timeout_s >= found.timeout_s:
+        return wanted
+    config = config_hash(worker_config(resource, observed.site))
+    if all(worker.config_hash == config for worker in observed.workers):
+        return wanted
+    return GroupObserved(timeout_s=found.timeout_s, order=wanted.order)
+
+
 def _footing(resource: LogHubConsumerGroup, observed: Observed, then: Iterable[Action]) -> list[Action]:
     """What must be there before the log service can be spoken to, or anything be made there; the
     record of the origin holds the object too."""
@@ -126,7 +141,7 @@ def _footing(resource: LogHubConsumerGroup, observed: Observed, then: Iterable[A
 
 def _group(resource: LogHubConsumerGroup, observed: Observed) -> list[Action]:
     """The origin is recorded before the group is made: a crash in between leaves no orphan."""
-    wanted, found = _wanted_group(resource), observed.service.group
+    wanted, found = _settings_now(resource, observed), observed.service.group
     actions: list[Action] = []
     origin = "Created" if found is None else observed.group_origin or "Adopted"
     if observed.group_origin != origin:

@@ -5,9 +5,17 @@ import dataclasses
 import pytest
 
 from loghub_operator.conditions import ConditionType
-from loghub_operator.model import ApplyWorkers, AskLeave, DeleteGroup, ReleaseObject, RemoveWorkers
+from loghub_operator.model import (
+    ApplyWorkers,
+    AskLeave,
+    DeleteGroup,
+    GroupObserved,
+    ReleaseObject,
+    RemoveWorkers,
+    UpdateGroup,
+)
 from loghub_operator.plan import plan
-from tests.loghub_operator.stories import Step, recorded, steps, stories, told
+from tests.loghub_operator.stories import FOLDER, Step, recorded, steps, stories, told
 
 ALL = [step for path in stories() for step in steps(path)]
 
@@ -60,3 +68,32 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same(step: Step) -> 
     kept = [one for one in second.conditions if one.type in before and before[one.type].status == one.status]
     assert kept
     assert all(one.last_transition_time == before[one.type].last_transition_time for one in kept)
+
+
+@pytest.mark.parametrize(
+    ("found_s", "runs_with", "set_s"),
+    [
+        (60, "the settings of before", None),
+        (60, "the settings of now", 30),
+        (20, "the settings of before", 30),
+        (60, "nobody runs", 30),
+    ],
+)
+def test_a_timeout_is_shortened_when_nobody_counts_on_the_longer_one(
+    found_s: int, runs_with: str, set_s: int | None
+) -> None:
+    """It is 30 in the spec. One of two workers was replaced, the other one may be just about to be."""
+    step = next(steps(FOLDER / "group-settings.yaml"))
+    service = dataclasses.replace(step.observed.service, group=GroupObserved(timeout_s=found_s, order=False))
+    (first, second) = step.observed.workers
+    if runs_with == "the settings of before":
+        first = dataclasses.replace(first, config_hash="before")
+    workers = () if runs_with == "nobody runs" else (first, second)
+    planned = plan(
+        step.resource, dataclasses.replace(step.observed, service=service, workers=workers), step.now
+    )
+    updates = [one.timeout_s for one in planned.actions if isinstance(one, UpdateGroup)]
+    assert updates == ([] if set_s is None else [set_s])
+    (synced,) = [one for one in planned.status.conditions if one.type == ConditionType.GROUP_SYNCED]
+    assert (synced.status, synced.reason) == ("False", "BeingChanged")
+    assert ("every worker" in synced.message) == (set_s is None)
