@@ -6,9 +6,8 @@ anew.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -80,45 +79,20 @@ class Deployment:
             await asyncio.gather(life, died, return_exceptions=True)
 
 
-@asynccontextmanager
-async def _apart(work: Callable[[], Awaitable[None]]) -> AsyncIterator[asyncio.Future[None]]:
-    """Done in a thread, with a loop of its own, until it is left.
-
-    Kopf ends with all tasks of its loop that are younger than it, whoever began them: beside it a
-    request of the player's would never be sent to its end.
-    """
-    begun: Future[Callable[[], object]] = Future()
-
-    async def whole() -> None:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None
-        begun.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
-        with suppress(asyncio.CancelledError):
-            await work()
-
-    running = asyncio.ensure_future(asyncio.to_thread(lambda: asyncio.run(whole())))
-    cancel = await asyncio.wrap_future(begun)
-    try:
-        yield running
-    finally:
-        with suppress(RuntimeError):  # its loop is closed: it has ended by itself
-            cancel()
-        await asyncio.wait((running,))
-
-
 async def _with(on: Stage, doom: Doom, story: Story) -> int:
     """Play it over an operator of this fate; how many lives that took."""
     deployment = Deployment(on, doom)
-    async with _apart(deployment.run) as running:
-        telling = asyncio.ensure_future(story(on))
-        try:
-            await asyncio.wait((running, telling), return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                running.result()
-            telling.result()
-        finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+    running = asyncio.create_task(deployment.run())
+    telling = asyncio.ensure_future(story(on))
+    try:
+        await asyncio.wait((running, telling), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+        telling.result()
+    finally:
+        for task in (running, telling):
+            task.cancel()
+        await asyncio.gather(running, telling, return_exceptions=True)
     return deployment.lives
 
 
@@ -180,6 +154,7 @@ def test_killed_before_and_after_every_write_and_between_reads(
     seen = Never()
     _live(server, story, seen)
     chosen = dooms(seen, every=every, offset=int(os.environ.get("LOGHUB_TEST_KILL_OFFSET", "0")))
+    # A loop, and so a thread, for each: Kopf ends with all tasks of its loop.
     with ThreadPoolExecutor(AT_ONCE) as threads:
         ends = list(threads.map(lambda doom: _end(server, story, doom), chosen))
     assert [end for end in ends if end] == []
