@@ -1,11 +1,13 @@
 """The user's function: what it is given, what it may do, and what is said of what it does wrong."""
 
+import os
 import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from loghub.worker_contract import PythonPipeline, SqlPipeline
@@ -117,6 +119,51 @@ def test_a_package_hides_a_module_and_a_mere_folder_does_not(tmp_path: Path) -> 
     (tmp_path / "logging" / "__init__.py").touch()
     with pytest.raises(FatalError, match="logging would hide a module of that name"):
         place_code(pipeline, tmp_path / "scratch")
+
+
+def test_a_folder_in_the_code_that_nobody_may_look_into_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root of a volume often has such a one: lost+found."""
+    (tmp_path / "lost+found").mkdir()
+    real = os.stat
+
+    def stat(path: Any, *args: Any, **named: Any) -> os.stat_result:
+        if "lost+found/" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *args, **named)
+
+    monkeypatch.setattr(os, "stat", stat)
+    pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path))
+    assert place_code(pipeline, tmp_path / "scratch") == tmp_path
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(folder: Path) -> Any:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path))
+    with pytest.raises(FatalError, match=f"enrich:run: .*Permission denied: '{tmp_path}'") as raised:
+        place_code(pipeline, tmp_path / "scratch")
+    assert raised.value.reason == "PipelineInvalid"
+
+
+def test_whatever_spark_says_of_a_query_is_about_the_query() -> None:
+    """A parser that runs out of stack, say, has no exception of its own in Python."""
+
+    class Parser:
+        def __getattr__(self, name: str) -> Any:
+            return self if name == "_jsparkSession" else lambda *_: self
+
+        def parseQuery(self, text: str) -> None:
+            raise Py4JError("java.lang.StackOverflowError")
+
+    session: Any = type("Session", (), {"_jsparkSession": Parser()})
+    empty: Any = type("Empty", (), {"sparkSession": session})
+    with pytest.raises(FatalError, match="StackOverflowError") as raised:
+        make_transform(SqlPipeline(text="SELECT 1"), None).check(empty)
+    assert raised.value.reason == "PipelineInvalid"
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

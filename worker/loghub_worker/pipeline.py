@@ -8,6 +8,7 @@ and we do around it helps nobody.
 """
 
 import importlib
+import os
 import shutil
 import sys
 import traceback
@@ -17,7 +18,6 @@ from typing import Protocol
 
 import py4j
 import pyspark
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from loghub.worker_contract import Pipeline, PythonPipeline, SqlPipeline
@@ -60,7 +60,7 @@ class SqlTransform:
             # Only a query: a statement would be carried out by the mere check, and again each batch.
             empty.sparkSession._jsparkSession.sessionState().sqlParser().parseQuery(self._text)
             return self(empty)
-        except (ParseException, AnalysisException) as error:
+        except SPARK_ERRORS as error:
             raise invalid(error) from error
 
 
@@ -108,14 +108,18 @@ def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
             (scratch / Path(name).name).write_text(text, encoding="utf-8")
     if not code.is_dir():
         raise FatalError("PipelineInvalid", f"there is no folder {code} with the code of {pipeline.function}")
-    hiding = sorted(path.name for path in code.iterdir() if _hides_a_module(path))
+    try:
+        hiding = sorted(path.name for path in code.iterdir() if _hides_a_module(path))
+    except OSError as error:
+        raise FatalError("PipelineInvalid", f"the code of {pipeline.function}: {error}") from error
     if hiding:
         raise FatalError("PipelineInvalid", f"{hiding[0]} would hide a module of that name: rename it")
     return code
 
 
 def _hides_a_module(path: Path) -> bool:
-    is_module = path.suffix == ".py" or (path / "__init__.py").exists()
+    # `os.path`: false where one may not look, as in the lost+found of a volume's root.
+    is_module = path.suffix == ".py" or os.path.exists(path / "__init__.py")
     return is_module and path.stem in TAKEN
 
 
