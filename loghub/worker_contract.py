@@ -162,9 +162,9 @@ class WorkerReason(StrEnum):
     Spark's words, or the last line of the traceback and its place in the user's file.
     PIPELINE_FAILED: a micro-batch failed with the logs that it was given, ten times in a row; the message
     has what was raised first, and where. SINK_INVALID: the sink's settings make no sense.
-    SINK_UNUSABLE: the sink cannot be written, say, a full disk or no rights; once shards are held it is
-    tried again each second. JAVA_MISSING: the worker's image, or this machine, has no Java.
-    SPARK_NOT_STARTED: Spark refused its settings, see spark.conf. SPARK_LOST: Spark's JVM ended, often
+    SINK_UNUSABLE: the sink cannot be written, say, a full disk, no rights or a volume without hard links;
+    once shards are held it is tried again first. JAVA_MISSING: the worker's image, or this machine, has no
+    Java. SPARK_NOT_STARTED: Spark refused its settings, see spark.conf. SPARK_LOST: Spark's JVM ended, often
     for want of memory: raise spark.memory. WORKER_FAULT: a fault of the worker itself; please report it.
     SPARK_STARVED: Spark's Python processes do not
     start in time for want of CPU; raise worker.resources. ENDPOINT_UNREACHABLE: no answer of the log

@@ -1,24 +1,28 @@
 """Environment in, status and metrics out."""
 
 import contextlib
+import os
 import shlex
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from loghub.clock import SystemClock
 from loghub.wire.cursor import encode
 from loghub.worker_contract import (
     ENV_CONFIG,
+    ENV_TERMINATION_LOG,
     SPARK_MASTER,
     SPARK_MEMORY,
     SPARK_OWN,
     ParquetSink,
     WorkerStatus,
 )
+from loghub_worker import __main__ as program
 from loghub_worker.consumer import Beat, Consumer, Goal, Terms
 from loghub_worker.hub import Trouble
 from loghub_worker.metrics import Figures, answer
@@ -59,6 +63,23 @@ def test_unknown_field_of_the_config_is_named(tmp_path: Path) -> None:
     Path(variables[ENV_CONFIG]).write_text('{"endpoint": "x", "surprise": 1}')
     with pytest.raises(BadSettingsError, match="surprise"):
         read_settings(variables)
+
+
+def test_settings_of_another_release_are_told_where_the_operator_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with an image of the user's that has an older worker: its log alone would not reach the status."""
+    variables = environment(tmp_path) | {ENV_TERMINATION_LOG: str(tmp_path / "words")}
+    Path(variables[ENV_CONFIG]).write_text('{"endpoint": "x", "surprise": 1}')
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    try:
+        assert program.main() == program.MISUSED
+    finally:
+        structlog.reset_defaults()
+    words = (tmp_path / "words").read_text()
+    assert words.startswith(ENV_CONFIG)
+    assert "surprise" in words
 
 
 @pytest.mark.parametrize(
@@ -142,6 +163,26 @@ def test_sink_that_is_no_folder_is_refused(path: str) -> None:
         make_sink(config, consumer="w-0", credentials_dir="/k", scratch=Path("/x"), now_unix_s=0)
 
 
+def test_folder_without_hard_links_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some network file systems have none; on one that is read-only or full the same fails, a step before."""
+
+    def refused(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    variables = environment(tmp_path)
+    sink = ParquetSink(path=str(tmp_path / "sink"))
+    Path(variables[ENV_CONFIG]).write_bytes(msgspec.json.encode(worker_config("http://x", sink)))
+    worker = Worker(read_settings(variables), SystemClock())
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr("loghub_worker.worker.start_spark", lambda *_, **__: pytest.fail("it went on"))
+    with pytest.raises(FatalError, match="Operation not supported") as raised:
+        worker.run()
+    assert raised.value.reason == "SinkUnusable"
+    assert [path.name for path in (tmp_path / "sink").rglob("*") if path.is_file()] == []
+
+
 def consumer() -> Consumer:
     made = Consumer(Terms(interval_s=5, timeout_s=30, margin_s=4))
     beat = made.poll(100)
@@ -166,6 +207,11 @@ def test_status_tells_each_shard() -> None:
         (2, encode(20), encode(10), 0.0),
         (3, None, None, None),
     ]
+
+
+def test_words_that_no_json_takes_leave_a_status_all_the_same() -> None:
+    told = status(consumer(), trouble=Trouble("PipelineFailed", "KeyError: '\ud83d'"))
+    assert msgspec.json.decode(msgspec.json.encode(told), type=WorkerStatus).message == "KeyError: '?'"
 
 
 def test_phase_follows_the_membership() -> None:

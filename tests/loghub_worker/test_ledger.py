@@ -215,3 +215,24 @@ def test_prune_ends_what_an_earlier_process_of_this_consumer_staged(tmp_path: Pa
     ranges = [(Incarnation(shard=0, created=1), Range(0, BEGIN, END))]
     with pytest.raises(RangeTakenError):
         ledger.publish("w-1-aa", ranges, may_commit=lambda: True)
+
+
+def test_a_disk_that_is_full_at_the_claim_gets_the_batchs_files_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where no decision can be written any more; once there is room, the range is delivered."""
+    ledger = LineWorker(tmp_path, "first").ledger
+    ranges = [(Incarnation(shard=0, created=1), Range(0, BEGIN, END))]
+    ledger.stage("full").mkdir()
+    (ledger.stage("full") / "part").write_text("rows")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", full)
+        with pytest.raises(OSError, match="No space left"):
+            ledger.publish("full", ranges, may_commit=lambda: True)
+    assert not ledger.stage("full").exists()
+    ledger.stage("next").mkdir()
+    ledger.publish("next", ranges, may_commit=lambda: True)

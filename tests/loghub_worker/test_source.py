@@ -88,6 +88,19 @@ def test_range_that_expired_as_a_whole_gives_nothing_of_what_follows() -> None:
     assert (tally.logs, tally.missing) == (0, 8)
 
 
+def test_range_of_an_earlier_logstore_of_the_name_tells_where_this_one_begins(hub: MemoryLogHub) -> None:
+    before = begin_of(hub)
+    hub.delete_logstore(LOGSTORE)
+    hub.create_logstore(LOGSTORE, shards=1)
+    hub.put_logs(LOGSTORE, group(1))
+    tally = Tally()
+    assert ids(hub, Range(0, before, before + 10), tally) == []
+    assert (tally.missing, tally.count().oldest) == (10, begin_of(hub))
+    assert begin_of(hub) > before + 1000
+    assert ids(hub, Range(0, begin_of(hub), begin_of(hub) + 1), tally) != []
+    assert tally.count().oldest == 0
+
+
 def test_more_than_was_asked_for_is_cut_at_the_end_of_the_range() -> None:
     rows = ids(Scripted(answer(8, 9, 10, 11, next_cursor=12)), Range(0, 8, 10))
     assert [cursor for cursor, _, _ in rows] == [8, 9]
@@ -113,7 +126,7 @@ def options(**changes: Any) -> Options:
     return Options(**(settings | changes))
 
 
-@pytest.mark.parametrize(("sizes", "groups"), [({}, 2), ({0: 10.0}, 1000), ({0: 1 << 20}, 10), ({0: 1e9}, 1)])
+@pytest.mark.parametrize(("sizes", "groups"), [({}, 1), ({0: 10.0}, 1000), ({0: 1 << 20}, 10), ({0: 1e9}, 1)])
 def test_plans_are_bounded_by_the_sizes_that_the_driver_measured(
     hub: MemoryLogHub, tmp_path: Path, sizes: dict[int, float], groups: int
 ) -> None:
@@ -156,10 +169,38 @@ def test_reason_of_a_dead_query_is_found_in_what_spark_quotes(line: str, reason:
     assert "Traceback" not in trouble.message
 
 
-def test_reason_of_an_error_of_our_own_process_is_the_error() -> None:
+def test_reason_of_a_full_disk_is_the_sink() -> None:
     trouble = trouble_in(OSError(28, "No space left on device"))
-    assert trouble.reason == "PipelineFailed"
+    assert trouble.reason == "SinkUnusable"
     assert "No space left" in trouble.message
+
+
+def test_reason_of_an_error_of_our_own_process_is_the_error() -> None:
+    trouble = trouble_in(ValueError("no such thing"))
+    assert (trouble.reason, trouble.message) == ("PipelineFailed", "ValueError: no such thing")
+
+
+JAVA = """An error occurred while calling o57.save.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/sink/a
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailed(QueryExecutionErrors.scala:782)
+\tat org.apache.spark.rdd.RDD.$anonfun$run$1(RDD.scala:9)
+Caused by: java.io.UncheckedIOException: flush
+\tat java.base/java.io.FileOutputStream.<init>(FileOutputStream.java:9)
+\t... 17 more
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+\t... 19 more
+"""
+
+
+def test_of_a_java_stack_the_first_cause_is_told() -> None:
+    trouble = trouble_in(PySparkException(JAVA))
+    assert trouble.reason == "PipelineFailed"
+    assert "TASK_WRITE_FAILED" in trouble.message
+    assert trouble.message.endswith("\nCaused by: java.io.IOException: No space left on device")
+    assert "\tat " not in trouble.message
+    deep = trouble_in(PySparkException("\n".join(f"line {n}" for n in range(9)) + "\nCaused by: a full disk"))
+    assert deep.message == "line 0\nline 1\nline 2\nCaused by: a full disk"
 
 
 def test_reason_of_the_users_own_error_is_in_the_users_words() -> None:

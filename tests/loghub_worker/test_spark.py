@@ -225,7 +225,7 @@ def test_checkpoint_only_after_the_sink_and_beats_beside_a_blocked_batch(
     try:
         wait_until(sink.blocked.is_set, "the second try", guard_s=GUARD_S)
         assert sink.aborted == 1
-        assert parts.job.trouble.reason == "PipelineFailed"
+        assert parts.job.trouble.reason == "SinkUnusable"
         assert "No space left" in parts.job.trouble.message
         began_s = SystemClock().monotonic_s()
         while SystemClock().monotonic_s() < began_s + 2.5 * timeout_s:

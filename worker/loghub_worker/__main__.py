@@ -15,8 +15,9 @@ from pathlib import Path
 import structlog
 
 from loghub.clock import SystemClock
+from loghub.worker_contract import ENV_TERMINATION_LOG
 from loghub_worker.drain import can_be_asked
-from loghub_worker.settings import BadSettingsError, Settings, read_settings
+from loghub_worker.settings import BadSettingsError, read_settings
 from loghub_worker.spark import FatalError, end_jvm
 from loghub_worker.worker import Worker
 
@@ -33,6 +34,7 @@ def main() -> int:
         settings = read_settings(os.environ)
     except BadSettingsError as error:
         log.error("wrong settings", message=str(error))
+        _last_words(os.environ.get(ENV_TERMINATION_LOG), str(error))
         return MISUSED
     try:
         worker = Worker(settings, SystemClock())
@@ -42,11 +44,11 @@ def main() -> int:
         worker.run()
     except FatalError as fatal:
         log.error("fatal", reason=fatal.reason, message=fatal.message)
-        _last_words(settings, str(fatal))
+        _last_words(settings.termination_log, str(fatal))
         return FATAL
     except Exception as fault:
         log.exception("fault")
-        _last_words(settings, f"WorkerFault: {type(fault).__name__}: {fault}")
+        _last_words(settings.termination_log, f"WorkerFault: {type(fault).__name__}: {fault}")
         return FATAL
     return STOPPED
 
@@ -66,12 +68,11 @@ def configure_log() -> None:
     )
 
 
-def _last_words(settings: Settings, text: str) -> None:
-    path: Path | None = settings.termination_log
-    if path is None:
+def _last_words(path: Path | str | None, text: str) -> None:
+    if not path:
         return
     try:
-        path.write_bytes(text.encode()[:LAST_WORDS_BYTES])
+        Path(path).write_bytes(text.encode(errors="replace")[:LAST_WORDS_BYTES])
     except OSError as error:  # they stand in the log as well
         log.warning("no last words", message=str(error))
 

@@ -40,6 +40,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     replaced: int = 0  # texts that were not UTF-8 and had bytes replaced
     missing: int = 0  # log groups of the range that the service has no more (expired)
+    oldest: int = 0  # cursor of the first group that it has, where that is behind the range's end
 
 
 class Handover:

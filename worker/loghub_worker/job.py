@@ -30,7 +30,7 @@ from loghub_worker.keeper import Keeper
 from loghub_worker.ledger import LeaseLostError, RangeTakenError
 from loghub_worker.logstore_writer import FORMAT
 from loghub_worker.pipeline import PipelineError, Transform
-from loghub_worker.planning import Plan
+from loghub_worker.planning import Plan, Range
 from loghub_worker.session import Session
 from loghub_worker.sink import Sink
 from loghub_worker.source import Options
@@ -41,6 +41,7 @@ log = structlog.get_logger()
 MOST_FAILURES = 10  # in a row, without a batch between, other than for want of the endpoint or of CPU
 LONGEST_PAUSE_S = 30.0
 UNREACHABLE, FAILED, STARVED = "EndpointUnreachable", "PipelineFailed", "SparkStarved"
+UNUSABLE = "SinkUnusable"
 HEALS = (UNREACHABLE, STARVED)  # trying again helps as soon as others are done
 LATE = "failed to connect back"  # Spark gives a new Python process ten seconds (spark.md, pitfalls)
 TRACEBACK = "Traceback (most recent call last):"
@@ -200,11 +201,15 @@ class Job:
         batch = f"{self._name}-{secrets.token_hex(8)}"
         try:
             written = self._sink.write(self._transform(rows), batch)
+            counts = {
+                r.shard: self._handover.take_count(plan=plan.number, shard=r.shard) for r in plan.ranges
+            }
         except BaseException:
             self._sink.abort(batch)
             raise
+        ranges = tuple(reached(piece, counts[piece.shard]) for piece in plan.ranges)
         try:
-            self._sink.publish(batch, plan.ranges, lambda: self._may_commit(plan))
+            self._sink.publish(batch, ranges, lambda: self._may_commit(plan))
         except LeaseLostError:
             log.warning("batch thrown away: lease lost", batch=batch)
             return False
@@ -212,7 +217,9 @@ class Job:
             log.warning("batch thrown away", batch=batch, message=str(error))
             self._reopen(plan)
             return False
-        self._record(plan, written)
+        self.tally.rows += written
+        self._note_losses(counts)
+        self._record(ranges, counts)
         return True
 
     def _may_commit(self, plan: Plan) -> bool:
@@ -224,13 +231,10 @@ class Job:
             for piece in plan.ranges:
                 consumer.reopen(piece.shard)
 
-    def _record(self, plan: Plan, written: int) -> None:
-        counts = {r.shard: self._handover.take_count(plan=plan.number, shard=r.shard) for r in plan.ranges}
-        self.tally.rows += written
-        self._note_losses(counts)
+    def _record(self, ranges: tuple[Range, ...], counts: dict[int, Count]) -> None:
         with self._session.use() as (consumer, _):
             consumer.committed(
-                plan.ranges,
+                ranges,
                 logs={shard: count.logs for shard, count in counts.items()},
                 read_bytes={shard: count.bytes for shard, count in counts.items()},
             )
@@ -246,6 +250,12 @@ class Job:
                 )
             self.tally.replaced += count.replaced
             self.tally.missing += count.missing
+
+
+def reached(piece: Range, count: Count) -> Range:
+    """What is done once the range is read. Where all of it has expired, that is all before the oldest log
+    group there is: between two lives of a logstore lie more cursors than batches would ever get through."""
+    return Range(piece.shard, piece.begin, max(piece.end, count.oldest))
 
 
 def plan_of_batch(scratch: Path, number: int) -> Plan:
@@ -268,6 +278,8 @@ def trouble_in(error: Exception) -> Trouble:
         return trouble_of(error)
     if isinstance(error, PipelineError):
         return Trouble(FAILED, str(error))
+    if isinstance(error, OSError):  # the user's are PipelineErrors, Spark's its own
+        return Trouble(UNUSABLE, str(error))
     if not isinstance(error, SPARK_ERRORS):
         return Trouble(FAILED, f"{type(error).__name__}: {error}")
     if LATE in str(error):

@@ -107,6 +107,12 @@ class Ledger:
         for path in (self._claims, self._batches, self._home / "stage"):
             path.mkdir(parents=True, exist_ok=True)
 
+    def try_out(self) -> None:
+        """Raises `OSError` where the folder cannot be written, or knows no hard links."""
+        trial = self._batches / f"trial-{secrets.token_hex(8)}"  # nobody reads it: a decision ends in .json
+        _create(trial, bytes(4096))
+        trial.unlink()
+
     # -- delivering a batch
 
     def stage(self, batch: str) -> Path:
@@ -125,30 +131,33 @@ class Ledger:
         Raises `RangeTakenError` or `LeaseLostError` with nothing made visible.
         """
         ordered = sorted(ranges, key=lambda pair: pair[1])
-        files = _seal(self.stage(batch))
-        self._at_step("sealed")
         try:
+            files = _seal(self.stage(batch))
+            self._at_step("sealed")
             self._claim_all(batch, ordered)
             # Whoever takes a shard from here on finds the claim and aborts this batch; who took
             # one before is found out by the lease.
             if not may_commit():
                 raise LeaseLostError
             self._at_step("lease checked")
-            rows = [(i.shard, i.created, r.begin, r.end) for i, r in ordered]
-            if not self._decide(batch, Decision(committed=True, ranges=rows, files=files)):
-                raise RangeTakenError(f"batch {batch} was aborted by another holder")
-        except (RangeTakenError, LeaseLostError):
+        except (RangeTakenError, LeaseLostError, OSError):
             self.abort(batch)
             raise
+        rows = [(i.shard, i.created, r.begin, r.end) for i, r in ordered]
+        # An OSError leaves open whether it was decided: who finds its claims next settles it.
+        if not self._decide(batch, Decision(committed=True, ranges=rows, files=files)):
+            self.abort(batch)
+            raise RangeTakenError(f"batch {batch} was aborted by another holder")
         self._at_step("decided")
         self._place(batch, files)
         self._at_step("placed")
 
     def abort(self, batch: str) -> None:
-        """Give a batch up that is not committed; its claims then stand in nobody's way."""
+        """Give a batch up that is not committed; its claims then stand in nobody's way. Only for its
+        writer: its files go first, since a full disk may not even take the decision."""
+        self.discard(batch)
         if self._decide(batch, Decision(committed=False)):
             self._at_step("aborted")
-        self.discard(batch)
 
     def discard(self, batch: str) -> None:
         """Remove the staged files of a batch that is not committed, or was never to be."""

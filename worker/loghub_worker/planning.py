@@ -42,7 +42,7 @@ class Plan:
 
 
 NOTHING = Plan(0, ())
-LARGEST_GROUP_BYTES = 5 << 20  # that the service takes (sls-protocol.md 5)
+LARGEST_GROUP_BYTES = 10 << 20  # that a service takes: SLS 5, the embedded one 10 (sls-protocol.md 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

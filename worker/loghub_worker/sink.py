@@ -203,6 +203,7 @@ def make_sink(
         return Console(sink.rows, sys.stdout)
     folder = _folder_of(sink)
     ledger = Ledger(folder, home=(config.project, config.logstore, config.consumer_group))
+    ledger.try_out()
     ledger.prune(owner=consumer, now_unix_s=now_unix_s)
     return FilesSink(folder, ledger, JSON if isinstance(sink, JsonSink) else PARQUET)
 

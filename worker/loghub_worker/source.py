@@ -164,10 +164,16 @@ class Tally:
     """Counts of one range while it is read."""
 
     def __init__(self) -> None:
-        self.logs = self.bytes = self.replaced = self.missing = 0
+        self.logs = self.bytes = self.replaced = self.missing = self.oldest = 0
 
     def count(self) -> Count:
-        return Count(logs=self.logs, bytes=self.bytes, replaced=self.replaced, missing=self.missing)
+        return Count(
+            logs=self.logs,
+            bytes=self.bytes,
+            replaced=self.replaced,
+            missing=self.missing,
+            oldest=self.oldest,
+        )
 
 
 def read_range(hub: LogHub, logstore: str, piece: Range, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -192,6 +198,7 @@ def read_range(hub: LogHub, logstore: str, piece: Range, tally: Tally) -> Iterat
             )
         first = max(cursor, after - pulled.count)
         tally.missing += min(first, piece.end) - cursor
+        tally.oldest = after if not pulled.count and after > piece.end else 0
         if pulled.count:
             yield _rows_before(piece, pulled.body, first_cursor=first, tally=tally)
         cursor = after

@@ -7,6 +7,7 @@ Read next: `loghub_worker.job`.
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -25,6 +26,8 @@ log = structlog.get_logger()
 
 VIEW = "logs"
 MESSAGE_LINES = 4  # of Spark's message that are told; the plan that follows helps nobody
+CAUSED_BY = "Caused by: "
+_FRAME_OF_JAVA = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)$")
 
 
 class FatalError(Exception):
@@ -137,10 +140,13 @@ def invalid(error: Exception) -> FatalError:
 
 
 def first_lines(error: BaseException) -> str:
-    """What a person needs of an error of Spark."""
+    """What a person needs of an error of Spark: how it begins, and of a Java stack the first cause."""
     text = str(error).split("JVM stacktrace:")[0].strip()
-    lines = [line for line in text.splitlines() if line.strip()]
-    return "\n".join(lines[:MESSAGE_LINES])
+    lines = [line for line in text.splitlines() if line.strip() and not _FRAME_OF_JAVA.match(line)]
+    told, causes = lines[:MESSAGE_LINES], [line for line in lines if line.startswith(CAUSED_BY)]
+    if causes and causes[-1] not in told:
+        told[-1] = causes[-1]
+    return "\n".join(told)
 
 
 SPARK_ERRORS = (PySparkException, Py4JError)

@@ -44,7 +44,8 @@ def status_of(
         consumer=name,
         phase=phase_of(consumer),
         reason=trouble.reason,
-        message=trouble.message,
+        # The words of others may have lone surrogates, which no JSON takes.
+        message=trouble.message.encode(errors="replace").decode(),
         rows_written=rows,
         last_heartbeat_age_s=None if consumer.last_good_s is None else now - consumer.last_good_s,
         shards=[progress_of(s, lag_of(oldest_unix_s, s.shard, unix_s=unix_s)) for s in consumer.shards],

@@ -195,6 +195,15 @@ def test_balanced_writes_all_arrive(hub: LogHub) -> None:
     assert sorted(got) == sorted(wanted)
 
 
+def test_a_range_before_the_oldest_group_is_empty_and_leads_to_it(hub: LogHub) -> None:
+    old = hub.get_cursor(STORE, 0, "begin")
+    hub.delete_logstore(STORE)
+    hub.create_logstore(STORE, shards=1)
+    stop = cursor.encode(cursor.decode(old) + 1)
+    pulled = hub.pull_logs(STORE, 0, cursor=old, count=1000, end_cursor=stop)
+    assert (pulled.count, pulled.next_cursor) == (0, hub.get_cursor(STORE, 0, "begin"))
+
+
 def test_count_and_end_cursor_bound_a_pull(hub: LogHub) -> None:
     for n in range(5):
         hub.put_logs(STORE, group_of(str(n)), hash_key=LOW)
