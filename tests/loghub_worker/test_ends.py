@@ -70,3 +70,13 @@ def test_an_outage_leaves_the_old_ends_and_says_why_and_asks_one_shard_only() ->
     server.unreachable = False
     ends.ends(begins, now=20)
     assert ends.trouble.reason == ""
+
+
+def test_a_trouble_goes_with_its_shard() -> None:
+    server = MemoryServer()
+    ends, _, begins = watch(server, shards=2)
+    server.unreachable = True
+    ends.ends(begins, now=0)
+    assert ends.trouble.reason == "EndpointUnreachable"
+    ends.ends({}, now=1)
+    assert ends.trouble.reason == ""

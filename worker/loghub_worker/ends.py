@@ -27,9 +27,10 @@ class EndWatch:
 
         An end that cannot be asked now leaves `trouble` and the old end: nothing is lost by waiting.
         """
-        for gone in self.known.keys() - positions.keys():
-            del self.known[gone]
-            self._asked_s.pop(gone, None)
+        for gone in self._asked_s.keys() - positions.keys():
+            self.known.pop(gone, None)
+            del self._asked_s[gone]
+            self.trouble = Trouble()  # perhaps its; the others' comes back when they are asked
         due = [shard for shard, position in sorted(positions.items()) if self._is_due(shard, position, now)]
         if due:
             self.trouble = Trouble()

@@ -28,7 +28,7 @@ from loghub_worker.hub import Address, shared
 
 FORMAT = "loghub"
 TIME = "__time__"
-GROUP_CHARS = 1_000_000  # of texts in one log group; the service refuses above 5 MB
+GROUP_CHARS = 1_000_000  # of texts in one log group, of more than one log; the service refuses above 5 MB
 GROUP_LOGS = 4_096
 
 
@@ -115,10 +115,11 @@ def groups_of(batch: pa.RecordBatch, *, now_s: int) -> Iterator[list[Log]]:
     for row in batch.to_pylist():
         time_s = row.pop(TIME, None)
         contents = tuple((name, text) for name, text in row.items() if text is not None)
-        group.append(Log(time=now_s if time_s is None else time_s, contents=contents))
-        size += sum(len(name) + len(text) for name, text in contents)
-        if size >= GROUP_CHARS or len(group) >= GROUP_LOGS:
+        chars = sum(len(name) + len(text) for name, text in contents)
+        if group and (size + chars > GROUP_CHARS or len(group) >= GROUP_LOGS):
             yield group
             group, size = [], 0
+        group.append(Log(time=now_s if time_s is None else time_s, contents=contents))
+        size += chars
     if group:
         yield group
