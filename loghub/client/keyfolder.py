@@ -30,7 +30,12 @@ def _current(folder: Path) -> Path:
 def _read(folder: Path) -> Credentials:
     token = folder / SECURITY_TOKEN_FILE
     return Credentials(
-        access_key_id=(folder / ACCESS_KEY_ID_FILE).read_text().strip(),
-        access_key_secret=(folder / ACCESS_KEY_SECRET_FILE).read_text().strip(),
-        security_token=token.read_text().strip() if token.exists() else "",
+        access_key_id=_text(folder / ACCESS_KEY_ID_FILE),
+        access_key_secret=_text(folder / ACCESS_KEY_SECRET_FILE),
+        security_token=_text(token) if token.exists() else "",
     )
+
+
+def _text(file: Path) -> str:
+    """What is no text is a wrong key, and refused as such."""
+    return file.read_text(encoding="utf-8", errors="replace").strip()

@@ -18,7 +18,7 @@ _MAX_BYTES = 4096
 
 
 class CredentialsMissing(ServiceFault):
-    """The folder lacks a file, or one is empty; the message names it."""
+    """The folder lacks a file, or one is empty or no text; the message names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,8 @@ def _read_file(path: str) -> str:
             text = file.read(_MAX_BYTES).strip()
     except FileNotFoundError as error:
         raise CredentialsMissing(f"{path} is missing") from error
+    except UnicodeDecodeError as error:
+        raise CredentialsMissing(f"{path} is no text") from error
     if not text:
         raise CredentialsMissing(f"{path} is empty")
     return text

@@ -51,3 +51,9 @@ def test_a_secret_replaced_between_two_files_gives_no_mixed_key(
     monkeypatch.setattr(Path, "read_text", replacing)
     assert read_key(tmp_path) == Credentials(access_key_id="id of new", access_key_secret="new")
     assert replaced
+
+
+def test_a_key_that_is_no_text_is_a_wrong_key_and_no_fault_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "accessKeyId").write_bytes(b"id")
+    (tmp_path / "accessKeySecret").write_bytes(b"\xff\xfe secret")
+    assert read_key(tmp_path).access_key_id == "id"

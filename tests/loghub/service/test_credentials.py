@@ -40,6 +40,16 @@ def test_half_a_rotation_keeps_the_old_key(tmp_path: Path) -> None:
     assert folder.refresh() is True
 
 
+def test_a_rotation_to_what_is_no_text_keeps_the_old_key(tmp_path: Path) -> None:
+    _write(tmp_path, "id", "secret")
+    folder = CredentialsFolder(str(tmp_path))
+    (tmp_path / "accessKeySecret").write_bytes(b"\xff\xfe")
+    assert folder.refresh() is False
+    assert folder.current.secret == "secret"
+    with pytest.raises(CredentialsMissing, match="accessKeySecret is no text"):
+        CredentialsFolder(str(tmp_path))
+
+
 @pytest.mark.parametrize("content", ["", " \n"])
 def test_an_empty_file_is_named(tmp_path: Path, content: str) -> None:
     _write(tmp_path, "id", content)
