@@ -37,6 +37,7 @@ log = structlog.get_logger()
 
 ROUNDS_AT_ONCE = 16
 UNASKED_AT_ONCE = 4  # of them: rounds for which nobody woke the group
+IN_TROUBLE_AT_ONCE = 2  # likewise, where the log service could not be asked: such a look may last long
 LONGEST_BACKOFF_S = 30.0
 
 
@@ -61,6 +62,7 @@ class _Life:
     memory: ScalingMemory | None = None  # what the last round remembered
     mends: Mends | None = None  # what the last round that carried all out remembered
     unchanged: int = 0  # rounds in a row without anything to do or to tell
+    in_trouble: bool = False  # the log service could not be asked, last
     doing: Doing = Doing.QUEUED
     since_s: float = 0.0
 
@@ -87,6 +89,7 @@ class Reconciler:
         self._lives: dict[Key, _Life] = {}
         self._slots = asyncio.Semaphore(ROUNDS_AT_ONCE)
         self._unasked = asyncio.Semaphore(UNASKED_AT_ONCE)
+        self._in_trouble = asyncio.Semaphore(IN_TROUBLE_AT_ONCE)
         self.round_ended_s = clock.monotonic_s()
 
     def wake(self, key: Key, *, version: str = "") -> None:
@@ -125,7 +128,7 @@ class Reconciler:
         wait_s: float | None = 0.0
         while True:
             life.doing, life.since_s = Doing.QUEUED, self._clock.monotonic_s()
-            async with self._slot(life.wake, soon=wait_s is None or wait_s <= SOON_S):
+            async with self._slot(life, soon=wait_s is None or wait_s <= SOON_S):
                 life.wake.clear()
                 life.causes.clear()
                 life.doing, life.since_s = Doing.RUNNING, self._clock.monotonic_s()
@@ -139,16 +142,18 @@ class Reconciler:
             await _woken(life.wake, SOON_S if wait_s is None else wait_s)
 
     @asynccontextmanager
-    async def _slot(self, wake: asyncio.Event, *, soon: bool) -> AsyncIterator[None]:
-        """One of the few places for a round; a change goes before what is only looked at again."""
-        asked = soon or wake.is_set()
-        unasked = not asked and await _acquired(self._unasked, unless=wake)
+    async def _slot(self, life: _Life, *, soon: bool) -> AsyncIterator[None]:
+        """One of the few places for a round; a change goes before what is only looked at again, and those
+        whose log service does not answer wait for one another alone."""
+        asked = soon or life.wake.is_set()
+        places = self._in_trouble if life.in_trouble else self._unasked
+        unasked = not asked and await _acquired(places, unless=life.wake)
         try:
             async with self._slots:
                 yield
         finally:
             if unasked:
-                self._unasked.release()
+                places.release()
 
     async def _guarded_round(self, key: Key, life: _Life) -> tuple[str, float | None]:
         """How it went, and seconds until the next round; None: the object is gone."""
@@ -178,6 +183,7 @@ class Reconciler:
             await self._unread(what_is_legible(document), error, life)
             return LONGEST_BACKOFF_S
         observed = await self._observer.observe(resource)
+        life.in_trouble = observed.service.trouble is not None
         if life.memory is not None:
             observed = replace(observed, memory=life.memory)
         if life.mends is not None:

@@ -1,4 +1,6 @@
-"""What wakes a group: each change of it by somebody else, and not the status that we wrote ourselves."""
+"""What wakes a group: each change of it by somebody else, and not the status that we wrote ourselves. And
+who waits for whom.
+"""
 
 import asyncio
 import copy
@@ -10,13 +12,14 @@ import pytest
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.apply import Executor
 from loghub_operator.model import Observed
-from loghub_operator.reconcile import Key, Reconciler
+from loghub_operator.reconcile import IN_TROUBLE_AT_ONCE, UNASKED_AT_ONCE, Key, Reconciler
 from tests.loghub_operator.examples import Document, merge
 from tests.loghub_operator.stories import steps, stories
 
 KEY = Key("default", "access")
 RESYNC_S = 3600.0
 EDITS = 5
+GUARD_S = 60.0
 
 
 def _at_rest() -> Any:
@@ -134,3 +137,69 @@ def test_what_changed_besides_during_a_round_is_looked_at() -> None:
 
     asyncio.run(play())
     assert (on.writes, on.rounds) == (1, 2)
+
+
+def _unreachable() -> Any:
+    """A step in which the log service cannot be asked, and nothing is to be done about it."""
+    found = (step for path in stories() if path.stem == "unreachable-while-running" for step in steps(path))
+    return next(step for step in found if step.observed.service.trouble and not step.actions)
+
+
+class Neighbours:
+    """Groups in namespaces of their own; in all but one the second look never ends."""
+
+    def __init__(self, *, in_trouble: int) -> None:
+        well, away = _at_rest(), _unreachable()
+        self.steps = {"well": well, **{f"away-{number}": away for number in range(in_trouble)}}
+        self.looks = dict.fromkeys(self.steps, 0)
+        self.never = asyncio.Event()
+        me: Any = self
+        self.reconciler = Reconciler(kube=me, observer=me, executor=me, clock=me, resync_s=0.01)
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    def unix_s(self) -> float:
+        return float(self.steps["well"].now)
+
+    async def get(self, _: object, namespace: str, __: str) -> Document:
+        step = self.steps[namespace]
+        stored: Document = {**step.resource.to_dict(), "status": copy.deepcopy(step.status)}
+        stored["metadata"]["namespace"] = namespace
+        return stored
+
+    async def observe(self, resource: LogHubConsumerGroup) -> Observed:
+        namespace = resource.metadata.namespace
+        self.looks[namespace] += 1
+        if namespace != "well" and self.looks[namespace] > 1:
+            await self.never.wait()
+        observed: Observed = self.steps[namespace].observed
+        return observed
+
+    async def carry_out(self, *_: object) -> None:
+        raise AssertionError("nothing is to be done")
+
+    async def write_status(self, *_: object) -> str:
+        return ""
+
+    async def until_looked(self, namespace: str, times: int) -> None:
+        async with asyncio.timeout(GUARD_S):
+            while self.looks[namespace] < times:
+                await asyncio.sleep(0.01)
+
+
+def test_log_services_that_do_not_answer_hold_up_no_group_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loghub_operator.reconcile.SOON_S", 0.001)  # a resync is no change
+
+    async def play() -> None:
+        on = Neighbours(in_trouble=3 * UNASKED_AT_ONCE)
+        for namespace in on.steps:
+            on.reconciler.wake(Key(namespace, "access"))
+        for namespace in on.steps:
+            await on.until_looked(namespace, 1)
+        await on.until_looked("well", on.looks["well"] + 20)
+        stuck = [name for name, looks in on.looks.items() if name != "well" and looks > 1]
+        assert 0 < len(stuck) <= IN_TROUBLE_AT_ONCE
+        await on.reconciler.close()
+
+    asyncio.run(play())
