@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,24 @@ def test_stop_that_was_lost_while_spark_started_ends_the_worker_after_it(
     monkeypatch.setattr("loghub_worker.worker.make_transform", lambda *_: pytest.fail("it went on"))
     made.run()
     assert made.status().phase == "starting"
+
+
+def test_asking_for_a_stop_takes_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler runs within whatever the main thread does, so it would wait for that thread, and
+    that thread for it."""
+    made = Worker(read_settings(environment(tmp_path)), SystemClock())
+
+    def held(*_: object, **__: object) -> None:
+        raise AssertionError("the interrupted thread may hold this")
+
+    with monkeypatch.context() as interrupted:
+        for taken in (threading.Event, threading.Condition):
+            for name in ("set", "wait", "notify_all", "__enter__"):
+                if hasattr(taken, name):
+                    interrupted.setattr(taken, name, held)
+        made.request_stop()
+    made.run()
+    assert made.status().phase == "starting", "it was heard: nothing was begun"
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/x", "oss://bucket/x", "hdfs://host/x", "relative/path"])

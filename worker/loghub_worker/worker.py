@@ -54,7 +54,7 @@ class Worker:
         self._settings = settings
         self._config = config
         self._clock = clock
-        self._stop = threading.Event()  # asked to stop
+        self._stop = False  # asked to stop
         self._ended = threading.Event()  # nothing runs any more
         self._address = Address(
             endpoint=config.endpoint, project=config.project, credentials_dir=settings.credentials_dir
@@ -72,8 +72,9 @@ class Worker:
 
     def request_stop(self) -> None:
         """From a signal handler in the main thread: drain, keep the seat, end. Before the first
-        beat there is nothing to drain, and Spark's start is not waited for."""
-        self._stop.set()
+        beat there is nothing to drain, and Spark's start is not waited for. It takes no lock, not
+        even an event's: the thread that it interrupts may hold that one."""
+        self._stop = True
         if self._starting:
             self._starting = False  # once: a second signal must not break the end
             raise _StoppedAtStart
@@ -156,7 +157,7 @@ class Worker:
     def _end_if_asked(self) -> None:
         """What the signal handler raised may have been lost: Python ignores what is raised within a
         finalizer or a hook at a fork, and Spark's start forks."""
-        if self._stop.is_set():
+        if self._stop:
             raise _StoppedAtStart
 
     def _make_sink(self) -> Sink:
@@ -200,13 +201,13 @@ class Worker:
         worker that joins before it can read only keeps shards from those that can."""
         while self._handover.report().version < 0:
             self._raise_failures()
-            self._stop.wait(0.05)
+            self._is_stopped_in(0.05)
             self._end_if_asked()
 
     # -- serve
 
     def _serve(self) -> None:
-        while not self._stop.wait(STEP_S):
+        while not self._is_stopped_in(STEP_S):
             self._raise_failures()
             if says_leave(self._settings.seat_file):
                 self._drain(Goal.LEAVE)
@@ -214,9 +215,13 @@ class Worker:
 
     def _await_stop(self) -> None:
         """The operator ends a process that has left; one that ended itself would be started again."""
-        while not self._stop.wait(STEP_S):
+        while not self._is_stopped_in(STEP_S):
             if not self._has_left():
                 self._raise_failures()
+
+    def _is_stopped_in(self, seconds: float) -> bool:
+        self._ended.wait(0.0 if self._stop else seconds)
+        return self._stop
 
     def _has_left(self) -> bool:
         with self._session.use() as (consumer, _):
