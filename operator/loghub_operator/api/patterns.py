@@ -9,7 +9,7 @@ import re
 from datetime import datetime
 
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-NAME = r"^[a-z0-9][-a-z0-9]{0,50}[a-z0-9]$"
+NAME = r"^[a-z][-a-z0-9]{0,50}[a-z0-9]$"
 # Names of SLS: sls-protocol.md 1 (project), 2.2 (logstore), 2.6 (consumer group).
 PROJECT = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 LOGSTORE = r"^[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"

@@ -88,7 +88,11 @@ class ScalingInputs(ApiModel):
     """What a decision stood on; log groups as cursors count them. Absent: not known."""
 
     arrival_per_second: float | None = Field(default=None, description="Log groups written, per second.")
-    lag_groups: int | None = Field(default=None, description="Log groups not yet checkpointed.")
+    lag_groups: int | None = Field(
+        default=None,
+        description="Log groups not yet checkpointed; without a shard that waits for its parents and was "
+        "never begun.",
+    )
     worker_per_second: float | None = Field(
         default=None, description="Log groups that one worker consumes, per second."
     )

@@ -189,12 +189,13 @@ class Metadata(ApiModel):
 class LogHubConsumerGroup(ApiModel):
     """A whole object, as `kubectl apply` and `loghub up -f` take it."""
 
-    # A pod's name is a host name, and its labels hold the StatefulSet's name with a hash.
+    # A pod's name is a host name, and its labels hold the StatefulSet's name with a hash; a Service's
+    # name must begin with a letter before Kubernetes 1.36.
     RULES: ClassVar = (
         Rule(
             cel=f"self.metadata.name.matches({patterns.cel(patterns.NAME)})",
             message="metadata.name must be 2 to 52 lower-case letters, digits and hyphens, "
-            "with a letter or digit at both ends",
+            "with a letter first and a letter or digit last",
             holds=lambda self: patterns.matches(patterns.NAME, self.metadata.name),
         ),
     )

@@ -89,7 +89,7 @@ def decide(resource: LogHubConsumerGroup, observed: Observed) -> Course:
     case = _case(resource, observed, seen)
     memory, advice, need = _advised(case, paused=paused)
     goal = _goal(case, advice)
-    still = not paused and transfer(observed.service) is None and seen.inputs.lag_groups is not None
+    still = not paused and transfer(observed.service) is None and seen.lag_groups is not None
     warm = heat(
         scaling,
         observed.service,
@@ -148,7 +148,8 @@ def _goal(case: _Case, advice: Advice) -> Goal:
         asked = begin if advice.workers is None else advice.workers
         return Goal(asked=asked, workers=asked, bound=advice.bound)
     asked = case.resource.spec.replicas
-    workers, bound = case.bounds.cut(asked)
+    least = case.resource.spec.scaling.min_replicas  # what Auto would not go below is no bound here
+    workers, bound = replace(case.bounds, least=least).cut(asked)
     return Goal(asked=asked, workers=workers, bound=bound)
 
 
@@ -235,6 +236,8 @@ def _from_zero(case: _Case) -> Advice:
     scaling, inputs = case.resource.spec.scaling, case.seen.inputs
     if scaling.to_zero is None or case.observed.worker_set is None:
         workers, bound = case.bounds.cut(max(case.resource.spec.replicas, 1))
+        if workers == 0:
+            return _advice(0, ActiveReason.OUT_OF_BOUNDS, "0 workers are within the bounds", bound)
         return _advice(workers, ActiveReason.SCALING_UP, f"it begins with {workers} workers", bound)
     if inputs.lag_groups == 0:
         return _advice(0, ActiveReason.IDLE, "nothing is left to do")

@@ -78,7 +78,7 @@ def readings_of(
         namespace=resource.metadata.namespace,
         name=resource.metadata.name,
         mode=resource.spec.scaling.mode,
-        lag_groups=inputs.lag_groups,
+        lag_groups=course.seen.lag_groups,
         lag_logs=None if None in logs or not asked else sum(one or 0 for one in logs),
         lag_seconds=None if None in ages or not asked else max((one or 0.0 for one in ages), default=0.0),
         arrival_per_s=inputs.arrival_per_s,

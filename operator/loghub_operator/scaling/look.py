@@ -5,6 +5,7 @@ is decided. Read next: `loghub_operator.scaling.decide`.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from loghub.wire import cursor as wire_cursor
@@ -47,12 +48,13 @@ class ShardRates:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What is known now. ``asked`` False: the log service could not be. ``moved``: the status before
-    this look is of another stream."""
+    this look is of another stream. ``lag_groups`` is of all shards, ``inputs`` have what is decided by."""
 
     memory: ScalingMemory
     inputs: Inputs
     shards: dict[int, ShardRates]
     consumed_per_s: float | None
+    lag_groups: int | None
     pace: Pace
     asked: bool
     moved: bool
@@ -73,12 +75,14 @@ def look(resource: LogHubConsumerGroup, observed: Observed) -> Look:
     """Remember this look and work the rates out."""
     pace, now = pace_of(resource), observed.at_unix_s
     memory = _of_this_time(_of_this_stream(resource, observed), now)
+    if not memory.samples and memory.rate is None:
+        memory = replace(memory, rate=_measured_before(resource, observed, memory))
     asked = observed.service.trouble is None
     if asked:
         sample = Sample(at_unix_s=now, marks=tuple(mark_of(one) for one in observed.service.shards))
         memory = replace(memory, samples=with_sample(memory.samples, sample, pace))
     memory = _with_workers(memory, observed)
-    memory = replace(memory, rate=_rate(resource, observed, memory, pace))
+    memory = replace(memory, rate=_rate(observed, memory, pace))
     shards = {shard: _rates(trail) for shard, trail in trails(memory.samples).items()} if asked else {}
     inputs = _inputs(resource, observed, memory, shards)
     if inputs.lag_groups != 0 or inputs.arrival_per_s != 0.0 or memory.busy_unix_s is None:
@@ -92,6 +96,7 @@ def look(resource: LogHubConsumerGroup, observed: Observed) -> Look:
         inputs=inputs,
         shards=shards,
         consumed_per_s=_sum(consumed) if asked else None,
+        lag_groups=_total(observed.service.shards) if asked else None,
         pace=pace,
         asked=asked,
         moved=_moved(observed, memory),
@@ -144,18 +149,21 @@ def _with_workers(memory: ScalingMemory, observed: Observed) -> ScalingMemory:
     return replace(memory, ready=still(memory.ready, ready, now), unready_unix_s=since)
 
 
-def _rate(
-    resource: LogHubConsumerGroup, observed: Observed, memory: ScalingMemory, pace: Pace
+def _measured_before(
+    resource: LogHubConsumerGroup, observed: Observed, memory: ScalingMemory
 ) -> WorkerRate | None:
-    """Measured; from the status where an operator before this one has measured it."""
-    before = memory.rate
+    """By an operator before this one, as the status tells. A rate that was given is no measure."""
     told = resource.status.scaling.inputs.worker_per_second if resource.status.scaling else None
-    if before is None and told and not _moved(observed, memory):
-        before = WorkerRate(per_s=told, at_unix_s=0.0)  # the first that is measured takes its place
+    if not told or resource.spec.scaling.worker_rate is not None or _moved(observed, memory):
+        return None
+    return WorkerRate(per_s=told, at_unix_s=0.0)  # the first that is measured takes its place
+
+
+def _rate(observed: Observed, memory: ScalingMemory, pace: Pace) -> WorkerRate | None:
     if observed.service.trouble is not None:
-        return before
+        return memory.rate
     ready = {one.name: one.at_unix_s for one in memory.ready}
-    return smoothed(before, worker_paces(memory.samples, ready, pace), at_unix_s=observed.at_unix_s)
+    return smoothed(memory.rate, worker_paces(memory.samples, ready, pace), at_unix_s=observed.at_unix_s)
 
 
 def _rates(trail: Trail) -> ShardRates:
@@ -168,10 +176,9 @@ def _inputs(
     scaling, service = resource.spec.scaling, observed.service
     asked = service.trouble is None
     measured = None if memory.rate is None else memory.rate.per_s
-    lags = [0 if shard.state == "over" else shard.lag_groups for shard in service.shards]
     return Inputs(
         arrival_per_s=_sum([one.arrival_per_s for one in shards.values()]) if asked else None,
-        lag_groups=_total(lags) if asked else None,
+        lag_groups=_to_do(service) if asked else None,
         worker_per_s=measured if scaling.worker_rate is None else scaling.worker_rate,
         catch_up_s=scaling.catch_up_seconds,
         assignable=assignable(service) if asked else None,
@@ -179,7 +186,16 @@ def _inputs(
     )
 
 
-def _total(numbers: list[int | None]) -> int | None:
+def _to_do(service: ServiceObserved) -> int | None:
+    """A child that waits for its parents and was never begun has no lag that anybody knows, and no worker
+    may begin it: until its parents are consumed the number of workers follows the other shards."""
+    begun = [one for one in service.shards if one.state != "wait" or one.lag_groups is not None]
+    known = _total(begun)
+    return known if len(begun) == len(service.shards) else known or None  # nothing to do would be wrong
+
+
+def _total(shards: Sequence[ShardObserved]) -> int | None:
+    numbers = [0 if one.state == "over" else one.lag_groups for one in shards]
     return None if None in numbers else sum(number or 0 for number in numbers)
 
 

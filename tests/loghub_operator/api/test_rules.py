@@ -357,8 +357,8 @@ def test_an_unknown_field_is_named_by_both(server: Apiserver) -> None:
     assert server.apply(value).returncode != 0
 
 
-@pytest.mark.parametrize("bad", ["with.dot", "x" * 53])
-def test_a_name_that_cannot_be_a_pods_is_refused_by_both(bad: str, server: Apiserver) -> None:
+@pytest.mark.parametrize("bad", ["with.dot", "x" * 53, "1st-of-all"])
+def test_a_name_that_cannot_be_a_pods_and_a_services_is_refused_by_both(bad: str, server: Apiserver) -> None:
     assert NAME_RULE in "\n".join(problems(document(name=bad)))
     refused = server.apply(document(name=bad))
     assert refused.returncode != 0

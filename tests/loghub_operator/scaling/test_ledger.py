@@ -8,6 +8,7 @@ from loghub_operator.api.status import ScalingInputs, Status
 from loghub_operator.model import Observed
 from loghub_operator.plan import plan
 from loghub_operator.scaling.decide import decide
+from loghub_operator.scaling.ledger import readings_of
 from loghub_operator.scaling.readings import GroupReadings
 from loghub_operator.telling import LAG_EVERY_S, worth_writing
 from tests.loghub_operator.scaling.world import EPOCH, World, evenly, world
@@ -46,7 +47,10 @@ def test_a_decision_is_written_at_once(running: World, change: dict[str, object]
 def test_a_decision_keeps_its_time_and_the_steps_are_the_last_ten(running: World) -> None:
     told = running.status.scaling
     assert told is not None
-    assert told.at == told.steps[0].at or told.reason == "Steady"
+    decided = told.at
+    later = running.run(60).status.scaling
+    assert later is not None
+    assert (later.reason, later.at) == (told.reason, decided)
     up_and_down = world(
         {"scaleUp": {"maxStep": 1, "stabilizationSeconds": 0}, "scaleDown": {"stabilizationSeconds": 0}},
         evenly(lambda now: 70.0 if now < 700 else 0.0),
@@ -90,6 +94,17 @@ def test_the_readings_say_what_the_status_says(running: World) -> None:
     assert found.arrival_per_s == pytest.approx(25.0, rel=0.05)
     assert found.consumed_per_s == pytest.approx(25.0, rel=0.1)
     assert (found.ready, found.assignable, len(found.shards)) == (told.applied, 8, 8)
+
+
+def test_the_lag_of_a_child_that_waits_is_left_out_of_the_decision_alone(running: World) -> None:
+    found = look(running, state="wait", checkpoint="", lag_groups=None, lag_s=None, lag_logs=None)
+    course = decide(running.resource, found)
+    assert course.inputs.lag_groups == sum(one.lag_groups or 0 for one in found.service.shards)
+    assert readings_of(running.resource, found, course, run=3).lag_groups is None
+    nothing = tuple(dataclasses.replace(one, lag_groups=0) for one in found.service.shards[1:])
+    service = dataclasses.replace(found.service, shards=(found.service.shards[0], *nothing))
+    course = decide(running.resource, dataclasses.replace(found, service=service))
+    assert course.inputs.lag_groups is None  # its parents are not consumed: it is not nothing
 
 
 def test_unknown_is_absent_from_the_readings_and_the_ledger(running: World) -> None:

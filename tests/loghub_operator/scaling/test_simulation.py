@@ -201,6 +201,52 @@ def test_recommend_tells_and_does_not() -> None:
     assert active.message.startswith("8 workers are recommended")
 
 
+def test_recommend_asks_for_none_where_none_is_asked_for() -> None:
+    """What Auto would not go below is no bound of this mode."""
+    made = world({"mode": "Recommend"}, evenly(lambda _: 0.0), spec={"replicas": 0}).run(60)
+    assert made.numbers == [(1.0, 0)]
+    assert made.condition("ScalingLimited").reason == "AsAsked"
+
+
+def test_none_within_the_bounds_is_no_step_up() -> None:
+    made = world({"maxReplicas": 0}, evenly(lambda _: 1.0)).run(60)
+    assert made.numbers == [(1.0, 0)]
+    assert set(made.reasons) == {"OutOfBounds"}
+
+
+def test_a_rate_that_was_given_and_taken_away_again_is_no_measure() -> None:
+    """Nobody was ever busy enough to be measured; the rate of before would keep all eight for ever."""
+    made = world({"workerRate": 1.0}, evenly(lambda _: 4.0), spec={"replicas": 8}).run(900)
+    assert made.numbers == [(1.0, 8)]
+    assert made.memory.rate is None
+    made.spec = {"replicas": 8, "scaling": {"mode": "Auto"}}
+    made.run(2400)
+    assert made.numbers[-1][1] == 1
+    assert "Probing" in made.reasons
+
+
+def test_children_that_wait_for_their_parents_backlog_hold_nothing_up() -> None:
+    """Nobody may begin them, so their lag is not known for as long as the backlog lasts."""
+
+    def arrival(number: int, now: float) -> float:
+        if number == 0:
+            return 4.0
+        return 2.0 if number > 7 else 0.5 if now < 400 else 5.0
+
+    scaling = {"workerRate": RATE, "catchUpSeconds": 7200}
+    made = world(scaling, arrival, spec={"order": True})
+    made.shards[0].written = 9000.0
+    made.run(300)
+    made.split(0)
+    made.run(300)
+    assert not any(one.begun for one in made.shards[8:])
+    assert made.condition("LagKnown").status == "False"
+    assert most(made) == 8
+    made.run(900)
+    assert made.condition("LagKnown").status == "True"
+    assert made.lag < 60 * 45
+
+
 def test_given_rate_and_step_are_kept() -> None:
     made = world({"workerRate": 5.0, "scaleUp": {"maxStep": 1}}, evenly(lambda _: 18.0)).run(600)
     steps = [number for _, number in made.numbers]

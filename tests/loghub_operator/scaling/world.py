@@ -5,8 +5,9 @@ know: what is expected of them. Read next: `test_simulation`.
 
 One step is one second. A worker takes `warm_s` to be ready, works in batches of `batch_s`, checkpoints
 at the end of each, and shares what it can do among its shards. Shards are balanced by count, as the
-log service does, and one that moves is in transfer for `transfer_s`. Cursors are those of a log
-service that numbers from far above 0.
+log service does, and one that moves is in transfer for `transfer_s`. One that nobody has held yet has no
+checkpoint, so its lag is known only while it is empty. Cursors are those of a log service that
+numbers from far above 0.
 """
 
 import math
@@ -54,6 +55,7 @@ class Shard:
     holder: str = ""
     next_holder: str = ""
     moved_at: float = 0.0
+    begun: bool = False  # somebody has held it, and saved where it begins
     read_only: bool = False
     parents: tuple[int, ...] = ()
 
@@ -173,7 +175,7 @@ class World:
         count = {name: sum(name in (s.next_holder or s.holder,) for s in open_shards) for name in live}
         for shard in open_shards:
             if not shard.holder:
-                shard.holder = min(live, key=lambda name: (count[name], name))
+                shard.holder, shard.begun = min(live, key=lambda name: (count[name], name)), True
                 count[shard.holder] += 1
         while max(count.values()) - min(count.values()) > 1:
             most = max(live, key=lambda name: count[name])
@@ -238,13 +240,13 @@ class World:
                 ordinal = int(consumer.rsplit("-", 1)[1])
                 self.workers[ordinal] = Worker(ordinal, self.now, self.config_hash)
             case model.SplitShard(number):
-                self._split(number)
+                self.split(number)
             case model.MergeShards(number):
                 self._merge(number)
             case model.EmitEvent():
                 self.events.append(action)
 
-    def _split(self, number: int) -> None:
+    def split(self, number: int) -> None:
         old = next(one for one in self.shards if one.number == number)
         assert not old.read_only
         old.read_only = True
@@ -297,16 +299,18 @@ class World:
         elif shard.next_holder:
             state = "transfer"
         first = FIRST + shard.number
+        saved = wire_cursor.encode(first + math.floor(shard.consumed)) if shard.begun else ""
+        lag = shard.lag if shard.begun or shard.lag == 0 else None
         return ShardObserved(
             shard=shard.number,
             state=state,  # type: ignore[arg-type]
             holder=shard.holder,
             next_holder=shard.next_holder,
-            checkpoint=wire_cursor.encode(first + math.floor(shard.consumed)),
-            checkpoint_unix_s=EPOCH + shard.saved_at,
-            lag_s=float(shard.lag),
-            lag_logs=shard.lag,
-            lag_groups=shard.lag,
+            checkpoint=saved,
+            checkpoint_unix_s=EPOCH + shard.saved_at if saved else None,
+            lag_s=None if lag is None else float(lag),
+            lag_logs=lag,
+            lag_groups=lag,
             end_cursor=wire_cursor.encode(first + math.floor(shard.written)),
             read_only=shard.read_only,
             parents=shard.parents,
