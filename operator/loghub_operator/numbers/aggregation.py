@@ -78,8 +78,8 @@ class Aggregation:
         context = server_context(pair, clients_ca=proxy.ca)
         async with serving_application(self._front.address, application, context) as address:
             log.info("external metrics served", address=address)
+            await self._tell_certificate(pair)
             while True:
-                await self._tell_certificate(pair)
                 await asyncio.sleep(LOOK_EVERY_S)
                 if await self._changed(proxy, pair, made_s):
                     return
@@ -104,6 +104,7 @@ class Aggregation:
         if keys is not None and keys.read() != pair:
             return True
         try:
+            await self._tell_certificate(pair)
             return await self._proxy() != proxy
         except KubeError as error:
             log.warning("front proxy not looked up", error=str(error))

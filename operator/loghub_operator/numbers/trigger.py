@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from loghub_operator.numbers.offers import BY_WORD, Offer
 
+LARGEST_TARGET = 1e15  # a whole number of KEDA's has 63 bits
+
 
 class BadTriggerError(ValueError):
     """The metadata make no sense; in a person's words."""
@@ -42,8 +44,8 @@ def trigger_of(namespace: str, metadata: Mapping[str, str]) -> Trigger:
     if "target" not in metadata and offer.target is None:
         raise BadTriggerError(f"metric {offer.word} needs a target")
     target = _number("target", metadata, offer.target or 0.0)
-    if target <= 0:
-        raise BadTriggerError("target must be above 0")
+    if not 0 < target <= LARGEST_TARGET:
+        raise BadTriggerError(f"target must be above 0 and at most {LARGEST_TARGET:g}")
     activation = _number("activationLogGroups", metadata, 0.0)
     if activation < 0:
         raise BadTriggerError("activationLogGroups must not be below 0")

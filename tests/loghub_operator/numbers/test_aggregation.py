@@ -173,6 +173,25 @@ def test_what_is_in_the_way_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> N
     asyncio.run(story())
 
 
+def test_served_on_with_the_same_certificate_while_the_apiserver_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        cluster = Cluster(api_service())
+        running = asyncio.create_task(part(cluster, clock=RealUnix()).run())
+        for away in (0, 1, 2):
+            cluster.away, cluster.heard = away, asyncio.Event()
+            await asyncio.wait_for(cluster.heard.wait(), GUARD_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        told = {patch["spec"]["caBundle"] for _, patch in cluster.written}
+        assert (len(cluster.written), len(told)) == (3, 1)
+
+    monkeypatch.setattr(aggregation, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(aggregation, "AGAIN_S", 0.01)
+    asyncio.run(story())
+
+
 def test_begun_anew_for_another_front_proxy_another_certificate_or_an_old_one(tmp_path: Path) -> None:
     async def story() -> None:
         cluster, clock = Cluster(api_service()), HandClock()

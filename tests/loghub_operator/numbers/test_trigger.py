@@ -28,6 +28,7 @@ def test_all_given() -> None:
         ({"consumerGroup": "a", "target": "nan"}, "target is no number"),
         ({"consumerGroup": "a", "target": "0"}, "target must be above 0"),
         ({"consumerGroup": "a", "target": "-1"}, "target must be above 0"),
+        ({"consumerGroup": "a", "target": "1e19"}, r"at most 1e\+15"),
         ({"consumerGroup": "a", "activationLogGroups": "-1"}, "must not be below 0"),
         ({"consumerGroup": "a", "activationLogGroups": "inf"}, "activationLogGroups is no number"),
     ],
