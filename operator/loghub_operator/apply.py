@@ -47,6 +47,7 @@ from loghub_operator.origin import origin_marks
 from loghub_operator.resources import (
     beside,
     is_ours,
+    is_settings,
     kept_checkpoints,
     project_service,
     worker_set,
@@ -198,7 +199,7 @@ class Executor:
         pods = await self._kube.select(POD, namespace, labels)
         used = {current, *(_annotations(pod).get(ANNOTATION_CONFIG_HASH) for pod in pods)}
         for found in await self._kube.select(CONFIG_MAP, namespace, labels):
-            if _annotations(found).get(ANNOTATION_CONFIG_HASH) not in used:
+            if is_settings(resource, found) and _annotations(found)[ANNOTATION_CONFIG_HASH] not in used:
                 await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
 
     async def _ask_leave(self, resource: LogHubConsumerGroup, consumer: str) -> None:
@@ -220,7 +221,8 @@ class Executor:
             if there is not None and is_ours(resource, there):
                 await self._kube.delete(kind, namespace, its_name, uid=there["metadata"]["uid"])
         for found in await self._kube.select(CONFIG_MAP, namespace, worker_selector(name)):
-            await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
+            if is_settings(resource, found):
+                await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
 
 
 async def _all_of(parts: Iterable[Coroutine[Any, Any, None]]) -> None:

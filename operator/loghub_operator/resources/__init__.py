@@ -5,7 +5,7 @@ Read next: `loghub_operator.resources.worker_set`, then `loghub_operator.apply`.
 """
 
 from loghub_operator.resources.common import is_ours
-from loghub_operator.resources.config import config_map, config_map_name
+from loghub_operator.resources.config import config_map, config_map_name, is_settings
 from loghub_operator.resources.kept import kept_checkpoints, record_in
 from loghub_operator.resources.services import governing_service, leads_to_the_service, project_service
 from loghub_operator.resources.upkeep import disruption_budget, service_account, workers_name
@@ -19,6 +19,7 @@ __all__ = [
     "disruption_budget",
     "governing_service",
     "is_ours",
+    "is_settings",
     "kept_checkpoints",
     "leads_to_the_service",
     "pods_hash",

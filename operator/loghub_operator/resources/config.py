@@ -8,7 +8,7 @@ is in the settings. Read next: `loghub_operator.workers`.
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.names import ANNOTATION_CONFIG_HASH
-from loghub_operator.resources.common import Document, metadata
+from loghub_operator.resources.common import Document, is_ours, metadata
 from loghub_operator.workers import config_hash, encode
 
 CONFIG_FILE = "worker.json"
@@ -17,6 +17,12 @@ CONFIG_FILE = "worker.json"
 def config_map_name(resource: LogHubConsumerGroup, hash_of_config: str) -> str:
     """One per revision of the settings."""
     return f"{resource.metadata.name}-{hash_of_config}"
+
+
+def is_settings(resource: LogHubConsumerGroup, found: Document) -> bool:
+    """One of ours: somebody's own ConfigMap may have the workers' labels."""
+    marks = found["metadata"].get("annotations") or {}
+    return ANNOTATION_CONFIG_HASH in marks and is_ours(resource, found)
 
 
 def config_map(resource: LogHubConsumerGroup, config: WorkerConfig) -> Document:

@@ -3,10 +3,11 @@
 What for: ``spec.worker.podTemplate``. What it must not know: what our template says. Read next:
 `loghub_operator.resources.worker_set`.
 
-Maps are merged key by key and null removes. Lists of named things are merged by what names them
-(`KEYS`, as in the API's patch merge keys); ``$patch: delete`` in such an element removes it,
-``$patch: replace`` puts it in place of ours. Every other list replaces. What group membership stands
-on is ours whatever the overlay says. Nothing is refused here and nothing is dropped: what makes no sense,
+Maps are merged key by key and null removes; ``$patch: replace`` in a map puts it in place of ours, ``$patch:
+delete`` empties it (an edit by ``kubectl apply`` stores no null). Lists of named things are merged by what
+names them (`KEYS`, as in the API's patch merge keys); the same words in such an element put it in place of
+ours, or remove it. Every other list replaces. What group membership stands on is ours whatever the
+overlay says. Nothing is refused here and nothing is dropped: what makes no sense,
 such as two containers of one name, is for the apiserver to refuse in its own words.
 """
 
@@ -49,14 +50,19 @@ def overlaid(template: Document, overlay: Document | None, *, container: str, vo
 
 def merged(ours: Any, theirs: Any, *, key: str = "") -> Any:
     """``theirs`` over ``ours``; ``key`` is the field in which both stand."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return _merged_maps(ours, theirs)
+    if isinstance(theirs, dict) and (isinstance(ours, dict) or _DIRECTIVE in theirs):
+        return _merged_maps(ours if isinstance(ours, dict) else {}, theirs)
     if isinstance(ours, list) and isinstance(theirs, list) and key in KEYS:
         return _merged_lists(ours, theirs, KEYS[key])
     return theirs
 
 
 def _merged_maps(ours: Document, theirs: Document) -> Document:
+    match theirs.get(_DIRECTIVE):
+        case "delete":
+            return {}
+        case "replace":
+            return _plain(theirs)
     both = {key: merged(ours.get(key), value, key=key) for key, value in theirs.items() if value is not None}
     kept = {key: value for key, value in ours.items() if key not in theirs}
     return {**kept, **both}
@@ -91,13 +97,16 @@ def _element(ours: Any, theirs: Any) -> Any:
         return ours
     if not isinstance(theirs, dict):
         return theirs
-    plain = {key: value for key, value in theirs.items() if key != _DIRECTIVE}
     match theirs.get(_DIRECTIVE):
         case "delete":
             return None
         case "replace":
-            return plain
-    return plain if ours is None else merged(ours, plain)
+            return _plain(theirs)
+    return _plain(theirs) if ours is None else merged(ours, _plain(theirs))
+
+
+def _plain(theirs: Document) -> Document:
+    return {key: value for key, value in theirs.items() if key != _DIRECTIVE}
 
 
 def _keep_marks(made: Document, template: Document) -> None:

@@ -1,16 +1,21 @@
 """The objects that the builders make say what the design says of them."""
 
+import asyncio
 import importlib.util
 import json
+from typing import Any, cast
 
 import msgspec
 import pytest
 import yaml
 
 from loghub import worker_contract as contract
+from loghub.clock import SystemClock
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.model import Site
+from loghub_operator.apply import Executor
+from loghub_operator.kube import Kind, Kube
+from loghub_operator.model import RemoveWorkers, Site
 from loghub_operator.resources import (
     applied_hash,
     beside,
@@ -21,6 +26,7 @@ from loghub_operator.resources import (
     service_account,
     worker_set,
 )
+from loghub_operator.settings import Settings
 from loghub_operator.workers import DRAIN_TIMEOUT_S, config_hash, worker_config
 from tests.loghub_operator.api_server import ROOT, Apiserver
 from tests.loghub_operator.examples import Document, resource
@@ -96,6 +102,29 @@ def test_the_config_map_is_what_the_worker_reads() -> None:
     assert config.sink == contract.ParquetSink(path="/sink/access")
     assert made["immutable"] is True
     assert made["metadata"]["name"].endswith(config_hash(config))
+
+
+def test_only_the_settings_are_removed_of_what_has_the_workers_labels() -> None:
+    """Somebody's own ConfigMap, such as that of the code, may be labelled as the workers are."""
+    group = example()
+    settings = config_map(group, worker_config(group, SITE))
+    theirs = {"metadata": {"name": "code", "labels": settings["metadata"]["labels"]}}
+    gone: list[str] = []
+
+    class Objects:
+        async def get(self, *_: object) -> None:
+            return None
+
+        async def select(self, *_: object) -> list[Document]:
+            return [settings, theirs]
+
+        async def delete(self, _kind: Kind, _namespace: str, name: str) -> None:
+            gone.append(name)
+
+    others = {"hubs": cast(Any, None), "observer": cast(Any, None)}
+    made = Executor(kube=cast(Kube, Objects()), settings=Settings(), clock=SystemClock(), **others)
+    asyncio.run(made.carry_out(group, None, RemoveWorkers()))
+    assert gone == [settings["metadata"]["name"]]
 
 
 def test_a_logstore_sink_needs_no_claim() -> None:

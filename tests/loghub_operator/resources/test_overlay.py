@@ -76,6 +76,9 @@ def worker(template: Document) -> Document:
             {"volumes": [{"name": "a", "hostPath": {"path": "/x"}}]},
         ),
         ({"a": {"x": 1}}, {"a": 5}, {"a": 5}),
+        ({"a": {"x": 1}, "b": 2}, {"a": {"$patch": "replace", "y": 3}}, {"a": {"y": 3}, "b": 2}),
+        ({"a": {"x": 1}, "b": 2}, {"a": {"$patch": "delete"}}, {"a": {}, "b": 2}),
+        ({"b": 2}, {"a": {"$patch": "replace", "y": 3}}, {"a": {"y": 3}, "b": 2}),
         (
             {"ports": [{"containerPort": 53, "name": "a"}]},
             {"ports": [{"containerPort": 53, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}]},
