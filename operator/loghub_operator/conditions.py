@@ -191,10 +191,11 @@ class ActiveReason(StrEnum):
     step up did not raise what is consumed; look at the sink, at HotShard, at the nodes' CPU. It is
     tried again with one worker more after ten minutes, later each time, or when a shard more can be
     assigned, or much more arrives.
-    LAG_UNKNOWN: some shard's lag is not known. RATE_UNKNOWN: it is not known yet how much arrives,
-    or how much one worker consumes. PAUSED: none should run. FIXED, EXTERNAL: spec.replicas
-    decides; in the latter an autoscaler sets it on /scale. RECOMMENDING: spec.replicas decides,
-    and the message says what Auto would run.
+    LAG_UNKNOWN: some shard's lag is not known; one that waits for its parents and was never begun
+    does not count. RATE_UNKNOWN: it is not known yet how much arrives, or how much one worker
+    consumes. PAUSED: none should run. FIXED, EXTERNAL: spec.replicas decides; in the latter an
+    autoscaler sets it on /scale. RECOMMENDING: spec.replicas decides, and the message says what
+    Auto would run.
     """
 
     STEADY = "Steady"
@@ -218,8 +219,8 @@ class ActiveReason(StrEnum):
 class HotReason(StrEnum):
     """Is a shard too busy for one worker?
 
-    NONE_HOT: none. TOO_BUSY: more comes into it than one worker consumes, and it has one to
-    itself already, so more workers cannot help; split it, or allow scaling.shards.autoSplit.
+    NONE_HOT: none. TOO_BUSY: more comes into it than one worker consumes, or is left where it has
+    one to itself, so more workers cannot help; split it, or allow scaling.shards.autoSplit.
     RATE_UNKNOWN: what one worker consumes is not known (yet). SPLIT_REFUSED: one is, and the log
     service refused to split it; the message has its words (a limit of shards, a right that is not
     given) and when it is tried again. MERGE_REFUSED: none is, and the same of a merge.
