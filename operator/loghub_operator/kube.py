@@ -204,7 +204,8 @@ class AioKube:
             text = raw.decode()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._told(method, 0)
-            raise KubeError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
+            why = str(error) or type(error).__name__
+            raise KubeError(0, "Unreachable", f"{method} {path}: {why}") from error
         self._told(method, answer.status)
         if answer.status not in _OK:
             raise _refused(answer.status, text)
