@@ -61,15 +61,15 @@ def _workers(observed: Observed, size: Size) -> tuple[bool, str, str]:
     if size.run == 0:
         if observed.service.trouble is not None and size.reason is not ScalingReason.PAUSED:
             return False, WorkersReason.NOT_STARTED, "none is started while the log service cannot be asked"
-        return True, WorkersReason.NONE_WANTED, "no worker should run"
+        return True, WorkersReason.NONE_WANTED, f"no worker should run{in_the_way(observed)}"
     ready = sum(worker.ready for worker in observed.workers if worker.ordinal < size.run)
     if ready < size.run:
-        return False, WorkersReason.STARTING, f"{ready} of {size.run} are ready{_pending(observed)}"
+        return False, WorkersReason.STARTING, f"{ready} of {size.run} are ready{in_the_way(observed)}"
     return True, WorkersReason.ALL_READY, f"{ready} of {size.run} are ready"
 
 
-def _pending(observed: Observed) -> str:
-    """The words of the first that cannot go on by itself, say, for want of a node."""
+def in_the_way(observed: Observed) -> str:
+    """The words of the first that cannot go on by itself, say, for want of a node, or end, on a lost one."""
     told = (one for one in observed.workers if not one.ready and one.message)
     first = next(told, None)
     return "" if first is None else f"; {first.name}: {first.message}"

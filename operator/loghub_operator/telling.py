@@ -42,6 +42,7 @@ from loghub_operator.conditions import (
 from loghub_operator.health import (
     Situation,
     degraded_finding,
+    in_the_way,
     paused_finding,
     phase_of,
     ready_finding,
@@ -128,7 +129,7 @@ def deleting_status(
             type=ConditionType.WORKERS_AVAILABLE,
             status="False",
             reason=WorkersReason.STOPPING,
-            message=f"workers still there: {left}",
+            message=f"workers still there: {left}{in_the_way(observed)}",
         ),
         rebalancing_finding(observed.service),
         lag_finding(observed.service),
