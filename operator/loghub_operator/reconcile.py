@@ -23,7 +23,15 @@ from loghub_operator.apply import Executor
 from loghub_operator.braking import Mends
 from loghub_operator.kube import CONSUMER_GROUP, Kube, KubeError
 from loghub_operator.liveness import Doing, Pulse
-from loghub_operator.model import Action, ActionRefused, EmitEvent, Observed, Plan, ReshardRefused
+from loghub_operator.model import (
+    Action,
+    ActionRefused,
+    EmitEvent,
+    Observed,
+    Plan,
+    ReshardRefused,
+    ServiceTrouble,
+)
 from loghub_operator.numbers.listener import Listener
 from loghub_operator.observe import Observer
 from loghub_operator.pacing import SOON_S, pause_s, spread
@@ -37,7 +45,8 @@ log = structlog.get_logger()
 
 ROUNDS_AT_ONCE = 16
 UNASKED_AT_ONCE = 4  # of them: rounds for which nobody woke the group
-IN_TROUBLE_AT_ONCE = 2  # likewise, where the log service could not be asked: such a look may last long
+IN_TROUBLE_AT_ONCE = 2  # likewise, where the log service does not answer: such a look may last long
+IN_TROUBLE_AFTER = 3  # looks in a row without an answer; one alone may be chance
 LONGEST_BACKOFF_S = 30.0
 
 
@@ -62,7 +71,7 @@ class _Life:
     memory: ScalingMemory | None = None  # what the last round remembered
     mends: Mends | None = None  # what the last round that carried all out remembered
     unchanged: int = 0  # rounds in a row without anything to do or to tell
-    in_trouble: bool = False  # the log service could not be asked, last
+    unanswered: int = 0  # looks in a row at which the log service did not answer
     doing: Doing = Doing.QUEUED
     since_s: float = 0.0
 
@@ -146,7 +155,7 @@ class Reconciler:
         """One of the few places for a round; a change goes before what is only looked at again, and those
         whose log service does not answer wait for one another alone."""
         asked = soon or life.wake.is_set()
-        places = self._in_trouble if life.in_trouble else self._unasked
+        places = self._in_trouble if life.unanswered >= IN_TROUBLE_AFTER else self._unasked
         unasked = not asked and await _acquired(places, unless=life.wake)
         try:
             async with self._slots:
@@ -183,7 +192,7 @@ class Reconciler:
             await self._unread(what_is_legible(document), error, life)
             return LONGEST_BACKOFF_S
         observed = await self._observer.observe(resource)
-        life.in_trouble = observed.service.trouble is not None
+        life.unanswered = life.unanswered + 1 if _is_away(observed) else 0
         if life.memory is not None:
             observed = replace(observed, memory=life.memory)
         if life.mends is not None:
@@ -260,6 +269,11 @@ def _wrote(life: _Life, version: str) -> None:
         life.causes.remove(version)
         if not life.causes:
             life.wake.clear()
+
+
+def _is_away(observed: Observed) -> bool:
+    trouble = observed.service.trouble
+    return trouble is not None and trouble.reason is ServiceTrouble.ENDPOINT_UNREACHABLE
 
 
 async def _acquired(semaphore: asyncio.Semaphore, *, unless: asyncio.Event) -> bool:

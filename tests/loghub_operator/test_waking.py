@@ -12,7 +12,13 @@ import pytest
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.apply import Executor
 from loghub_operator.model import Observed
-from loghub_operator.reconcile import IN_TROUBLE_AT_ONCE, UNASKED_AT_ONCE, Key, Reconciler
+from loghub_operator.reconcile import (
+    IN_TROUBLE_AFTER,
+    IN_TROUBLE_AT_ONCE,
+    UNASKED_AT_ONCE,
+    Key,
+    Reconciler,
+)
 from tests.loghub_operator.examples import Document, merge
 from tests.loghub_operator.stories import steps, stories
 
@@ -146,7 +152,7 @@ def _unreachable() -> Any:
 
 
 class Neighbours:
-    """Groups in namespaces of their own; in all but one the second look never ends."""
+    """Groups in namespaces of their own; in all but one a look at last never ends."""
 
     def __init__(self, *, in_trouble: int) -> None:
         well, away = _at_rest(), _unreachable()
@@ -171,7 +177,7 @@ class Neighbours:
     async def observe(self, resource: LogHubConsumerGroup) -> Observed:
         namespace = resource.metadata.namespace
         self.looks[namespace] += 1
-        if namespace != "well" and self.looks[namespace] > 1:
+        if namespace != "well" and self.looks[namespace] > IN_TROUBLE_AFTER:
             await self.never.wait()
         observed: Observed = self.steps[namespace].observed
         return observed
@@ -196,10 +202,10 @@ def test_log_services_that_do_not_answer_hold_up_no_group_of_another(monkeypatch
         for namespace in on.steps:
             on.reconciler.wake(Key(namespace, "access"))
         for namespace in on.steps:
-            await on.until_looked(namespace, 1)
+            await on.until_looked(namespace, IN_TROUBLE_AFTER)
         await on.until_looked("well", on.looks["well"] + 20)
-        stuck = [name for name, looks in on.looks.items() if name != "well" and looks > 1]
-        assert 0 < len(stuck) <= IN_TROUBLE_AT_ONCE
+        stuck = [name for name, looks in on.looks.items() if name != "well" and looks > IN_TROUBLE_AFTER]
+        assert len(stuck) <= IN_TROUBLE_AT_ONCE
         await on.reconciler.close()
 
     asyncio.run(play())
