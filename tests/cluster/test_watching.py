@@ -4,6 +4,7 @@ from pathlib import Path
 
 from loghub.client.memory import MemoryLogHub, MemoryServer
 from tests.cluster.kubectl import Kubectl, Object
+from tests.cluster.processes import wait_until
 from tests.cluster.watching import Held, HoldersWatch, PodsWatch
 
 
@@ -33,6 +34,13 @@ def test_a_shard_on_its_way_is_not_owned_yet() -> None:
 
 def test_who_had_none_has_freed_none() -> None:
     assert seen(s0=[Held("already_alloc", "b", 1.0)]).freed_s("a") is None
+
+
+def test_a_look_without_an_answer_is_counted() -> None:
+    """What happened meanwhile was not seen."""
+    with seen() as watch:
+        wait_until(lambda: watch.unasked > 1, what="looks at a project that is not there", guard_s=60)
+    assert watch.seen == {}
 
 
 def test_a_pods_steps_are_kept_by_its_uid() -> None:
