@@ -48,6 +48,16 @@ def kubeconfig_of(server: Apiserver, home: str, folder: Path, *, account: str = 
     return made
 
 
+def as_granted(
+    server: Apiserver, objects: list[Object], home: str, folder: Path, **environ: str
+) -> tuple[Settings, Path]:
+    """What the operator of these objects runs with, once they are there: settings and kubeconfig."""
+    rights = [one for one in objects if one["kind"] in ("ServiceAccount", "Role", "RoleBinding")]
+    server.must("create", "-f", _written(folder, [*rights, pod(home)]))
+    told = {**environment(only(objects, "Deployment")), **HERE, **environ}
+    return Settings.from_environment(told), kubeconfig_of(server, home, folder)
+
+
 def test_a_groups_life_with_the_rights_of_one_namespace(
     chart: Chart,
     server: Apiserver,
@@ -57,12 +67,9 @@ def test_a_groups_life_with_the_rights_of_one_namespace(
 ) -> None:
     watched, other, home = make_namespace(server), make_namespace(server), make_namespace(server)
     values = {"watchNamespaces": [watched], "rbac": {"secretNames": ["loghub-credentials"]}}
-    objects = chart.render(values, namespace=home)
-    rights = [one for one in objects if one["kind"] in ("ServiceAccount", "Role", "RoleBinding")]
-    server.must("create", "-f", _written(tmp_path, [*rights, pod(home)]))
-    settings = Settings.from_environment({**environment(only(objects, "Deployment")), **HERE})
+    settings, config = as_granted(server, chart.render(values, namespace=home), home, tmp_path)
     monkeypatch.setattr(Stage, "settings", settings)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig_of(server, home, tmp_path)))
+    monkeypatch.setenv("KUBECONFIG", str(config))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
     async def story(on: Stage) -> None:
@@ -88,6 +95,46 @@ def test_a_groups_life_with_the_rights_of_one_namespace(
     asyncio.run(play(server.kubeconfig, watched, story))
     said = capfd.readouterr()
     assert "forbidden" not in (said.out + said.err).lower()
+
+
+@pytest.mark.parametrize(
+    ("environ", "kind", "reason", "words"),
+    [
+        ({}, "GroupSynced", "CredentialsMissing", "no right to read Secret loghub-credentials"),
+        (
+            {"LOGHUB_EMBEDDED_ENDPOINT": "http://elsewhere.svc"},
+            *("Ready", "ActionFailed", 'cannot get resource "services"'),
+        ),
+    ],
+    ids=["a Secret of another name", "no role where the projects' Services are"],
+)
+def test_what_the_rights_do_not_allow_is_told_and_holds_up_no_deletion(
+    chart: Chart,
+    server: Apiserver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: dict[str, str],
+    kind: str,
+    reason: str,
+    words: str,
+) -> None:
+    """One of the watched namespaces is gone besides, and the role in it with it."""
+    watched, home = make_namespace(server), make_namespace(server)
+    values = {"watchNamespaces": ["long-gone", watched], "rbac": {"secretNames": ["another"]}}
+    rendered = chart.render(values, namespace=home)
+    objects = [one for one in rendered if one["metadata"].get("namespace") != "long-gone"]
+    settings, config = as_granted(server, objects, home, tmp_path, **environ)
+    monkeypatch.setattr(Stage, "settings", settings)
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    async def story(on: Stage) -> None:
+        await on.apply()
+        assert words in (await on.until_reason(kind, reason))["message"]
+        await on.remove()
+        await on.until_gone()
+
+    asyncio.run(play(server.kubeconfig, watched, story))
 
 
 def _written(folder: Path, objects: list[Object]) -> str:
