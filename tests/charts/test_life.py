@@ -38,6 +38,14 @@ class Life:
         words = ("upgrade", RELEASE, str(folder))
         return self._chart.command(self.server.kubeconfig, HOME, *words, values=values)
 
+    def own_the_crd(self) -> None:
+        """As if helm had made it: its fields are kubectl's, by which the fixture has applied them."""
+        found = json.loads(self.server.must("get", CRD, "-o", "json", "--show-managed-fields"))
+        applied = [one for one in found["metadata"]["managedFields"] if one["manager"] == "kubectl"]
+        fields = [{**one, "manager": "helm"} for one in applied]
+        patch = [{"op": "replace", "path": "/metadata/managedFields", "value": fields}]
+        self.server.must("patch", CRD, "--type=json", "-p", json.dumps(patch))
+
     def told_by_the_crd(self) -> str:
         where = "jsonpath={.spec.versions[0].schema.openAPIV3Schema.description}"
         return self.server.must("get", CRD, "-o", where)
@@ -101,9 +109,7 @@ def test_an_upgrade_brings_the_crd_of_its_chart_and_a_rollback_the_one_before(
     life: Life, tmp_path: Path
 ) -> None:
     """helm leaves what is in a chart's folder of CRDs as it is for ever; ours is a template."""
-    # As if helm had made it: else these fields are kubectl's, by which the fixture has applied them.
-    nobodys = [{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]
-    life.server.must("patch", CRD, "--type=json", "-p", json.dumps(nobodys))
+    life.own_the_crd()
     life.install(WATCHED)
     before = life.told_by_the_crd()
     assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
