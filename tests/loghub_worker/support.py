@@ -190,7 +190,9 @@ class WorkerProcess:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self._log.close()
+        if not self._log.closed:
+            self._log.close()
+            print(f"--- {self.name}\n{self.log_tail()}")  # pytest shows it where a test failed
 
 
 def processes_of(worker: WorkerProcess) -> list[tuple[str, str]]:

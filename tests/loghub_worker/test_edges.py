@@ -3,6 +3,8 @@
 import contextlib
 import os
 import shlex
+import signal
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from loghub_worker.hub import Trouble
 from loghub_worker.metrics import Figures, answer
 from loghub_worker.settings import BadSettingsError, read_settings, says_leave
 from loghub_worker.sink import InvalidSinkError, make_sink
-from loghub_worker.spark import FatalError, spark_settings, start_spark
+from loghub_worker.spark import FatalError, end_jvm, spark_settings, start_spark
 from loghub_worker.status import status_of
 from loghub_worker.worker import Worker
 from tests.loghub_worker.support import worker_config
@@ -226,6 +228,19 @@ def test_status_tells_each_shard() -> None:
         (2, encode(20), encode(10), 0.0),
         (3, None, None, None),
     ]
+
+
+def test_the_jvm_is_ended_although_a_thread_ends_meanwhile(tmp_path: Path) -> None:
+    """A folder, since it cannot be read either."""
+    (tmp_path / "1" / "children").mkdir(parents=True)
+    (tmp_path / "2").mkdir()
+    with subprocess.Popen(["sleep", "600"]) as child:
+        try:
+            (tmp_path / "2" / "children").write_text(f"{child.pid} ")
+            end_jvm(tmp_path)
+            assert child.wait(60) == -signal.SIGTERM
+        finally:
+            child.kill()
 
 
 def test_words_that_no_json_takes_leave_a_status_all_the_same() -> None:

@@ -125,13 +125,21 @@ def _java_options(state_dir: Path, class_archive: Path | None) -> str:
     return " ".join(f'"{option}"' for option in options)
 
 
-def end_jvm() -> None:
+def end_jvm(threads: Path = Path("/proc/self/task")) -> None:
     """End the processes that this one started. A JVM ends with its pipe, but for one whose start was
     interrupted: its port was never taken, and it waits for ever. On Linux; elsewhere it is left."""
-    for children in Path("/proc/self/task").glob("*/children"):
-        for pid in children.read_text().split():
+    for children in threads.glob("*/children"):
+        for pid in _words(children):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGTERM)
+
+
+def _words(path: Path) -> list[str]:
+    """None of a thread that has ended since it was listed: Spark's are ending now."""
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
 
 
 def invalid(error: Exception) -> FatalError:
