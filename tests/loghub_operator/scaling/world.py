@@ -1,7 +1,7 @@
 """A small world to scale in: shards that logs come into, workers that need time, one `plan` over it.
 
 What for: hours of a group's life in seconds, by the real decisions and the real drain. What it must not
-know: what is expected of them. Read next: `test_simulation`.
+know: what is expected of them. Read next: `test_simulation`, `test_hotshard`.
 
 One step is one second. A worker takes `warm_s` to be ready, works in batches of `batch_s`, checkpoints
 at the end of each, and shares what it can do among its shards. Shards are balanced by count, as the
