@@ -105,8 +105,9 @@ class DegradedReason(StrEnum):
     log service cannot be asked, see GroupSynced; workers that run go on. OWNED_BY_ANOTHER: an
     older object has the consumer group; delete one of the two. REPOSITION_FAILED: the last order
     to move checkpoints was not carried out, see status.reposition; workers run. CONTESTED: somebody
-    else (an HPA on the StatefulSet, a policy engine) undoes what the operator writes, so it is
-    written ever later, every five minutes in the end; events DriftMended name the fields.
+    else (an HPA on the StatefulSet, a policy engine, for a group's settings another cluster's
+    operator) undoes what the operator writes, so it is written ever later, every five minutes in the
+    end; events DriftMended name the fields.
     End the other's writing, or change the spec, which is carried out at once. NOT_UNDERSTOOD: see
     Ready.
     """

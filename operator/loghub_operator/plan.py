@@ -11,9 +11,10 @@ neither the number nor the settings of the workers are touched: what runs goes o
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.braking import Brake, look
+from loghub_operator.braking import Brake, Mends, look
 from loghub_operator.changes import Change, Running, change_class
 from loghub_operator.conditions import ConditionType, Finding, GroupReason, ScalingReason
 from loghub_operator.deleting import plan_deletion
@@ -52,13 +53,17 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
         return plan_deletion(resource, observed, now)
     course = decide(resource, observed)
     decided = size(resource, observed, course.goal, now)
-    group = group_finding(resource, observed)
+    group_brake = _group_brake(resource, observed, decided, now)
+    group = group_finding(resource, observed, waits=bool(group_brake.held))
     moving = reposition(resource, observed, decided, now)
     group_actions: list[Action] = []
     if observed.service.trouble is None and owner_of(resource, observed.peers) is None:
-        group_actions = _group(resource, observed)
+        group_actions = _group(resource, observed, waits=bool(group_brake.held))
     actions = [*_footing(resource, observed, group_actions), *group_actions]
-    brake = _brake(resource, observed, decided, now)
+    set_back = any(isinstance(action, UpdateGroup) for action in group_actions)
+    mends = group_brake.mends if set_back else observed.mends
+    brake = _brake(resource, observed, decided, mends, now)
+    brake = replace(brake, contested=tuple(dict.fromkeys((*group_brake.contested, *brake.contested))))
     if observed.service.trouble is None or decided.reason is ScalingReason.PAUSED:
         actions += _workers(resource, observed, decided, brake)
     applied = any(isinstance(action, ApplyWorkers) for action in actions)
@@ -72,12 +77,12 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
         status_of(resource, observed, decided, course, group, moving.status, brake, now),
         readings=readings_of(resource, observed, course, run=decided.run),
         memory=course.memory,
-        mends=brake.mends if applied else observed.mends,
+        mends=brake.mends if applied else mends,
     )
 
 
-def group_finding(resource: LogHubConsumerGroup, observed: Observed) -> Finding:
-    """Is the group at the log service as the spec says?"""
+def group_finding(resource: LogHubConsumerGroup, observed: Observed, *, waits: bool = False) -> Finding:
+    """Is the group at the log service as the spec says? ``waits``: it is set back later."""
     status, reason, message = False, "", ""
     owner = owner_of(resource, observed.peers)
     if owner is not None:
@@ -92,6 +97,8 @@ def group_finding(resource: LogHubConsumerGroup, observed: Observed) -> Finding:
         reason, message = GroupReason.BEING_MADE, f"consumer group {resource.group} is being made"
     elif observed.service.group != _settings_now(resource, observed):
         reason, message = GroupReason.BEING_CHANGED, "timeout and order are being set"
+        if waits:
+            message = "timeout and order are set back later, since somebody else sets them each time"
     elif observed.service.group != _wanted_group(resource):
         reason = GroupReason.BEING_CHANGED
         message = "the shorter timeout is set as soon as every worker runs with it"
@@ -139,7 +146,7 @@ def _footing(resource: LogHubConsumerGroup, observed: Observed, then: Iterable[A
     return actions
 
 
-def _group(resource: LogHubConsumerGroup, observed: Observed) -> list[Action]:
+def _group(resource: LogHubConsumerGroup, observed: Observed, *, waits: bool) -> list[Action]:
     """The origin is recorded before the group is made: a crash in between leaves no orphan."""
     wanted, found = _settings_now(resource, observed), observed.service.group
     actions: list[Action] = []
@@ -148,20 +155,35 @@ def _group(resource: LogHubConsumerGroup, observed: Observed) -> list[Action]:
         actions.append(RecordGroupOrigin("Created" if origin == "Created" else "Adopted"))
     if found is None:
         actions.append(CreateGroup(timeout_s=wanted.timeout_s, order=wanted.order))
-    elif found != wanted:
+    elif found != wanted and not waits:
         actions.append(UpdateGroup(timeout_s=wanted.timeout_s, order=wanted.order))
     return actions
 
 
-def _brake(resource: LogHubConsumerGroup, observed: Observed, decided: Size, now: float) -> Brake:
-    """How soon drift is set back. A change of ours is none: it is another wish."""
+def _group_brake(resource: LogHubConsumerGroup, observed: Observed, decided: Size, now: float) -> Brake:
+    """How soon the group's settings are set back: an operator of another cluster may want others."""
+    found = observed.service.group
+    drift: tuple[str, ...] = ()
+    if found is not None and found != _settings_now(resource, observed):
+        drift = (f"ConsumerGroup {resource.group} settings",)
+    return look(observed.mends, drift, wanted=_wish(resource, observed, decided), now=now)
+
+
+def _brake(
+    resource: LogHubConsumerGroup, observed: Observed, decided: Size, mends: Mends, now: float
+) -> Brake:
+    """How soon drift of what stands in the cluster is set back."""
     there = observed.worker_set
     drift = () if there is None else there.drift
     if there is not None and there.drifted:
         drift = (f"StatefulSet {resource.metadata.name}{_MARKS}",)
+    return look(mends, drift, wanted=_wish(resource, observed, decided), now=now)
+
+
+def _wish(resource: LogHubConsumerGroup, observed: Observed, decided: Size) -> str:
+    """A change of ours is no drift: it is another wish."""
     config = config_hash(worker_config(resource, observed.site))
-    wanted = f"{resource.metadata.generation}/{config}/{decided.target}"
-    return look(observed.mends, drift, wanted=wanted, now=now)
+    return f"{resource.metadata.generation}/{config}/{decided.target}"
 
 
 def _workers(resource: LogHubConsumerGroup, observed: Observed, decided: Size, brake: Brake) -> list[Action]:

@@ -97,3 +97,21 @@ def test_a_timeout_is_shortened_when_nobody_counts_on_the_longer_one(
     (synced,) = [one for one in planned.status.conditions if one.type == ConditionType.GROUP_SYNCED]
     assert (synced.status, synced.reason) == ("False", "BeingChanged")
     assert ("every worker" in synced.message) == (set_s is None)
+
+
+def test_settings_that_another_sets_each_time_are_set_back_ever_later() -> None:
+    """As two clusters do that have a group with other settings; looked at each second."""
+    step = next(steps(FOLDER / "group-settings.yaml"))
+    service = dataclasses.replace(step.observed.service, group=GroupObserved(timeout_s=20, order=False))
+    observed, at = dataclasses.replace(step.observed, service=service), []
+    for second in range(160):
+        planned = plan(step.resource, observed, step.now + second)
+        if any(isinstance(one, UpdateGroup) for one in planned.actions):
+            at.append(second)
+        observed = dataclasses.replace(observed, mends=planned.mends)
+    assert at == [0, 1, 2, 22, 62, 142]
+    told = {one.type: one for one in planned.status.conditions}
+    assert told[ConditionType.DEGRADED].reason == "Contested"
+    assert "ConsumerGroup" in told[ConditionType.DEGRADED].message
+    assert (told[ConditionType.GROUP_SYNCED].status, told[ConditionType.READY].status) == ("False", "False")
+    assert "somebody else" in told[ConditionType.GROUP_SYNCED].message
