@@ -42,20 +42,25 @@ class ReadyReason(StrEnum):
     deleted. ACTION_FAILED: what was decided could not be carried out; the message has the words
     of who refused.
     NOT_UNDERSTOOD: the object was stored under another version of the schema; correct it, and
-    until then its workers stay as they are."""
+    until then its workers stay as they are. LOOK_REFUSED: the operator has no right to look at what
+    belongs to the object, its pods, say, and until it has, all stays as it is; the message has the
+    apiserver's words."""
 
     RUNNING = "Running"
     DELETING = "Deleting"
     ACTION_FAILED = "ActionFailed"
     NOT_UNDERSTOOD = "NotUnderstood"
+    LOOK_REFUSED = "LookRefused"
 
 
 class UnseenReason(StrEnum):
     """Why a condition is Unknown: nothing was looked at. DELETING: the object is being deleted, and this
-    plays no part in it. NOT_UNDERSTOOD: what the object asks for cannot be read, see Ready."""
+    plays no part in it. NOT_UNDERSTOOD: what the object asks for cannot be read, see Ready. LOOK_REFUSED: the
+    operator may not look at what belongs to it, see Ready."""
 
     DELETING = "Deleting"
     NOT_UNDERSTOOD = "NotUnderstood"
+    LOOK_REFUSED = "LookRefused"
 
 
 class GroupReason(StrEnum):
@@ -108,8 +113,8 @@ class DegradedReason(StrEnum):
     else (an HPA on the StatefulSet, a policy engine, for a group's settings another cluster's
     operator) undoes what the operator writes, so it is written ever later, every five minutes in the
     end; events DriftMended name the fields.
-    End the other's writing, or change the spec, which is carried out at once. NOT_UNDERSTOOD: see
-    Ready.
+    End the other's writing, or change the spec, which is carried out at once. NOT_UNDERSTOOD,
+    LOOK_REFUSED: see Ready.
     """
 
     AS_EXPECTED = "AsExpected"
@@ -119,6 +124,7 @@ class DegradedReason(StrEnum):
     REPOSITION_FAILED = "RepositionFailed"
     CONTESTED = "Contested"
     NOT_UNDERSTOOD = "NotUnderstood"
+    LOOK_REFUSED = "LookRefused"
 
 
 class RebalancingReason(StrEnum):

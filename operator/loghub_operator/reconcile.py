@@ -21,7 +21,8 @@ from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse
 from loghub_operator.api.status import Status
 from loghub_operator.apply import Executor
 from loghub_operator.braking import Mends
-from loghub_operator.kube import CONSUMER_GROUP, Kube, KubeError
+from loghub_operator.conditions import UnseenReason
+from loghub_operator.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError
 from loghub_operator.liveness import Doing, Pulse
 from loghub_operator.model import (
     Action,
@@ -38,7 +39,7 @@ from loghub_operator.pacing import SOON_S, pause_s, spread
 from loghub_operator.plan import plan
 from loghub_operator.scaling.memory import ScalingMemory
 from loghub_operator.scaling.refusals import with_refusal
-from loghub_operator.telling import with_failure, words_of, worth_writing
+from loghub_operator.telling import unseen_status, with_failure, words_of, worth_writing
 from loghub_operator.unread import plan_unread, what_is_legible
 
 log = structlog.get_logger()
@@ -48,6 +49,7 @@ UNASKED_AT_ONCE = 4  # of them: rounds for which nobody woke the group
 IN_TROUBLE_AT_ONCE = 2  # likewise, where the log service does not answer: such a look may last long
 IN_TROUBLE_AFTER = 3  # looks in a row without an answer; one alone may be chance
 LONGEST_BACKOFF_S = 30.0
+REFUSED_LOOKS = 5  # before it is told: an apiserver that just began refuses what it will allow
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +193,7 @@ class Reconciler:
             log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
             await self._unread(what_is_legible(document), error, life)
             return LONGEST_BACKOFF_S
-        observed = await self._observer.observe(resource)
-        life.unanswered = life.unanswered + 1 if _is_away(observed) else 0
-        if life.memory is not None:
-            observed = replace(observed, memory=life.memory)
-        if life.mends is not None:
-            observed = replace(observed, mends=life.mends)
+        observed = await self._look(resource, life)
         planned = plan(resource, observed, self._clock.unix_s())
         life.memory = planned.memory
         status, failure = planned.status, None
@@ -217,6 +214,21 @@ class Reconciler:
         pause = pause_s(planned.actions, status, unchanged=life.unchanged, resync_s=self._resync_s)
         return spread(pause, f"{key.namespace}/{key.name}")
 
+    async def _look(self, resource: LogHubConsumerGroup, life: _Life) -> Observed:
+        """With what the round before remembered."""
+        try:
+            observed = await self._observer.observe(resource)
+        except KubeError as error:
+            if error.status == FORBIDDEN and life.failures >= REFUSED_LOOKS:
+                await self._unseen(resource, error, life)
+            raise
+        life.unanswered = life.unanswered + 1 if _is_away(observed) else 0
+        if life.memory is not None:
+            observed = replace(observed, memory=life.memory)
+        if life.mends is not None:
+            observed = replace(observed, mends=life.mends)
+        return observed
+
     def _publish(self, key: Key, planned: Plan, status: Status) -> None:
         if planned.readings is None:
             self._listener.gone(key.namespace, key.name)
@@ -228,6 +240,12 @@ class Reconciler:
         planned = plan_unread(resource, error, self._clock.unix_s())
         await self._tell(resource, planned.status, life)
         await self._carry_out(resource, None, planned.actions)
+
+    async def _unseen(self, resource: LogHubConsumerGroup, error: KubeError, life: _Life) -> None:
+        """Else what was told before it was refused would stand for ever."""
+        why, generation, now = UnseenReason.LOOK_REFUSED, resource.metadata.generation, self._clock.unix_s()
+        status = unseen_status(resource.status, why, words_of(error), generation=generation, now=now)
+        await self._tell(resource, status, life)
 
     async def _carry_out(
         self, resource: LogHubConsumerGroup, observed: Observed | None, actions: Sequence[Action]

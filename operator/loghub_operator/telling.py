@@ -169,16 +169,14 @@ def refusal(resource: LogHubConsumerGroup) -> str:
     return next(refused, "")
 
 
-def unread_status(status: Status, message: str, *, generation: int, now: float) -> Status:
-    """Of an object that cannot be read; what was told of its shards and workers stays as it was seen last."""
-    ready = Finding(
-        type=ConditionType.READY, status="False", reason=ReadyReason.NOT_UNDERSTOOD, message=message
-    )
+def unseen_status(status: Status, why: UnseenReason, message: str, *, generation: int, now: float) -> Status:
+    """Of an object that cannot be read, or around which nobody may look; what was told of its shards and
+    workers stays as it was seen last."""
+    ready = Finding(type=ConditionType.READY, status="False", reason=ReadyReason(why), message=message)
     degraded = Finding(
-        type=ConditionType.DEGRADED, status="True", reason=DegradedReason.NOT_UNDERSTOOD, message=message
+        type=ConditionType.DEGRADED, status="True", reason=DegradedReason(why), message=message
     )
-    why = "not looked at: the object is not understood"
-    findings = unseen((ready, degraded), UnseenReason.NOT_UNDERSTOOD, why)
+    findings = unseen((ready, degraded), why, "not looked at, see Ready")
     conditions = dated(findings, status.conditions, generation=generation, now=now)
     news = {"conditions": conditions, "phase": Phase.DEGRADED, "observed_generation": generation}
     return status.model_copy(update=news)

@@ -12,9 +12,9 @@ from typing import Any
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup
 from loghub_operator.api.parse import parse_status
 from loghub_operator.api.v1alpha1 import Metadata
-from loghub_operator.conditions import ConditionType, ReadyReason
+from loghub_operator.conditions import ConditionType, ReadyReason, UnseenReason
 from loghub_operator.model import Action, EmitEvent, Plan, ReleaseObject
-from loghub_operator.telling import unread_status
+from loghub_operator.telling import unseen_status
 
 
 def what_is_legible(document: dict[str, Any]) -> LogHubConsumerGroup:
@@ -34,7 +34,8 @@ def plan_unread(resource: LogHubConsumerGroup, error: InvalidResourceError, now:
         f"not understood by this version; its workers stay as they are until it is corrected: {problems}"
     )
     generation = resource.metadata.generation
-    status = unread_status(resource.status, message, generation=generation, now=now)
+    why = UnseenReason.NOT_UNDERSTOOD
+    status = unseen_status(resource.status, why, message, generation=generation, now=now)
     actions: tuple[Action, ...] = ()
     if not _was_told(resource):
         actions = (EmitEvent(type="Warning", reason=ReadyReason.NOT_UNDERSTOOD, message=message),)

@@ -28,7 +28,7 @@ from loghub_operator.model import (
     SplitShard,
 )
 from loghub_operator.plan import plan
-from loghub_operator.reconcile import Key, Reconciler
+from loghub_operator.reconcile import REFUSED_LOOKS, Key, Reconciler
 from loghub_operator.scaling.memory import NOTHING
 from loghub_operator.telling import LAG_EVERY_S, with_failure, worth_writing
 from tests.loghub_operator.stories import Step, recorded, steps, stories, told
@@ -241,6 +241,44 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
     first, second = given
     assert first == NOTHING
     assert len(second.samples) == 1
+
+
+def test_a_look_that_stays_refused_is_told_once_and_the_next_one_is_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A right was taken away, and is given again. One refusal alone may be an apiserver that just began."""
+    step, looks = next(step for step in ALL if step.story == "scale-down-drains"), 0
+    stage = Stage(step)
+    monkeypatch.setattr("loghub_operator.reconcile.SOON_S", 0.001)
+
+    async def get(*_: object) -> dict[str, Any] | None:
+        stage.gets = 2 if stage.done else 1
+        return None if stage.done else stage.stored
+
+    async def observe(_: LogHubConsumerGroup) -> Observed:
+        nonlocal looks
+        looks += 1
+        if looks <= REFUSED_LOOKS + 3:
+            assert bool(stage.written) == (looks > REFUSED_LOOKS + 1)
+            raise KubeError(403, "Forbidden", "pods is forbidden")
+        return stage.step.observed
+
+    async def write_status(_: LogHubConsumerGroup, status: Status) -> None:
+        stage.written.append(status)
+        stage.stored = {**stage.stored, "status": status.to_dict()}
+
+    monkeypatch.setattr(stage, "get", get)
+    monkeypatch.setattr(stage, "observe", observe)
+    monkeypatch.setattr(stage, "write_status", write_status)
+    asyncio.run(stage.play())
+    told_of, after = stage.written
+    assert told_of.shards == step.resource.status.shards
+    found = {one.type: (one.status, one.reason) for one in told_of.conditions}
+    assert found.pop(ConditionType.READY) == ("False", "LookRefused")
+    assert found.pop(ConditionType.DEGRADED) == ("True", "LookRefused")
+    assert set(found.values()) == {("Unknown", "LookRefused")}
+    assert "pods is forbidden" in told_of.conditions[0].message
+    assert "LookRefused" not in {one.reason for one in after.conditions}
 
 
 def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
