@@ -12,9 +12,9 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCKS := locks/bootstrap.txt locks/dev.txt
 # The fast tests share nothing but the machine; many wait for processes and timeouts, hence one more than cores.
 PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
-FAST := not (spark or cluster or apiserver or tools or node or deep)
-# Stories over an apiserver wait more than they compute.
-APISERVER := (cluster or apiserver or tools) and not (spark or node or deep)
+FAST := not (long or spark or cluster or apiserver or tools or node or deep)
+# Stories over an apiserver wait more than they compute, so what computes goes beside them.
+STORIES := (long or cluster or apiserver or tools) and not (spark or node or deep)
 
 .PHONY: help setup demo test test-cluster check check-deep bench lock crds clean
 
@@ -37,7 +37,7 @@ demo: $(READY) ## the main job on this machine, shown and counted; LOGS=file, AR
 	@sh operator/loghub_operator/demo/java.sh
 	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
-check: $(READY) ## the fast tests: no Spark, no Kubernetes
+check: $(READY) ## the fast tests: no long story, no Spark, no Kubernetes
 	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
 
 test: $(READY) ## every test; what cannot run here is skipped with its reason
@@ -46,7 +46,7 @@ test: $(READY) ## every test; what cannot run here is skipped with its reason
 	@# Tests with times in them wait until nothing is being compiled any more.
 	@# (If that failed, the tests that need it skip with the reason, or fail where all is required.)
 	@$(PY) -m tests.cluster.prepare || true
-	$(PY) -m pytest $(PARALLEL) -m "$(APISERVER)"
+	$(PY) -m pytest $(PARALLEL) -m "$(STORIES)"
 	$(PY) -m pytest -m "(spark or node) and not deep"
 
 test-cluster: $(READY) ## only the tests on a real Kubernetes: kind where a Docker engine answers

@@ -2,11 +2,14 @@
 
 import threading
 
+import pytest
 from aliyun.log import LogClient
 
 from tests.compat.sdk import GROUP, LOGSTORE, PROJECT, Sink, consuming, put, real_lines
 from tests.loghub.service.rawclient import RawClient
 from tests.support import ServiceProcess, wait_until
+
+pytestmark = pytest.mark.long
 
 KEYS = [digit + "0" * 31 for digit in "048c"]  # one for each of four shards
 

@@ -17,6 +17,8 @@ from loghub.domain.coordinator import next_deadline
 from loghub.domain.group import GroupState, Refusal
 from tests.loghub.domain.driver import Driver
 
+pytestmark = pytest.mark.long
+
 NAMES = ("a", "b", "c", "d")
 MARGIN_S = 2.0
 MOST_SHARDS = 9

@@ -17,6 +17,8 @@ from tests.properties.world import (
     successors,
 )
 
+pytestmark = pytest.mark.long
+
 
 @dataclass
 class Found:

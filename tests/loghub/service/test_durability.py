@@ -12,6 +12,8 @@ from tests.loghub.service.stable_storage import StableStorage
 from tests.loghub.service.writers import Writers, lost, prepare
 from tests.support import ServiceProcess, running_service, wait_until
 
+pytestmark = pytest.mark.long
+
 ACKS = 250
 QUIET_LOOKS = 10
 SMALL_SEGMENTS = ("--segment-mib", "1")

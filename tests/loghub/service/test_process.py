@@ -17,6 +17,8 @@ from tests.loghub.service import stable_storage
 from tests.loghub.service.rawclient import RawClient, group_of
 from tests.support import ROOT, ServiceProcess, running_service, wait_until
 
+pytestmark = pytest.mark.long
+
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "loghub.service", *arguments]

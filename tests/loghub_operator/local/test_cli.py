@@ -24,6 +24,8 @@ from tests.loghub_operator.examples import MINIMAL, document
 from tests.loghub_operator.local.test_supervisor import FAKE, alive
 from tests.support import ROOT, running_service, wait_until
 
+pytestmark = pytest.mark.long
+
 GUARD_S = 120.0
 DRIVER = """
 import functools, sys

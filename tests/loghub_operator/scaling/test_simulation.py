@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from loghub_operator.api import Status
 from tests.loghub_operator.scaling.world import Shard, World, evenly, world
 
+pytestmark = pytest.mark.long
+
 RATE = 10.0
 
 
