@@ -105,7 +105,7 @@ class AioKube:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._client.close()  # type: ignore[no-untyped-call]
+        await self._client.close()
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
         """One object, or None."""
@@ -200,7 +200,7 @@ class AioKube:
         )
         try:
             answer = await self._client.call_api(*prepared, _request_timeout=CALL_TIMEOUT_S)
-            raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
+            raw: bytes = await answer.read()
             text = raw.decode()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._told(method, 0)
@@ -238,9 +238,7 @@ async def configured(kubeconfig: str | None = None) -> Configuration:
     configuration.client_session_kwargs = {"trust_env": False}
     given = kubeconfig or os.environ.get("KUBECONFIG")
     if given is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        kube_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        kube_config.load_incluster_config(configuration)
     else:
-        await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=given, client_configuration=configuration
-        )
+        await kube_config.load_kube_config(config_file=given, client_configuration=configuration)
     return configuration
