@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.braking import Brake, Mends, look
+from loghub_operator.braking import Brake, look
 from loghub_operator.changes import Change, Running, change_class
 from loghub_operator.conditions import ConditionType, Finding, GroupReason, ScalingReason
 from loghub_operator.deleting import plan_deletion
@@ -53,7 +53,8 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
         return plan_deletion(resource, observed, now)
     course = decide(resource, observed)
     decided = size(resource, observed, course.goal, now)
-    group_brake = _group_brake(resource, observed, decided, now)
+    wish = _wish(resource, observed, decided)
+    group_brake = look(observed.mends, _group_drift(resource, observed), wanted=wish, now=now)
     group = group_finding(resource, observed, waits=bool(group_brake.held))
     moving = reposition(resource, observed, decided, now)
     group_actions: list[Action] = []
@@ -62,7 +63,7 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     actions = [*_footing(resource, observed, group_actions), *group_actions]
     set_back = any(isinstance(action, UpdateGroup) for action in group_actions)
     mends = group_brake.mends if set_back else observed.mends
-    brake = _brake(resource, observed, decided, mends, now)
+    brake = look(mends, _drift(resource, observed), wanted=wish, now=now)
     brake = replace(brake, contested=tuple(dict.fromkeys((*group_brake.contested, *brake.contested))))
     if observed.service.trouble is None or decided.reason is ScalingReason.PAUSED:
         actions += _workers(resource, observed, decided, brake)
@@ -81,7 +82,7 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     )
 
 
-def group_finding(resource: LogHubConsumerGroup, observed: Observed, *, waits: bool = False) -> Finding:
+def group_finding(resource: LogHubConsumerGroup, observed: Observed, *, waits: bool) -> Finding:
     """Is the group at the log service as the spec says? ``waits``: it is set back later."""
     status, reason, message = False, "", ""
     owner = owner_of(resource, observed.peers)
@@ -160,24 +161,20 @@ def _group(resource: LogHubConsumerGroup, observed: Observed, *, waits: bool) ->
     return actions
 
 
-def _group_brake(resource: LogHubConsumerGroup, observed: Observed, decided: Size, now: float) -> Brake:
-    """How soon the group's settings are set back: an operator of another cluster may want others."""
+def _group_drift(resource: LogHubConsumerGroup, observed: Observed) -> tuple[str, ...]:
+    """An operator of another cluster may want other settings of the group."""
     found = observed.service.group
-    drift: tuple[str, ...] = ()
-    if found is not None and found != _settings_now(resource, observed):
-        drift = (f"ConsumerGroup {resource.group} settings",)
-    return look(observed.mends, drift, wanted=_wish(resource, observed, decided), now=now)
+    if found is None or found == _settings_now(resource, observed):
+        return ()
+    return (f"ConsumerGroup {resource.group} settings",)
 
 
-def _brake(
-    resource: LogHubConsumerGroup, observed: Observed, decided: Size, mends: Mends, now: float
-) -> Brake:
-    """How soon drift of what stands in the cluster is set back."""
+def _drift(resource: LogHubConsumerGroup, observed: Observed) -> tuple[str, ...]:
+    """Of what stands in the cluster."""
     there = observed.worker_set
-    drift = () if there is None else there.drift
     if there is not None and there.drifted:
-        drift = (f"StatefulSet {resource.metadata.name}{_MARKS}",)
-    return look(mends, drift, wanted=_wish(resource, observed, decided), now=now)
+        return (f"StatefulSet {resource.metadata.name}{_MARKS}",)
+    return () if there is None else there.drift
 
 
 def _wish(resource: LogHubConsumerGroup, observed: Observed, decided: Size) -> str:
