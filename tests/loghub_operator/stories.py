@@ -12,6 +12,9 @@ is not new at the first of them, what its ``status`` says by then. A step's ``sp
 ``metadata`` and ``observed`` are merged into those of the step before (a list replaces, null
 removes); its ``now`` counts seconds from `EPOCH`; the status of a step is the resource's
 status in the next one, and so is what `plan` remembers.
+
+A step records what it changes in the status of the step before (`Recorded`), so that a renamed
+reason changes one line for each time it appears, and a diff shows what a decision changed.
 """
 
 import copy
@@ -88,6 +91,9 @@ def _played(name: str, story: Document) -> Iterator[Step]:
         seen = replace(observed_at(observed, now), memory=memory, mends=mends)
         planned = plan(resource, seen, now)
         memory, mends = planned.memory, planned.mends
+        record = folded(base["status"])
+        merge(record, step.get("status", {}))
+        status = unfolded(record)
         yield Step(
             story=name,
             number=number,
@@ -96,9 +102,9 @@ def _played(name: str, story: Document) -> Iterator[Step]:
             observed=seen,
             now=now,
             actions=tuple(step.get("actions", ())),
-            status=step.get("status", {}),
+            status=status,
         )
-        base["status"] = step.get("status", {})
+        base["status"] = status
 
 
 def observed_at(given: Document, now: float) -> Observed:
@@ -121,20 +127,89 @@ def _observed(story: Document) -> Document:
 
 
 def told(status: Status) -> Document:
-    """A status as it stands in a file."""
+    """A status as the apiserver stores it."""
     return status.to_dict()
+
+
+# Lists of the status whose items have a key, recorded as maps so that a change names its item.
+KEYED = {"conditions": "type", "shards": "id"}
+# What most items say; recorded where it is otherwise.
+USUAL: dict[str, Document] = {"conditions": {}, "shards": {"readOnly": False, "parents": []}}
+
+
+def folded(status: Document) -> Document:
+    """A status with its keyed lists as maps, without what is as usual."""
+    usual = _usual(status)
+    return {
+        name: {item[KEYED[name]]: _less(item, usual[name], KEYED[name]) for item in value}
+        if name in KEYED
+        else copy.deepcopy(value)
+        for name, value in status.items()
+    }
+
+
+def unfolded(record: Document) -> Document:
+    """The status of a record."""
+    usual = _usual(record)
+    return {
+        name: [usual[name] | {KEYED[name]: key} | item for key, item in value.items()]
+        if name in KEYED
+        else value
+        for name, value in record.items()
+    }
+
+
+def _usual(status: Document) -> dict[str, Document]:
+    """A condition is usually about the generation that the whole status is about."""
+    generation = (
+        {"observedGeneration": status["observedGeneration"]} if "observedGeneration" in status else {}
+    )
+    return {**USUAL, "conditions": generation}
+
+
+def _less(item: Document, usual: Document, key: str) -> Document:
+    return {
+        name: value
+        for name, value in item.items()
+        if name != key and (name not in usual or usual[name] != value)
+    }
+
+
+def difference(old: Document, new: Document) -> Document:
+    """What `merge` needs to make the new record of the old one (RFC 7386)."""
+    changed: Document = {name: None for name in old if name not in new}
+    for name, value in new.items():
+        if isinstance(value, dict) and isinstance(old.get(name), dict):
+            if inner := difference(old[name], value):
+                changed[name] = inner
+        elif name not in old or old[name] != value:
+            changed[name] = value
+    return changed
 
 
 def write_anew(path: Path) -> None:
     """The expected half of one story, from `plan`."""
     story: dict[str, Any] = yaml.load(path.read_text(), Loader=LOADER)
+    before: Document = story.get("status", {})
     for number in range(len(story["steps"])):
         # Steps build on the status before them, so they are written one after the other.
         step = list(steps(path))[number]
         planned = plan(step.resource, step.observed, step.now)
+        status = told(planned.status)
         story["steps"][number]["actions"] = [recorded(action) for action in planned.actions]
-        story["steps"][number]["status"] = told(planned.status)
-        path.write_text(yaml.safe_dump(story, sort_keys=False, width=110, allow_unicode=True))
+        story["steps"][number]["status"] = difference(folded(before), folded(status))
+        path.write_text(yaml.dump(story, Dumper=Plain, sort_keys=False, width=110, allow_unicode=True))
+        before = status
+
+
+class Plain(yaml.SafeDumper):
+    """No anchors, and a small map on one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "default_flow_style": None})
 
 
 if __name__ == "__main__":
