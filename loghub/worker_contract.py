@@ -120,7 +120,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     consumer_group: str
     heartbeat_interval_s: float
     timeout_s: int  # the group's: a consumer silent for so long loses its shards
-    initial_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists
+    start_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists
     fetch_interval_s: float  # how often the end of a held shard is asked for
     max_log_groups: int  # per shard and micro-batch, 1..1000
     max_bytes: int  # about the most of log groups per shard and micro-batch; one is read in any case
@@ -154,39 +154,39 @@ def is_workers_own(setting: str) -> bool:
 
 
 class WorkerReason(StrEnum):
-    """A worker's own word for what is wrong; a code of the log service for which there is none stands
-    as it is. The first ones here end the worker, which is then started again; the last ones are tried
-    again for ever, or end it after the tenth batch in a row.
+    """What a worker itself reports. A code of the log service that has no reason here is shown as it is. For
+    the first group the worker exits and is restarted; for the second it retries, or exits after the tenth
+    failed batch in a row.
 
-    PIPELINE_INVALID: the query or the function cannot be used, or not with this sink; the message has
-    Spark's words, or the last line of the traceback and its place in the user's file.
-    PIPELINE_FAILED: a micro-batch failed with the logs that it was given, ten times in a row; the message
-    has what was raised first, and where. SINK_INVALID: the sink's settings make no sense.
-    SINK_UNUSABLE: the sink cannot be written, say, a full disk, no rights or a volume without hard links;
-    once shards are held it is tried again first. JAVA_MISSING: the worker's image, or this machine, has no
-    Java. SPARK_NOT_STARTED: Spark refused its settings, see spark.conf. SPARK_LOST: Spark's JVM ended, often
-    for want of memory: raise spark.memory. WORKER_FAULT: a fault of the worker itself; please report it.
-    SPARK_STARVED: Spark's Python processes do not
-    start in time for want of CPU; raise worker.resources. ENDPOINT_UNREACHABLE: no answer of the log
-    service. PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND: it answers, and has no such
-    thing; the group is made again by the operator. UNAUTHORIZED: the access key is missing, unknown or
-    without the right to do this. CLOCK_SKEWED: the node's clock and the log service's are too far apart.
-    """
+    INVALID_PIPELINE: the query or the function cannot be used, or not with this sink; the message has
+    Spark's error, or the last line of the traceback with its place in the user's file. PIPELINE_FAILED: a
+    micro-batch failed ten times in a row with the same logs; the message has the first error and its place.
+    INVALID_SINK: the sink's settings are invalid. SINK_UNAVAILABLE: the sink cannot be written, for example
+    because the disk is full, permissions are missing or the volume has no hard links; a worker that holds
+    shards retries first. JAVA_MISSING: the worker's image, or this machine, has no Java. SPARK_NOT_STARTED:
+    Spark rejected its settings, see spark.conf. SPARK_DRIVER_EXITED: Spark's JVM exited, often because it
+    ran out of memory; raise spark.memory. INTERNAL_ERROR: a defect in the worker; please report it.
+    PYTHON_WORKER_TIMEOUT: Spark's Python processes do not start in time because the worker has too little
+    CPU; raise worker.resources. ENDPOINT_UNREACHABLE: the endpoint does not answer. PROJECT_NOT_FOUND,
+    LOGSTORE_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND: the endpoint answers, and the project, logstore or group
+    does not exist; the operator recreates the group. AUTHENTICATION_FAILED: the access key is missing or
+    unknown, or lacks the permission. CLOCK_SKEWED: the clocks of the node and of the log service differ too
+    much."""
 
-    PIPELINE_INVALID = "PipelineInvalid"
+    INVALID_PIPELINE = "InvalidPipeline"
     PIPELINE_FAILED = "PipelineFailed"
-    SINK_INVALID = "SinkInvalid"
-    SINK_UNUSABLE = "SinkUnusable"
+    INVALID_SINK = "InvalidSink"
+    SINK_UNAVAILABLE = "SinkUnavailable"
     JAVA_MISSING = "JavaMissing"
     SPARK_NOT_STARTED = "SparkNotStarted"
-    SPARK_LOST = "SparkLost"
-    WORKER_FAULT = "WorkerFault"
-    SPARK_STARVED = "SparkStarved"
+    SPARK_DRIVER_EXITED = "SparkDriverExited"
+    INTERNAL_ERROR = "InternalError"
+    PYTHON_WORKER_TIMEOUT = "PythonWorkerTimeout"
     ENDPOINT_UNREACHABLE = "EndpointUnreachable"
     PROJECT_NOT_FOUND = "ProjectNotFound"
     LOGSTORE_NOT_FOUND = "LogstoreNotFound"
     CONSUMER_GROUP_NOT_FOUND = "ConsumerGroupNotFound"
-    UNAUTHORIZED = "Unauthorized"
+    AUTHENTICATION_FAILED = "AuthenticationFailed"
     CLOCK_SKEWED = "ClockSkewed"
 
 
@@ -206,7 +206,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     consumer: str
     phase: Literal["starting", "running", "fenced", "draining", "left", "failed"]
-    reason: str  # one CamelCase word (`WorkerReason`), "" while all is well
+    reason: str  # a `WorkerReason`, "" while all is well
     message: str
     rows_written: int  # by the sink, since the process started
     last_heartbeat_age_s: float | None

@@ -11,6 +11,7 @@ from typing import cast
 from loghub.client.port import LogHub, Position
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
+from loghub_operator.api.checkpoint_reset import ResetTarget
 from loghub_operator.api.patterns import unix_s
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.deadline import Deadline
@@ -19,7 +20,7 @@ from loghub_operator.model import MoveCheckpoints, MoveObserved, MoveRecord, Sha
 
 AHEAD_S = 45.0  # with the look before it below what liveness allows
 FORCE_S = 30.0
-TOO_SLOW = f"the log service did not say within {AHEAD_S:.0f} s where the order leads in each shard"
+TOO_SLOW = f"the log service did not return the target cursors of all shards within {AHEAD_S:.0f} s"
 
 
 def look_ahead(
@@ -33,12 +34,12 @@ def look_ahead(
 ) -> MoveObserved:
     """What `Observed.move` tells; positions are asked only until they stand in a record. Never raises
     for an answer of the log service."""
-    order = resource.spec.reposition
+    order = resource.spec.reset_checkpoints
     if record is not None or order is None:
         return MoveObserved(record=record, source=source)
     chosen = [one.shard for one in shards if order.shards is None or one.shard in order.shards]
     logstore = resource.spec.logstore
-    undo, deadline = order.to == "checkpoints", Deadline(clock, AHEAD_S)
+    undo, deadline = order.to is ResetTarget.CONFIG_MAP, Deadline(clock, AHEAD_S)
     positions, ends = dict[int, str](), dict[int, str]()
     try:
         for one in chosen:
@@ -48,20 +49,22 @@ def look_ahead(
             if undo:
                 ends[one] = hub.get_cursor(logstore, one, "end")
     except LogHubException as error:
-        return MoveObserved(source=source, trouble=f"the log service gives no cursor: {error}")
+        return MoveObserved(source=source, trouble=f"the log service returned no cursor: {error}")
     return MoveObserved(positions=positions, ends=ends, source=source)
 
 
 def _position(resource: LogHubConsumerGroup) -> Position:
-    order = resource.spec.reposition
+    order = resource.spec.reset_checkpoints
     assert order is not None
     match order.to:
-        case "begin" | "end":
-            return order.to
-        case "time":
-            return unix_s(cast(str, order.time))
-        case "checkpoints":
-            return resource.spec.initial_position_or_time()
+        case ResetTarget.BEGIN:
+            return "begin"
+        case ResetTarget.END:
+            return "end"
+        case ResetTarget.TIMESTAMP:
+            return unix_s(cast(str, order.timestamp))
+        case ResetTarget.CONFIG_MAP:
+            return resource.spec.start_position.begin_end_or_unix_s()
 
 
 def move_checkpoints(hub: LogHub, key: GroupKey, action: MoveCheckpoints, clock: Clock) -> None:

@@ -1,7 +1,7 @@
-"""The conditions of the status: their types, their reasons, a paragraph each.
+"""The conditions of the status: their types and reasons, each with its explanation.
 
-What for: one place to look up what a reason means and what to do. What it must not know:
-how it was found out. Read next: `loghub_operator.telling`, which sets them.
+``docs/reasons.md`` is generated from the texts here. One cause has one reason, in whichever condition it
+appears.
 """
 
 from dataclasses import dataclass
@@ -16,228 +16,231 @@ LONGEST_MESSAGE = 1024
 
 
 class ConditionType(StrEnum):
-    """READY: all that was asked for is so. GROUP_SYNCED: the group at the log service is as the spec says.
-    WORKERS_AVAILABLE: every worker that should run is ready. REBALANCING: a shard is on its
-    way from one worker to another. LAG_KNOWN: the lag in the status is of now.
-    SCALING_LIMITED: another number of workers runs than was asked for. SCALING_ACTIVE: the number
-    of workers follows the load. HOT_SHARD: a shard is too busy for one worker. PAUSED: no worker should
-    run, on purpose. DEGRADED: something is wrong that will not pass by waiting.
+    """READY: the group and its workers are as the spec says. GROUP_SYNCED: the consumer group at the log
+    service is as the spec says. WORKERS_AVAILABLE: every worker that should run is ready. REBALANCING:
+    a shard is being handed over from one worker to another. LAG_AVAILABLE: the lag in the status is
+    current. SCALING_LIMITED: the number of workers differs from the requested one. SCALING_ACTIVE: the load
+    decides the number of workers. HOT_SHARD: a shard is too busy for one worker. SUSPENDED: no worker should
+    run, on purpose. DEGRADED: something is wrong that does not pass by itself.
     """
 
     READY = "Ready"
     GROUP_SYNCED = "GroupSynced"
     WORKERS_AVAILABLE = "WorkersAvailable"
     REBALANCING = "Rebalancing"
-    LAG_KNOWN = "LagKnown"
+    LAG_AVAILABLE = "LagAvailable"
     SCALING_LIMITED = "ScalingLimited"
     SCALING_ACTIVE = "ScalingActive"
     HOT_SHARD = "HotShard"
-    PAUSED = "Paused"
+    SUSPENDED = "Suspended"
     DEGRADED = "Degraded"
 
 
 class ReadyReason(StrEnum):
-    """RUNNING: the group is in step and every worker is ready. Otherwise the reason of the
-    condition that is in the way; while Paused is true, that one's. DELETING: the object is being
-    deleted. ACTION_FAILED: what was decided could not be carried out; the message has the words
-    of who refused.
-    NOT_UNDERSTOOD: the object was stored under another version of the schema; correct it, and
-    until then its workers stay as they are. LOOK_REFUSED: the operator has no right to look at what
-    belongs to the object, its pods, say, and until it has, all stays as it is; the message has the
-    apiserver's words."""
+    """If Ready is False, the reason is that of the condition that prevents it: GroupSynced, WorkersAvailable
+    or Suspended, or one of these.
+
+    RUNNING: the consumer group is up to date and every worker is ready. TERMINATING: the object is being
+    deleted. RECONCILE_ERROR: the operator could not carry out an action and retries; the message contains
+    the error. INVALID_SPEC: the object was stored under another version of the schema and this version
+    cannot parse it; correct it. Until then its workers stay as they are. FORBIDDEN: the operator lacks RBAC
+    permission to read something it needs, for example pods. Nothing changes until it is granted. The message
+    contains the API server's error."""
 
     RUNNING = "Running"
-    DELETING = "Deleting"
-    ACTION_FAILED = "ActionFailed"
-    NOT_UNDERSTOOD = "NotUnderstood"
-    LOOK_REFUSED = "LookRefused"
+    TERMINATING = "Terminating"
+    RECONCILE_ERROR = "ReconcileError"
+    INVALID_SPEC = "InvalidSpec"
+    FORBIDDEN = "Forbidden"
 
 
 class UnseenReason(StrEnum):
-    """Why a condition is Unknown: nothing was looked at. DELETING: the object is being deleted, and this
-    plays no part in it. NOT_UNDERSTOOD: what the object asks for cannot be read, see Ready. LOOK_REFUSED: the
-    operator may not look at what belongs to it, see Ready."""
+    """The operator did not check. TERMINATING: the object is being deleted, and this condition plays no part
+    in that. INVALID_SPEC: the spec cannot be parsed, see Ready. FORBIDDEN: the operator lacks a permission,
+    see Ready."""
 
-    DELETING = "Deleting"
-    NOT_UNDERSTOOD = "NotUnderstood"
-    LOOK_REFUSED = "LookRefused"
+    TERMINATING = "Terminating"
+    INVALID_SPEC = "InvalidSpec"
+    FORBIDDEN = "Forbidden"
 
 
 class GroupReason(StrEnum):
-    """Why the group is, or is not, in step; the other reasons say why the log
-    service could not be asked (`ServiceTrouble`).
+    """Whether the consumer group at the log service is as the spec says. The reasons in the second table say
+    why the log service cannot be used.
 
-    BEING_ADDRESSED: the project's host name is being made. IN_SYNC: it exists with the
-    spec's timeout and order. BEING_MADE: it did not exist, and is made now. BEING_CHANGED: it
-    had other settings. BEING_DELETED: as the deletion policy says. OWNED_BY_ANOTHER: an older
-    object names the same group, so this one leaves it alone until that one is gone.
+    CREATING_PROJECT_SERVICE: the operator creates the Service that gives the project its host name.
+    UP_TO_DATE: the group exists with the timeout and order of the spec. CREATING: the group did not exist and
+    is being created. UPDATING: the group has other settings and is being updated. DELETING: the group is
+    handled as the deletion policy says. OWNERSHIP_CONFLICT: an older object owns the same consumer group;
+    this one does nothing until the older one is deleted.
     """
 
-    BEING_ADDRESSED = "BeingAddressed"
-    IN_SYNC = "InSync"
-    BEING_MADE = "BeingMade"
-    BEING_CHANGED = "BeingChanged"
-    BEING_DELETED = "BeingDeleted"
-    OWNED_BY_ANOTHER = "OwnedByAnother"
+    CREATING_PROJECT_SERVICE = "CreatingProjectService"
+    UP_TO_DATE = "UpToDate"
+    CREATING = "Creating"
+    UPDATING = "Updating"
+    DELETING = "Deleting"
+    OWNERSHIP_CONFLICT = "OwnershipConflict"
 
 
 class WorkersReason(StrEnum):
-    """Why workers are, or are not, available.
+    """Whether every worker that should run is ready. If a worker reported a reason, that reason is shown: one
+    of the tables below, or Kubernetes' own, such as ImagePullBackOff or OOMKilled.
 
-    ALL_READY: as many are ready as should run. NONE_WANTED: none should run. NOT_STARTED:
-    none runs, and none is started while the log service cannot be asked. STARTING:
-    some are on their way. STOPPING: the object is being deleted. CODE_NOT_FOUND: the ConfigMap of
-    the pipeline's code, or the module in it, is not there; what runs goes on with the code that it
-    has. WORKER_FAILED: a worker fails and left no word of its own; otherwise the first failing
-    worker's word stands, such as PipelineInvalid (the SQL does not parse; the message has
-    Spark's words), ImagePullBackOff, OOMKilled. A pod
-    that finds no node is still starting; the message has the scheduler's words.
+    ALL_WORKERS_READY: as many workers are ready as should run. SCALED_TO_ZERO: no worker should run.
+    LOG_SERVICE_UNAVAILABLE: no worker runs, and none is started while the log service cannot be used, see
+    GroupSynced. WORKERS_NOT_READY: some workers are starting, or wait for a node; the message contains what
+    the scheduler says. TERMINATING: the object is being deleted. PIPELINE_CODE_NOT_FOUND: the ConfigMap with
+    the pipeline's code, or the module in it, does not exist; running workers continue with the code that they
+    have. WORKER_FAILING: a worker is failing without having reported a reason. If it reported one, that
+    reason is shown instead.
     """
 
-    ALL_READY = "AllReady"
-    NONE_WANTED = "NoneWanted"
-    NOT_STARTED = "NotStarted"
-    STARTING = "Starting"
-    STOPPING = "Stopping"
-    CODE_NOT_FOUND = "CodeNotFound"
-    WORKER_FAILED = "WorkerFailed"
+    ALL_WORKERS_READY = "AllWorkersReady"
+    SCALED_TO_ZERO = "ScaledToZero"
+    LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
+    WORKERS_NOT_READY = "WorkersNotReady"
+    TERMINATING = "Terminating"
+    PIPELINE_CODE_NOT_FOUND = "PipelineCodeNotFound"
+    WORKER_FAILING = "WorkerFailing"
 
 
 class DegradedReason(StrEnum):
-    """What is wrong and does not pass by waiting.
+    """What is wrong and does not pass by itself.
 
-    AS_EXPECTED: nothing of the kind. WORKER_FAILING: see WorkersAvailable. SERVICE_NOT_ASKED: the
-    log service cannot be asked, see GroupSynced; workers that run go on. OWNED_BY_ANOTHER: an
-    older object has the consumer group; delete one of the two. REPOSITION_FAILED: the last order
-    to move checkpoints was not carried out, see status.reposition; workers run. CONTESTED: somebody
-    else (an HPA on the StatefulSet, a policy engine, for a group's settings another cluster's
-    operator) undoes what the operator writes, so it is written ever later, every five minutes in the
-    end; events DriftMended name the fields.
-    End the other's writing, or change the spec, which is carried out at once. NOT_UNDERSTOOD,
-    LOOK_REFUSED: see Ready.
+    AS_EXPECTED: nothing is wrong. WORKER_FAILING: a worker is failing, see WorkersAvailable.
+    LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see GroupSynced; running workers continue.
+    OWNERSHIP_CONFLICT: an older object owns the consumer group; delete one of the two.
+    CHECKPOINT_RESET_FAILED: the last reset of checkpoints was not carried out, see status.checkpointReset;
+    the workers run. CONFLICTING_CONTROLLER: another controller (an HPA on the StatefulSet, a policy engine,
+    or another cluster's operator for the settings of the group) keeps reverting the operator's changes, so
+    the operator backs off, up to five minutes. DriftCorrected events list the fields. Remove the other
+    writer, or change the spec; a changed spec is applied at once. INVALID_SPEC, FORBIDDEN: see Ready.
     """
 
     AS_EXPECTED = "AsExpected"
     WORKER_FAILING = "WorkerFailing"
-    SERVICE_NOT_ASKED = "ServiceNotAsked"
-    OWNED_BY_ANOTHER = "OwnedByAnother"
-    REPOSITION_FAILED = "RepositionFailed"
-    CONTESTED = "Contested"
-    NOT_UNDERSTOOD = "NotUnderstood"
-    LOOK_REFUSED = "LookRefused"
+    LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
+    OWNERSHIP_CONFLICT = "OwnershipConflict"
+    CHECKPOINT_RESET_FAILED = "CheckpointResetFailed"
+    CONFLICTING_CONTROLLER = "ConflictingController"
+    INVALID_SPEC = "InvalidSpec"
+    FORBIDDEN = "Forbidden"
 
 
 class RebalancingReason(StrEnum):
-    """SHARDS_IN_TRANSFER: their holders finish the running batch, then give up. SETTLED: no
-    shard is on its way. UNKNOWN: the log service could not be asked."""
+    """REBALANCE_IN_PROGRESS: a shard is in state transfer: its consumer finishes the running batch and then
+    releases it. BALANCED: no shard is being handed over. LOG_SERVICE_UNAVAILABLE: the log service cannot be
+    used, see GroupSynced."""
 
-    SHARDS_IN_TRANSFER = "ShardsInTransfer"
-    SETTLED = "Settled"
-    UNKNOWN = "Unknown"
+    REBALANCE_IN_PROGRESS = "RebalanceInProgress"
+    BALANCED = "Balanced"
+    LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
 
 
 class LagReason(StrEnum):
-    """KNOWN: of every shard. NOT_TOLD: the endpoint answers, and does not say it for some
-    shard. NOT_IN_TIME: it answers so slowly, or for so many shards, that not all were asked; what
-    was told stands. SERVICE_NOT_ASKED: see the reason of GroupSynced."""
+    """AVAILABLE: the lag of every shard is known. NOT_REPORTED: the endpoint answers but does not report the
+    lag of some shard. TIMED_OUT: the endpoint answers too slowly, or there are too many shards, to read all
+    of them; the last values are shown. LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see
+    GroupSynced."""
 
-    KNOWN = "Known"
-    NOT_TOLD = "NotTold"
-    NOT_IN_TIME = "NotInTime"
-    SERVICE_NOT_ASKED = "ServiceNotAsked"
+    AVAILABLE = "Available"
+    NOT_REPORTED = "NotReported"
+    TIMED_OUT = "TimedOut"
+    LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
 
 
 class ScalingReason(StrEnum):
-    """Why so many workers run.
+    """Why the number of workers is, or is not, the requested one.
 
-    AS_ASKED: spec.replicas. ABOVE_MAXIMUM, BELOW_MINIMUM: the bounds in spec.scaling hold.
-    TOO_FEW_SHARDS: a shard has one holder, so more workers than assignable shards would
-    stand by; split shards to use more. REBALANCE_IN_PROGRESS: nothing is changed until no
-    shard is in transfer. DRAINING: a worker finishes and leaves before it is stopped.
-    SHARDS_UNKNOWN: the log service could not be asked, so the number stays as it is.
-    STEP_LIMITED: scaling.scaleUp.maxStep holds; the rest follows.
-    PAUSED: none should run; condition Paused says why.
-    """
+    DESIRED_WITHIN_RANGE: the requested number runs. TOO_MANY_REPLICAS, TOO_FEW_REPLICAS: scaling.maxReplicas
+    or scaling.minReplicas limits the number. TOO_FEW_SHARDS: a shard has one consumer, so workers beyond the
+    number of assignable shards would be idle; split shards to use more. REBALANCE_IN_PROGRESS: the number
+    does not change while a shard is in state transfer. DRAINING: a worker finishes its batch and leaves the
+    group before it is stopped. LOG_SERVICE_UNAVAILABLE: the log service cannot be used, so the number stays
+    as it is. SCALE_UP_LIMIT: scaling.scaleUp.maxPodsPerStep limits this step; more steps follow. SUSPENDED:
+    no worker should run, see condition Suspended."""
 
-    AS_ASKED = "AsAsked"
-    ABOVE_MAXIMUM = "AboveMaximum"
-    BELOW_MINIMUM = "BelowMinimum"
+    DESIRED_WITHIN_RANGE = "DesiredWithinRange"
+    TOO_MANY_REPLICAS = "TooManyReplicas"
+    TOO_FEW_REPLICAS = "TooFewReplicas"
     TOO_FEW_SHARDS = "TooFewShards"
     REBALANCE_IN_PROGRESS = "RebalanceInProgress"
     DRAINING = "Draining"
-    SHARDS_UNKNOWN = "ShardsUnknown"
-    STEP_LIMITED = "StepLimited"
-    PAUSED = "Paused"
+    LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
+    SCALE_UP_LIMIT = "ScaleUpLimit"
+    SUSPENDED = "Suspended"
 
 
-class PausedReason(StrEnum):
-    """Why no worker should run on purpose.
+class SuspendedReason(StrEnum):
+    """Why no worker should run, on purpose.
 
-    ACTIVE: workers should run. SUSPENDED: spec.suspend. REPOSITIONING: checkpoints are being
-    moved, which needs everybody gone. OWNED_BY_ANOTHER: an older object names the same consumer
-    group; the message names it.
+    NOT_SUSPENDED: workers should run. SUSPENDED: spec.suspend is true. RESETTING_CHECKPOINTS: checkpoints are
+    being reset, for which every worker has to leave the group. OWNERSHIP_CONFLICT: an older object owns the
+    same consumer group; the message names it.
     """
 
-    ACTIVE = "Active"
+    NOT_SUSPENDED = "NotSuspended"
     SUSPENDED = "Suspended"
-    REPOSITIONING = "Repositioning"
-    OWNED_BY_ANOTHER = "OwnedByAnother"
+    RESETTING_CHECKPOINTS = "ResettingCheckpoints"
+    OWNERSHIP_CONFLICT = "OwnershipConflict"
 
 
 class ActiveReason(StrEnum):
-    """Why the number of workers is what it is, where the load decides (mode Auto), or what would be
-    done (mode Recommend); also `status.scaling.reason`.
+    """Why the number of workers is what it is in mode Auto, or would be in mode Recommend; also
+    `status.scaling.reason`.
 
-    STEADY: as many run as the load needs. SCALING_UP, SCALING_DOWN: the load has needed more, or
-    fewer, for long enough. PROBING: nothing waits and no worker was ever busy enough to be
-    measured, so one fewer is tried. IDLE: nothing arrived and nothing was left for
-    toZero.afterSeconds. OUT_OF_BOUNDS: what runs is outside of the bounds of now.
-    Held, which means that another number is wanted and the present one is kept. TRANSFER: a shard
-    is on its way. WARMING_UP: workers are not ready, or just were, or what the last step brought
-    is still being measured. STABILIZING: the need has not lasted long enough. NO_HELP: the last
-    step up did not raise what is consumed; look at the sink, at HotShard, at the nodes' CPU. It is
-    tried again with one worker more after ten minutes, later each time, or when a shard more can be
-    assigned, or much more arrives.
-    LAG_UNKNOWN: some shard's lag is not known; one that waits for its parents and was never begun
-    does not count. RATE_UNKNOWN: it is not known yet how much arrives, or how much one worker
-    consumes. PAUSED: none should run. FIXED, EXTERNAL: spec.replicas decides; in the latter an
-    autoscaler sets it on /scale. RECOMMENDING: spec.replicas decides, and the message says what
-    Auto would run.
-    """
+    WITHIN_CAPACITY: as many workers run as the load needs. SCALING_UP, SCALING_DOWN: the load has needed
+    more, or fewer, for the stabilization window. PROBING: there is no lag and no worker was ever busy enough
+    to be measured, so the operator tries one fewer. IDLE: nothing arrived and no lag remained for
+    scaleToZero.idleSeconds. OUTSIDE_BOUNDS: the running number is outside the current bounds.
+    REBALANCE_IN_PROGRESS: the number is kept while a shard is in state transfer. WARMING_UP: the number is
+    kept while workers become ready and the effect of the last step is measured. SCALE_UP_STABILIZED,
+    SCALE_DOWN_STABILIZED: the number is kept until the load has needed another one for the whole
+    stabilization window. INEFFECTIVE_SCALING: the last scale-up did not increase what is consumed, so the
+    number is kept; check the sink, condition HotShard and the CPU of the nodes. The operator tries one more
+    worker after ten minutes, backing off, or when another shard becomes assignable or the arrival rate rises
+    considerably. LAG_UNKNOWN: the lag of some shard is unknown; shards that wait for their parents and were
+    never started do not count. PROCESSING_RATE_UNKNOWN: the arrival rate, or what one worker consumes, is
+    not known yet. SUSPENDED: no worker should run. SCALING_DISABLED: spec.replicas decides (mode Fixed).
+    MANAGED_EXTERNALLY: spec.replicas decides, which an autoscaler sets through the scale subresource (mode
+    External). RECOMMEND_ONLY: spec.replicas decides, and the message says what Auto would run (mode
+    Recommend)."""
 
-    STEADY = "Steady"
+    WITHIN_CAPACITY = "WithinCapacity"
     SCALING_UP = "ScalingUp"
     SCALING_DOWN = "ScalingDown"
     PROBING = "Probing"
     IDLE = "Idle"
-    OUT_OF_BOUNDS = "OutOfBounds"
-    TRANSFER = "Transfer"
+    OUTSIDE_BOUNDS = "OutsideBounds"
+    REBALANCE_IN_PROGRESS = "RebalanceInProgress"
     WARMING_UP = "WarmingUp"
-    STABILIZING = "Stabilizing"
-    NO_HELP = "NoHelp"
+    SCALE_UP_STABILIZED = "ScaleUpStabilized"
+    SCALE_DOWN_STABILIZED = "ScaleDownStabilized"
+    INEFFECTIVE_SCALING = "IneffectiveScaling"
     LAG_UNKNOWN = "LagUnknown"
-    RATE_UNKNOWN = "RateUnknown"
-    PAUSED = "Paused"
-    FIXED = "Fixed"
-    EXTERNAL = "External"
-    RECOMMENDING = "Recommending"
+    PROCESSING_RATE_UNKNOWN = "ProcessingRateUnknown"
+    SUSPENDED = "Suspended"
+    SCALING_DISABLED = "ScalingDisabled"
+    MANAGED_EXTERNALLY = "ManagedExternally"
+    RECOMMEND_ONLY = "RecommendOnly"
 
 
 class HotReason(StrEnum):
-    """Is a shard too busy for one worker?
+    """Whether a shard is too busy for one worker.
 
-    NONE_HOT: none. TOO_BUSY: more comes into it than one worker consumes, or is left where it has
-    one to itself, so more workers cannot help; split it, or allow scaling.shards.autoSplit.
-    RATE_UNKNOWN: what one worker consumes is not known (yet). SPLIT_REFUSED: one is, and the log
-    service refused to split it; the message has its words (a limit of shards, a right that is not
-    given) and when it is tried again. MERGE_REFUSED: none is, and the same of a merge.
-    """
+    NO_HOT_SHARD: no shard is. SHARD_OVERLOADED: more arrives in a shard than one worker consumes, or its lag
+    is too large for the worker that reads nothing else, so more workers cannot help; split it, or set
+    scaling.shards.autoSplit. PROCESSING_RATE_UNKNOWN: what one worker consumes is not known yet.
+    SPLIT_REJECTED: a shard is too busy, and the log service rejected the split; the message contains the
+    error (such as a limit of shards, or a missing permission) and when the operator retries. MERGE_REJECTED:
+    no shard is too busy, and the log service rejected a merge."""
 
-    NONE_HOT = "NoneHot"
-    TOO_BUSY = "TooBusy"
-    RATE_UNKNOWN = "RateUnknown"
-    SPLIT_REFUSED = "SplitRefused"
-    MERGE_REFUSED = "MergeRefused"
+    NO_HOT_SHARD = "NoHotShard"
+    SHARD_OVERLOADED = "ShardOverloaded"
+    PROCESSING_RATE_UNKNOWN = "ProcessingRateUnknown"
+    SPLIT_REJECTED = "SplitRejected"
+    MERGE_REJECTED = "MergeRejected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ def plan_deletion(resource: LogHubConsumerGroup, observed: Observed, now: float)
     if observed.worker_set is not None:
         actions, waiting_for = _stop_workers(resource, observed, over, now)
     elif observed.workers and not over.ending:
-        actions, waiting_for = [], f"waiting until {_names(observed.workers)} ended"
+        actions, waiting_for = [], f"waiting for {_names(observed.workers)} to terminate"
     else:
         actions, waiting_for = _end(resource, observed, over)
     fate = _fate(resource, observed)
@@ -85,7 +85,7 @@ def _stop_workers(
     resource: LogHubConsumerGroup, observed: Observed, over: _Bounds, now: float
 ) -> tuple[list[Action], str]:
     if observed.service.trouble is not None:
-        return [RemoveWorkers()], "stopping the workers; the log service cannot be asked"
+        return [RemoveWorkers()], "stopping the workers; the log service is unavailable"
     bound_s = leave_bound_s(resource)
     staying = [
         worker
@@ -98,35 +98,35 @@ def _stop_workers(
         return [RemoveWorkers()], "stopping the workers"
     highest_first = sorted(staying, key=lambda worker: -worker.ordinal)
     asks: list[Action] = [AskLeave(worker.name) for worker in highest_first if not worker.seat_leave]
-    return asks, f"waiting until {_listed(names)} left the group"
+    return asks, f"waiting for {_listed(names)} to leave the group"
 
 
 def _end(resource: LogHubConsumerGroup, observed: Observed, over: _Bounds) -> tuple[list[Action], str]:
     """No worker set any more, and no worker that is waited for."""
     if not observed.held:
-        return [], "nothing of ours is left; another finalizer holds the object"
+        return [], "the operator is done; another finalizer holds the object"
     release = [*_workers_left_behind(observed), ReleaseObject()]
     service = observed.service
     if not _is_to_go(resource, observed):
-        return release, "the group is kept"
+        return release, "the consumer group is kept"
     gone = service.group is None if service.trouble is None else service.trouble.reason in _GONE_WITH_IT
     if gone:
-        return release, "the group is gone"
+        return release, "the consumer group does not exist any more"
     in_the_way = refusal(resource) if service.trouble is None else service.trouble.message
     if in_the_way and over.deleting:
-        message = f"consumer group {resource.group} is left behind: {in_the_way}"
-        return [_warning("GroupLeftBehind", message), *release], message
+        message = f"consumer group {resource.group} was not deleted: {in_the_way}"
+        return [_warning("ConsumerGroupOrphaned", message), *release], message
     if service.trouble is None:
-        return [DeleteGroup(), *release], "deleting the group"
-    hint = "deletionPolicy Retain would let the object go now"
-    return _address(resource, observed), f"the group cannot be deleted yet: {in_the_way} ({hint})"
+        return [DeleteGroup(), *release], "deleting the consumer group"
+    hint = "set deletionPolicy: Retain to delete this object without it"
+    return _address(resource, observed), f"the consumer group cannot be deleted yet: {in_the_way} ({hint})"
 
 
 def _workers_left_behind(observed: Observed) -> list[Action]:
     if not observed.workers:
         return []
-    message = f"{_names(observed.workers)} did not end; is a node lost? Remove what is left by hand"
-    return [_warning("WorkersLeftBehind", message)]
+    message = f"{_names(observed.workers)} did not terminate; check their nodes and force-delete the pods"
+    return [_warning("WorkersOrphaned", message)]
 
 
 def _warning(reason: str, message: str) -> EmitEvent:
@@ -144,12 +144,15 @@ def _fate(resource: LogHubConsumerGroup, observed: Observed) -> str:
     policy = resource.spec.deletion_policy
     heir = next(iter(heirs(observed.peers)), None)
     if heir is not None:
-        return f"group {resource.group} is kept: {named(heir, resource)} names it too"
+        return f"consumer group {resource.group} is kept: {named(heir, resource)} refers to it too"
     if _is_to_go(resource, observed):
-        return f"group {resource.group} is deleted when the workers are gone (deletionPolicy {policy})"
+        return (
+            f"consumer group {resource.group} is deleted once the workers have terminated (deletionPolicy"
+            f" {policy})"
+        )
     if policy == "Delete":
-        return f"group {resource.group} is kept: this object did not make it"
-    return f"group {resource.group} and its checkpoints are kept (deletionPolicy {policy})"
+        return f"consumer group {resource.group} is kept: this object did not create it"
+    return f"consumer group {resource.group} and its checkpoints are kept (deletionPolicy {policy})"
 
 
 def _is_to_go(resource: LogHubConsumerGroup, observed: Observed) -> bool:

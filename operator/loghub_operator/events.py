@@ -12,15 +12,15 @@ from typing import Literal
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.braking import Brake
 from loghub_operator.changes import Change
-from loghub_operator.conditions import ConditionType, Finding, GroupReason, PausedReason
+from loghub_operator.conditions import ConditionType, Finding, GroupReason, SuspendedReason
 from loghub_operator.model import Action, ApplyWorkers, EmitEvent, Observed, UpdateGroup
 from loghub_operator.pausing import pause
 from loghub_operator.sizing import Size
 
 MOST_NAMED = 20
 # Over before a person could read of them.
-_NOT_TOLD = (GroupReason.BEING_ADDRESSED, GroupReason.BEING_CHANGED)
-_FINE = (GroupReason.IN_SYNC, GroupReason.BEING_MADE)
+_NOT_TOLD = (GroupReason.CREATING_PROJECT_SERVICE, GroupReason.UPDATING)
+_FINE = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
 
 
 def events_of(
@@ -37,11 +37,11 @@ def events_of(
     before = {condition.type: condition.reason for condition in resource.status.conditions}
     if before.get(group.type) != group.reason and group.reason not in _NOT_TOLD:
         yield _event(group.reason, group.message, fine=group.reason in _FINE)
-    yield from _suspended(resource, observed, before.get(ConditionType.PAUSED))
+    yield from _suspended(resource, observed, before.get(ConditionType.SUSPENDED))
     yield from _changed(observed, size, change, brake, actions)
     for consumer in size.gave_up_on:
-        message = f"{consumer} did not leave in time and is stopped; its shards are free by now"
-        yield _event("LeaveTimedOut", message, fine=False)
+        message = f"{consumer} did not leave the group in time and is stopped; its session has expired"
+        yield _event("DrainTimedOut", message, fine=False)
 
 
 def _event(reason: str, message: str, *, fine: bool) -> EmitEvent:
@@ -52,11 +52,13 @@ def _event(reason: str, message: str, *, fine: bool) -> EmitEvent:
 def _suspended(resource: LogHubConsumerGroup, observed: Observed, before: str | None) -> Iterator[EmitEvent]:
     """The other reasons for a pause tell of themselves."""
     paused = pause(resource, observed)
-    now = PausedReason.ACTIVE if paused is None else paused.reason
-    if now is PausedReason.SUSPENDED and before != now:
-        yield _event("Suspended", "the workers leave; the group and its checkpoints stay", fine=True)
-    if now is PausedReason.ACTIVE and before == PausedReason.SUSPENDED:
-        yield _event("Resumed", "workers are started where the checkpoints are", fine=True)
+    now = SuspendedReason.NOT_SUSPENDED if paused is None else paused.reason
+    if now is SuspendedReason.SUSPENDED and before != now:
+        yield _event(
+            "Suspended", "stopping the workers; the consumer group and its checkpoints stay", fine=True
+        )
+    if now is SuspendedReason.NOT_SUSPENDED and before == SuspendedReason.SUSPENDED:
+        yield _event("Resumed", "starting the workers at the saved checkpoints", fine=True)
 
 
 def _changed(
@@ -68,12 +70,16 @@ def _changed(
     applied = any(isinstance(action, ApplyWorkers) for action in actions)
     if applied and there.drift and not there.drifted:
         fields = ", ".join(there.drift[:MOST_NAMED])
-        later = f"; if it is changed again, that waits for {brake.again_s:.0f} s" if brake.again_s else ""
-        yield _event("DriftMended", f"changed by somebody else, and set back: {fields}{later}", fine=False)
+        later = f"; the next correction waits {brake.again_s:.0f} s" if brake.again_s else ""
+        yield _event(
+            "DriftCorrected", f"reverted a change made by another client: {fields}{later}", fine=False
+        )
     if applied and change is Change.ROLL and min(there.replicas, size.run) > 0:
-        message = "the workers are restarted with other settings one at a time, each keeps its seat"
+        message = "restarting the workers one at a time with new settings; each keeps its membership"
         yield _event("RollingRestart", message, fine=True)
     if applied and there.replicas != size.run:
-        yield _event("Scaled", f"{there.replicas} -> {size.run} workers: {size.message}", fine=True)
+        reason = "ScaledUp" if size.run > there.replicas else "ScaledDown"
+        yield _event(reason, f"{there.replicas} -> {size.run} workers: {size.message}", fine=True)
     if change is Change.RELOAD and any(isinstance(action, UpdateGroup) for action in actions):
-        yield _event("GroupChanged", "set at the log service; no worker is restarted", fine=True)
+        message = "updated the settings of the consumer group; no worker is restarted"
+        yield _event("ConsumerGroupUpdated", message, fine=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import MalformedCursor
-from loghub_operator.api.reposition import Reposition
+from loghub_operator.api.checkpoint_reset import ResetCheckpoints, ResetTarget
 from loghub_operator.model import MoveObserved, ShardObserved
 
 MOST_NAMED = 10
@@ -26,13 +26,13 @@ class Goals:
     problem: str = ""
 
 
-def goals_of(order: Reposition, shards: Iterable[ShardObserved], move: MoveObserved) -> Goals:
+def goals_of(order: ResetCheckpoints, shards: Iterable[ShardObserved], move: MoveObserved) -> Goals:
     """Pure; needs `MoveObserved.positions` and ``ends`` of every shard of the order."""
     there = {one.shard for one in shards}
     unknown = [shard for shard in order.shards or () if shard not in there]
     if unknown:
         return _refused(f"the logstore has no shard {_numbers(unknown)}")
-    if order.to == "checkpoints":
+    if order.to is ResetTarget.CONFIG_MAP:
         return _from_config_map(order, there, move)
     return Goals(cursors={shard: move.positions[shard] for shard in order.shards or sorted(there)})
 
@@ -53,27 +53,27 @@ def _numbers(shards: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(shards)[:MOST_NAMED]))
 
 
-def _from_config_map(order: Reposition, there: set[int], move: MoveObserved) -> Goals:
-    name = f"ConfigMap {order.checkpoints_from}"
+def _from_config_map(order: ResetCheckpoints, there: set[int], move: MoveObserved) -> Goals:
+    name = f"ConfigMap {order.config_map_name}"
     if move.source is None:
-        return _refused(f"there is no {name}")
+        return _refused(f"{name} does not exist")
     if not move.source:
-        return _refused(f"{name} has no checkpoint in it")
+        return _refused(f"{name} contains no checkpoints")
     if not all(_is_shard(key) and _is_cursor(value) for key, value in move.source.items()):
         # Not a word of what is in it: whoever orders need not have the right to read it.
-        return _refused(f"{name} is not readable as checkpoints (numbers of shards, each with a cursor)")
+        return _refused(f"{name} does not map shard IDs to cursors")
     saved = {int(key): cursor for key, cursor in move.source.items()}
     missing = [shard for shard in order.shards or () if shard not in saved]
     if missing:
-        return _refused(f"{name} has no shard {_numbers(missing)}")
+        return _refused(f"{name} does not contain shard {_numbers(missing)}")
     gone = set(saved) - there if order.shards is None else set()
     if gone:
-        hint = "name the others in spec.reposition.shards"
-        return _refused(f"{name} has shard {_numbers(gone)}, which the logstore has no more; {hint}")
+        hint = "list the other shards in spec.resetCheckpoints.shards"
+        return _refused(f"{name} contains shard {_numbers(gone)}, which the logstore does not have; {hint}")
     chosen = {shard: saved[shard] for shard in sorted(order.shards or saved)}
     beyond = [shard for shard, cursor in chosen.items() if _is_beyond(cursor, move.ends[shard])]
     if beyond:
-        return _refused(f"{name}: the cursor of shard {_numbers(beyond)} lies beyond the end of the shard")
+        return _refused(f"{name}: the cursor of shard {_numbers(beyond)} is beyond the end of the shard")
     # Without a checkpoint a worker begins at the initial position, so that is what "" restores.
     return Goals(cursors={shard: cursor or move.positions[shard] for shard, cursor in chosen.items()})
 

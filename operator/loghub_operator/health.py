@@ -6,15 +6,15 @@ What for: the conditions that sum up. What it must not know: how a status is wri
 
 from dataclasses import dataclass
 
-from loghub_operator.api.status import Phase, RepositionPhase, RepositionStatus
+from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus, Phase
 from loghub_operator.braking import Brake
 from loghub_operator.conditions import (
     ConditionType,
     DegradedReason,
     Finding,
-    PausedReason,
     ReadyReason,
     ScalingReason,
+    SuspendedReason,
     WorkersReason,
 )
 from loghub_operator.model import Observed, WorkerObserved, WorkerPhase
@@ -29,7 +29,7 @@ class Situation:
     observed: Observed
     size: Size
     pause: Pause | None
-    reposition: RepositionStatus | None  # of the order that stands in the spec
+    reposition: CheckpointResetStatus | None  # of the order that stands in the spec
     brake: Brake
 
 
@@ -52,20 +52,28 @@ def workers_finding(observed: Observed, size: Size) -> Finding:
 def _workers(observed: Observed, size: Size) -> tuple[bool, str, str]:
     no_code = observed.site.code.trouble
     if no_code and size.target > 0:
-        goes_on = "; what runs goes on with the code that it has" if observed.workers else ""
-        return False, WorkersReason.CODE_NOT_FOUND, f"{no_code}{goes_on}"
+        goes_on = "; running workers continue with the code that they have" if observed.workers else ""
+        return False, WorkersReason.PIPELINE_CODE_NOT_FOUND, f"{no_code}{goes_on}"
     failed = failing(observed.workers)
     if failed is not None:
-        words = f"{failed.name}: {failed.message or 'it ended without a word; see its log'}"
-        return False, failed.reason or WorkersReason.WORKER_FAILED, words
+        words = f"{failed.name}: {failed.message or 'the worker ended without a message; see its log'}"
+        return False, failed.reason or WorkersReason.WORKER_FAILING, words
     if size.run == 0:
-        if observed.service.trouble is not None and size.reason is not ScalingReason.PAUSED:
-            return False, WorkersReason.NOT_STARTED, "none is started while the log service cannot be asked"
-        return True, WorkersReason.NONE_WANTED, f"no worker should run{in_the_way(observed)}"
+        if observed.service.trouble is not None and size.reason is not ScalingReason.SUSPENDED:
+            return (
+                False,
+                WorkersReason.LOG_SERVICE_UNAVAILABLE,
+                "no worker is started while the log service is unavailable",
+            )
+        return True, WorkersReason.SCALED_TO_ZERO, f"no worker should run{in_the_way(observed)}"
     ready = sum(worker.ready for worker in observed.workers if worker.ordinal < size.run)
     if ready < size.run:
-        return False, WorkersReason.STARTING, f"{ready} of {size.run} are ready{in_the_way(observed)}"
-    return True, WorkersReason.ALL_READY, f"{ready} of {size.run} are ready"
+        return (
+            False,
+            WorkersReason.WORKERS_NOT_READY,
+            f"{ready} of {size.run} workers are ready{in_the_way(observed)}",
+        )
+    return True, WorkersReason.ALL_WORKERS_READY, f"{ready} of {size.run} workers are ready"
 
 
 def in_the_way(observed: Observed) -> str:
@@ -84,15 +92,15 @@ def ready_finding(group: Finding, workers: Finding, pause: Pause | None) -> Find
             )
     if pause is not None:
         return Finding(type=ConditionType.READY, status="False", reason=pause.reason, message=pause.message)
-    message = "the group is in step and every worker is ready"
+    message = "the consumer group is up to date and every worker is ready"
     return Finding(type=ConditionType.READY, status="True", reason=ReadyReason.RUNNING, message=message)
 
 
 def paused_finding(pause: Pause | None) -> Finding:
     """Is it on purpose that no worker should run?"""
-    kind = ConditionType.PAUSED
+    kind = ConditionType.SUSPENDED
     if pause is None:
-        reason, message = PausedReason.ACTIVE, "workers should run"
+        reason, message = SuspendedReason.NOT_SUSPENDED, "workers should run"
         return Finding(type=kind, status="False", reason=reason, message=message)
     return Finding(type=kind, status="True", reason=pause.reason, message=pause.message)
 
@@ -110,16 +118,16 @@ def _degraded(on: Situation, workers: Finding) -> tuple[DegradedReason, str]:
     trouble = on.observed.service.trouble
     if failing(on.observed.workers) is not None:
         return DegradedReason.WORKER_FAILING, workers.message
-    if on.pause is not None and on.pause.reason is PausedReason.OWNED_BY_ANOTHER:
-        return DegradedReason.OWNED_BY_ANOTHER, on.pause.message
+    if on.pause is not None and on.pause.reason is SuspendedReason.OWNERSHIP_CONFLICT:
+        return DegradedReason.OWNERSHIP_CONFLICT, on.pause.message
     if trouble is not None and on.size.run > 0:
-        return DegradedReason.SERVICE_NOT_ASKED, trouble.message
-    if on.reposition is not None and on.reposition.phase is RepositionPhase.FAILED:
-        return DegradedReason.REPOSITION_FAILED, on.reposition.message
+        return DegradedReason.LOG_SERVICE_UNAVAILABLE, trouble.message
+    if on.reposition is not None and on.reposition.phase is CheckpointResetPhase.FAILED:
+        return DegradedReason.CHECKPOINT_RESET_FAILED, on.reposition.message
     if on.brake.contested:
         names = ", ".join(on.brake.contested)
-        message = f"somebody else changes {names} again each time it is set back, so that is done ever later"
-        return DegradedReason.CONTESTED, message
+        message = f"another controller keeps changing {names}; backing off between corrections"
+        return DegradedReason.CONFLICTING_CONTROLLER, message
     return DegradedReason.AS_EXPECTED, "nothing is wrong"
 
 
@@ -129,7 +137,7 @@ def phase_of(on: Situation, *, group: Finding, rebalancing: Finding, degraded: F
     if degraded.status == "True":
         return Phase.DEGRADED
     if on.pause is not None:
-        return Phase.PAUSED if size.run == 0 and not observed.workers else Phase.REBALANCING
+        return Phase.SUSPENDED if size.run == 0 and not observed.workers else Phase.REBALANCING
     if observed.service.trouble is not None:
         return Phase.PENDING
     ready = any(worker.ready for worker in observed.workers)

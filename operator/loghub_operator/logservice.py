@@ -41,12 +41,12 @@ from loghub_operator.shard_marks import LOOK_S, Asking, KeptEnds, Marks
 _TROUBLE = {
     Code.PROJECT_NOT_EXIST: ServiceTrouble.PROJECT_NOT_FOUND,
     Code.LOG_STORE_NOT_EXIST: ServiceTrouble.LOGSTORE_NOT_FOUND,
-    Code.SIGNATURE_NOT_MATCH: ServiceTrouble.CREDENTIALS_REFUSED,
-    Code.UNAUTHORIZED: ServiceTrouble.CREDENTIALS_REFUSED,
-    Code.INVALID_ACCESS_KEY_ID: ServiceTrouble.CREDENTIALS_REFUSED,
+    Code.SIGNATURE_NOT_MATCH: ServiceTrouble.AUTHENTICATION_FAILED,
+    Code.UNAUTHORIZED: ServiceTrouble.AUTHENTICATION_FAILED,
+    Code.INVALID_ACCESS_KEY_ID: ServiceTrouble.AUTHENTICATION_FAILED,
 }
 _GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
-TOO_SLOW = f"the log service did not say within {LOOK_S:.0f} s where all shards end"
+TOO_SLOW = f"the log service did not return the end cursors of all shards within {LOOK_S:.0f} s"
 _GROUP_THERE = (Code.CONSUMER_GROUP_ALREADY_EXIST, "GroupAlreadyExist")
 
 
@@ -76,8 +76,8 @@ def observe_service(
     except LogHubException as error:
         return ServiceObserved(trouble=trouble_of(error, resource))
     except BadHashKey:  # not quoted: whatever listens there
-        words = "what answers at this endpoint lists shards whose keys are no hash keys; is the URL right?"
-        return ServiceObserved(trouble=Trouble(reason=ServiceTrouble.REQUEST_REFUSED, message=words))
+        words = "what answers at this endpoint lists shards whose keys are no hash keys; check the URL"
+        return ServiceObserved(trouble=Trouble(reason=ServiceTrouble.REQUEST_REJECTED, message=words))
 
 
 def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> Trouble:
@@ -89,19 +89,23 @@ def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> Trouble
     if isinstance(error, EndpointUnreachable):
         return Trouble(reason=ServiceTrouble.ENDPOINT_UNREACHABLE, message=str(error))
     if not isinstance(error, LogHubError):
-        return Trouble(reason=ServiceTrouble.REQUEST_REFUSED, message=str(error))
+        return Trouble(reason=ServiceTrouble.REQUEST_REJECTED, message=str(error))
     if error.code == Code.BAD_RESPONSE:
         # Its words are those of whatever listens there, and none of the status's business.
-        words = f"what answers at this endpoint (HTTP {error.status}) does not speak the SLS protocol"
-        return Trouble(reason=ServiceTrouble.REQUEST_REFUSED, message=f"{words}; is the URL right?")
-    reason = _TROUBLE.get(error.code, ServiceTrouble.REQUEST_REFUSED)  # type: ignore[call-overload]
-    if error.status in (401, 403) and reason is ServiceTrouble.REQUEST_REFUSED:
-        reason = ServiceTrouble.CREDENTIALS_REFUSED
+        words = f"the server at this endpoint (HTTP {error.status}) does not speak the SLS protocol"
+        return Trouble(reason=ServiceTrouble.REQUEST_REJECTED, message=f"{words}; check the URL")
+    reason = _TROUBLE.get(error.code, ServiceTrouble.REQUEST_REJECTED)  # type: ignore[call-overload]
+    if error.status in (401, 403) and reason is ServiceTrouble.REQUEST_REJECTED:
+        reason = ServiceTrouble.AUTHENTICATION_FAILED
     words = {
-        ServiceTrouble.PROJECT_NOT_FOUND: f"there is no project {spec.project}",
-        ServiceTrouble.LOGSTORE_NOT_FOUND: f"there is no logstore {spec.logstore} in {spec.project}",
-        ServiceTrouble.CREDENTIALS_REFUSED: f"the key in Secret {spec.credentials_secret.name} is refused",
-    }.get(reason, "the log service refuses")
+        ServiceTrouble.PROJECT_NOT_FOUND: f"project {spec.project} does not exist",
+        ServiceTrouble.LOGSTORE_NOT_FOUND: (
+            f"logstore {spec.logstore} does not exist in project {spec.project}"
+        ),
+        ServiceTrouble.AUTHENTICATION_FAILED: (
+            f"the access key in Secret {spec.credentials_secret.name} was rejected"
+        ),
+    }.get(reason, "the log service rejected the request")
     return Trouble(reason=reason, message=f"{words} ({error.code}, HTTP {error.status}: {error.message})")
 
 

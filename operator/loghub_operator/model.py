@@ -25,21 +25,21 @@ GroupOrigin = Literal["Created", "Adopted"]
 
 
 class ServiceTrouble(StrEnum):
-    """Why the log service could not be asked; the value is the condition's reason.
+    """Why the log service cannot be used.
 
-    CREDENTIALS_MISSING: the Secret, or a key in it, is not there, or the operator may not read it.
-    ENDPOINT_UNREACHABLE: no answer (DNS, connection, TLS, time). CREDENTIALS_REFUSED: the access key
-    is unknown, the signature wrong or the right to do this not given. PROJECT_NOT_FOUND and
-    LOGSTORE_NOT_FOUND: the endpoint answers, and has no such thing. REQUEST_REFUSED: any
-    other refusal, in the service's words.
-    """
+    CREDENTIALS_MISSING: the Secret or a key in it does not exist, or the operator may not read it.
+    ENDPOINT_UNREACHABLE: the endpoint does not answer (DNS, connection, TLS or timeout).
+    AUTHENTICATION_FAILED: the access key is unknown, the signature is wrong, or the permission is not
+    granted. PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND: the endpoint answers, and the project or logstore does
+    not exist. REQUEST_REJECTED: the service rejected the request for another reason; the message contains
+    its error."""
 
     CREDENTIALS_MISSING = "CredentialsMissing"
     ENDPOINT_UNREACHABLE = "EndpointUnreachable"
-    CREDENTIALS_REFUSED = "CredentialsRefused"
+    AUTHENTICATION_FAILED = "AuthenticationFailed"
     PROJECT_NOT_FOUND = "ProjectNotFound"
     LOGSTORE_NOT_FOUND = "LogstoreNotFound"
-    REQUEST_REFUSED = "RequestRefused"
+    REQUEST_REJECTED = "RequestRejected"
 
 
 class WorkerPhase(StrEnum):

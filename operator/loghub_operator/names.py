@@ -23,7 +23,9 @@ ANNOTATION_SEAT_SINCE = "loghub.dev/seat-since"  # on a pod: unix seconds at whi
 ANNOTATION_CONFIG_HASH = "loghub.dev/config-hash"  # on a pod: the settings it runs with
 ANNOTATION_APPLIED_HASH = "loghub.dev/applied-hash"  # on the StatefulSet: what was applied last
 ANNOTATION_PODS_HASH = "loghub.dev/pods-hash"  # on the StatefulSet: the part of it that the pods are made of
-ANNOTATION_ORDERED_AT = "loghub.dev/ordered-at"  # on kept checkpoints: `status.reposition.at` of their order
+ANNOTATION_ORDERED_AT = (
+    "loghub.dev/ordered-at"  # on kept checkpoints: `status.checkpointReset.lastTransitionTime` of their reset
+)
 ANNOTATION_MOVED_TO = "loghub.dev/moved-to"  # on kept checkpoints: JSON from shard to the cursor forced
 
 

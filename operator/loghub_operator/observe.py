@@ -174,17 +174,17 @@ class Observer:
         kept = await self._kube.get(CONFIG_MAP, namespace, name)
         record = None if kept is None else record_in(kept)
         if kept is not None and (record is None or not is_ours(resource, kept)):
-            return MoveObserved(trouble=f"ConfigMap {name} is there and is not of this object")
-        source = await self._checkpoints_from(resource)
+            return MoveObserved(trouble=f"ConfigMap {name} exists and does not belong to this object")
+        source = await self._reset_source(resource)
         return await self._hubs.call(
             look_ahead, hub, resource, service.shards, record=record, source=source, clock=self._clock
         )
 
-    async def _checkpoints_from(self, resource: LogHubConsumerGroup) -> dict[str, str] | None:
-        order = resource.spec.reposition
-        if order is None or order.checkpoints_from is None:
+    async def _reset_source(self, resource: LogHubConsumerGroup) -> dict[str, str] | None:
+        order = resource.spec.reset_checkpoints
+        if order is None or order.config_map_name is None:
             return None
-        found = await self._kube.get(CONFIG_MAP, resource.metadata.namespace, order.checkpoints_from)
+        found = await self._kube.get(CONFIG_MAP, resource.metadata.namespace, order.config_map_name)
         return None if found is None else dict(found.get("data") or {})
 
     async def _code(self, resource: LogHubConsumerGroup) -> Code:
@@ -246,7 +246,7 @@ class Observer:
 
 def _not_addressed(resource: LogHubConsumerGroup, site: Site) -> ServiceObserved:
     """Not asked at all: a name that was looked up too early stays unknown to DNS caches for a while."""
-    message = f"project {resource.spec.project} has no host name at {site.endpoint} yet"
+    message = f"project {resource.spec.project} does not have a host name at {site.endpoint} yet"
     return ServiceObserved(trouble=Trouble(reason=ServiceTrouble.ENDPOINT_UNREACHABLE, message=message))
 
 

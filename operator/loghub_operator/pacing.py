@@ -16,15 +16,15 @@ that come back after their checkpoints were moved are no such thing: their State
 import zlib
 from collections.abc import Sequence
 
-from loghub_operator.api.status import Phase, RepositionPhase, Status
+from loghub_operator.api.status import CheckpointResetPhase, Phase, Status
 from loghub_operator.model import Action
 from loghub_operator.telling import LAG_EVERY_S
 
 SOON_S = 1.0
 UNSETTLED_S = 2.0
 ON_ITS_WAY_S = 8.0  # at most
-_ON_ITS_WAY = (Phase.REBALANCING, Phase.DELETING)
-_LEAVING = (RepositionPhase.STOPPING, RepositionPhase.FORCING)
+_ON_ITS_WAY = (Phase.REBALANCING, Phase.TERMINATING)
+_LEAVING = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 _SPREAD = 0.25
 
 
@@ -43,11 +43,11 @@ def pause_s(actions: Sequence[Action], status: Status, *, unchanged: int, resync
 
 
 def _moves_checkpoints(status: Status) -> bool:
-    return status.reposition is not None and status.reposition.phase in _LEAVING
+    return status.checkpoint_reset is not None and status.checkpoint_reset.phase in _LEAVING
 
 
 def _settled(status: Status) -> bool:
-    if status.phase is Phase.PAUSED:
+    if status.phase is Phase.SUSPENDED:
         return True
     if status.phase is not Phase.RUNNING or status.ready_replicas < status.replicas:
         return False

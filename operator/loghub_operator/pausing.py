@@ -6,20 +6,20 @@ What it must not know: how they are stopped. Read next: `loghub_operator.sizing`
 
 from dataclasses import dataclass
 
-from loghub_operator.api.status import RepositionPhase
+from loghub_operator.api.status import CheckpointResetPhase
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.conditions import PausedReason
+from loghub_operator.conditions import SuspendedReason
 from loghub_operator.model import Observed
 from loghub_operator.ownership import named, owner_of
 
-_WORKERS_AWAY = (RepositionPhase.STOPPING, RepositionPhase.FORCING)
+_WORKERS_AWAY = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """Why, in a word and for a person."""
 
-    reason: PausedReason
+    reason: SuspendedReason
     message: str
 
 
@@ -27,21 +27,21 @@ def pause(resource: LogHubConsumerGroup, observed: Observed) -> Pause | None:
     """None: workers should run."""
     owner = owner_of(resource, observed.peers)
     if owner is not None:
-        message = f"consumer group {resource.group} is consumed by {named(owner, resource)}, which is older"
-        return Pause(reason=PausedReason.OWNED_BY_ANOTHER, message=message)
+        message = f"consumer group {resource.group} is owned by {named(owner, resource)}, which is older"
+        return Pause(reason=SuspendedReason.OWNERSHIP_CONFLICT, message=message)
     if resource.spec.suspend:
-        return Pause(reason=PausedReason.SUSPENDED, message="suspended by spec.suspend")
+        return Pause(reason=SuspendedReason.SUSPENDED, message="spec.suspend is true")
     if _moves_checkpoints(resource, observed):
-        message = f"checkpoints are moved (spec.reposition, nonce {resource.spec.reposition_nonce})"
-        return Pause(reason=PausedReason.REPOSITIONING, message=message)
+        message = f"checkpoints are being reset (spec.resetCheckpoints, nonce {resource.spec.reset_nonce})"
+        return Pause(reason=SuspendedReason.RESETTING_CHECKPOINTS, message=message)
     return None
 
 
 def _moves_checkpoints(resource: LogHubConsumerGroup, observed: Observed) -> bool:
     """From the moment it is ordered; not begun while the log service cannot be asked."""
-    done = resource.status.reposition
-    if resource.spec.reposition is None or resource.is_new:
+    done = resource.status.checkpoint_reset
+    if resource.spec.reset_checkpoints is None or resource.is_new:
         return False
-    if done is None or done.nonce != resource.spec.reposition_nonce:
+    if done is None or done.nonce != resource.spec.reset_nonce:
         return observed.service.trouble is None
     return done.phase in _WORKERS_AWAY

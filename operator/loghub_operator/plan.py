@@ -65,7 +65,7 @@ def plan(resource: LogHubConsumerGroup, observed: Observed, now: float) -> Plan:
     mends = group_brake.mends if set_back else observed.mends
     brake = look(mends, _drift(resource, observed), wanted=wish, now=now)
     brake = replace(brake, contested=tuple(dict.fromkeys((*group_brake.contested, *brake.contested))))
-    if observed.service.trouble is None or decided.reason is ScalingReason.PAUSED:
+    if observed.service.trouble is None or decided.reason is ScalingReason.SUSPENDED:
         actions += _workers(resource, observed, decided, brake)
     applied = any(isinstance(action, ApplyWorkers) for action in actions)
     change = _change(resource, observed, decided)
@@ -87,24 +87,28 @@ def group_finding(resource: LogHubConsumerGroup, observed: Observed, *, waits: b
     status, reason, message = False, "", ""
     owner = owner_of(resource, observed.peers)
     if owner is not None:
-        reason = GroupReason.OWNED_BY_ANOTHER
-        message = f"{named(owner, resource)} names consumer group {resource.group} too, and is older"
+        reason = GroupReason.OWNERSHIP_CONFLICT
+        message = f"{named(owner, resource)} owns consumer group {resource.group}, because it is older"
     elif observed.site.needs_project_address and not observed.project_address:
-        reason = GroupReason.BEING_ADDRESSED
-        message = f"the host name of project {resource.spec.project} is being made"
+        reason = GroupReason.CREATING_PROJECT_SERVICE
+        message = f"creating the Service for project {resource.spec.project}"
     elif observed.service.trouble is not None:
         reason, message = observed.service.trouble.reason, observed.service.trouble.message
     elif observed.service.group is None:
-        reason, message = GroupReason.BEING_MADE, f"consumer group {resource.group} is being made"
+        reason, message = GroupReason.CREATING, f"creating consumer group {resource.group}"
     elif observed.service.group != _settings_now(resource, observed):
-        reason, message = GroupReason.BEING_CHANGED, "timeout and order are being set"
+        reason, message = GroupReason.UPDATING, "updating timeout and order of the consumer group"
         if waits:
-            message = "timeout and order are set back later, since somebody else sets them each time"
+            message = "another controller keeps changing timeout and order; backing off between corrections"
     elif observed.service.group != _wanted_group(resource):
-        reason = GroupReason.BEING_CHANGED
-        message = "the shorter timeout is set as soon as every worker runs with it"
+        reason = GroupReason.UPDATING
+        message = "the shorter timeout is set once every worker runs with it"
     else:
-        status, reason, message = True, GroupReason.IN_SYNC, f"consumer group {resource.group} is as asked"
+        status, reason, message = (
+            True,
+            GroupReason.UP_TO_DATE,
+            f"consumer group {resource.group} is up to date",
+        )
     return Finding(
         type=ConditionType.GROUP_SYNCED,
         status="True" if status else "False",
@@ -121,7 +125,7 @@ def _reshard(course: Course, group: Finding) -> list[Action]:
 
 
 def _wanted_group(resource: LogHubConsumerGroup) -> GroupObserved:
-    return GroupObserved(timeout_s=resource.spec.timeout_seconds, order=resource.spec.order)
+    return GroupObserved(timeout_s=resource.spec.timeout_seconds, order=resource.spec.in_order)
 
 
 def _settings_now(resource: LogHubConsumerGroup, observed: Observed) -> GroupObserved:
@@ -200,7 +204,7 @@ def _workers(resource: LogHubConsumerGroup, observed: Observed, decided: Size, b
     actions += [AskLeave(consumer) for consumer in decided.asks]
     there = observed.worker_set
     drifts = there is not None and bool(there.drift) and brake.mends_now
-    if decided.reason is ScalingReason.PAUSED:
+    if decided.reason is ScalingReason.SUSPENDED:
         # Those that leave are not replaced meanwhile, and what is not there is not made.
         stands = there is not None and there.replicas == 0
         due = there is not None and (there.replicas > decided.run or (stands and drifts))

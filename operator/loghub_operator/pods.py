@@ -34,16 +34,17 @@ OVERDUE_S = 60.0  # so long after its grace a pod has ended wherever its node is
 
 
 class PodReason(StrEnum):
-    """What is told of a worker's pod beside Kubernetes' own words, such as ImagePullBackOff, OOMKilled,
-    Evicted, Unschedulable.
+    """A worker's pod, beside Kubernetes' own reasons such as ImagePullBackOff, OOMKilled, Evicted and
+    Unschedulable.
 
-    POD_FAILED: its node gave it up and left no word why; another is made. NOT_ENDING: it should have ended
-    a minute ago and more; is its node lost? A lost node's pods are removed by hand. NODE_NOT_READY: its
-    containers are ready and the pod is not, as where its node is not heard of.
+    POD_FAILED: the pod failed without a reason; it is recreated. STUCK_TERMINATING: the pod has been stuck in
+    Terminating for over a minute past its grace period, usually because its node is unreachable. Force-delete
+    pods of lost nodes. NODE_NOT_READY: the containers are ready but the pod is not, usually because its node
+    is unreachable.
     """
 
     POD_FAILED = "PodFailed"
-    NOT_ENDING = "NotEnding"
+    STUCK_TERMINATING = "StuckTerminating"
     NODE_NOT_READY = "NodeNotReady"
 
 
@@ -132,8 +133,8 @@ def _ending(pod: Document, now: float) -> tuple[str, str]:
     reason, message = str(told.get("reason", "")), str(told.get("message", ""))
     due = pod["metadata"]["deletionTimestamp"]  # the grace is counted in already
     if now - datetime.fromisoformat(due).timestamp() > OVERDUE_S:
-        words = f"it should have ended at {due}; is node {pod.get('spec', {}).get('nodeName', '')} lost?"
-        return reason or PodReason.NOT_ENDING, f"{message}; {words}" if message else words
+        words = f"it should have terminated by {due}; check node {pod.get('spec', {}).get('nodeName', '')}"
+        return reason or PodReason.STUCK_TERMINATING, f"{message}; {words}" if message else words
     return (reason, message) if told.get("status") == "True" else ("", "")
 
 

@@ -243,7 +243,7 @@ class Reconciler:
 
     async def _unseen(self, resource: LogHubConsumerGroup, error: KubeError, life: _Life) -> None:
         """Else what was told before it was refused would stand for ever."""
-        why, generation, now = UnseenReason.LOOK_REFUSED, resource.metadata.generation, self._clock.unix_s()
+        why, generation, now = UnseenReason.FORBIDDEN, resource.metadata.generation, self._clock.unix_s()
         status = unseen_status(resource.status, why, words_of(error), generation=generation, now=now)
         await self._tell(resource, status, life)
 

@@ -1,22 +1,21 @@
 """How far an order to move checkpoints is, and its next step.
 
-What for: ``spec.reposition``, once for each nonce, as a state machine over the status. What it must
+What for: ``spec.resetCheckpoints``, once for each nonce, as a state machine over the status. What it must
 not know: how a checkpoint is forced, where the record is kept. Read next: `loghub_operator.goals`
 (where the order leads), `loghub_operator.pausing` (why the workers stay away meanwhile).
 
-Stopping -> Forcing -> Resuming -> Done, or Failed. Everybody leaves; then one record is written with
-the checkpoints of before and the goals, so that whatever ends the operator between any two steps,
-the next round forces the same cursors; then the workers come back. All goals are known and
-checked before that record is written, so an order that makes no sense moves nothing. An order that
-stands there when the object is made counts as done: it is most likely an old one, in a manifest.
-"""
+StoppingWorkers -> Committing -> Resuming -> Succeeded, or Failed. Everybody leaves; then one record is
+written with the checkpoints of before and the goals, so that whatever ends the operator between any two
+steps, the next round forces the same cursors; then the workers come back. All goals are known and checked
+before that record is written, so an order that makes no sense moves nothing. An order that stands there when
+the object is made counts as done: it is most likely an old one, in a manifest."""
 
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
 from loghub_operator.api.patterns import unix_s
-from loghub_operator.api.status import RepositionPhase, RepositionStatus
+from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import rfc3339
 from loghub_operator.goals import Goals, goals_of, same_cursor
@@ -38,57 +37,61 @@ FORCE_BOUND_S = 300.0
 LONGEST_MESSAGE = 1024
 MOST_NAMED = 10
 STOOD_THERE = (
-    "not carried out: it stood there when the object was made. Change the nonce to have it carried out; "
-    "where a new group begins is said by initialPosition"
+    "not executed: it was already in the manifest when the object was created. Change the nonce to execute "
+    "it; spec.startPosition says where a new group starts"
 )
-UNDER_WAY = (RepositionPhase.STOPPING, RepositionPhase.FORCING, RepositionPhase.RESUMING)
+UNDER_WAY = (
+    CheckpointResetPhase.STOPPING_WORKERS,
+    CheckpointResetPhase.COMMITTING,
+    CheckpointResetPhase.RESUMING,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What to tell, and what to do now."""
 
-    status: RepositionStatus | None
+    status: CheckpointResetStatus | None
     actions: tuple[Action, ...] = ()
 
 
 def needs_a_look(resource: LogHubConsumerGroup) -> bool:
     """Is an order in a phase in which `Observed.move` is asked for?"""
-    last = resource.status.reposition
-    if last is None or last.nonce != resource.spec.reposition_nonce:
+    last = resource.status.checkpoint_reset
+    if last is None or last.nonce != resource.spec.reset_nonce:
         return False
-    return last.phase in (RepositionPhase.STOPPING, RepositionPhase.FORCING)
+    return last.phase in (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 
 
 def record_name(resource: LogHubConsumerGroup) -> str:
     """Of the ConfigMap that this order leaves for undo."""
-    return f"{resource.metadata.name}-undo-{resource.spec.reposition_nonce}"
+    return f"{resource.metadata.name}-checkpoints-{resource.spec.reset_nonce}"
 
 
 def reposition(resource: LogHubConsumerGroup, observed: Observed, size: Size, now: float) -> Progress:
     """The next step of the order, if there is one."""
-    order, last = resource.spec.reposition, resource.status.reposition
+    order, last = resource.spec.reset_checkpoints, resource.status.checkpoint_reset
     if order is None:
         return _withdrawn(last, now)
     if resource.is_new and last is None:
-        return _to(RepositionPhase.DONE, order.nonce, STOOD_THERE, now)
+        return _to(CheckpointResetPhase.SUCCEEDED, order.nonce, STOOD_THERE, now)
     if owner_of(resource, observed.peers) is not None or observed.service.trouble is not None:
         return Progress(last)
     if last is None or last.nonce != order.nonce:
-        message = "the workers finish what they have and leave"
-        return _to(RepositionPhase.STOPPING, order.nonce, message, now)
+        message = "the workers finish their batches and leave the group"
+        return _to(CheckpointResetPhase.STOPPING_WORKERS, order.nonce, message, now)
     match last.phase:
-        case RepositionPhase.STOPPING:
+        case CheckpointResetPhase.STOPPING_WORKERS:
             return _stopping(resource, observed, last, now)
-        case RepositionPhase.FORCING:
+        case CheckpointResetPhase.COMMITTING:
             return _forcing(resource, observed, last, now)
-        case RepositionPhase.RESUMING:
+        case CheckpointResetPhase.RESUMING:
             return _resuming(resource, observed, size, last, now)
     return Progress(last)
 
 
 def _to(
-    phase: RepositionPhase,
+    phase: CheckpointResetPhase,
     nonce: str,
     message: str,
     now: float,
@@ -98,64 +101,74 @@ def _to(
 ) -> Progress:
     """Every change of phase comes by here, and is told."""
     message = message[:LONGEST_MESSAGE]
-    made = RepositionStatus(nonce=nonce, phase=phase, undo=undo, message=message, at=rfc3339(now))
-    kind: Literal["Normal", "Warning"] = "Warning" if phase is RepositionPhase.FAILED else "Normal"
-    told = EmitEvent(type=kind, reason=f"Reposition{phase}", message=f"nonce {nonce}: {message}")
+    made = CheckpointResetStatus(
+        nonce=nonce,
+        phase=phase,
+        backup_config_map=undo,
+        message=message,
+        last_transition_time=rfc3339(now),
+    )
+    kind: Literal["Normal", "Warning"] = "Warning" if phase is CheckpointResetPhase.FAILED else "Normal"
+    told = EmitEvent(type=kind, reason=f"CheckpointReset{phase}", message=f"nonce {nonce}: {message}")
     return Progress(made, (*actions, told))
 
 
-def _withdrawn(last: RepositionStatus | None, now: float) -> Progress:
+def _withdrawn(last: CheckpointResetStatus | None, now: float) -> Progress:
     if last is None or last.phase not in UNDER_WAY:
         return Progress(last)
-    if last.phase is RepositionPhase.RESUMING:  # nothing is left of it but the workers' way back
-        return _to(RepositionPhase.DONE, last.nonce, last.message, now, undo=last.undo)
-    message = f"spec.reposition was taken away in phase {last.phase}"
-    if last.undo is not None:
-        message += f"; some checkpoints may have been moved, {last.undo} has those of before"
-    return _to(RepositionPhase.FAILED, last.nonce, message, now, undo=last.undo)
+    if last.phase is CheckpointResetPhase.RESUMING:  # nothing is left of it but the workers' way back
+        return _to(CheckpointResetPhase.SUCCEEDED, last.nonce, last.message, now, undo=last.backup_config_map)
+    message = f"spec.resetCheckpoints was removed in phase {last.phase}"
+    if last.backup_config_map is not None:
+        message += (
+            f"; some checkpoints may have changed; ConfigMap {last.backup_config_map} has the previous ones"
+        )
+    return _to(CheckpointResetPhase.FAILED, last.nonce, message, now, undo=last.backup_config_map)
 
 
-def _waiting(last: RepositionStatus, message: str) -> Progress:
+def _waiting(last: CheckpointResetStatus, message: str) -> Progress:
     return Progress(last.model_copy(update={"message": message[:LONGEST_MESSAGE]}))
 
 
-def _too_long(last: RepositionStatus, bound_s: float, now: float) -> bool:
-    return now - unix_s(last.at) > bound_s
+def _too_long(last: CheckpointResetStatus, bound_s: float, now: float) -> bool:
+    return now - unix_s(last.last_transition_time) > bound_s
 
 
 def _stopping(
-    resource: LogHubConsumerGroup, observed: Observed, last: RepositionStatus, now: float
+    resource: LogHubConsumerGroup, observed: Observed, last: CheckpointResetStatus, now: float
 ) -> Progress:
     in_the_way = _in_the_way(observed)
     if in_the_way:
         if not _too_long(last, 3 * leave_bound_s(resource), now):
             return _waiting(last, f"waiting: {in_the_way}")
-        message = f"nothing was moved, since it lasted too long: {in_the_way}"
-        return _to(RepositionPhase.FAILED, last.nonce, message, now)
+        message = f"timed out, no checkpoint was changed: {in_the_way}"
+        return _to(CheckpointResetPhase.FAILED, last.nonce, message, now)
     assert observed.move is not None  # `_in_the_way`
     if observed.move.record is not None:
         return _recorded(resource, observed, observed.move.record, last, now)
     refused = refusal(resource)  # a quota of ConfigMaps, say
     if refused and _too_long(last, 3 * leave_bound_s(resource), now):
-        message = f"nothing was moved, since the checkpoints of now could not be kept: {refused}"
-        return _to(RepositionPhase.FAILED, last.nonce, message, now)
+        message = f"no checkpoint was changed, because the current ones could not be saved: {refused}"
+        return _to(CheckpointResetPhase.FAILED, last.nonce, message, now)
     return _record(resource, observed, observed.move, last, now)
 
 
 def _in_the_way(observed: Observed) -> str:
     """Why no checkpoint can be forced yet; "" if it can."""
     if observed.service.group is None:
-        return "the group is being made"
+        return "the consumer group is being created"
     if observed.workers:
-        return f"{', '.join(one.name for one in islice(observed.workers, MOST_NAMED))} not gone yet"
+        return f"{', '.join(one.name for one in islice(observed.workers, MOST_NAMED))} still exist"
     if observed.worker_set is not None and observed.worker_set.replicas > 0:
         return "the workers are being stopped"
     # The real SLS cannot say who is alive; there our pods are all that we know of.
     held = [one for one in observed.service.shards if one.holder]
     if observed.service.consumers is not None and held:
-        return "held by " + ", ".join(f"{one.holder}: shard {one.shard}" for one in held[:MOST_NAMED])
+        return "shards are still held: " + ", ".join(
+            f"shard {one.shard} by {one.holder}" for one in held[:MOST_NAMED]
+        )
     if observed.move is None:
-        return "the positions are being asked for"
+        return "the target cursors are being read"
     return observed.move.trouble
 
 
@@ -163,16 +176,20 @@ def _record(
     resource: LogHubConsumerGroup,
     observed: Observed,
     move: MoveObserved,
-    last: RepositionStatus,
+    last: CheckpointResetStatus,
     now: float,
 ) -> Progress:
-    assert resource.spec.reposition is not None
-    goals = goals_of(resource.spec.reposition, observed.service.shards, move)
+    assert resource.spec.reset_checkpoints is not None
+    goals = goals_of(resource.spec.reset_checkpoints, observed.service.shards, move)
     if goals.problem:
-        return _to(RepositionPhase.FAILED, last.nonce, f"nothing was moved: {goals.problem}", now)
-    record = MoveRecord(ordered_at=last.at, before=_before(observed, goals), goals=goals.cursors)
+        return _to(
+            CheckpointResetPhase.FAILED, last.nonce, f"no checkpoint was changed: {goals.problem}", now
+        )
+    record = MoveRecord(
+        ordered_at=last.last_transition_time, before=_before(observed, goals), goals=goals.cursors
+    )
     keep = KeepCheckpoints(name=record_name(resource), record=record)
-    return Progress(last.model_copy(update={"message": "the checkpoints of now are kept"}), (keep,))
+    return Progress(last.model_copy(update={"message": "the current checkpoints are being saved"}), (keep,))
 
 
 def _before(observed: Observed, goals: Goals) -> dict[int, str]:
@@ -183,17 +200,20 @@ def _recorded(
     resource: LogHubConsumerGroup,
     observed: Observed,
     record: MoveRecord,
-    last: RepositionStatus,
+    last: CheckpointResetStatus,
     now: float,
 ) -> Progress:
     name = record_name(resource)
-    if record.ordered_at != last.at:
-        message = f"nonce {last.nonce} was used before ({name} is of then), nothing was moved; give another"
-        return _to(RepositionPhase.FAILED, last.nonce, message, now)
-    message = f"{len(record.goals)} checkpoints are forced; {name} has those of before"
+    if record.ordered_at != last.last_transition_time:
+        message = (
+            f"no checkpoint was changed, because nonce {last.nonce} was used before (ConfigMap {name});"
+            " choose another"
+        )
+        return _to(CheckpointResetPhase.FAILED, last.nonce, message, now)
+    message = f"{len(record.goals)} checkpoints are being committed; ConfigMap {name} has the previous ones"
     moves = _moves(observed, record)
     actions = (MoveCheckpoints(moves),) if moves else ()
-    return _to(RepositionPhase.FORCING, last.nonce, message, now, undo=name, actions=actions)
+    return _to(CheckpointResetPhase.COMMITTING, last.nonce, message, now, undo=name, actions=actions)
 
 
 def _moves(observed: Observed, record: MoveRecord) -> tuple[tuple[int, str], ...]:
@@ -207,45 +227,48 @@ def _moves(observed: Observed, record: MoveRecord) -> tuple[tuple[int, str], ...
 
 
 def _forcing(
-    resource: LogHubConsumerGroup, observed: Observed, last: RepositionStatus, now: float
+    resource: LogHubConsumerGroup, observed: Observed, last: CheckpointResetStatus, now: float
 ) -> Progress:
     if observed.move is None:
         return Progress(last)
-    record, undo = observed.move.record, last.undo
+    record, undo = observed.move.record, last.backup_config_map
     if observed.move.trouble:
         if not _too_long(last, FORCE_BOUND_S, now):
             return _waiting(last, f"waiting: {observed.move.trouble}")
-        message = f"{observed.move.trouble}; some checkpoints may have been moved"
-        return _to(RepositionPhase.FAILED, last.nonce, message, now, undo=undo)
+        message = f"{observed.move.trouble}; some checkpoints may have changed"
+        return _to(CheckpointResetPhase.FAILED, last.nonce, message, now, undo=undo)
     if record is None:
-        message = f"{undo} was removed while the checkpoints were forced; some may have been moved"
-        return _to(RepositionPhase.FAILED, last.nonce, message, now)
+        message = (
+            f"ConfigMap {undo} was deleted while the checkpoints were being committed; some may have changed"
+        )
+        return _to(CheckpointResetPhase.FAILED, last.nonce, message, now)
     moves = _moves(observed, record)
     if not moves:
-        phase = RepositionPhase.DONE if resource.spec.suspend else RepositionPhase.RESUMING
+        phase = CheckpointResetPhase.SUCCEEDED if resource.spec.suspend else CheckpointResetPhase.RESUMING
         return _to(phase, last.nonce, _moved(record, undo), now, undo=undo)
     # Refused, not merely away: after an outage the record is carried out as at any other time.
     if refusal(resource) and _too_long(last, FORCE_BOUND_S, now):
         shards = ", ".join(str(shard) for shard, _ in moves[:MOST_NAMED])
         message = (
-            f"the log service does not take the checkpoints of shards {shards}; {undo} has those of before"
+            f"the log service rejects the checkpoints of shards {shards}; ConfigMap {undo} has the previous"
+            " ones"
         )
-        return _to(RepositionPhase.FAILED, last.nonce, message, now, undo=undo)
+        return _to(CheckpointResetPhase.FAILED, last.nonce, message, now, undo=undo)
     return Progress(last, (MoveCheckpoints(moves),))
 
 
 def _moved(record: MoveRecord, undo: str | None) -> str:
     shards = ", ".join(map(str, sorted(record.goals)[:MOST_NAMED]))
     more = f" and {len(record.goals) - MOST_NAMED} more" if len(record.goals) > MOST_NAMED else ""
-    return f"checkpoints moved of shards {shards}{more}; ConfigMap {undo} has those of before"
+    return f"reset the checkpoints of shards {shards}{more}; ConfigMap {undo} has the previous ones"
 
 
 def _resuming(
-    resource: LogHubConsumerGroup, observed: Observed, size: Size, last: RepositionStatus, now: float
+    resource: LogHubConsumerGroup, observed: Observed, size: Size, last: CheckpointResetStatus, now: float
 ) -> Progress:
     """Until the workers are back; where none should run there is nothing to wait for."""
     replicas = 0 if observed.worker_set is None else observed.worker_set.replicas
     ready = sum(worker.ready for worker in observed.workers)
     if resource.spec.suspend or (replicas == size.target and ready >= size.target):
-        return _to(RepositionPhase.DONE, last.nonce, last.message, now, undo=last.undo)
+        return _to(CheckpointResetPhase.SUCCEEDED, last.nonce, last.message, now, undo=last.backup_config_map)
     return Progress(last)

@@ -74,10 +74,10 @@ def size(resource: LogHubConsumerGroup, observed: Observed, decided: Goal, now: 
     if stopped is not None:
         return _paused(resource, observed, stopped, current, now)
     if observed.service.trouble is not None:
-        message = (
-            f"the log service cannot be asked: the number of workers stays at {current}, and changes wait"
+        message = f"the log service is unavailable; the number of workers stays at {current} until it answers"
+        return Size(
+            run=current, target=current, reason=ScalingReason.LOG_SERVICE_UNAVAILABLE, message=message
         )
-        return Size(run=current, target=current, reason=ScalingReason.SHARDS_UNKNOWN, message=message)
     goal = _target(resource, decided)
     if goal.target == current:
         return goal
@@ -96,7 +96,7 @@ def _paused(resource: LogHubConsumerGroup, observed: Observed, why: Pause, curre
     return Size(
         run=current if waited_for or coming_back(resource, observed) else 0,
         target=0,
-        reason=ScalingReason.PAUSED,
+        reason=ScalingReason.SUSPENDED,
         message=why.message,
         asks=tuple(one.name for one in waited_for if not one.seat_leave),
         gave_up_on=() if waited_for else tuple(one.name for one in staying),
@@ -111,24 +111,23 @@ def _target(resource: LogHubConsumerGroup, goal: Goal) -> Size:
 
 def _limit(resource: LogHubConsumerGroup, goal: Goal) -> tuple[ScalingReason, str]:
     auto = resource.spec.scaling.mode == "Auto"
-    needed = "more workers than that are needed" if auto else f"{goal.asked} workers are asked for"
+    needed = "more workers are needed" if auto else f"{goal.asked} workers requested"
     match goal.bound:
         case "Maximum":
-            return ScalingReason.ABOVE_MAXIMUM, f"{needed}, scaling.maxReplicas is {goal.workers}"
+            return ScalingReason.TOO_MANY_REPLICAS, f"{needed}, but scaling.maxReplicas is {goal.workers}"
         case "Minimum":
-            fewer = "fewer workers than that are needed" if auto else needed
-            return ScalingReason.BELOW_MINIMUM, f"{fewer}, scaling.minReplicas is {goal.workers}"
+            fewer = "fewer workers suffice" if auto else needed
+            return ScalingReason.TOO_FEW_REPLICAS, f"{fewer}, but scaling.minReplicas is {goal.workers}"
         case "Shards":
-            asked = needed if auto else f"workers asked for: {goal.asked}"
             return ScalingReason.TOO_FEW_SHARDS, (
-                f"{asked}; shards that can be assigned: {goal.workers}; "
-                "a further worker would stand by, split shards to use more"
+                f"{needed}, but only {goal.workers} shards can be assigned; more workers would be idle. "
+                "Split shards to use them."
             )
         case "Step":
-            step = resource.spec.scaling.scale_up.max_step
-            return ScalingReason.STEP_LIMITED, f"{needed}, scaling.scaleUp.maxStep is {step}"
+            step = resource.spec.scaling.scale_up.max_pods_per_step
+            return ScalingReason.SCALE_UP_LIMIT, f"{needed}, but scaling.scaleUp.maxPodsPerStep is {step}"
         case None:
-            return ScalingReason.AS_ASKED, f"{goal.workers} workers are asked for"
+            return ScalingReason.DESIRED_WITHIN_RANGE, f"{goal.workers} workers requested"
 
 
 def _unless_in_transfer(goal: Size, service: ServiceObserved, current: int) -> Size:
@@ -136,7 +135,7 @@ def _unless_in_transfer(goal: Size, service: ServiceObserved, current: int) -> S
     if not moving:
         return goal
     numbers = ", ".join(map(str, moving[:10]))
-    message = f"{goal.target} workers are wanted; waiting until no shard is in transfer (now: {numbers})"
+    message = f"{goal.target} workers desired; waiting while shards are in state transfer: {numbers}"
     return Size(run=current, target=goal.target, reason=ScalingReason.REBALANCE_IN_PROGRESS, message=message)
 
 
@@ -165,11 +164,11 @@ def _lowered(goal: Size, current: int, gave_up_on: tuple[str, ...] = ()) -> Size
             message=goal.message,
             gave_up_on=gave_up_on,
         )
-    message = f"{goal.target} workers are wanted; they leave one by one, {current - 1} are left"
+    message = f"{goal.target} workers desired; the workers leave one at a time, {current - 1} remain"
     reason = ScalingReason.DRAINING
     return Size(run=current - 1, target=goal.target, reason=reason, message=message, gave_up_on=gave_up_on)
 
 
 def _draining(goal: Size, current: int, leaver: str, asks: tuple[str, ...] = ()) -> Size:
-    message = f"{goal.target} workers are wanted; {leaver} finishes its batch and leaves the group first"
+    message = f"{goal.target} workers desired; {leaver} first finishes its batch and leaves the group"
     return Size(run=current, target=goal.target, reason=ScalingReason.DRAINING, message=message, asks=asks)

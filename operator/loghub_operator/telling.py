@@ -16,10 +16,11 @@ from loghub.wire.errors import LogHubError
 from loghub_operator.api.status import (
     MAX_PARENTS,
     MAX_SHARDS,
+    CheckpointResetStatus,
     Lag,
     Phase,
-    RepositionStatus,
     ShardStatus,
+    ShardSummary,
     Status,
 )
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
@@ -55,10 +56,11 @@ from loghub_operator.scaling.decide import Course
 from loghub_operator.scaling.ledger import active_finding, ledger
 from loghub_operator.scaling.look import assignable
 from loghub_operator.sizing import Size
+from loghub_operator.workers import config_hash, worker_config
 
 LAG_EVERY_S = 10.0
 _TIMES = ("observedAt", "checkpointAgeSeconds")
-_MOVING = ("lag", "lagSeconds", "lagLogs", "checkpoint", "message", "inputs", "wanted", "formula")
+_MOVING = ("lag", "lagSeconds", "lagLogs", "checkpoint", "message", "inputs", "uncappedReplicas", "formula")
 
 
 def worth_writing(old: Status, new: Status, *, since_last_s: float) -> bool:
@@ -83,12 +85,12 @@ def status_of(
     size: Size,
     course: Course,
     group: Finding,
-    moving: RepositionStatus | None,
+    moving: CheckpointResetStatus | None,
     brake: Brake,
     now: float,
 ) -> Status:
     """The whole status while the object lives; ``moving`` is how far a reposition is by now."""
-    ordered = moving if moving is not None and moving.nonce == resource.spec.reposition_nonce else None
+    ordered = moving if moving is not None and moving.nonce == resource.spec.reset_nonce else None
     paused = pause(resource, observed)
     on = Situation(observed=observed, size=size, pause=paused, reposition=ordered, brake=brake)
     workers = workers_finding(observed, size)
@@ -109,7 +111,7 @@ def status_of(
     phase = phase_of(on, group=group, rebalancing=rebalancing, degraded=degraded)
     told = _with_numbers(resource, observed, size.run, phase, findings, now)
     scaling = ledger(resource, course, run=size.run, now=now)
-    return told.model_copy(update={"reposition": moving, "scaling": scaling})
+    return told.model_copy(update={"checkpoint_reset": moving, "scaling": scaling})
 
 
 def deleting_status(
@@ -118,26 +120,28 @@ def deleting_status(
     """The whole status once the deletion was asked for; ``fate`` is the group's at the log service."""
     left = len(observed.workers)
     looked_at = (
-        Finding(type=ConditionType.READY, status="False", reason=ReadyReason.DELETING, message=waiting_for),
+        Finding(
+            type=ConditionType.READY, status="False", reason=ReadyReason.TERMINATING, message=waiting_for
+        ),
         Finding(
             type=ConditionType.GROUP_SYNCED,
             status="False",
-            reason=GroupReason.BEING_DELETED,
+            reason=GroupReason.DELETING,
             message=fate,
         ),
         Finding(
             type=ConditionType.WORKERS_AVAILABLE,
             status="False",
-            reason=WorkersReason.STOPPING,
-            message=f"workers still there: {left}{in_the_way(observed)}",
+            reason=WorkersReason.TERMINATING,
+            message=f"{left} workers still exist{in_the_way(observed)}",
         ),
         rebalancing_finding(observed.service),
         lag_finding(observed.service),
     )
-    findings = unseen(looked_at, UnseenReason.DELETING, "not looked at while the object is being deleted")
+    findings = unseen(looked_at, UnseenReason.TERMINATING, "not checked while the object is being deleted")
     replicas = observed.worker_set.replicas if observed.worker_set else 0
-    told = _with_numbers(resource, observed, replicas, Phase.DELETING, findings, now)
-    return told.model_copy(update={"reposition": resource.status.reposition})
+    told = _with_numbers(resource, observed, replicas, Phase.TERMINATING, findings, now)
+    return told.model_copy(update={"checkpoint_reset": resource.status.checkpoint_reset})
 
 
 def words_of(error: Exception) -> str:
@@ -151,7 +155,7 @@ def with_failure(status: Status, message: str, now: float, *, before: Status) ->
     """The same status after an action was refused: not ready, and in whose words. ``before`` is what was
     told last: refused again is no other state, or it would be written at each try."""
     finding = Finding(
-        type=ConditionType.READY, status="False", reason=ReadyReason.ACTION_FAILED, message=message
+        type=ConditionType.READY, status="False", reason=ReadyReason.RECONCILE_ERROR, message=message
     )
     generation = status.observed_generation or 0
     (failed,) = dated((finding,), before.conditions, generation=generation, now=now)
@@ -164,7 +168,7 @@ def refusal(resource: LogHubConsumerGroup) -> str:
     refused = (
         one.message
         for one in resource.status.conditions
-        if (one.type, one.reason) == (ConditionType.READY, ReadyReason.ACTION_FAILED)
+        if (one.type, one.reason) == (ConditionType.READY, ReadyReason.RECONCILE_ERROR)
     )
     return next(refused, "")
 
@@ -176,7 +180,7 @@ def unseen_status(status: Status, why: UnseenReason, message: str, *, generation
     degraded = Finding(
         type=ConditionType.DEGRADED, status="True", reason=DegradedReason(why), message=message
     )
-    findings = unseen((ready, degraded), why, "not looked at, see Ready")
+    findings = unseen((ready, degraded), why, "not checked, see condition Ready")
     conditions = dated(findings, status.conditions, generation=generation, now=now)
     news = {"conditions": conditions, "phase": Phase.DEGRADED, "observed_generation": generation}
     return status.model_copy(update=news)
@@ -192,22 +196,39 @@ def _with_numbers(
 ) -> Status:
     service, known = observed.service, observed.service.trouble is None
     ready = sum(worker.ready for worker in observed.workers)
+    updated = _updated(resource, observed)
     generation = resource.metadata.generation
     return Status(
         phase=phase,
         observed_generation=generation,
         replicas=replicas,
         ready_replicas=ready,
+        updated_replicas=updated,
+        consumer_group=resource.group,
         workers=f"{ready}/{replicas}",
         selector=selector_text(resource.metadata.name),
         group_origin=observed.group_origin,
-        shard_count=len(service.shards) if known else None,
-        assignable=assignable(service) if known else None,
-        waiting=_in_state(service, "wait") if known else None,
-        over=_in_state(service, "over") if known else None,
+        shard_summary=_summary(service) if known else None,
         lag=_lag(service) if known else None,
         shards=_shards(resource, observed),
         conditions=dated(findings, resource.status.conditions, generation=generation, now=now),
+    )
+
+
+def _updated(resource: LogHubConsumerGroup, observed: Observed) -> int:
+    """Workers that need not be replaced: they run with the settings, in pods, that the spec stands for."""
+    if observed.worker_set is not None and observed.worker_set.rolls:
+        return 0
+    current = config_hash(worker_config(resource, observed.site))
+    return sum(worker.config_hash == current for worker in observed.workers)
+
+
+def _summary(service: ServiceObserved) -> ShardSummary:
+    return ShardSummary(
+        total=len(service.shards),
+        assignable=assignable(service),
+        waiting=_in_state(service, "wait"),
+        completed=_in_state(service, "over"),
     )
 
 
@@ -222,7 +243,7 @@ def _shards(resource: LogHubConsumerGroup, observed: Observed) -> tuple[ShardSta
 
 
 def shown(shards: tuple[ShardObserved, ...]) -> tuple[ShardObserved, ...]:
-    """As many as a status takes; those that are over go first. ``shardCount`` counts them all."""
+    """At most `MAX_SHARDS`; completed shards are left out first. ``shardSummary`` counts all."""
     if len(shards) <= MAX_SHARDS:
         return shards
     first = sorted(shards, key=lambda one: (one.state == "over", one.shard))[:MAX_SHARDS]
@@ -234,8 +255,8 @@ def _shard(shard: ShardObserved, at_unix_s: float) -> ShardStatus:
     return ShardStatus(
         id=shard.shard,
         state=shard.state,
-        holder=shard.holder or None,
-        next_holder=shard.next_holder or None,
+        consumer=shard.holder or None,
+        next_consumer=shard.next_holder or None,
         checkpoint=shard.checkpoint or None,
         checkpoint_age_seconds=age,
         lag_seconds=None if shard.lag_s is None else math.ceil(shard.lag_s),
@@ -270,19 +291,19 @@ def _lag(service: ServiceObserved) -> Lag | None:
 
 def lag_finding(service: ServiceObserved) -> Finding:
     """Is the lag in the status of now?"""
-    kind = ConditionType.LAG_KNOWN
+    kind = ConditionType.LAG_AVAILABLE
     if service.trouble is not None:
-        message = "the log service could not be asked"
-        return Finding(type=kind, status="False", reason=LagReason.SERVICE_NOT_ASKED, message=message)
+        message = "the log service is unavailable"
+        return Finding(type=kind, status="False", reason=LagReason.LOG_SERVICE_UNAVAILABLE, message=message)
     unknown = [shard.shard for shard in service.shards if shard.lag_s is None and shard.lag_logs is None]
     if unknown:
-        message = f"not known for shards {', '.join(map(str, unknown[:10]))}"
+        message = f"unknown for shards {', '.join(map(str, unknown[:10]))}"
         if service.lag_trouble:
             message = f"{service.lag_trouble}; {message}"
-            return Finding(type=kind, status="False", reason=LagReason.NOT_IN_TIME, message=message)
-        return Finding(type=kind, status="False", reason=LagReason.NOT_TOLD, message=message)
+            return Finding(type=kind, status="False", reason=LagReason.TIMED_OUT, message=message)
+        return Finding(type=kind, status="False", reason=LagReason.NOT_REPORTED, message=message)
     return Finding(
-        type=kind, status="True", reason=LagReason.KNOWN, message="the lag of every shard is known"
+        type=kind, status="True", reason=LagReason.AVAILABLE, message="the lag of every shard is known"
     )
 
 
@@ -290,19 +311,21 @@ def rebalancing_finding(service: ServiceObserved) -> Finding:
     """Is a shard on its way?"""
     kind = ConditionType.REBALANCING
     if service.trouble is not None:
-        message = "the log service could not be asked"
-        return Finding(type=kind, status="Unknown", reason=RebalancingReason.UNKNOWN, message=message)
+        message = "the log service is unavailable"
+        return Finding(
+            type=kind, status="Unknown", reason=RebalancingReason.LOG_SERVICE_UNAVAILABLE, message=message
+        )
     moving = [shard for shard in service.shards if shard.state == "transfer"]
     if not moving:
         message = "no shard is in transfer"
-        return Finding(type=kind, status="False", reason=RebalancingReason.SETTLED, message=message)
+        return Finding(type=kind, status="False", reason=RebalancingReason.BALANCED, message=message)
     moves = (f"{shard.shard}: {shard.holder} -> {shard.next_holder}" for shard in moving[:10])
     message = "in transfer: " + ", ".join(moves)
-    return Finding(type=kind, status="True", reason=RebalancingReason.SHARDS_IN_TRANSFER, message=message)
+    return Finding(type=kind, status="True", reason=RebalancingReason.REBALANCE_IN_PROGRESS, message=message)
 
 
 def _scaling(size: Size) -> Finding:
-    limited = size.reason is not ScalingReason.AS_ASKED
+    limited = size.reason is not ScalingReason.DESIRED_WITHIN_RANGE
     return Finding(
         type=ConditionType.SCALING_LIMITED,
         status="True" if limited else "False",

@@ -27,21 +27,21 @@ def plan_unread(resource: LogHubConsumerGroup, error: InvalidResourceError, now:
     """``resource`` has no spec."""
     problems = "; ".join(str(problem) for problem in error.problems)
     if resource.metadata.deletion_timestamp is not None:
-        message = f"the object is not understood, so its consumer group is left behind: {problems}"
-        event = EmitEvent(type="Warning", reason="GroupLeftBehind", message=message)
+        message = f"the spec cannot be parsed, so the consumer group was not deleted: {problems}"
+        event = EmitEvent(type="Warning", reason="ConsumerGroupOrphaned", message=message)
         return Plan((event, ReleaseObject()), resource.status)
     message = (
-        f"not understood by this version; its workers stay as they are until it is corrected: {problems}"
+        f"this version cannot parse the spec; the workers stay as they are until it is corrected: {problems}"
     )
     generation = resource.metadata.generation
-    why = UnseenReason.NOT_UNDERSTOOD
+    why = UnseenReason.INVALID_SPEC
     status = unseen_status(resource.status, why, message, generation=generation, now=now)
     actions: tuple[Action, ...] = ()
     if not _was_told(resource):
-        actions = (EmitEvent(type="Warning", reason=ReadyReason.NOT_UNDERSTOOD, message=message),)
+        actions = (EmitEvent(type="Warning", reason=ReadyReason.INVALID_SPEC, message=message),)
     return Plan(actions, status)
 
 
 def _was_told(resource: LogHubConsumerGroup) -> bool:
     known = [(one.type, one.reason) for one in resource.status.conditions]
-    return (ConditionType.READY, ReadyReason.NOT_UNDERSTOOD) in known
+    return (ConditionType.READY, ReadyReason.INVALID_SPEC) in known

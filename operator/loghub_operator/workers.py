@@ -40,7 +40,7 @@ def worker_config(resource: LogHubConsumerGroup, site: Site) -> WorkerConfig:
         consumer_group=resource.group,
         heartbeat_interval_s=float(spec.heartbeat_interval_seconds),
         timeout_s=spec.timeout_seconds,
-        initial_position=spec.initial_position_or_time(),
+        start_position=spec.start_position.begin_end_or_unix_s(),
         fetch_interval_s=float(spec.fetch.interval_seconds),
         max_log_groups=spec.fetch.max_log_groups,
         max_bytes=spec.fetch.max_bytes,

@@ -103,7 +103,7 @@ def test_a_groups_life_with_the_rights_of_one_namespace(
         ({}, "GroupSynced", "CredentialsMissing", "no right to read Secret loghub-credentials"),
         (
             {"LOGHUB_EMBEDDED_ENDPOINT": "http://elsewhere.svc"},
-            *("Ready", "ActionFailed", 'cannot get resource "services"'),
+            *("Ready", "ReconcileError", 'cannot get resource "services"'),
         ),
     ],
     ids=["a Secret of another name", "no role where the projects' Services are"],

@@ -66,13 +66,13 @@ def test_a_missing_secret_is_named(place: Stack) -> None:
     )
     assert "absent" in message
     place.make_secret(NAMESPACE, "absent")
-    place.wait_condition("no-secret", NAMESPACE, "GroupSynced", status="True", reason="InSync")
+    place.wait_condition("no-secret", NAMESPACE, "GroupSynced", status="True", reason="UpToDate")
 
 
 def test_a_wrong_key_is_said_to_be_wrong_and_never_shown(place: Stack) -> None:
     place.make_secret(NAMESPACE, "wrong-key", key_secret="not-the-secret-of-this-key")
     place.kubectl.apply(group("wrong-key", credentialsSecret={"name": "wrong-key"}), namespace=NAMESPACE)
-    place.wait_condition("wrong-key", NAMESPACE, "GroupSynced", status="False", reason="CredentialsRefused")
+    place.wait_condition("wrong-key", NAMESPACE, "GroupSynced", status="False", reason="AuthenticationFailed")
     shown = place.kubectl.run("get", "lhcg,events", "-n", NAMESPACE, "-o", "yaml")
     assert "not-the-secret-of-this-key" not in shown
 
@@ -142,6 +142,6 @@ def test_sql_that_does_not_parse_is_told_in_the_words_of_spark(place: Stack) -> 
     pipeline = {"sql": "SELEKT contents FROM logs", "sink": {"logstore": {"name": "elsewhere"}}}
     place.kubectl.apply(group("bad-sql", replicas=1, pipeline=pipeline), namespace=NAMESPACE)
     message = place.wait_condition(
-        "bad-sql", NAMESPACE, "WorkersAvailable", status="False", reason="PipelineInvalid"
+        "bad-sql", NAMESPACE, "WorkersAvailable", status="False", reason="InvalidPipeline"
     )
     assert "SELEKT" in message

@@ -83,15 +83,15 @@ def the_group_starts_and_shows_itself(story: Story) -> None:
 def a_worker_is_added_by_the_load(story: Story) -> None:
     """One worker is said to stand half a log group a second; more are written, so every shard gets one."""
     kubectl, before = story.stack.kubectl, story.stack.workers(NAME, NAMESPACE)
-    auto = {"mode": "Auto", "workerRate": 0.5, "scaleUp": {"stabilizationSeconds": 0}}
+    auto = {"mode": "Auto", "workerCapacity": "500m", "scaleUp": {"stabilizationWindowSeconds": 0}}
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"scaling": auto}})
     wait_held(story, {f"{NAME}-{ordinal}" for ordinal in range(SHARDS)})
     told = story.stack.group(NAME, NAMESPACE)["status"]["scaling"]
     assert (told["wanted"] > SHARDS, told["bound"], told["applied"]) == (True, "Shards", SHARDS)
     newest, first = told["steps"]
-    assert [(step["before"], step["after"]) for step in (first, newest)] == [(0, 2), (2, SHARDS)]
+    assert [(step["from"], step["to"]) for step in (first, newest)] == [(0, 2), (2, SHARDS)]
     assert before.items() <= story.stack.workers(NAME, NAMESPACE).items(), "nobody was restarted for it"
-    by_hand = {"scaling": {"mode": "Fixed", "workerRate": None, "scaleUp": None}, "replicas": SHARDS}
+    by_hand = {"scaling": {"mode": "Fixed", "workerCapacity": None, "scaleUp": None}, "replicas": SHARDS}
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": by_hand})
 
 
@@ -123,7 +123,7 @@ def a_broken_query_stops_one_worker_only(story: Story) -> None:
     query = stack.group(NAME, NAMESPACE)["spec"]["pipeline"]["sql"]
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"pipeline": {"sql": query + " WHERE nonsense = 1"}}})
     message = stack.wait_condition(
-        NAME, NAMESPACE, "WorkersAvailable", status="False", reason="PipelineInvalid"
+        NAME, NAMESPACE, "WorkersAvailable", status="False", reason="InvalidPipeline"
     )
     assert "nonsense" in message
     assert {f"{NAME}-0", f"{NAME}-1"} <= set(stack.workers(NAME, NAMESPACE))
@@ -184,7 +184,7 @@ def wait_held(story: Story, expected: set[str]) -> None:
         fresh = all(_unix_s(shard["observedAt"]) >= since for shard in shards)
         if len(shards) != SHARDS or not fresh or status.get("phase") != "Running":
             return False
-        told = {shard["id"]: (shard["state"], shard.get("holder")) for shard in shards}
+        told = {shard["id"]: (shard["state"], shard.get("consumer")) for shard in shards}
         real = {
             shard.shard: (shard.state, shard.holder)
             for shard in story.hub.group_status("access", NAME).shards

@@ -43,7 +43,7 @@ async def whole_life(on: Stage) -> None:
     assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=40, order=False),)
     status = await on.status()
     assert status["groupOrigin"] == "Created"
-    assert {shard["holder"] for shard in status["shards"]} == {"access-0"}
+    assert {shard["consumer"] for shard in status["shards"]} == {"access-0"}
     await on.remove()
     await on.until_gone()
     await _nothing_is_left(on)
@@ -57,15 +57,15 @@ async def life_with_orders(on: Stage) -> None:
     await on.until_phase("Running", "2/2")
     before, end = checkpoints(on), cursors(on, "end")
     assert before != end
-    await on.apply({"replicas": 2, "reposition": {"to": "end", "nonce": "one"}})
-    done = await until_moved(on, "one", "Done")
+    await on.apply({"replicas": 2, "resetCheckpoints": {"to": "End", "nonce": "one"}})
+    done = await until_moved(on, "one", "Succeeded")
     assert checkpoints(on) == end
-    kept = await on.get(CONFIG_MAP, done["undo"])
+    kept = await on.get(CONFIG_MAP, done["backupConfigMap"])
     assert kept is not None
     assert kept["data"] == {str(shard): cursor for shard, cursor in before.items()}
     await on.until_phase("Running", "2/2")
     await on.apply({"replicas": 2, "suspend": True})
-    await on.until_phase("Paused", "0/0")
+    await on.until_phase("Suspended", "0/0")
     assert on.player.stopped_without_leaving == []
     await on.apply({"replicas": 1})
     await on.until_phase("Running", "1/1")
@@ -98,7 +98,7 @@ async def life_with_a_split(on: Stage) -> None:
     """A shard that is too busy for one worker is split, once, and its halves are held."""
     on.player.groups_at_once = 1
     shards = {"autoSplit": True, "maxShards": 5, "minShards": 5}
-    await on.apply(_spec(1, scaling={"workerRate": 1, "catchUpSeconds": 10, "shards": shards}))
+    await on.apply(_spec(1, scaling={"workerCapacity": 1, "catchUpSeconds": 10, "shards": shards}))
     await on.until_phase("Running", "1/1")
 
     # Fed here, not by a task: Kopf ends with what was begun in its loop after it.
@@ -109,14 +109,16 @@ async def life_with_a_split(on: Stage) -> None:
     await on.until("shard 0 split", split)
 
     async def noted() -> bool:
-        steps = (await on.status()).get("scaling", {}).get("steps", [])
+        steps = (await on.status()).get("scaling", {}).get("history", [])
         return [(one["of"], one["before"], one["after"]) for one in steps] == [("shards", 4, 5)]
 
     await on.until("the split noted", noted)
 
     async def held() -> bool:
         told = (await on.status()).get("shards", [])
-        return len(told) == 6 and all(one.get("holder") == "access-0" for one in told if not one["readOnly"])
+        return len(told) == 6 and all(
+            one.get("consumer") == "access-0" for one in told if not one["readOnly"]
+        )
 
     await on.until("the halves held", held)
     listed = on.hub.list_shards(LOGSTORE)

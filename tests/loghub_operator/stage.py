@@ -169,7 +169,7 @@ class Player:
     async def _tell_pod(self, pod: Document, *, broken: bool, ready: bool) -> None:
         state: Document = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
         if broken:
-            words = "PipelineInvalid: [PARSE_SYNTAX_ERROR] near 'SELEC'"
+            words = "InvalidPipeline: [PARSE_SYNTAX_ERROR] near 'SELEC'"
             state = {"terminated": {"exitCode": 1, "reason": "Error", "message": words}}
         container = {
             "name": "worker", "started": not broken, "ready": ready, "restartCount": 0, "state": state,

@@ -22,10 +22,15 @@ PYTHON = {"sql": None, "python": {"function": "m:f"}}
 FIELDS: dict[str, tuple[Document, Document, Change]] = {
     "endpoint": ({"endpoint": "https://sls.example.com"}, {}, R),
     "credentialsSecret.name": ({"credentialsSecret": {"name": "other"}}, {}, R),
-    "order": ({"order": True}, {}, L),
+    "inOrder": ({"inOrder": True}, {}, L),
     "heartbeatIntervalSeconds": ({"heartbeatIntervalSeconds": 6}, {}, R),
     "timeoutSeconds": ({"timeoutSeconds": 31}, {}, R),
-    "initialPosition": ({"initialPosition": "end"}, {}, R),
+    "startPosition.from": ({"startPosition": {"from": "End"}}, {}, R),
+    "startPosition.timestamp": (
+        {"startPosition": {"from": "Timestamp", "timestamp": "2026-01-31T08:00:00Z"}},
+        {},
+        R,
+    ),
     "fetch.intervalSeconds": ({"fetch": {"intervalSeconds": 2}}, {}, R),
     "fetch.maxLogGroups": ({"fetch": {"maxLogGroups": 2}}, {}, R),
     "fetch.maxBytes": ({"fetch": {"maxBytes": 65536}}, {}, R),
@@ -97,10 +102,10 @@ FIELDS: dict[str, tuple[Document, Document, Change]] = {
                 "minReplicas": 0,
                 "maxReplicas": 9,
                 "catchUpSeconds": 60,
-                "workerRate": 5.0,
-                "scaleUp": {"stabilizationSeconds": 1, "maxStep": 1},
-                "scaleDown": {"stabilizationSeconds": 1},
-                "toZero": {"afterSeconds": 60},
+                "workerCapacity": "5.0",
+                "scaleUp": {"stabilizationWindowSeconds": 1, "maxPodsPerStep": 1},
+                "scaleDown": {"stabilizationWindowSeconds": 1},
+                "scaleToZero": {"idleSeconds": 60},
                 "shards": {"autoSplit": True, "minShards": 2, "maxShards": 3, "cooldownSeconds": 60},
             }
         },
@@ -108,11 +113,11 @@ FIELDS: dict[str, tuple[Document, Document, Change]] = {
         N,
     ),
     "suspend": ({"suspend": True}, {}, S),
-    "reposition": ({"reposition": {"to": "end", "nonce": "n"}}, {}, N),
+    "resetCheckpoints": ({"resetCheckpoints": {"to": "End", "nonce": "n"}}, {}, N),
     "deletionPolicy": ({"deletionPolicy": "Delete"}, {}, N),
 }
 IMMUTABLE = {"project", "logstore", "consumerGroup"}
-AS_A_WHOLE = {"scaling", "reposition"}
+AS_A_WHOLE = {"scaling", "resetCheckpoints"}
 
 
 def running(group: LogHubConsumerGroup) -> Running:
@@ -121,7 +126,7 @@ def running(group: LogHubConsumerGroup) -> Running:
     config = worker_config(group, Site(**{**_site(), "endpoint": _endpoint(spec)}))
     return Running(
         replicas=0 if spec.suspend else spec.replicas,
-        group=GroupObserved(timeout_s=spec.timeout_seconds, order=spec.order),
+        group=GroupObserved(timeout_s=spec.timeout_seconds, order=spec.in_order),
         pods=pods_hash(group, config, image="i"),
     )
 
@@ -148,7 +153,7 @@ def test_nothing_changed() -> None:
 
 
 def test_the_dearest_counts() -> None:
-    both = resource({"replicas": 3, "order": True, "spark": {"cores": 2}})
+    both = resource({"replicas": 3, "inOrder": True, "spark": {"cores": 2}})
     assert change_class(running(resource()), running(both)) is Change.ROLL
 
 

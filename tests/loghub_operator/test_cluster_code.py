@@ -44,7 +44,7 @@ async def code_of_pods(on: Stage) -> list[Any]:
 def test_code_is_waited_for_followed_and_outlived(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply(PYTHON)
-        told = await on.until_reason("WorkersAvailable", "CodeNotFound")
+        told = await on.until_reason("WorkersAvailable", "PipelineCodeNotFound")
         assert told["message"] == f"there is no ConfigMap enrich in namespace {on.namespace}"
         assert await on.get(STATEFUL_SET) is None
 
@@ -61,7 +61,7 @@ def test_code_is_waited_for_followed_and_outlived(server: Apiserver, tmp_path: P
 
         before = await pods(on)
         await on.kube.delete(CONFIG_MAP, on.namespace, "enrich")
-        told = await on.until_reason("WorkersAvailable", "CodeNotFound")
+        told = await on.until_reason("WorkersAvailable", "PipelineCodeNotFound")
         assert "what runs goes on with the code that it has" in told["message"]
         await on.until_rounds(3)
         assert await pods(on) == before

@@ -26,7 +26,7 @@ def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) ->
 
         async def until_told(field: str) -> None:
             async def holds() -> bool:
-                return field in " ".join(await told(on, "DriftMended"))
+                return field in " ".join(await told(on, "DriftCorrected"))
 
             await on.until(f"told: {field}", holds)
 
@@ -60,7 +60,7 @@ def test_a_number_set_by_hand_is_set_back(server: Apiserver, tmp_path: Path) -> 
         await asyncio.to_thread(server.must, "scale", "statefulset", GROUP, "--replicas=4", *here)
 
         async def mended() -> bool:
-            return "StatefulSet access spec.replicas" in " ".join(await told(on, "DriftMended"))
+            return "StatefulSet access spec.replicas" in " ".join(await told(on, "DriftCorrected"))
 
         await on.until("the number mended", mended)
         await on.until_phase("Running", "2/2")
@@ -86,10 +86,10 @@ def test_who_sets_the_number_back_each_time_is_answered_ever_later(server: Apise
         began_s = time.monotonic()
         undoing = asyncio.create_task(undo())
         try:
-            condition = await on.until_reason("Degraded", "Contested")
+            condition = await on.until_reason("Degraded", "ConflictingController")
             assert "StatefulSet access" in condition["message"]
             await on.until_rounds(30)
-            mends = len(await told(on, "DriftMended"))
+            mends = len(await told(on, "DriftCorrected"))
             assert AT_ONCE <= mends <= AT_ONCE + 1 + (time.monotonic() - began_s) / FIRST_PAUSE_S
         finally:
             undoing.cancel()

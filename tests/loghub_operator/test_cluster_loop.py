@@ -43,8 +43,8 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
         await on.until_phase("Running", "2/2")
         status = await on.status()
         assert status["groupOrigin"] == "Created"
-        assert (status["shardCount"], status["assignable"]) == (4, 4)
-        assert {shard["holder"] for shard in status["shards"]} == {"access-0", "access-1"}
+        assert (status["shardSummary.total"], status["assignable"]) == (4, 4)
+        assert {shard["consumer"] for shard in status["shards"]} == {"access-0", "access-1"}
         assert {shard["state"] for shard in status["shards"]} == {"already_alloc"}
         assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)
         assert await on.get(SERVICE, "access-workers")
@@ -59,7 +59,7 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
         await on.apply({"replicas": 1, "deletionPolicy": "Delete"})
         await on.until_phase("Running", "1/1")
         assert on.player.stopped_without_leaving == []
-        assert {shard["holder"] for shard in (await on.status())["shards"]} == {"access-0"}
+        assert {shard["consumer"] for shard in (await on.status())["shards"]} == {"access-0"}
 
         await on.remove()
         await on.until_gone()
@@ -165,7 +165,7 @@ def test_unreachable_while_running_leaves_the_workers(server: Apiserver, tmp_pat
         on.server.unreachable = True
         await on.until_phase("Degraded", "2/2")
         await on.apply({"replicas": 4})
-        await on.until_reason("ScalingLimited", "ShardsUnknown")
+        await on.until_reason("ScalingLimited", "LogServiceUnavailable")
         await on.until_phase("Degraded", "2/2")
         await on.until_rounds(2)
         assert (await on.get(STATEFUL_SET) or {})["spec"]["replicas"] == 2
@@ -183,7 +183,7 @@ def test_wrong_sql_fails_one_worker_and_the_others_go_on(server: Apiserver, tmp_
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
         await on.apply({"replicas": 2, "pipeline": {"sql": "SELEC 1"}})
-        told = await on.until_reason("WorkersAvailable", "PipelineInvalid")
+        told = await on.until_reason("WorkersAvailable", "InvalidPipeline")
         assert "access-1" in told["message"]
         assert "SELEC" in told["message"]
         await on.until_phase("Degraded", "1/2")
@@ -252,7 +252,7 @@ def test_a_stateful_set_of_somebody_else_is_left_alone(server: Apiserver, tmp_pa
         about = {"name": GROUP, "namespace": on.namespace}
         await on.kube.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": about, "spec": spec})
         await on.apply({"deletionPolicy": "Delete"})
-        told = await on.until_reason("Ready", "ActionFailed")
+        told = await on.until_reason("Ready", "ReconcileError")
         assert f"StatefulSet {GROUP} in namespace {on.namespace} was made by somebody else" in told["message"]
         await on.remove()
         await on.until_gone()
@@ -280,7 +280,7 @@ def test_a_deleted_worker_pod_comes_back_and_the_group_runs(server: Apiserver, t
         await on.until("another access-1", another)
         await on.until_rounds(2)
         await on.until_phase("Running", "2/2")
-        assert {shard["holder"] for shard in (await on.status())["shards"]} == {"access-0", "access-1"}
+        assert {shard["consumer"] for shard in (await on.status())["shards"]} == {"access-0", "access-1"}
 
     stage(server, tmp_path, story)
 

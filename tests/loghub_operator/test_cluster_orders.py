@@ -56,11 +56,11 @@ def cursors(on: Stage, position: Any) -> dict[int, str]:
 
 async def until_moved(on: Stage, nonce: str, phase: str) -> Document:
     async def holds() -> bool:
-        told = (await on.status()).get("reposition", {})
+        told = (await on.status()).get("checkpointReset", {})
         return (told.get("nonce"), told.get("phase")) == (nonce, phase)
 
     await on.until(f"reposition {nonce} {phase}", holds)
-    moved: Document = (await on.status())["reposition"]
+    moved: Document = (await on.status())["checkpointReset"]
     return moved
 
 
@@ -85,9 +85,9 @@ def test_suspend_and_resume(server: Apiserver, tmp_path: Path) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
         await on.apply({"replicas": 2, "suspend": True})
-        await on.until_phase("Paused", "0/0")
+        await on.until_phase("Suspended", "0/0")
         assert on.player.stopped_without_leaving == []
-        paused, ready = await on.condition("Paused"), await on.condition("Ready")
+        paused, ready = await on.condition("Suspended"), await on.condition("Ready")
         assert (paused["status"], paused["reason"]) == ("True", "Suspended")
         assert (ready["status"], ready["reason"]) == ("False", "Suspended")
         assert [one.name for one in on.hub.list_groups(LOGSTORE)] == [GROUP]
@@ -97,13 +97,13 @@ def test_suspend_and_resume(server: Apiserver, tmp_path: Path) -> None:
         assert await on.versions() == before
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
-        assert (await on.condition("Paused"))["reason"] == "Active"
+        assert (await on.condition("Suspended"))["reason"] == "NotSuspended"
         assert len(await told(on, "Suspended")) == len(await told(on, "Resumed")) == 1
 
     stage(server, tmp_path, story)
 
 
-def test_reposition_and_undo(server: Apiserver, tmp_path: Path) -> None:
+def test_reset_and_undo(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         fill(on.server)
         await on.apply({"replicas": 2})
@@ -111,26 +111,26 @@ def test_reposition_and_undo(server: Apiserver, tmp_path: Path) -> None:
         begin, end = cursors(on, "begin"), cursors(on, "end")
         assert begin[0] != end[0]
         before = checkpoints(on)
-        order = {"to": "end", "shards": [0, 2], "nonce": "one"}
-        await on.apply({"replicas": 2, "reposition": order})
-        done = await until_moved(on, "one", "Done")
+        order = {"to": "End", "shards": [0, 2], "nonce": "one"}
+        await on.apply({"replicas": 2, "resetCheckpoints": order})
+        done = await until_moved(on, "one", "Succeeded")
         assert checkpoints(on) == {**before, 0: end[0], 2: end[2]}
         assert on.player.stopped_without_leaving == []
-        kept = await on.get(CONFIG_MAP, done["undo"])
+        kept = await on.get(CONFIG_MAP, done["backupConfigMap"])
         assert kept is not None
         assert kept["data"] == {"0": before[0], "2": before[2]}
         await on.until_phase("Running", "2/2")
 
         # Undo; shards that had no checkpoint go to where a worker would begin.
-        undo = {"to": "checkpoints", "checkpointsFrom": done["undo"], "nonce": "two"}
-        await on.apply({"replicas": 2, "reposition": undo})
-        await until_moved(on, "two", "Done")
+        undo = {"to": "ConfigMap", "configMapName": done["backupConfigMap"], "nonce": "two"}
+        await on.apply({"replicas": 2, "resetCheckpoints": undo})
+        await until_moved(on, "two", "Succeeded")
         assert checkpoints(on) == {**before, 0: begin[0], 2: begin[2]}
 
         # The same nonce again does nothing; one that was used before is refused.
         await on.until_rounds(4)
-        assert len(await told(on, "RepositionDone")) == 2
-        await on.apply({"replicas": 2, "reposition": order})
+        assert len(await told(on, "CheckpointResetSucceeded")) == 2
+        await on.apply({"replicas": 2, "resetCheckpoints": order})
         failed = await until_moved(on, "one", "Failed")
         assert "was used before" in failed["message"]
         assert checkpoints(on)[0] == begin[0]
@@ -155,18 +155,18 @@ def test_the_orders_of_the_readme_word_for_word(server: Apiserver, tmp_path: Pat
         await on.until("every shard read to its end", all_read)
         before = checkpoints(on)
         await asyncio.to_thread(server.must, *suspend, "-n", on.namespace)
-        await on.until_phase("Paused", "0/0")
+        await on.until_phase("Suspended", "0/0")
         await asyncio.to_thread(server.must, *move, "-n", on.namespace)
-        assert (await until_moved(on, "1", "Done"))["undo"] == f"{GROUP}-undo-1"
+        assert (await until_moved(on, "1", "Succeeded"))["backupConfigMap"] == f"{GROUP}-checkpoints-1"
         assert checkpoints(on) == cursors(on, "begin")
         await asyncio.to_thread(server.must, *undo, "-n", on.namespace)
-        await until_moved(on, "2", "Done")
+        await until_moved(on, "2", "Succeeded")
         assert checkpoints(on) == before
 
     stage(server, tmp_path, story)
 
 
-def test_a_reposition_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_path: Path) -> None:
+def test_a_reset_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         fill(on.server)
         about = {"name": "by-hand", "namespace": on.namespace}
@@ -175,15 +175,15 @@ def test_a_reposition_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_p
         await on.apply()
         await on.until_phase("Running", "1/1")
         orders: dict[str, tuple[Document, str]] = {
-            "a": ({"to": "begin", "shards": [0, 9]}, "the logstore has no shard 9"),
-            "b": ({"to": "checkpoints", "checkpointsFrom": "nowhere"}, "there is no ConfigMap nowhere"),
-            "c": ({"to": "checkpoints", "checkpointsFrom": "by-hand"}, "not readable as checkpoints"),
+            "a": ({"to": "Begin", "shards": [0, 9]}, "the logstore has no shard 9"),
+            "b": ({"to": "ConfigMap", "configMapName": "nowhere"}, "there is no ConfigMap nowhere"),
+            "c": ({"to": "ConfigMap", "configMapName": "by-hand"}, "not readable as checkpoints"),
         }
         for nonce, (order, words) in orders.items():
-            await on.apply({"reposition": {**order, "nonce": nonce}})
+            await on.apply({"resetCheckpoints": {**order, "nonce": nonce}})
             failed = await until_moved(on, nonce, "Failed")
             assert words in failed["message"]
-            assert (await on.condition("Degraded"))["reason"] == "RepositionFailed"
+            assert (await on.condition("Degraded"))["reason"] == "CheckpointResetFailed"
         assert set(checkpoints(on).values()) == {""}
         await on.apply()
         await on.until_phase("Running", "1/1")
@@ -191,17 +191,17 @@ def test_a_reposition_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_p
     stage(server, tmp_path, story)
 
 
-def test_reposition_while_suspended(server: Apiserver, tmp_path: Path) -> None:
+def test_reset_while_suspended(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         fill(on.server)
-        await on.apply({"suspend": True, "reposition": {"to": "begin", "nonce": "old"}})
-        made = await until_moved(on, "old", "Done")
+        await on.apply({"suspend": True, "resetCheckpoints": {"to": "Begin", "nonce": "old"}})
+        made = await until_moved(on, "old", "Succeeded")
         assert "it stood there when the object was made" in made["message"]
         assert set(checkpoints(on).values()) == {""}
-        await on.apply({"suspend": True, "reposition": {"to": "end", "nonce": "x"}})
-        await until_moved(on, "x", "Done")
+        await on.apply({"suspend": True, "resetCheckpoints": {"to": "End", "nonce": "x"}})
+        await until_moved(on, "x", "Succeeded")
         assert checkpoints(on) == cursors(on, "end")
-        await on.until_phase("Paused", "0/0")
+        await on.until_phase("Suspended", "0/0")
         assert await on.get(STATEFUL_SET) is None
 
     stage(server, tmp_path, story)
@@ -227,7 +227,7 @@ def test_two_objects_on_one_group(
             conditions = found.get("status", {}).get("conditions", [])
             synced: Document = next((one for one in conditions if one["type"] == "GroupSynced"), {})
             words = "LogHubConsumerGroup access names"
-            return synced.get("reason") == "OwnedByAnother" and words in synced["message"]
+            return synced.get("reason") == "OwnershipConflict" and words in synced["message"]
 
         await on.until("the later one gives way", owned)
         assert await on.get(STATEFUL_SET, later) is None
@@ -313,7 +313,7 @@ def test_an_overlay_that_the_apiserver_refuses_leaves_the_workers(server: Apiser
         await on.until_phase("Running", "1/1")
         before = await on.get(STATEFUL_SET)
         await on.apply({"worker": {"podTemplate": {"spec": {"restartPolicy": "Sometimes"}}}})
-        refused = await on.until_reason("Ready", "ActionFailed")
+        refused = await on.until_reason("Ready", "ReconcileError")
         assert "Sometimes" in refused["message"]
         after = await on.get(STATEFUL_SET)
         assert before is not None

@@ -18,12 +18,12 @@ pytestmark = pytest.mark.cluster
 
 AUTO: Document = {
     "mode": "Auto",
-    "workerRate": 10,
+    "workerCapacity": 10,
     "catchUpSeconds": 10,
-    "scaleUp": {"stabilizationSeconds": 0},
-    "scaleDown": {"stabilizationSeconds": 0},
+    "scaleUp": {"stabilizationWindowSeconds": 0},
+    "scaleDown": {"stabilizationWindowSeconds": 0},
 }
-TO_ZERO = {**AUTO, "toZero": {"afterSeconds": 10}}
+TO_ZERO = {**AUTO, "scaleToZero": {"idleSeconds": 10}}
 FIRST_KEYS = "0" * 32
 LOAD_PER_S = 50  # log groups: far more than one worker is said to do
 
@@ -38,17 +38,17 @@ def test_auto_up_to_the_shards_down_to_one_to_none_and_back(server: Apiserver, t
         limited = await on.condition("ScalingLimited")
         assert (limited["status"], limited["reason"]) == ("True", "TooFewShards")
         scaling = (await on.status())["scaling"]
-        assert (scaling["mode"], scaling["recommended"], scaling["applied"]) == ("Auto", 4, 4)
+        assert (scaling["mode"], scaling["recommendedReplicas"], scaling["desiredReplicas"]) == ("Auto", 4, 4)
         assert scaling["formula"].startswith("ceil((")
-        up = next(step for step in scaling["steps"] if step["after"] == 4)
+        up = next(step for step in scaling["history"] if step["to"] == 4)
         assert (up["of"], up["before"], up["reason"]) == ("workers", 1, "ScalingUp")
 
         on.player.groups_at_once = 1000
         await on.until_phase("Running", "1/1")
         assert on.player.stopped_without_leaving == []
         status = await on.status()
-        assert {shard["holder"] for shard in status["shards"]} == {"access-0"}
-        assert status["scaling"]["steps"][0]["reason"] == "ScalingDown"
+        assert {shard["consumer"] for shard in status["shards"]} == {"access-0"}
+        assert status["scaling"]["history"][0]["reason"] == "ScalingDown"
 
         await on.apply({"scaling": TO_ZERO})
         await on.until_phase("Running", "0/0")
@@ -69,14 +69,14 @@ def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
         on.player.groups_at_once = 1
 
         async def recommended() -> bool:
-            return (await on.status()).get("scaling", {}).get("recommended") == 4
+            return (await on.status()).get("scaling", {}).get("recommendedReplicas") == 4
 
         await _under_load(on, "4 recommended", recommended)
-        assert (await on.condition("ScalingActive"))["reason"] == "Recommending"
+        assert (await on.condition("ScalingActive"))["reason"] == "RecommendOnly"
         assert (await on.status())["workers"] == "1/1"
 
         async def hot() -> bool:
-            return (await on.condition("HotShard")).get("reason") == "TooBusy"
+            return (await on.condition("HotShard")).get("reason") == "ShardOverloaded"
 
         await _under_load(on, "a hot shard", hot)
         assert (await on.condition("HotShard"))["message"].startswith("shard 0: ")
@@ -99,7 +99,7 @@ def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
         await on.until_rounds(3)
         by_number = {shard.shard: shard for shard in on.hub.list_shards(LOGSTORE)}
         assert [number for number, shard in by_number.items() if shard.read_only] == [0]
-        steps = (await on.status())["scaling"]["steps"]
+        steps = (await on.status())["scaling"]["history"]
         (noted,) = [step for step in steps if step["of"] == "shards"]
         assert (noted["before"], noted["after"], noted["reason"]) == (4, 5, "ShardSplit")
 

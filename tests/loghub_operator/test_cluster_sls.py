@@ -31,13 +31,13 @@ def test_whoever_is_told_to_leave_is_stopped_when_it_says_that_it_left(
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
         await on.apply({"replicas": 2, "suspend": True})
-        await on.until_phase("Paused", "0/0")
+        await on.until_phase("Suspended", "0/0")
         await on.apply({"replicas": 2, "suspend": False})
         await on.until_phase("Running", "2/2")
         assert {"Scaled", "Suspended", "Resumed"} <= await reasons(on)
         await on.remove()
         await on.until_gone()
-        assert "LeaveTimedOut" not in await reasons(on)
+        assert "DrainTimedOut" not in await reasons(on)
         assert on.player.stopped_without_leaving == []
         assert await on.get(STATEFUL_SET) is None
         assert await on.kube.select(POD, on.namespace, worker_selector(GROUP)) == []

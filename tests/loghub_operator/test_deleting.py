@@ -41,7 +41,7 @@ def test_a_deletion_refused_beyond_the_bound_lets_the_object_go() -> None:
     planned = plan_deletion(_refused(step, EPOCH), step.observed, EPOCH + DELETE_BOUND_S + 1)
     told, released = planned.actions
     assert isinstance(told, EmitEvent)
-    assert (told.type, told.reason) == ("Warning", "GroupLeftBehind")
+    assert (told.type, told.reason) == ("Warning", "ConsumerGroupOrphaned")
     assert REFUSAL in told.message
     assert isinstance(released, ReleaseObject)
 

@@ -9,7 +9,7 @@ from loghub_operator.model import WorkerPhase
 from loghub_operator.plan import plan
 from tests.loghub_operator.stories import FOLDER, Step, steps
 
-WORDS = "it should have ended at 10:00; is node n1 lost?"
+WORDS = "it should have terminated by 10:00; check node n1"
 
 
 def _asked(story: str) -> Step:
@@ -23,7 +23,7 @@ def test_a_worker_that_does_not_end_is_told_where_none_should_run(story: str) ->
     step = _asked(story)
     (first, *_) = step.observed.workers
     hangs = dataclasses.replace(
-        first, phase=WorkerPhase.STOPPING, ready=False, reason="NotEnding", message=WORDS
+        first, phase=WorkerPhase.STOPPING, ready=False, reason="StuckTerminating", message=WORDS
     )
     there = step.observed.worker_set
     assert there is not None

@@ -260,10 +260,10 @@ def test_two_without_a_lease_agree_under_load(server: Apiserver, tmp_path: Path)
                 await on.until_rounds(60)
                 assert (await on.status())["workers"] == "4/4"
                 assert on.player.stopped_without_leaving == []
-                steps = (await on.status())["scaling"]["steps"]
+                steps = (await on.status())["scaling"]["history"]
                 assert numbers == sorted(numbers), "up only"
                 # One entry for each change, whoever of the two made it.
-                changes = [(step["before"], step["after"]) for step in reversed(steps)]
+                changes = [(step["from"], step["to"]) for step in reversed(steps)]
                 assert changes == list(pairwise(dict.fromkeys(numbers)))
             finally:
                 stop.set()

@@ -49,7 +49,7 @@ def _stops(planned: Plan) -> bool:
 
 
 def _gives_up(planned: Plan) -> bool:
-    return any(isinstance(one, EmitEvent) and one.reason == "LeaveTimedOut" for one in planned.actions)
+    return any(isinstance(one, EmitEvent) and one.reason == "DrainTimedOut" for one in planned.actions)
 
 
 @pytest.mark.parametrize("story", STORIES)

@@ -214,13 +214,17 @@ def test_missing_logstore_project_and_endpoint_are_told_apart(
 @pytest.mark.parametrize(
     ("error", "reason", "words"),
     [
-        (LogHubError("SignatureNotMatch", 401, "no"), "CredentialsRefused", "Secret loghub-credentials"),
-        (LogHubError("Unauthorized", 401, "no"), "CredentialsRefused", "Secret loghub-credentials"),
-        (LogHubError("AccessDenied", 403, "no"), "CredentialsRefused", "Secret loghub-credentials"),
-        (LogHubError("ProjectNotExist", 404, "no"), "ProjectNotFound", "no project demo"),
-        (LogHubError("LogStoreNotExist", 404, "no"), "LogstoreNotFound", "no logstore access in demo"),
-        (LogHubError("ServerBusy", 503, "later"), "RequestRefused", "later"),
-        (LogHubError("BadResponse", 200, "not one of SLS: '<html>'"), "RequestRefused", "is the URL right?"),
+        (LogHubError("SignatureNotMatch", 401, "no"), "AuthenticationFailed", "Secret loghub-credentials"),
+        (LogHubError("Unauthorized", 401, "no"), "AuthenticationFailed", "Secret loghub-credentials"),
+        (LogHubError("AccessDenied", 403, "no"), "AuthenticationFailed", "Secret loghub-credentials"),
+        (LogHubError("ProjectNotExist", 404, "no"), "ProjectNotFound", "project demo does not exist"),
+        (
+            LogHubError("LogStoreNotExist", 404, "no"),
+            "LogstoreNotFound",
+            "logstore access does not exist in project demo",
+        ),
+        (LogHubError("ServerBusy", 503, "later"), "RequestRejected", "later"),
+        (LogHubError("BadResponse", 200, "not one of SLS: '<html>'"), "RequestRejected", "check the URL"),
         (EndpointUnreachable("http://x", "no route", definite=True), "EndpointUnreachable", "no route"),
     ],
 )
@@ -241,11 +245,11 @@ def test_shards_whose_keys_are_none_are_trouble_and_not_quoted(
     hub: LogHub, clock: HandClock, monkeypatch: pytest.MonkeyPatch, *, extensions: bool
 ) -> None:
     asked: Any = hub if extensions else WithoutExtensions(hub)
-    (first, *rest) = hub.list_shards("access")
+    first, *rest = hub.list_shards("access")
     monkeypatch.setattr(hub, "list_shards", lambda _: (replace(first, begin_key="inner page"), *rest))
     trouble = look(asked, clock).trouble
     assert trouble is not None
-    assert trouble.reason is ServiceTrouble.REQUEST_REFUSED
+    assert trouble.reason is ServiceTrouble.REQUEST_REJECTED
     assert "inner page" not in trouble.message
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from loghub_operator.api.status import (
+    CheckpointResetPhase,
+    CheckpointResetStatus,
     Lag,
     Phase,
-    RepositionPhase,
-    RepositionStatus,
     ScalingStatus,
     ShardStatus,
     Status,
@@ -18,7 +18,7 @@ from loghub_operator.pacing import ON_ITS_WAY_S, SOON_S, UNSETTLED_S, pause_s, s
 from loghub_operator.telling import LAG_EVERY_S
 
 RESYNC_S = 30.0
-HELD = ShardStatus(id=0, state="already_alloc", holder="a-0")
+HELD = ShardStatus(id=0, state="already_alloc", consumer="a-0")
 
 
 def status(phase: Phase, *, ready: int = 1, lag: int = 0, state: str = "already_alloc") -> Status:
@@ -26,9 +26,11 @@ def status(phase: Phase, *, ready: int = 1, lag: int = 0, state: str = "already_
     return Status(phase=phase, replicas=1, ready_replicas=ready, lag=Lag(logs=lag), shards=(shard,))
 
 
-def moving(phase: Phase, step: RepositionPhase) -> Status:
-    order = RepositionStatus(nonce="1", phase=step, message="", at="2026-01-01T00:00:00Z")
-    return status(phase).model_copy(update={"reposition": order})
+def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
+    order = CheckpointResetStatus(
+        nonce="1", phase=step, message="", last_transition_time="2026-01-01T00:00:00Z"
+    )
+    return status(phase).model_copy(update={"checkpoint_reset": order})
 
 
 @pytest.mark.parametrize(
@@ -40,14 +42,14 @@ def moving(phase: Phase, step: RepositionPhase) -> Status:
         (status(Phase.REBALANCING), 0, UNSETTLED_S),
         (status(Phase.REBALANCING), 1, 2 * UNSETTLED_S),
         (status(Phase.REBALANCING), 10_000, ON_ITS_WAY_S),
-        (status(Phase.DELETING), 0, UNSETTLED_S),
-        (status(Phase.DELETING), 10_000, ON_ITS_WAY_S),
-        (moving(Phase.DEGRADED, RepositionPhase.STOPPING), 0, UNSETTLED_S),
-        (moving(Phase.DEGRADED, RepositionPhase.STOPPING), 10_000, ON_ITS_WAY_S),
-        (moving(Phase.PAUSED, RepositionPhase.FORCING), 10_000, ON_ITS_WAY_S),
+        (status(Phase.TERMINATING), 0, UNSETTLED_S),
+        (status(Phase.TERMINATING), 10_000, ON_ITS_WAY_S),
+        (moving(Phase.DEGRADED, CheckpointResetPhase.STOPPING_WORKERS), 0, UNSETTLED_S),
+        (moving(Phase.DEGRADED, CheckpointResetPhase.STOPPING_WORKERS), 10_000, ON_ITS_WAY_S),
+        (moving(Phase.SUSPENDED, CheckpointResetPhase.COMMITTING), 10_000, ON_ITS_WAY_S),
         # The StatefulSet tells when workers are back.
-        (moving(Phase.DEGRADED, RepositionPhase.RESUMING), 10_000, RESYNC_S),
-        (moving(Phase.RUNNING, RepositionPhase.DONE), 0, RESYNC_S),
+        (moving(Phase.DEGRADED, CheckpointResetPhase.RESUMING), 10_000, RESYNC_S),
+        (moving(Phase.RUNNING, CheckpointResetPhase.SUCCEEDED), 0, RESYNC_S),
         # Nobody tells when a worker takes its first shard.
         (status(Phase.RUNNING, state="not_alloc"), 0, UNSETTLED_S),
         (status(Phase.PENDING, ready=0), 0, UNSETTLED_S),
@@ -71,7 +73,7 @@ def test_what_is_on_its_way_is_never_looked_for_later_than_at_the_resync() -> No
     [("Fixed", RESYNC_S), ("Auto", LAG_EVERY_S), ("Recommend", LAG_EVERY_S), ("External", LAG_EVERY_S)],
 )
 def test_who_decides_by_the_load_is_told_of_it_soon(mode: Any, expected_s: float) -> None:
-    scaling = ScalingStatus(mode=mode, applied=1, reason="X")
+    scaling = ScalingStatus(mode=mode, desired_replicas=1, reason="X")
     told = status(Phase.RUNNING).model_copy(update={"scaling": scaling})
     assert pause_s((), told, unchanged=9, resync_s=RESYNC_S) == expected_s
 

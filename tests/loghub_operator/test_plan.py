@@ -95,7 +95,7 @@ def test_a_timeout_is_shortened_when_nobody_counts_on_the_longer_one(
     updates = [one.timeout_s for one in planned.actions if isinstance(one, UpdateGroup)]
     assert updates == ([] if set_s is None else [set_s])
     (synced,) = [one for one in planned.status.conditions if one.type == ConditionType.GROUP_SYNCED]
-    assert (synced.status, synced.reason) == ("False", "BeingChanged")
+    assert (synced.status, synced.reason) == ("False", "Updating")
     assert ("every worker" in synced.message) == (set_s is None)
 
 
@@ -111,7 +111,7 @@ def test_settings_that_another_sets_each_time_are_set_back_ever_later() -> None:
         observed = dataclasses.replace(observed, mends=planned.mends)
     assert at == [0, 1, 2, 22, 62, 142]
     told = {one.type: one for one in planned.status.conditions}
-    assert told[ConditionType.DEGRADED].reason == "Contested"
+    assert told[ConditionType.DEGRADED].reason == "ConflictingController"
     assert "ConsumerGroup" in told[ConditionType.DEGRADED].message
     assert (told[ConditionType.GROUP_SYNCED].status, told[ConditionType.READY].status) == ("False", "False")
-    assert "somebody else" in told[ConditionType.GROUP_SYNCED].message
+    assert "another controller" in told[ConditionType.GROUP_SYNCED].message

@@ -47,24 +47,24 @@ CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
         "Back-off pulling x",
     ),
     "wrong sql": (
-        with_container(state=ended("PipelineInvalid: [PARSE_SYNTAX_ERROR] near 'SELEC': line 1")),
+        with_container(state=ended("InvalidPipeline: [PARSE_SYNTAX_ERROR] near 'SELEC': line 1")),
         WorkerPhase.FAILED,
-        "PipelineInvalid",
+        "InvalidPipeline",
         "[PARSE_SYNTAX_ERROR] near 'SELEC': line 1",
     ),
     "wrong sql, in back-off": (
         with_container(
             state={"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
-            lastState=ended("PipelineInvalid: no such column"),
+            lastState=ended("InvalidPipeline: no such column"),
         ),
         WorkerPhase.FAILED,
-        "PipelineInvalid",
+        "InvalidPipeline",
         "no such column",
     ),
     "wrong sql, restarted and not ready yet": (
-        with_container(state={"running": {}}, lastState=ended("PipelineInvalid: no such column")),
+        with_container(state={"running": {}}, lastState=ended("InvalidPipeline: no such column")),
         WorkerPhase.FAILED,
-        "PipelineInvalid",
+        "InvalidPipeline",
         "no such column",
     ),
     "killed and restarted": (
@@ -136,7 +136,7 @@ CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
         "its containers were ready, and the pod is not; is node  heard of?",
     ),
     "recovered": (
-        with_container(True, state={"running": {}}, lastState=ended("PipelineInvalid: x")),
+        with_container(True, state={"running": {}}, lastState=ended("InvalidPipeline: x")),
         WorkerPhase.RUNNING,
         "",
         "",
@@ -190,7 +190,7 @@ def test_a_pod_that_somebody_evicts_says_so_and_one_that_does_not_end_too() -> N
     assert worker is not None
     assert later is not None
     assert (worker.reason, worker.message) == ("EvictionByEvictionAPI", "Eviction API: evicting")
-    overdue = "it should have ended at 2026-01-01T00:00:00Z; is node n1 lost?"
+    overdue = "it should have terminated by 2026-01-01T00:00:00Z; check node n1"
     assert later.message == f"Eviction API: evicting; {overdue}"
 
 
@@ -215,7 +215,7 @@ UP: Document = {"name": "worker", "state": {"running": {}}, "started": True}
         (LEAVE, {**UP, "ready": True}, WorkerPhase.RUNNING),  # it drains
         ({}, {**UP, "ready": False}, WorkerPhase.STARTING),  # nobody told it to leave
         (LEAVE, {**UP, "started": False, "ready": False}, WorkerPhase.STARTING),
-        (LEAVE, {**UP, "ready": False, "lastState": ended("SinkInvalid: no")}, WorkerPhase.FAILED),
+        (LEAVE, {**UP, "ready": False, "lastState": ended("InvalidSink: no")}, WorkerPhase.FAILED),
     ],
 )
 def test_told_to_leave_started_and_not_ready_it_left(

@@ -9,6 +9,7 @@ import pytest
 
 from loghub.worker_contract import WorkerReason
 from loghub_operator import conditions, reasons
+from loghub_operator.api.explain import explained
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "worker" / "loghub_worker"
@@ -22,7 +23,7 @@ def test_the_page_is_as_the_code_says() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_each_word_is_told_once_and_no_other(kind: type[StrEnum]) -> None:
-    _, rows = reasons.told(kind)
+    _, rows = explained(kind)
     told = [name for names, _ in rows for name in names]
     assert sorted(told) == sorted(kind.__members__)
     assert all(words for _, words in rows)

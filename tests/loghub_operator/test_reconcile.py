@@ -113,7 +113,7 @@ def test_an_action_that_is_refused_ends_the_round_and_is_told() -> None:
     assert "CreateGroup" not in [type(action).__name__ for action in stage.done]
     assert "ApplyWorkers" not in [type(action).__name__ for action in stage.done]
     (ready,) = [one for one in stage.written[-1].conditions if one.type == "Ready"]
-    assert (ready.status, ready.reason) == ("False", "ActionFailed")
+    assert (ready.status, ready.reason) == ("False", "ReconcileError")
     assert "not allowed here" in ready.message
 
 
@@ -168,7 +168,7 @@ def test_an_object_of_another_schema_is_told_once() -> None:
     assert isinstance(event, EmitEvent)
     (status,) = stage.written
     (ready,) = [one for one in status.conditions if one.type == "Ready"]
-    assert (ready.status, ready.reason, status.phase) == ("False", "NotUnderstood", "Degraded")
+    assert (ready.status, ready.reason, status.phase) == ("False", "InvalidSpec", "Degraded")
     assert 'unknown field "spec.fromTheFuture"' in ready.message
     assert {one.type: one.status for one in status.conditions} == {
         **dict.fromkeys(ConditionType, "Unknown"),
@@ -186,7 +186,7 @@ def test_an_object_of_another_schema_that_is_deleted_is_let_go() -> None:
     asyncio.run(stage.play())
     event, released = stage.done
     assert isinstance(event, EmitEvent)
-    assert (event.type, event.reason) == ("Warning", "GroupLeftBehind")
+    assert (event.type, event.reason) == ("Warning", "ConsumerGroupOrphaned")
     assert isinstance(released, ReleaseObject)
 
 
@@ -274,11 +274,11 @@ def test_a_look_that_stays_refused_is_told_once_and_the_next_one_is_as_before(
     told_of, after = stage.written
     assert told_of.shards == step.resource.status.shards
     found = {one.type: (one.status, one.reason) for one in told_of.conditions}
-    assert found.pop(ConditionType.READY) == ("False", "LookRefused")
-    assert found.pop(ConditionType.DEGRADED) == ("True", "LookRefused")
-    assert set(found.values()) == {("Unknown", "LookRefused")}
+    assert found.pop(ConditionType.READY) == ("False", "Forbidden")
+    assert found.pop(ConditionType.DEGRADED) == ("True", "Forbidden")
+    assert set(found.values()) == {("Unknown", "Forbidden")}
     assert "pods is forbidden" in told_of.conditions[0].message
-    assert "LookRefused" not in {one.reason for one in after.conditions}
+    assert "Forbidden" not in {one.reason for one in after.conditions}
 
 
 def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(

@@ -58,7 +58,7 @@ class World:
         self.clock = SystemClock()
         self.asked: Any = self.hub if extensions else WithoutExtensions(self.hub)
         self.write()
-        self.spec: Document = {"suspend": True, "reposition": order}
+        self.spec: Document = {"suspend": True, "resetCheckpoints": order}
         self.status: Document = {"observedGeneration": 1}
         self.kept: dict[str, MoveRecord] = {}
         self.sources: dict[str, dict[str, str]] = {}
@@ -85,8 +85,8 @@ class World:
         )
 
     def look(self, group: LogHubConsumerGroup, shards: Any) -> MoveObserved:
-        assert group.spec.reposition is not None
-        source = self.sources.get(group.spec.reposition.checkpoints_from or "")
+        assert group.spec.reset_checkpoints is not None
+        source = self.sources.get(group.spec.reset_checkpoints.config_map_name or "")
         record = self.kept.get(record_name(group))
         return look_ahead(self.asked, group, shards, record=record, source=source, clock=self.clock)
 
@@ -126,8 +126,11 @@ class World:
             except KilledError:
                 self.write()  # the end of a shard is another one by now
                 self.now += 1
-            told: Document = self.status.get("reposition", {})
-            if told.get("phase") in ("Done", "Failed") and told["nonce"] == self.spec["reposition"]["nonce"]:
+            told: Document = self.status.get("checkpointReset", {})
+            if (
+                told.get("phase") in ("Succeeded", "Failed")
+                and told["nonce"] == self.spec["resetCheckpoints"]["nonce"]
+            ):
                 return told
         raise AssertionError(f"not over: {self.status}")
 
@@ -146,12 +149,12 @@ class World:
 
 @pytest.mark.parametrize("killed_at", range(1, 15))
 def test_killed_between_any_two_steps_to_the_same_end(killed_at: int) -> None:
-    world = World({"to": "end", "nonce": "n"}, killed_at=killed_at)
+    world = World({"to": "End", "nonce": "n"}, killed_at=killed_at)
     world.force({0: world.cursors("begin")[0]})
     before = world.checkpoints()
     told = world.until_over()
-    assert told["phase"] == "Done"
-    record = world.kept["access-undo-n"]
+    assert told["phase"] == "Succeeded"
+    record = world.kept["access-checkpoints-n"]
     assert record.before == before
     assert world.checkpoints() == record.goals
     effects = world.effects
@@ -160,55 +163,55 @@ def test_killed_between_any_two_steps_to_the_same_end(killed_at: int) -> None:
 
 
 def test_every_step_was_killed() -> None:
-    world = World({"to": "end", "nonce": "n"})
+    world = World({"to": "End", "nonce": "n"})
     world.until_over()
     assert world.effects <= 14
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-@pytest.mark.parametrize("to", ["begin", "end", "time"])
+@pytest.mark.parametrize("to", ["Begin", "End", "Timestamp"])
 def test_where_it_leads(to: str, extensions: bool) -> None:
-    time = {"time": "2001-01-01T00:00:00Z"} if to == "time" else {}
+    time = {"timestamp": "2001-01-01T00:00:00Z"} if to == "Timestamp" else {}
     world = World({"to": to, "nonce": "n", **time}, extensions=extensions)
-    assert world.until_over()["phase"] == "Done"
-    assert world.checkpoints() == world.cursors("end" if to == "end" else "begin")
+    assert world.until_over()["phase"] == "Succeeded"
+    assert world.checkpoints() == world.cursors("end" if to == "End" else "begin")
 
 
 @pytest.mark.parametrize("initial", ["begin", "end"])
-def test_undo_restores_and_no_checkpoint_becomes_the_initial_position(initial: str) -> None:
-    world = World({"to": "end", "nonce": "n"})
+def test_undo_restores_and_no_checkpoint_becomes_the_start_position(initial: str) -> None:
+    world = World({"to": "End", "nonce": "n"})
     first = world.cursors("begin")[0]
     world.force({0: first})
-    undo = world.until_over()["undo"]
+    undo = world.until_over()["backupConfigMap"]
     world.sources[undo] = {str(shard): cursor for shard, cursor in world.kept[undo].before.items()}
     world.write()
-    order = {"to": "checkpoints", "checkpointsFrom": undo, "nonce": "back"}
-    world.spec |= {"initialPosition": initial, "reposition": order}
-    assert world.until_over()["phase"] == "Done"
+    order = {"to": "ConfigMap", "configMapName": undo, "nonce": "back"}
+    world.spec |= {"startPosition": {"from": initial.capitalize()}, "resetCheckpoints": order}
+    assert world.until_over()["phase"] == "Succeeded"
     assert world.checkpoints() == {**world.cursors(initial), 0: first}
 
 
 @pytest.mark.parametrize(
     ("order", "source", "words"),
     [
-        ({"to": "end", "shards": [0, 8, 9]}, None, "the logstore has no shard 8, 9"),
-        ({}, None, "there is no ConfigMap cm"),
-        ({}, {}, "ConfigMap cm has no checkpoint in it"),
-        ({}, {"first": "MQ=="}, "ConfigMap cm is not readable as checkpoints"),
-        ({}, {"01": "MQ=="}, "ConfigMap cm is not readable as checkpoints"),
-        ({}, {"0": "no cursor"}, "ConfigMap cm is not readable as checkpoints"),
-        ({}, {"0": "OTk5OTk5OTk5OTk5OTk5OTk5OQ=="}, "ConfigMap cm is not readable as checkpoints"),
-        ({}, {"0": "ODk5OTk5OTk5OTk5OTk5OTk5OQ=="}, "the cursor of shard 0 lies beyond the end of the shard"),
-        ({}, {"0": "MQ==", "7": "MQ=="}, "has shard 7, which the logstore has no more"),
-        ({"shards": [0, 1]}, {"0": "MQ=="}, "has no shard 1"),
+        ({"to": "End", "shards": [0, 8, 9]}, None, "the logstore has no shard 8, 9"),
+        ({}, None, "ConfigMap cm does not exist"),
+        ({}, {}, "ConfigMap cm contains no checkpoints"),
+        ({}, {"first": "MQ=="}, "ConfigMap cm does not map shard IDs to cursors"),
+        ({}, {"01": "MQ=="}, "ConfigMap cm does not map shard IDs to cursors"),
+        ({}, {"0": "no cursor"}, "ConfigMap cm does not map shard IDs to cursors"),
+        ({}, {"0": "OTk5OTk5OTk5OTk5OTk5OTk5OQ=="}, "ConfigMap cm does not map shard IDs to cursors"),
+        ({}, {"0": "ODk5OTk5OTk5OTk5OTk5OTk5OQ=="}, "the cursor of shard 0 is beyond the end of the shard"),
+        ({}, {"0": "MQ==", "7": "MQ=="}, "contains shard 7, which the logstore does not have"),
+        ({"shards": [0, 1]}, {"0": "MQ=="}, "does not contain shard 1"),
     ],
 )
 def test_what_makes_no_sense_moves_nothing(
     order: Document, source: dict[str, str] | None, words: str
 ) -> None:
-    told_order = {"to": "checkpoints", "checkpointsFrom": "cm", "nonce": "n", **order}
-    if told_order["to"] != "checkpoints":
-        del told_order["checkpointsFrom"]
+    told_order = {"to": "ConfigMap", "configMapName": "cm", "nonce": "n", **order}
+    if told_order["to"] != "ConfigMap":
+        del told_order["configMapName"]
     world = World(told_order)
     if source is not None:
         world.sources["cm"] = source
@@ -221,7 +224,7 @@ def test_what_makes_no_sense_moves_nothing(
 
 @pytest.mark.parametrize("source", [{"secret-name": "secret"}, {"0": "secret"}, {"0": "", "1": "c2VjcmV0"}])
 def test_nothing_is_told_of_what_is_in_a_config_map_that_is_not_ours(source: dict[str, str]) -> None:
-    world = World({"to": "checkpoints", "checkpointsFrom": "cm", "nonce": "n"})
+    world = World({"to": "ConfigMap", "configMapName": "cm", "nonce": "n"})
     world.sources["cm"] = source
     told = world.until_over()["message"]
     assert [word for word in ("secret", "c2VjcmV0") if word in told] == []
@@ -231,7 +234,7 @@ def test_nothing_is_told_of_what_is_in_a_config_map_that_is_not_ours(source: dic
     "trouble", [None, Trouble(reason=ServiceTrouble.ENDPOINT_UNREACHABLE, message="away")]
 )
 def test_stood_there_when_the_object_was_made_to_done(trouble: Trouble | None) -> None:
-    world = World({"to": "end", "nonce": "old"})
+    world = World({"to": "End", "nonce": "old"})
     world.status = {}
     group = world.resource()
     seen = world.observe(group)
@@ -239,48 +242,48 @@ def test_stood_there_when_the_object_was_made_to_done(trouble: Trouble | None) -
     assert not any(isinstance(one, MoveCheckpoints | KeepCheckpoints) for one in planned.actions)
     world.status = planned.status.to_dict()
     told = world.until_over()
-    assert (told["phase"], told["nonce"]) == ("Done", "old")
-    assert "not carried out" in told["message"]
-    assert "initialPosition" in told["message"]
+    assert (told["phase"], told["nonce"]) == ("Succeeded", "old")
+    assert "not executed" in told["message"]
+    assert "startPosition" in told["message"]
     assert set(world.checkpoints().values()) == {""}
-    world.spec["reposition"] = {"to": "end", "nonce": "new"}
-    assert world.until_over()["phase"] == "Done"
+    world.spec["resetCheckpoints"] = {"to": "End", "nonce": "new"}
+    assert world.until_over()["phase"] == "Succeeded"
     assert world.checkpoints() == world.cursors("end")
 
 
 def test_only_the_named_shards_are_moved_and_a_gone_one_may_be_left_out() -> None:
-    world = World({"to": "checkpoints", "checkpointsFrom": "cm", "nonce": "n", "shards": [1]})
+    world = World({"to": "ConfigMap", "configMapName": "cm", "nonce": "n", "shards": [1]})
     begin = world.cursors("begin")
     world.sources["cm"] = {"0": begin[0], "1": begin[1], "7": begin[0]}
-    assert world.until_over()["phase"] == "Done"
+    assert world.until_over()["phase"] == "Succeeded"
     assert world.checkpoints() == {0: "", 1: begin[1], 2: ""}
 
 
 def test_a_nonce_that_was_used_before_is_refused() -> None:
-    world = World({"to": "end", "nonce": "a"})
+    world = World({"to": "End", "nonce": "a"})
     world.until_over()
-    record = world.kept["access-undo-a"]
+    record = world.kept["access-checkpoints-a"]
     world.now += 60
-    world.spec["reposition"] = {"to": "begin", "nonce": "b"}
+    world.spec["resetCheckpoints"] = {"to": "Begin", "nonce": "b"}
     world.until_over()
-    world.spec["reposition"] = {"to": "end", "nonce": "a"}
+    world.spec["resetCheckpoints"] = {"to": "End", "nonce": "a"}
     told = world.until_over()
     assert (told["phase"], "was used before" in told["message"]) == ("Failed", True)
-    assert world.kept["access-undo-a"] is record
+    assert world.kept["access-checkpoints-a"] is record
     assert world.checkpoints() == world.cursors("begin")
 
 
 def test_a_record_that_goes_missing_is_an_end_with_words() -> None:
-    world = World({"to": "end", "nonce": "n"})
-    while world.status.get("reposition", {}).get("phase") != "Forcing":
+    world = World({"to": "End", "nonce": "n"})
+    while world.status.get("checkpointReset", {}).get("phase") != "Committing":
         world.round()
     world.kept.clear()
-    assert "was removed" in world.until_over()["message"]
+    assert "was deleted" in world.until_over()["message"]
 
 
 @pytest.mark.parametrize("refused", [True, False])
 def test_refused_for_too_long_is_an_end_with_words_and_an_outage_is_not(refused: bool) -> None:
-    world = World({"to": "end", "nonce": "n"})
+    world = World({"to": "End", "nonce": "n"})
     world.round()
     world.round()
     (record,) = world.kept.values()
@@ -290,54 +293,60 @@ def test_refused_for_too_long_is_an_end_with_words_and_an_outage_is_not(refused:
     first = plan(group, moving, world.now).status
     told = with_failure(first, "not allowed", world.now, before=group.status) if refused else first
     later = plan(group.model_copy(update={"status": told}), moving, world.now + 301).status
-    assert later.reposition is not None
+    assert later.checkpoint_reset is not None
     if not refused:
-        assert later.reposition.phase == "Forcing"
+        assert later.checkpoint_reset.phase == "Committing"
         return
-    assert later.reposition.phase == "Failed"
-    assert "does not take the checkpoints of shards 0, 1, 2" in later.reposition.message
+    assert later.checkpoint_reset.phase == "Failed"
+    assert "rejects the checkpoints of shards 0, 1, 2" in later.checkpoint_reset.message
 
 
-@pytest.mark.parametrize(("after_s", "phase"), [(1.0, "Stopping"), (1000.0, "Failed")])
+@pytest.mark.parametrize(("after_s", "phase"), [(1.0, "StoppingWorkers"), (1000.0, "Failed")])
 def test_checkpoints_that_cannot_be_kept_end_the_order_in_time(after_s: float, phase: str) -> None:
     """A quota of ConfigMaps, say: the workers would stay away for ever."""
-    world = World({"to": "end", "nonce": "n"})
+    world = World({"to": "End", "nonce": "n"})
     world.round()
     group = world.resource()
     refused = with_failure(group.status, "exceeded quota", world.now, before=group.status)
     planned = plan(group.model_copy(update={"status": refused}), world.observe(group), world.now + after_s)
-    moving = planned.status.reposition
+    moving = planned.status.checkpoint_reset
     assert moving is not None
     assert moving.phase == phase
     tried = any(isinstance(one, KeepCheckpoints) for one in planned.actions)
-    assert (tried, "exceeded quota" in moving.message) == (phase == "Stopping", phase == "Failed")
+    assert (tried, "exceeded quota" in moving.message) == (phase == "StoppingWorkers", phase == "Failed")
 
 
-@pytest.mark.parametrize(("after_s", "phase"), [(1.0, "Forcing"), (1000.0, "Failed")])
+@pytest.mark.parametrize(("after_s", "phase"), [(1.0, "Committing"), (1000.0, "Failed")])
 def test_a_record_that_was_garbled_ends_the_order_in_time(after_s: float, phase: str) -> None:
-    world = World({"to": "end", "nonce": "n"})
-    while world.status.get("reposition", {}).get("phase") != "Forcing":
+    world = World({"to": "End", "nonce": "n"})
+    while world.status.get("checkpointReset", {}).get("phase") != "Committing":
         world.round()
     group = world.resource()
     garbled = replace(world.observe(group), move=MoveObserved(trouble="ConfigMap x is not of this object"))
-    moving = plan(group, garbled, world.now + after_s).status.reposition
+    moving = plan(group, garbled, world.now + after_s).status.checkpoint_reset
     assert moving is not None
-    assert (moving.phase, moving.undo) == (phase, "access-undo-n")
+    assert (moving.phase, moving.backup_config_map) == (phase, "access-checkpoints-n")
     assert "ConfigMap x is not of this object" in moving.message
 
 
 @pytest.mark.parametrize(
-    ("phase", "end"), [("Stopping", "Failed"), ("Forcing", "Failed"), ("Resuming", "Done")]
+    ("phase", "end"), [("StoppingWorkers", "Failed"), ("Committing", "Failed"), ("Resuming", "Succeeded")]
 )
 def test_taken_away_to_its_end(phase: str, end: str) -> None:
     """Once the workers are on their way back all is moved."""
-    world = World({"to": "end", "nonce": "n"})
-    at = {"nonce": "n", "phase": phase, "undo": "u", "message": "moved", "at": "2026-01-01T00:00:00Z"}
-    world.status |= {"reposition": at}
-    del world.spec["reposition"]
+    world = World({"to": "End", "nonce": "n"})
+    at = {
+        "nonce": "n",
+        "phase": phase,
+        "backupConfigMap": "u",
+        "message": "moved",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    world.status |= {"checkpointReset": at}
+    del world.spec["resetCheckpoints"]
     group = world.resource()
     planned = plan(group, world.observe(group), world.now)
-    moving = planned.status.reposition
+    moving = planned.status.checkpoint_reset
     assert moving is not None
-    assert (moving.phase, moving.nonce, moving.undo) == (end, "n", "u")
-    assert ("was taken away" in moving.message) == (end == "Failed")
+    assert (moving.phase, moving.nonce, moving.backup_config_map) == (end, "n", "u")
+    assert ("was removed" in moving.message) == (end == "Failed")

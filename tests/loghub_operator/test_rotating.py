@@ -144,11 +144,11 @@ async def followed_without_a_restart(on: Stage, lock: Locked) -> None:
 async def refused_until_it_is_changed(on: Stage, lock: Locked) -> str:
     workers = await running_workers(on)
     lock.valid = {key(3)}
-    told = await on.until_reason("GroupSynced", "CredentialsRefused")
+    told = await on.until_reason("GroupSynced", "AuthenticationFailed")
     assert SECRET_NAME in told["message"]
     shown = await everything(on)
     await put_secret(on, key(3))
-    await on.until_reason("GroupSynced", "InSync")
+    await on.until_reason("GroupSynced", "UpToDate")
     assert await running_workers(on) == workers
     return shown
 
@@ -168,7 +168,7 @@ async def missing_for_a_while(on: Stage, kube: Looking) -> str:
     assert (await on.condition("WorkersAvailable"))["status"] == "True"
     shown = await everything(on)
     await put_secret(on, key(4))
-    await on.until_reason("GroupSynced", "InSync")
+    await on.until_reason("GroupSynced", "UpToDate")
     assert await running_workers(on) == workers
     return shown
 

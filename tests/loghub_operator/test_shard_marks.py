@@ -96,7 +96,7 @@ def test_a_slow_endpoint_ends_the_look_and_what_is_known_is_told(hub: LogHub, cl
     assert {one.holder for one in seen.shards} == {"access-0"}
     assert all(one.checkpoint for one in seen.shards)
     told = lag_finding(seen)
-    assert (told.status, told.reason) == ("False", LagReason.NOT_IN_TIME)
+    assert (told.status, told.reason) == ("False", LagReason.TIMED_OUT)
     assert "within 30 s" in told.message
     assert "shards 30, 31" in told.message
 
@@ -113,7 +113,7 @@ def test_no_question_is_begun_when_the_time_is_over_wherever_in_a_shard(
         seen = look(slow, clock, KeptEnds())
         assert len(slow.asked) == round(LOOK_S / call_s)
         assert known(seen) == ([0] if len(slow.asked) == 3 else [])
-        assert lag_finding(seen).reason == LagReason.NOT_IN_TIME
+        assert lag_finding(seen).reason == LagReason.TIMED_OUT
 
 
 def test_in_time_the_lag_is_that_of_the_log_group_after_the_checkpoint(hub: LogHub, clock: HandClock) -> None:
@@ -122,7 +122,7 @@ def test_in_time_the_lag_is_that_of_the_log_group_after_the_checkpoint(hub: LogH
     clock.now += 7.0
     seen = look(SlowSls(hub, clock, call_s=0.0), clock, KeptEnds())
     assert [(one.shard, one.lag_s, one.lag_groups) for one in seen.shards if one.lag_s] == [(5, 7.0, 1)]
-    assert lag_finding(seen).reason == LagReason.KNOWN
+    assert lag_finding(seen).reason == LagReason.AVAILABLE
 
 
 def test_where_nothing_waits_one_question_a_shard_is_enough(hub: LogHub, clock: HandClock) -> None:
@@ -142,7 +142,7 @@ def test_the_end_of_a_read_only_shard_is_asked_once(hub: LogHub, clock: HandCloc
     assert (first, second) == (30, SHARDS // 2)
     slow.call_s = 0.0
     slow.asked.clear()
-    assert lag_finding(look(slow, clock, ends)).reason == LagReason.KNOWN
+    assert lag_finding(look(slow, clock, ends)).reason == LagReason.AVAILABLE
     assert {shard for shard, _ in slow.asked} == set(range(SHARDS // 2, 2 * SHARDS))
 
 
@@ -177,7 +177,7 @@ def test_so_many_ends_are_kept_and_the_oldest_are_forgotten(hub: LogHub) -> None
 
 
 def test_where_an_order_leads_is_asked_in_time_or_not_known_at_all(hub: LogHub, clock: HandClock) -> None:
-    order = resource({"reposition": {"to": "begin", "nonce": "1"}})
+    order = resource({"resetCheckpoints": {"to": "Begin", "nonce": "1"}})
     slow: Any = SlowSls(hub, clock, call_s=1.0)
     shards = look(slow, clock, KeptEnds()).shards
     for call_s, positions, trouble in ((1.0, 0, TOO_SLOW), (0.5, SHARDS, "")):

@@ -97,7 +97,7 @@ def worker_config(endpoint: str, sink: Sink, **changes: Any) -> WorkerConfig:
         "consumer_group": GROUP,
         "heartbeat_interval_s": 0.5,
         "timeout_s": 30,
-        "initial_position": "begin",
+        "start_position": "begin",
         "fetch_interval_s": 0.2,
         "max_log_groups": 100,
         "max_bytes": 64 << 20,

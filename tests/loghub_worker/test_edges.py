@@ -200,7 +200,7 @@ def test_folder_without_hard_links_is_refused_at_the_start(
     monkeypatch.setattr("loghub_worker.worker.start_spark", lambda *_, **__: pytest.fail("it went on"))
     with pytest.raises(FatalError, match="Operation not supported") as raised:
         worker.run()
-    assert raised.value.reason == "SinkUnusable"
+    assert raised.value.reason == "SinkUnavailable"
     assert [path.name for path in (tmp_path / "sink").rglob("*") if path.is_file()] == []
 
 

@@ -273,7 +273,7 @@ def test_sink_that_cannot_be_used_is_a_reason_and_heals(
     with world.session.use() as (consumer, _):
         consumer.reopen(0)
     world.keeper.step()
-    assert world.keeper.trouble.reason == "SinkUnusable"
+    assert world.keeper.trouble.reason == "SinkUnavailable"
     assert world.held() == {0: Phase.OPENING}
     monkeypatch.setattr(world.sink, "resume", real)
     world.clock.now += 2

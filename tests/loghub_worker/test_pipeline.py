@@ -51,7 +51,7 @@ def refusal(module: Module, text: str, function: str = "run", logs: Any = None) 
     """What is said of a module; the frame that it is given matters to few."""
     with pytest.raises(FatalError) as raised:
         module.transform(text, function).check(logs)
-    assert raised.value.reason == "PipelineInvalid"
+    assert raised.value.reason == "InvalidPipeline"
     words = raised.value.message
     assert words.startswith(f"{module.name}:{function}: ")
     assert "loghub_worker" not in words
@@ -146,7 +146,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
     pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path))
     with pytest.raises(FatalError, match=f"enrich:run: .*Permission denied: '{tmp_path}'") as raised:
         place_code(pipeline, tmp_path / "scratch")
-    assert raised.value.reason == "PipelineInvalid"
+    assert raised.value.reason == "InvalidPipeline"
 
 
 def test_whatever_spark_says_of_a_query_is_about_the_query() -> None:
@@ -163,7 +163,7 @@ def test_whatever_spark_says_of_a_query_is_about_the_query() -> None:
     empty: Any = type("Empty", (), {"sparkSession": session})
     with pytest.raises(FatalError, match="StackOverflowError") as raised:
         make_transform(SqlPipeline(text="SELECT 1"), None).check(empty)
-    assert raised.value.reason == "PipelineInvalid"
+    assert raised.value.reason == "InvalidPipeline"
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

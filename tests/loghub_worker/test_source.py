@@ -171,7 +171,7 @@ def test_reason_of_a_dead_query_is_found_in_what_spark_quotes(line: str, reason:
 
 def test_reason_of_a_full_disk_is_the_sink() -> None:
     trouble = trouble_in(OSError(28, "No space left on device"))
-    assert trouble.reason == "SinkUnusable"
+    assert trouble.reason == "SinkUnavailable"
     assert "No space left" in trouble.message
 
 
@@ -213,4 +213,4 @@ def test_reason_of_the_users_own_error_is_in_the_users_words() -> None:
 
 def test_starved_spark_has_its_own_reason() -> None:
     text = "terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
-    assert trouble_in(PySparkException(text)).reason == "SparkStarved"
+    assert trouble_in(PySparkException(text)).reason == "PythonWorkerTimeout"

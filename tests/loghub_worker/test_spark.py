@@ -62,7 +62,7 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 def test_wrong_sql_is_fatal_with_sparks_own_words(spark: SparkSession, sql: str, says: str) -> None:
     with pytest.raises(FatalError, match=says) as raised:
         SqlTransform(sql).check(empty_logs(spark))
-    assert raised.value.reason == "PipelineInvalid"
+    assert raised.value.reason == "InvalidPipeline"
     assert "JVM" not in raised.value.message
 
 
@@ -225,7 +225,7 @@ def test_checkpoint_only_after_the_sink_and_beats_beside_a_blocked_batch(
     try:
         wait_until(sink.blocked.is_set, "the second try", guard_s=GUARD_S)
         assert sink.aborted == 1
-        assert parts.job.trouble.reason == "SinkUnusable"
+        assert parts.job.trouble.reason == "SinkUnavailable"
         assert "No space left" in parts.job.trouble.message
         began_s = SystemClock().monotonic_s()
         while SystemClock().monotonic_s() < began_s + 2.5 * timeout_s:

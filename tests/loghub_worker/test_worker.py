@@ -70,10 +70,10 @@ def test_wrong_sql_ends_the_worker_before_it_takes_a_shard(
         monkeypatch.setenv(name, value)
     assert program.main() == program.FATAL
     words = (folder / "termination").read_text()
-    assert words.startswith("PipelineInvalid: [UNRESOLVED_COLUMN")
+    assert words.startswith("InvalidPipeline: [UNRESOLVED_COLUMN")
     assert "nope" in words
     status = status_in(folder)
-    assert (status.phase, status.reason) == ("failed", "PipelineInvalid")
+    assert (status.phase, status.reason) == ("failed", "InvalidPipeline")
     assert hub.group_status(LOGSTORE, GROUP).consumers == ()
 
 

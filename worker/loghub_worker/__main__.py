@@ -48,7 +48,7 @@ def main() -> int:
         return FATAL
     except Exception as fault:
         log.exception("fault")
-        _last_words(settings.termination_log, f"WorkerFault: {type(fault).__name__}: {fault}")
+        _last_words(settings.termination_log, f"InternalError: {type(fault).__name__}: {fault}")
         return FATAL
     return STOPPED
 

@@ -71,8 +71,8 @@ _REASONS = {
     "ProjectNotExist": "ProjectNotFound",
     "LogStoreNotExist": "LogstoreNotFound",
     "ConsumerGroupNotExist": "ConsumerGroupNotFound",
-    "SignatureNotMatch": "Unauthorized",
-    "Unauthorized": "Unauthorized",
+    "SignatureNotMatch": "AuthenticationFailed",
+    "Unauthorized": "AuthenticationFailed",
     "RequestTimeExpired": "ClockSkewed",
 }
 
@@ -83,7 +83,7 @@ def trouble_of(error: Exception) -> Trouble:
         return Trouble("EndpointUnreachable", str(error))
     if isinstance(error, LogHubError):
         known = error.code in _REASONS or error.status != HTTPStatus.UNAUTHORIZED
-        return Trouble(reason_of_code(error.code) if known else "Unauthorized", error.message)
+        return Trouble(reason_of_code(error.code) if known else "AuthenticationFailed", error.message)
     return Trouble(type(error).__name__, str(error))
 
 

@@ -40,8 +40,8 @@ log = structlog.get_logger()
 
 MOST_FAILURES = 10  # in a row, without a batch between, other than for want of the endpoint or of CPU
 LONGEST_PAUSE_S = 30.0
-UNREACHABLE, FAILED, STARVED = "EndpointUnreachable", "PipelineFailed", "SparkStarved"
-UNUSABLE = "SinkUnusable"
+UNREACHABLE, FAILED, STARVED = "EndpointUnreachable", "PipelineFailed", "PythonWorkerTimeout"
+UNUSABLE = "SinkUnavailable"
 HEALS = (UNREACHABLE, STARVED)  # trying again helps as soon as others are done
 LATE = "failed to connect back"  # Spark gives a new Python process ten seconds (spark.md, pitfalls)
 TRACEBACK = "Traceback (most recent call last):"
@@ -154,7 +154,7 @@ class Job:
     def _after_failure(self, error: Exception) -> None:
         if isinstance(error, Py4JNetworkError):
             raise FatalError(
-                "SparkLost", "Spark's JVM has ended; perhaps it had too little memory"
+                "SparkDriverExited", "Spark's JVM has ended; perhaps it had too little memory"
             ) from error
         self.trouble = trouble_in(self._batch_error or error)
         self._batch_error = None

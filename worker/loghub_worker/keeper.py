@@ -165,7 +165,7 @@ class Keeper:
 
     def _put_off(self, shard: HeldShard, error: LogHubException | OSError) -> None:
         is_sinks = isinstance(error, OSError)  # a full disk, a mount that went: it may come back
-        self.trouble = Trouble("SinkUnusable", str(error)) if is_sinks else trouble_of(error)
+        self.trouble = Trouble("SinkUnavailable", str(error)) if is_sinks else trouble_of(error)
         self._not_before_s[shard.shard] = self._clock.monotonic_s() + RETRY_S
         log.warning("shard not opened", shard=shard.shard, reason=self.trouble.reason, message=str(error))
         if isinstance(error, LogHubError) and error.code in NOT_OURS:

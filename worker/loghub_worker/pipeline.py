@@ -42,7 +42,7 @@ class Transform(Protocol):
         """The rows; nothing need have been computed yet."""
 
     def check(self, empty: DataFrame) -> DataFrame:
-        """The rows of no logs. Raises `FatalError` ``PipelineInvalid`` for what can never work."""
+        """The rows of no logs. Raises `FatalError` ``InvalidPipeline`` for what can never work."""
 
 
 class SqlTransform:
@@ -87,9 +87,9 @@ class PythonTransform:
         try:
             return self(empty)
         except PipelineError as error:
-            raise FatalError("PipelineInvalid", str(error)) from error
+            raise FatalError("InvalidPipeline", str(error)) from error
         except SPARK_ERRORS as error:
-            raise FatalError("PipelineInvalid", self._told(error)) from error
+            raise FatalError("InvalidPipeline", self._told(error)) from error
 
     def _told(self, error: BaseException) -> str:
         return f"{self._name}: {in_users_words(error, self._code)}"
@@ -97,7 +97,7 @@ class PythonTransform:
 
 def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
     """The folder with the user's modules, if it is not the image alone; before Spark starts, whose
-    Python processes import from it too. Raises `FatalError` ``PipelineInvalid``."""
+    Python processes import from it too. Raises `FatalError` ``InvalidPipeline``."""
     if not isinstance(pipeline, PythonPipeline) or not (pipeline.files or pipeline.folder):
         return None
     code = Path(pipeline.folder) if pipeline.folder is not None else scratch
@@ -107,13 +107,13 @@ def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
         for name, text in pipeline.files.items():
             (scratch / Path(name).name).write_text(text, encoding="utf-8")
     if not code.is_dir():
-        raise FatalError("PipelineInvalid", f"there is no folder {code} with the code of {pipeline.function}")
+        raise FatalError("InvalidPipeline", f"there is no folder {code} with the code of {pipeline.function}")
     try:
         hiding = sorted(path.name for path in code.iterdir() if _hides_a_module(path))
     except OSError as error:
-        raise FatalError("PipelineInvalid", f"the code of {pipeline.function}: {error}") from error
+        raise FatalError("InvalidPipeline", f"the code of {pipeline.function}: {error}") from error
     if hiding:
-        raise FatalError("PipelineInvalid", f"{hiding[0]} would hide a module of that name: rename it")
+        raise FatalError("InvalidPipeline", f"{hiding[0]} would hide a module of that name: rename it")
     return code
 
 
@@ -125,7 +125,7 @@ def _hides_a_module(path: Path) -> bool:
 
 def make_transform(pipeline: Pipeline, code: Path | None) -> Transform:
     """What a batch goes through; imports the user's module, so Spark is to be there already.
-    Raises `FatalError` ``PipelineInvalid``."""
+    Raises `FatalError` ``InvalidPipeline``."""
     if isinstance(pipeline, SqlPipeline):
         return SqlTransform(pipeline.text)
     return PythonTransform(pipeline.function, _imported(pipeline.function, code), code)
@@ -144,10 +144,10 @@ def _imported(name: str, code: Path | None) -> Callable[[DataFrame], object]:
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (Exception, SystemExit) as error:
-        raise FatalError("PipelineInvalid", f"{name}: {in_users_words(error, code)}") from error
+        raise FatalError("InvalidPipeline", f"{name}: {in_users_words(error, code)}") from error
     if not callable(function):
         raise FatalError(
-            "PipelineInvalid", f"{name}: {function_name} is {type(function).__name__}, no function"
+            "InvalidPipeline", f"{name}: {function_name} is {type(function).__name__}, no function"
         )
     checked: Callable[[DataFrame], object] = function
     return checked

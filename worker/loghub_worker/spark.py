@@ -144,7 +144,7 @@ def _words(path: Path) -> list[str]:
 
 def invalid(error: Exception) -> FatalError:
     """Spark's own message, its first lines."""
-    return FatalError("PipelineInvalid", first_lines(error))
+    return FatalError("InvalidPipeline", first_lines(error))
 
 
 def first_lines(error: BaseException) -> str:

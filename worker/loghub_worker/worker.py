@@ -170,9 +170,9 @@ class Worker:
                 now_unix_s=self._clock.unix_s(),
             )
         except InvalidSinkError as error:
-            raise FatalError("SinkInvalid", str(error)) from error
+            raise FatalError("InvalidSink", str(error)) from error
         except OSError as error:
-            raise FatalError("SinkUnusable", str(error)) from error
+            raise FatalError("SinkUnavailable", str(error)) from error
 
     def _make_keeper(self, sink: Sink) -> Keeper:
         return Keeper(
@@ -181,7 +181,7 @@ class Worker:
             sink,
             self._handover,
             self._clock,
-            initial=self._config.initial_position,
+            initial=self._config.start_position,
             interval_s=self._config.checkpoint_interval_s,
             **self._names(),
         )
@@ -233,7 +233,7 @@ class Worker:
             if isinstance(failure, FatalError):
                 raise failure
             if failure is not None:
-                raise FatalError("WorkerFault", f"{type(failure).__name__}: {failure}") from failure
+                raise FatalError("InternalError", f"{type(failure).__name__}: {failure}") from failure
 
     # -- end
 

@@ -1,9 +1,7 @@
-"""Rules that a schema cannot say: one text for the apiserver's CEL and for our own check.
+"""Rules that a schema cannot express: one text for the apiserver's CEL and for our own check.
 
-What for: each `Rule` holds the CEL expression for the CRD, the message that both sides
-show, and the same check in Python, so that `loghub up` refuses what `kubectl apply`
-refuses, in the same words. What it must not know: any one field of the CR. Read next:
-`loghub_operator.api.v1alpha1` (the models and their rules).
+Each `Rule` has the CEL expression for the CRD, the message, and the same check in Python, so that
+`loghub up` rejects what `kubectl apply` rejects, with the same message.
 """
 
 from collections.abc import Callable
@@ -19,7 +17,7 @@ RULE_ERROR = "rule"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """``holds(self)`` is the same sentence as ``cel``; ``field`` is where the message points."""
+    """``holds(self)`` checks the same as ``cel``; the message is shown at ``field``."""
 
     cel: str
     message: str
@@ -34,14 +32,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Immutable:
-    """A field that may not change once the object exists; an optional one may not appear or go."""
+    """A field that must not change once the object exists; an optional one must not be added or removed."""
 
     field: str
     optional: bool = False
 
     @property
     def message(self) -> str:
-        return f"{self.field} cannot be changed; make another LogHubConsumerGroup instead"
+        return f"{self.field} is immutable; create another LogHubConsumerGroup instead"
 
     def as_cel(self) -> dict[str, str]:
         """One entry of ``x-kubernetes-validations``; ``oldSelf`` makes it a transition rule."""
@@ -59,10 +57,10 @@ def _add_rules(schema: dict[str, Any], model: type["ApiModel"]) -> None:
 
 
 class ApiModel(BaseModel):
-    """A part of the CR: camelCase outside, immutable, strict, an unknown field is an error."""
+    """A part of the resource: camelCase outside, frozen and strict; an unknown field is an error."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel,
+        alias_generator=lambda name: to_camel(name.rstrip("_")),
         populate_by_name=True,
         extra="forbid",
         strict=True,

@@ -20,7 +20,7 @@ from loghub_operator.demo.lines import BadLogsError, check_file
 from loghub_operator.demo.run import Options, Outcome, run
 from loghub_operator.local.places import PRIVATE, InUseError, Root
 from loghub_operator.local.service import ServiceStartError
-from loghub_operator.local.up import CannotStart
+from loghub_operator.local.up import StartFailed
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "access-log.yaml"
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = asyncio.run(run(_options(given, folder)))
     except (BadLogsError, InvalidResourceError) as error:
         return _complain(str(error), MISUSED)
-    except (CannotStart, InUseError, ServiceStartError, OSError) as error:
+    except (StartFailed, InUseError, ServiceStartError, OSError) as error:
         return _complain(str(error), FAILED)
     for line in summary(outcome):
         print(line)  # noqa: T201 - the program's output

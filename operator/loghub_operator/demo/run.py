@@ -34,7 +34,7 @@ from loghub_operator.local.process import Child
 from loghub_operator.local.record import Record
 from loghub_operator.local.screen import Screen
 from loghub_operator.local.sources import create_sources
-from loghub_operator.local.up import CannotStart, stopping, surroundings
+from loghub_operator.local.up import StartFailed, stopping, surroundings
 from loghub_operator.model import Trouble
 
 SHARDS = 4
@@ -73,7 +73,7 @@ class Outcome:
 
 
 async def run(options: Options) -> Outcome:
-    """The whole demo. Raises `InUseError`, `InvalidResourceError`, `ServiceStartError`, `CannotStart`."""
+    """The whole demo. Raises `InUseError`, `InvalidResourceError`, `ServiceStartError`, `StartFailed`."""
     root = Root(options.folder)
     cr = _checked(options.cr)
     with locked(options.folder / "lock"):
@@ -85,13 +85,13 @@ async def run(options: Options) -> Outcome:
 
 
 def _checked(cr: Path) -> str:
-    """What the story can be played with, as text. Raises `InvalidResourceError`, `CannotStart`."""
+    """What the story can be played with, as text. Raises `InvalidResourceError`, `StartFailed`."""
     document = CrFile(cr, None).read()
     spec = parse_resource(document).spec
     if spec.endpoint != EMBEDDED:
-        raise CannotStart(f"{cr}: the demo runs on the embedded service; its endpoint is {spec.endpoint}")
+        raise StartFailed(f"{cr}: the demo runs on the embedded service; its endpoint is {spec.endpoint}")
     if spec.pipeline.sink.parquet is None:
-        raise CannotStart(f"{cr}: the demo counts Parquet files; its sink is another one")
+        raise StartFailed(f"{cr}: the demo counts Parquet files; its sink is another one")
     return with_a_line_of_replicas(cr.read_text(), document)
 
 

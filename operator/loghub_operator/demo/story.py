@@ -90,12 +90,14 @@ def working(look: Look | None, worker: str) -> bool:
 def holdings(look: Look | None, worker: str) -> frozenset[int]:
     """The shards that are this worker's."""
     shards = look.status.shards if look is not None else ()
-    return frozenset(one.id for one in shards if one.holder == worker and one.state == "already_alloc")
+    return frozenset(one.id for one in shards if one.consumer == worker and one.state == "already_alloc")
 
 
 def taken_over(look: Look | None, worker: str, shards: frozenset[int]) -> bool:
     """Each of them is somebody else's."""
-    held = {one.id: one.holder for one in look.status.shards if one.state == "already_alloc"} if look else {}
+    held = (
+        {one.id: one.consumer for one in look.status.shards if one.state == "already_alloc"} if look else {}
+    )
     return all(held.get(shard) not in (None, worker) for shard in shards)
 
 

@@ -19,7 +19,7 @@ from loghub_operator.api import InvalidResourceError
 from loghub_operator.local.places import InUseError, Root
 from loghub_operator.local.service import ServiceStartError
 from loghub_operator.local.show import show_status
-from loghub_operator.local.up import CannotStart, DownOptions, Refused, UpOptions, down, serve, up
+from loghub_operator.local.up import DownOptions, Refused, StartFailed, UpOptions, down, serve, up
 
 DONE, FAILED, MISUSED = 0, 1, 2
 MOST_SHARDS = 256
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = given.run(given)
     except (InvalidResourceError, Refused) as error:
         return _complain(str(error), MISUSED)
-    except (CannotStart, InUseError, ServiceStartError, OSError) as error:
+    except (StartFailed, InUseError, ServiceStartError, OSError) as error:
         return _complain(f"loghub: {error}", FAILED)
     except KeyboardInterrupt:
         return FAILED

@@ -86,14 +86,14 @@ class LocalEdge:
         )
 
     async def _move(self, resource: LogHubConsumerGroup, service: ServiceObserved) -> MoveObserved | None:
-        order, hub = resource.spec.reposition, self.hub(resource)
+        order, hub = resource.spec.reset_checkpoints, self.hub(resource)
         if order is None or isinstance(hub, Trouble) or not needs_a_look(resource):
             return None
         if service.trouble is not None or service.group is None:
             return None
         try:
             record = self._kept.read(record_name(resource))
-            source = self._kept.source(order.checkpoints_from)
+            source = self._kept.source(order.config_map_name)
         except ValueError as error:
             return MoveObserved(trouble=str(error))
         return await self._hubs.call(

@@ -14,7 +14,7 @@ from loghub_operator.model import WorkerPhase
 
 Workers = tuple[WorkerView, ...]
 # Of the others a person is told by events, and by the shards' and workers' own sentences.
-_TOLD = frozenset({"ActionFailed", "AboveMaximum", "BelowMinimum", "TooFewShards"})
+_TOLD = frozenset({"ReconcileError", "TooManyReplicas", "TooFewReplicas", "TooFewShards"})
 
 
 def changes(before: Status, after: Status, was: Workers, now: Workers) -> Iterator[str]:
@@ -55,10 +55,10 @@ def _shards(was: tuple[ShardStatus, ...], now: tuple[ShardStatus, ...]) -> Itera
     before = {shard.id: shard for shard in was}
     for shard in now:
         old = before.get(shard.id)
-        if old is None or (old.state, old.holder, old.next_holder) == (
+        if old is None or (old.state, old.consumer, old.next_consumer) == (
             shard.state,
-            shard.holder,
-            shard.next_holder,
+            shard.consumer,
+            shard.next_consumer,
         ):
             continue
         yield _moved(old, shard)
@@ -66,12 +66,12 @@ def _shards(was: tuple[ShardStatus, ...], now: tuple[ShardStatus, ...]) -> Itera
 
 def _moved(old: ShardStatus, new: ShardStatus) -> str:
     if new.state == "transfer":
-        return f"shard {new.id} is asked back from {new.holder} for {new.next_holder}"
+        return f"shard {new.id} is being handed over from {new.consumer} to {new.next_consumer}"
     if new.state == "already_alloc":
-        origin = f" (was {old.holder})" if old.holder and old.holder != new.holder else ""
-        return f"shard {new.id} goes to {new.holder}{origin}"
+        origin = f" (was {old.consumer})" if old.consumer and old.consumer != new.consumer else ""
+        return f"shard {new.id} is assigned to {new.consumer}{origin}"
     if new.state == "not_alloc":
-        return f"shard {new.id} is free" + (f" (was {old.holder})" if old.holder else "")
+        return f"shard {new.id} is free" + (f" (was {old.consumer})" if old.consumer else "")
     if new.state == "over":
         return f"shard {new.id} is consumed to its end"
     return f"shard {new.id}: {old.state} -> {new.state}"
@@ -82,5 +82,5 @@ def _conditions(was: tuple[Condition, ...], now: tuple[Condition, ...]) -> Itera
     for condition in now:
         if condition.reason in _TOLD and before.get(condition.type) != condition.reason:
             yield f"{condition.reason}: {condition.message}"
-        if condition.reason == GroupReason.BEING_DELETED != before.get(condition.type):
+        if condition.reason == GroupReason.DELETING != before.get(condition.type):
             yield condition.message  # what becomes of the group

@@ -61,7 +61,7 @@ def _overview(records: list[Record]) -> Table:
             "yes" if _is_up(record) else "no",
             status.phase.value if status.phase else None,
             status.workers,
-            status.shard_count,
+            status.shard_summary.total if status.shard_summary else None,
             lag.logs if lag else None,
             lag.seconds if lag else None,
         )
@@ -72,14 +72,14 @@ def _overview(records: list[Record]) -> Table:
 def _details(console: Console, record: Record) -> None:
     status = record.resource().status
     shards = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("shard", "state", "holder", "next", "lag logs", "lag s", "as of"):
+    for head in ("shard", "state", "consumer", "next", "lag logs", "lag s", "as of"):
         shards.add_column(head, overflow="fold")
     for one in status.shards:
         cells = (
             one.id,
             one.state,
-            one.holder,
-            one.next_holder,
+            one.consumer,
+            one.next_consumer,
             one.lag_logs,
             one.lag_seconds,
             one.observed_at,

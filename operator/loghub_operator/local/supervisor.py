@@ -243,7 +243,7 @@ class Supervisor:
         try:
             self._launch(post)
         except OSError as error:  # a full disk, say
-            self._failed(post, (LocalReason.CANNOT_START, str(error)))
+            self._failed(post, (LocalReason.START_FAILED, str(error)))
 
     def _launch(self, post: _Post) -> None:
         asked = self._asked

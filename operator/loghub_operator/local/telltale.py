@@ -30,14 +30,14 @@ _PHASES = {
 
 
 class LocalReason(StrEnum):
-    """With `loghub up`, of a worker's process.
+    """A worker's process, with `loghub up`.
 
-    WORKER_HANGS: it runs and has told nothing for too long. CANNOT_START: this machine does not start it;
-    the message has its words.
+    WORKER_UNRESPONSIVE: the process runs but has not reported its status for too long. START_FAILED: the
+    process cannot be started; the message contains the error.
     """
 
-    WORKER_HANGS = "WorkerHangs"
-    CANNOT_START = "CannotStart"
+    WORKER_UNRESPONSIVE = "WorkerUnresponsive"
+    START_FAILED = "StartFailed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,11 @@ def _phase(life: Life, status: WorkerStatus | None, now_unix_s: float) -> tuple[
         return WorkerPhase.STOPPING, "", ""
     if status is not None and now_unix_s - status.written_at > STALE_S:
         age_s = int(now_unix_s - status.written_at)
-        return WorkerPhase.FAILED, LocalReason.WORKER_HANGS, f"it has said nothing for {age_s} s"
+        return (
+            WorkerPhase.FAILED,
+            LocalReason.WORKER_UNRESPONSIVE,
+            f"the worker has not reported its status for {age_s} s",
+        )
     phase = _PHASES[status.phase] if status is not None else WorkerPhase.STARTING
     if phase is WorkerPhase.STARTING and life.words is not None and life.words[0]:
         return WorkerPhase.FAILED, *life.words  # until it is ready, its last words stand

@@ -36,7 +36,7 @@ DONE, FAILED = 0, 1
 LOOK_S = 0.2
 
 
-class CannotStart(Exception):  # noqa: N818 - says what happened
+class StartFailed(Exception):  # noqa: N818 - says what happened
     """Something that a person has to cure before anything can run."""
 
 
@@ -70,7 +70,7 @@ class DownOptions:
 
 async def up(options: UpOptions) -> int:
     """Until a signal, `loghub down`, or what ``until`` says. Raises `InvalidResourceError`,
-    `Refused`, `CannotStart`, `InUseError`, `ServiceStartError`."""
+    `Refused`, `StartFailed`, `InUseError`, `ServiceStartError`."""
     file = CrFile(options.file, options.name)
     document = file.read()
     folder = _checked_folder(options.root, document)
@@ -98,7 +98,7 @@ async def down(options: DownOptions) -> int:
     """Take a group down, by whoever runs it, or here. Raises as `up`."""
     folder = _named_folder(options)
     if Record.load(folder) is None:
-        raise CannotStart(f"{folder.folder.name} is not up: there is nothing in {folder.folder}")
+        raise StartFailed(f"{folder.folder.name} is not up: there is nothing in {folder.folder}")
     released = await _taken_down_by_its_up(folder) or await _take_down(options, folder)
     if released:
         print(f"{folder.folder.name} is taken down")  # noqa: T201 - the program's output
@@ -155,7 +155,7 @@ async def surroundings(
         folder = root.group(resource.metadata.name).credentials
         missing = missing_keys(os.environ)
         if missing is not None:
-            raise CannotStart(f"{url} needs an access key: {missing.message}")
+            raise StartFailed(f"{url} needs an access key: {missing.message}")
         write_folder(folder, os.environ)
         try:
             yield Surroundings(root=root, endpoint=url, credentials_dir=folder, clock=clock)
@@ -242,7 +242,7 @@ def _named_folder(options: DownOptions) -> GroupFolder:
     if options.file is not None:
         return _checked_folder(options.root, CrFile(options.file, options.name).read())
     if options.name is None or not patterns.matches(patterns.NAME, options.name):
-        raise CannotStart("say which group: -f FILE or --name NAME")
+        raise StartFailed("say which group: -f FILE or --name NAME")
     return options.root.group(options.name)
 
 
@@ -255,11 +255,11 @@ def _say_leftovers(screen: Screen, folder: GroupFolder) -> None:
 async def _create(resource: LogHubConsumerGroup, around: Surroundings, shards: int, screen: Screen) -> None:
     credentials = read_folder(around.credentials_dir)
     if isinstance(credentials, Trouble):
-        raise CannotStart(credentials.message)
+        raise StartFailed(credentials.message)
     try:
         with contextlib.closing(connect(around.endpoint, resource.spec.project, credentials)) as hub:
             made = await asyncio.to_thread(create_sources, hub, resource, shards=shards)
     except (LogHubException, BadEndpoint) as error:
-        raise CannotStart(f"cannot make the project or the logstore: {error}") from None
+        raise StartFailed(f"cannot make the project or the logstore: {error}") from None
     for what in made:
         screen.say(f"made {what}")

@@ -92,8 +92,8 @@ class Watcher:
         cells = (
             str(shard.id),
             shard.state,
-            shard.holder or "-",
-            shard.next_holder or "-",
+            shard.consumer or "-",
+            shard.next_consumer or "-",
             position(shard.checkpoint),
             _number(shard.lag_logs),
             _number(shard.lag_seconds),

@@ -6,7 +6,7 @@ reached, one worker at a time through the drain (`loghub_operator.sizing`). Read
 `loghub_operator.scaling.look`, `holds`, `ledger`.
 
 Auto in one breath: what arrives plus the lag over the catch-up time, in workers; steadied over the
-stabilization windows, cut by the bounds and by `maxStep`, and not followed while a hold stands.
+stabilization windows, cut by the bounds and by `maxPodsPerStep`, and not followed while a hold stands.
 """
 
 from dataclasses import dataclass, replace
@@ -123,8 +123,8 @@ def _case(resource: LogHubConsumerGroup, observed: Observed, seen: Look) -> _Cas
             shards=seen.inputs.assignable,
         ),
         spans=Spans(
-            up_s=float(scaling.scale_up.stabilization_seconds),
-            down_s=float(scaling.scale_down.stabilization_seconds),
+            up_s=float(scaling.scale_up.stabilization_window_seconds),
+            down_s=float(scaling.scale_down.stabilization_window_seconds),
             gap_s=seen.pace.gap_s,
         ),
     )
@@ -135,10 +135,10 @@ def _least(resource: LogHubConsumerGroup, memory: ScalingMemory, now: float) -> 
     scaling = resource.spec.scaling
     if scaling.mode not in ("Auto", "Recommend"):
         return scaling.min_replicas
-    if scaling.to_zero is None:
+    if scaling.scale_to_zero is None:
         return max(1, scaling.min_replicas)
     quiet_s = now - (memory.busy_unix_s or now)
-    return 0 if quiet_s >= scaling.to_zero.after_seconds else 1
+    return 0 if quiet_s >= scaling.scale_to_zero.idle_seconds else 1
 
 
 def _goal(case: _Case, advice: Advice) -> Goal:
@@ -165,10 +165,10 @@ def _advised(case: _Case, *, paused: bool) -> tuple[ScalingMemory, Advice, Need 
     """What Auto would run; unknown while it cannot be said."""
     memory, inputs = case.seen.memory, case.seen.inputs
     if paused:
-        unknown = Advice(workers=None, reason=ActiveReason.PAUSED, message="no worker should run")
+        unknown = Advice(workers=None, reason=ActiveReason.SUSPENDED, message="no worker should run")
         return _forgetting(memory), unknown, None
     if not case.seen.asked:
-        message = "the log service could not be asked"
+        message = "the log service is unavailable"
         return memory, Advice(workers=None, reason=ActiveReason.LAG_UNKNOWN, message=message, held=True), None
     need = need_of(inputs) or _present_suffices(case)
     unsettled = _unsettled(case, memory)
@@ -220,11 +220,11 @@ def _follow(
         return memory, _from_zero(case)
     inside, bound = case.bounds.cut(current)
     if inside != current:
-        words = f"{current} workers run, {inside} are within the bounds"
-        return memory, _advice(inside, ActiveReason.OUT_OF_BOUNDS, words, bound)
+        words = f"{current} workers run, the bounds allow {inside}"
+        return memory, _advice(inside, ActiveReason.OUTSIDE_BOUNDS, words, bound)
     if case.bounds.least == 0 and inputs.demand_per_s == 0.0:
         return memory, _or_held(
-            case, _advice(0, ActiveReason.IDLE, "nothing arrives, nothing is left"), unsettled
+            case, _advice(0, ActiveReason.IDLE, "nothing arrives and there is no lag"), unsettled
         )
     if need is None:
         return memory, _kept(case, _why_unknown(inputs))
@@ -234,25 +234,25 @@ def _follow(
 def _from_zero(case: _Case) -> Advice:
     """Begin as asked; come back from zero at once when anything is left, or that is not known."""
     scaling, inputs = case.resource.spec.scaling, case.seen.inputs
-    if scaling.to_zero is None or case.observed.worker_set is None:
+    if scaling.scale_to_zero is None or case.observed.worker_set is None:
         workers, bound = case.bounds.cut(max(case.resource.spec.replicas, 1))
         if workers == 0:
-            return _advice(0, ActiveReason.OUT_OF_BOUNDS, "0 workers are within the bounds", bound)
-        return _advice(workers, ActiveReason.SCALING_UP, f"it begins with {workers} workers", bound)
+            return _advice(0, ActiveReason.OUTSIDE_BOUNDS, "the bounds allow no workers", bound)
+        return _advice(workers, ActiveReason.SCALING_UP, f"starting with {workers} workers", bound)
     if inputs.lag_groups == 0:
-        return _advice(0, ActiveReason.IDLE, "nothing is left to do")
+        return _advice(0, ActiveReason.IDLE, "there is no lag")
     workers, bound = replace(case.bounds, least=1).cut(1)
-    return _advice(workers, ActiveReason.SCALING_UP, "there is something to do", bound)
+    return _advice(workers, ActiveReason.SCALING_UP, "there is lag to work off", bound)
 
 
 def _why_unknown(inputs: Inputs) -> Hold:
     if inputs.lag_groups is None:
-        return Hold(reason=ActiveReason.LAG_UNKNOWN, message="the lag of some shard is not known")
+        return Hold(reason=ActiveReason.LAG_UNKNOWN, message="the lag of some shard is unknown")
     if inputs.arrival_per_s is None:
-        message = "how much arrives is being measured"
+        message = "the arrival rate is being measured"
     else:
-        message = "how much one worker consumes is not known before one was busy all the time for a while"
-    return Hold(reason=ActiveReason.RATE_UNKNOWN, message=message)
+        message = "the rate of one worker is measured once a worker is continuously busy for a while"
+    return Hold(reason=ActiveReason.PROCESSING_RATE_UNKNOWN, message=message)
 
 
 def _steadied(
@@ -262,7 +262,9 @@ def _steadied(
     (low, over), (high, under) = case.bounds.cut(need.low), case.bounds.cut(max(1, need.high))
     if low <= current <= high:
         bound = over if over in ("Maximum", "Shards") else "Minimum" if under == "Minimum" else None
-        return memory, _advice(current, ActiveReason.STEADY, "as many run as the load needs", bound)
+        return memory, _advice(
+            current, ActiveReason.WITHIN_CAPACITY, "as many workers run as the load needs", bound
+        )
     calm = steady(memory, need, current=current, now=case.now, spans=case.spans)
     workers, cut_by = case.bounds.cut(calm.workers)
     if low > current:
@@ -270,10 +272,12 @@ def _steadied(
     if unsettled is not None and not warming_too_long(memory, case.now):
         return memory, _kept(case, unsettled)
     if calm.stabilizing or workers >= current:
-        message = f"fewer than {current} workers are enough, but not for long enough yet"
-        return memory, _kept(case, Hold(reason=ActiveReason.STABILIZING, message=message))
+        message = f"fewer than {current} workers suffice, but not yet for the whole stabilization window"
+        return memory, _kept(case, Hold(reason=ActiveReason.SCALE_DOWN_STABILIZED, message=message))
     reason = ActiveReason.SCALING_DOWN if case.seen.inputs.worker_per_s else ActiveReason.PROBING
-    return memory, _advice(workers, reason, f"{workers} workers have been enough for long enough", cut_by)
+    return memory, _advice(
+        workers, reason, f"{workers} workers have sufficed for the stabilization window", cut_by
+    )
 
 
 def _up(
@@ -291,9 +295,11 @@ def _up(
     if no_help is not None:
         return memory, _kept(case, no_help)
     if stabilizing or workers <= case.current:
-        message = f"more than {case.current} workers are needed, but not for long enough yet"
-        return memory, _kept(case, Hold(reason=ActiveReason.STABILIZING, message=message))
-    step = 1 if memory.unhelpful else case.resource.spec.scaling.scale_up.max_step
+        message = (
+            f"more than {case.current} workers are needed, but not yet for the whole stabilization window"
+        )
+        return memory, _kept(case, Hold(reason=ActiveReason.SCALE_UP_STABILIZED, message=message))
+    step = 1 if memory.unhelpful else case.resource.spec.scaling.scale_up.max_pods_per_step
     most = case.current + step
     if workers > most:
         workers, bound = most, "Step"

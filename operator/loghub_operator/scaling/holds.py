@@ -35,7 +35,7 @@ def transfer(service: ServiceObserved) -> Hold | None:
     if not moving:
         return None
     words = f"in transfer: {', '.join(map(str, moving[:10]))}"
-    return Hold(reason=ActiveReason.TRANSFER, message=words)
+    return Hold(reason=ActiveReason.REBALANCE_IN_PROGRESS, message=words)
 
 
 def warming_up(
@@ -109,7 +109,7 @@ def judged(memory: ScalingMemory, *, now: float, pace: Pace) -> tuple[ScalingMem
         f"{trial.after} workers consume no more than {trial.before} did "
         f"({short(trial.consumed_before_per_s)} log groups/s): no further step for now"
     )
-    return memory, Hold(reason=ActiveReason.NO_HELP, message=message)
+    return memory, Hold(reason=ActiveReason.INEFFECTIVE_SCALING, message=message)
 
 
 def _expected(trial: Trial) -> float:

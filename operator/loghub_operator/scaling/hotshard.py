@@ -58,7 +58,7 @@ def heat(
     if service.trouble is not None or not rate:
         message = "it is not known how much one worker consumes"
         memory = replace(memory, hot=(), cold=())
-        return Heat(memory=memory, finding=_finding("Unknown", HotReason.RATE_UNKNOWN, message))
+        return Heat(memory=memory, finding=_finding("Unknown", HotReason.PROCESSING_RATE_UNKNOWN, message))
     demands = {one.shard: _demand(one, rates, inputs.catch_up_s) for one in service.shards}
     busy = _busy(service.shards, demands, rates, OVER * rate)
     cold = [pair for pair in _neighbours(service.shards) if _cold(pair, demands, rate)]
@@ -187,7 +187,7 @@ def _unless_refused(found: Heat, due: Heat, now: float) -> Heat:
     refusal = refusal_of(due.memory, "split" if split else "merge")
     if refusal is None:
         return due
-    reason = HotReason.SPLIT_REFUSED if split else HotReason.MERGE_REFUSED
+    reason = HotReason.SPLIT_REJECTED if split else HotReason.MERGE_REJECTED
     message = f"{told(refusal)}; {found.finding.message}"
     finding = replace(found.finding, reason=reason, message=message)
     return replace(found if now < again_unix_s(refusal) else due, finding=finding)
@@ -199,14 +199,14 @@ def _writable(service: ServiceObserved) -> int:
 
 def _told(hot: list[ShardObserved], rates: Mapping[int, ShardRates], rate: float) -> Finding:
     if not hot:
-        return _finding("False", HotReason.NONE_HOT, "no shard is too busy for one worker")
+        return _finding("False", HotReason.NO_HOT_SHARD, "no shard is too busy for one worker")
     named = "; ".join(
         f"shard {one.shard}: {short(rates[one.shard].arrival_per_s or 0.0)} log groups/s come in, "
         f"{one.lag_groups} are left"
         for one in hot[:5]
     )
     words = f"{named}; one worker consumes {short(rate)}/s and a shard has one holder, so only a split helps"
-    return _finding("True", HotReason.TOO_BUSY, words)
+    return _finding("True", HotReason.SHARD_OVERLOADED, words)
 
 
 def _finding(status: ConditionStatus, reason: HotReason, message: str) -> Finding:

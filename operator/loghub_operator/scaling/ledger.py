@@ -7,7 +7,7 @@ Numbers are told with three digits, and a decision keeps its time while it stays
 the ledger says the same in each round, and is not written.
 """
 
-from loghub_operator.api.status import ScalingInputs, ScalingStatus, ScalingStep
+from loghub_operator.api.status import MAX_SHARDS, ScalingInputs, ScalingLimit, ScalingStatus, ScalingStep
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.conditions import ActiveReason, ConditionType, Finding, rfc3339
 from loghub_operator.model import Observed, ShardObserved
@@ -17,10 +17,13 @@ from loghub_operator.scaling.look import ShardRates
 from loghub_operator.scaling.readings import GroupReadings, ShardReadings
 
 MOST_STEPS = 10
-_BLIND = (ActiveReason.LAG_UNKNOWN, ActiveReason.RATE_UNKNOWN, ActiveReason.PAUSED)
+_BLIND = (ActiveReason.LAG_UNKNOWN, ActiveReason.PROCESSING_RATE_UNKNOWN, ActiveReason.SUSPENDED)
 _NOT_BY_LOAD = {
-    "Fixed": (ActiveReason.FIXED, "spec.replicas decides"),
-    "External": (ActiveReason.EXTERNAL, "spec.replicas decides, as set on /scale"),
+    "Fixed": (ActiveReason.SCALING_DISABLED, "spec.replicas decides"),
+    "External": (
+        ActiveReason.MANAGED_EXTERNALLY,
+        "an autoscaler decides through the scale subresource; spec.replicas is its number",
+    ),
 }
 
 
@@ -30,18 +33,19 @@ def ledger(resource: LogHubConsumerGroup, course: Course, *, run: int, now: floa
     advice, auto = course.advice, mode == "Auto"
     made = ScalingStatus(
         mode=mode,
-        wanted=None if course.need is None else course.need.wanted,
-        recommended=advice.workers if mode in ("Auto", "Recommend") else None,
-        applied=run,
-        held=advice.held and auto,
+        uncapped_replicas=None if course.need is None else course.need.wanted,
+        recommended_replicas=advice.workers if mode in ("Auto", "Recommend") else None,
+        desired_replicas=run,
+        blocked=advice.held and auto,
         reason=reason_of(resource, course),
-        bound=course.goal.bound,
+        limited_by=course.goal.bound and ScalingLimit(course.goal.bound),
         formula=formula(course.inputs, course.need),
         inputs=_told(course.inputs),
-        steps=_steps(resource, course, run=run, now=now, reason=reason_of(resource, course)),
+        history=_history(resource, course, run=run, now=now, reason=reason_of(resource, course)),
     )
     same = before is not None and _decided(before) == _decided(made)
-    return made.model_copy(update={"at": before.at if before is not None and same else rfc3339(now)})
+    time = before.last_decision_time if before is not None and same else rfc3339(now)
+    return made.model_copy(update={"last_decision_time": time})
 
 
 def reason_of(resource: LogHubConsumerGroup, course: Course) -> str:
@@ -57,9 +61,9 @@ def active_finding(resource: LogHubConsumerGroup, course: Course) -> Finding:
         reason, message = _NOT_BY_LOAD[mode]
         return Finding(type=kind, status="False", reason=reason, message=message)
     if mode == "Recommend" and not course.paused:
-        number = "no number can be" if advice.workers is None else f"{advice.workers} workers are"
-        message = f"{number} recommended ({advice.reason}: {advice.message}); spec.replicas decides"
-        return Finding(type=kind, status="False", reason=ActiveReason.RECOMMENDING, message=message)
+        number = "no number" if advice.workers is None else f"{advice.workers} workers"
+        message = f"recommended: {number} ({advice.reason}: {advice.message}); spec.replicas decides"
+        return Finding(type=kind, status="False", reason=ActiveReason.RECOMMEND_ONLY, message=message)
     blind = advice.reason in _BLIND
     return Finding(
         type=kind, status="False" if blind else "True", reason=advice.reason, message=advice.message
@@ -114,19 +118,26 @@ def _told(inputs: Inputs) -> ScalingInputs:
     arrival, rate = inputs.arrival_per_s, inputs.worker_per_s
     return ScalingInputs(
         arrival_per_second=None if arrival is None else rounded(arrival),
-        lag_groups=inputs.lag_groups,
+        lag_log_groups=inputs.lag_groups,
         worker_per_second=None if rate is None else rounded(rate),
         catch_up_seconds=inputs.catch_up_s,
-        assignable=inputs.assignable,
-        ready=inputs.ready,
+        assignable_shards=inputs.assignable,
+        ready_workers=inputs.ready,
     )
 
 
 def _decided(told: ScalingStatus) -> tuple[object, ...]:
-    return (told.mode, told.recommended, told.applied, told.held, told.reason, told.bound)
+    return (
+        told.mode,
+        told.recommended_replicas,
+        told.desired_replicas,
+        told.blocked,
+        told.reason,
+        told.limited_by,
+    )
 
 
-def _steps(
+def _history(
     resource: LogHubConsumerGroup, course: Course, *, run: int, now: float, reason: str
 ) -> tuple[ScalingStep, ...]:
     """By what was told last, so that a step is noted even after a crash in between."""
@@ -134,9 +145,9 @@ def _steps(
     resharded = _resharded(resource, course, now)
     if resharded is not None:
         made.append(resharded)
-    if before is not None and before.applied != run:
-        made.append(ScalingStep(at=rfc3339(now), before=before.applied, after=run, reason=reason))
-    return (*made, *(before.steps if before is not None else ()))[:MOST_STEPS]
+    if before is not None and before.desired_replicas != run:
+        made.append(ScalingStep(time=rfc3339(now), from_=before.desired_replicas, to=run, reason=reason))
+    return (*made, *(before.history if before is not None else ()))[:MOST_STEPS]
 
 
 def _resharded(resource: LogHubConsumerGroup, course: Course, now: float) -> ScalingStep | None:
@@ -144,7 +155,10 @@ def _resharded(resource: LogHubConsumerGroup, course: Course, now: float) -> Sca
     marks = course.memory.samples[-1].marks if course.memory.samples else ()
     old = {one.id for one in resource.status.shards if not one.read_only}
     new = {one.shard for one in marks if not one.read_only}
+    listed = resource.status.shard_summary
+    if listed is None or listed.total - listed.completed > MAX_SHARDS:
+        return None  # the status does not list every shard that takes logs
     if not course.seen.asked or course.seen.moved or not old or old == new:
         return None
     word = "ShardSplit" if len(new) > len(old) else "ShardsMerged"
-    return ScalingStep(at=rfc3339(now), of="shards", before=len(old), after=len(new), reason=word)
+    return ScalingStep(time=rfc3339(now), target="Shards", from_=len(old), to=len(new), reason=word)

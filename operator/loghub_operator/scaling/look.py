@@ -154,7 +154,7 @@ def _measured_before(
 ) -> WorkerRate | None:
     """By an operator before this one, as the status tells. A rate that was given is no measure."""
     told = resource.status.scaling.inputs.worker_per_second if resource.status.scaling else None
-    if not told or resource.spec.scaling.worker_rate is not None or _moved(observed, memory):
+    if not told or resource.spec.scaling.capacity_per_s is not None or _moved(observed, memory):
         return None
     return WorkerRate(per_s=told, at_unix_s=0.0)  # the first that is measured takes its place
 
@@ -179,7 +179,7 @@ def _inputs(
     return Inputs(
         arrival_per_s=_sum([one.arrival_per_s for one in shards.values()]) if asked else None,
         lag_groups=_to_do(service) if asked else None,
-        worker_per_s=measured if scaling.worker_rate is None else scaling.worker_rate,
+        worker_per_s=measured if scaling.capacity_per_s is None else scaling.capacity_per_s,
         catch_up_s=scaling.catch_up_seconds,
         assignable=assignable(service) if asked else None,
         ready=sum(one.ready for one in observed.workers),

@@ -24,17 +24,17 @@ RULES: dict[str, tuple[Document, str, str]] = {
     "min-above-max": (
         {"scaling": {"minReplicas": 3, "maxReplicas": 2}},
         "spec.scaling",
-        "minReplicas must not be more than maxReplicas",
+        "minReplicas must not be greater than maxReplicas",
     ),
     "no-sink": (
         {"pipeline": {"sink": {"parquet": None}}},
         "spec.pipeline.sink",
-        "exactly one sink must be given: parquet, json, console or logstore",
+        "exactly one sink must be set: parquet, json, console or logstore",
     ),
     "two-sinks": (
         {"pipeline": {"sink": {"logstore": {"name": "copy"}}}},
         "spec.pipeline.sink",
-        "exactly one sink must be given: parquet, json, console or logstore",
+        "exactly one sink must be set: parquet, json, console or logstore",
     ),
     "endpoint-of-another-scheme": (
         {"endpoint": "ftp://example.com"},
@@ -52,14 +52,19 @@ RULES: dict[str, tuple[Document, str, str]] = {
         "endpoint must be 'embedded' or the URL of an endpoint without project and path",
     ),
     "position-before-all-time": (
-        {"initialPosition": "1970-01-01T00:00:00Z"},
-        "spec.initialPosition",
-        "initialPosition must be 'begin', 'end' or a time such as 2026-01-31T08:00:00Z",
+        {"startPosition": {"from": "Timestamp", "timestamp": "1970-01-01T00:00:00Z"}},
+        "spec.startPosition.timestamp",
+        "timestamp must be after 1970-01-01T00:00:00Z",
     ),
-    "position-of-another-word": (
-        {"initialPosition": "middle"},
-        "spec.initialPosition",
-        "initialPosition must be 'begin', 'end' or a time such as 2026-01-31T08:00:00Z",
+    "position-without-a-timestamp": (
+        {"startPosition": {"from": "Timestamp"}},
+        "spec.startPosition",
+        "timestamp is required with from: Timestamp and not allowed otherwise",
+    ),
+    "position-end-with-a-timestamp": (
+        {"startPosition": {"from": "End", "timestamp": "2026-01-31T08:00:00Z"}},
+        "spec.startPosition",
+        "timestamp is required with from: Timestamp and not allowed otherwise",
     ),
     "timeout-under-two-heartbeats": (
         {"heartbeatIntervalSeconds": 10, "timeoutSeconds": 19},
@@ -82,12 +87,12 @@ RULES |= {
     "no-pipeline": (
         {"pipeline": {"sql": None}},
         "spec.pipeline",
-        "exactly one pipeline must be given: sql or python",
+        "exactly one pipeline must be set: sql or python",
     ),
     "two-pipelines": (
         {"pipeline": {"python": {"function": "enrich:run"}}},
         "spec.pipeline",
-        "exactly one pipeline must be given: sql or python",
+        "exactly one pipeline must be set: sql or python",
     ),
     "code-from-two-places": (
         {
@@ -97,38 +102,37 @@ RULES |= {
             }
         },
         "spec.pipeline.python",
-        "the code comes from configMap or from volumeClaim, not from both; "
-        "with neither it is in the worker's image",
+        ("configMap and volumeClaim must not both be set; with neither, the code is in the worker's image"),
     ),
     "to-zero-without-auto": (
-        {"scaling": {"toZero": {}}},
+        {"scaling": {"scaleToZero": {}}},
         "spec.scaling",
-        "toZero needs mode Auto and minReplicas 0",
+        "scaleToZero requires mode Auto and minReplicas 0",
     ),
     "to-zero-above-a-minimum": (
-        {"scaling": {"mode": "Auto", "minReplicas": 1, "toZero": {}}},
+        {"scaling": {"mode": "Auto", "minReplicas": 1, "scaleToZero": {}}},
         "spec.scaling",
-        "toZero needs mode Auto and minReplicas 0",
-    ),
-    "rate-of-zero": (
-        {"scaling": {"workerRate": 0}},
-        "spec.scaling.workerRate",
-        "workerRate must be at least 0.001",
+        "scaleToZero requires mode Auto and minReplicas 0",
     ),
     "rate-of-almost-zero": (
-        {"scaling": {"workerRate": 0.00099}},
-        "spec.scaling.workerRate",
-        "workerRate must be at least 0.001",
+        {"scaling": {"workerCapacity": "0.99m"}},
+        "spec.scaling.workerCapacity",
+        "workerCapacity must be from 1m to 1M",
+    ),
+    "rate-of-too-much": (
+        {"scaling": {"workerCapacity": "1001k"}},
+        "spec.scaling.workerCapacity",
+        "workerCapacity must be from 1m to 1M",
     ),
     "min-shards-above-max": (
         {"scaling": {"shards": {"minShards": 9, "maxShards": 8}}},
         "spec.scaling.shards",
-        "minShards must not be more than maxShards",
+        "minShards must not be greater than maxShards",
     ),
     "variable-without-a-source": (
         {"worker": {"env": [{"name": "A", "valueFrom": {}}]}},
         "spec.worker.env[0].valueFrom",
-        "exactly one source must be given: secretKeyRef or configMapKeyRef",
+        "exactly one source must be set: secretKeyRef or configMapKeyRef",
     ),
     "variable-with-two-sources": (
         {
@@ -145,7 +149,7 @@ RULES |= {
             }
         },
         "spec.worker.env[0].valueFrom",
-        "exactly one source must be given: secretKeyRef or configMapKeyRef",
+        "exactly one source must be set: secretKeyRef or configMapKeyRef",
     ),
     "variable-with-value-and-source": (
         {
@@ -154,62 +158,57 @@ RULES |= {
             }
         },
         "spec.worker.env[0]",
-        "value and valueFrom must not both be given",
+        "value and valueFrom must not both be set",
     ),
     "variable-of-ours": (
         {"worker": {"env": [{"name": "LOGHUB_CONSUMER", "value": "me"}]}},
         "spec.worker.env[0].name",
-        "names that begin with LOGHUB_ are the worker's own",
+        "names that begin with LOGHUB_ are reserved for the worker",
     ),
     "another-master": (
         {"spark": {"conf": {"spark.master": "local[8]"}}},
         "spec.spark.conf",
-        "spark.master is local[spec.spark.cores]; set spec.spark.cores",
+        "spark.master cannot be set; set spec.spark.cores instead",
     ),
     "memory-in-the-wrong-place": (
         {"spark": {"memory": "1g", "conf": {"spark.driver.memory": "2g"}}},
         "spec.spark.conf",
-        "spark.driver.memory is spec.spark.memory; set that",
+        "spark.driver.memory cannot be set; set spec.spark.memory instead",
     ),
     "a-setting-of-the-worker": (
         {"spark": {"conf": {"spark.sql.ansi.enabled": "true", "spark.driver.host": "0.0.0.0"}}},
         "spec.spark.conf",
-        "the worker needs its own spark.driver.bindAddress",
+        "the worker sets spark.driver.bindAddress",
     ),
     "a-page-that-anybody-may-read": (
         {"spark": {"conf": {"spark.ui.enabled": "true"}}},
         "spec.spark.conf",
-        "the worker needs its own spark.driver.bindAddress",
+        "the worker sets spark.driver.bindAddress",
     ),
-    "reposition-to-no-time": (
-        {"reposition": {"to": "time", "nonce": "1"}},
-        "spec.reposition",
-        "time must be given with to: time, and only then",
+    "reset-to-no-time": (
+        {"resetCheckpoints": {"to": "Timestamp", "nonce": "1"}},
+        "spec.resetCheckpoints",
+        "timestamp is required with to: Timestamp and not allowed otherwise",
     ),
-    "reposition-to-begin-with-a-time": (
-        {"reposition": {"to": "begin", "time": "2026-01-31T08:00:00Z", "nonce": "1"}},
-        "spec.reposition",
-        "time must be given with to: time, and only then",
+    "reset-to-begin-with-a-time": (
+        {"resetCheckpoints": {"to": "Begin", "timestamp": "2026-01-31T08:00:00Z", "nonce": "1"}},
+        "spec.resetCheckpoints",
+        "timestamp is required with to: Timestamp and not allowed otherwise",
     ),
-    "reposition-before-all-time": (
-        {"reposition": {"to": "time", "time": "1969-12-31T23:59:59Z", "nonce": "1"}},
-        "spec.reposition.time",
-        "time must be a time such as 2026-01-31T08:00:00Z",
+    "reset-before-all-time": (
+        {"resetCheckpoints": {"to": "Timestamp", "timestamp": "1969-12-31T23:59:59Z", "nonce": "1"}},
+        "spec.resetCheckpoints.timestamp",
+        "timestamp must be after 1970-01-01T00:00:00Z",
     ),
-    "reposition-to-end-with-checkpoints": (
-        {"reposition": {"to": "end", "checkpointsFrom": "kept", "nonce": "1"}},
-        "spec.reposition",
-        "checkpointsFrom must be given with to: checkpoints, and only then",
+    "reset-to-end-with-checkpoints": (
+        {"resetCheckpoints": {"to": "End", "configMapName": "kept", "nonce": "1"}},
+        "spec.resetCheckpoints",
+        "configMapName is required with to: ConfigMap and not allowed otherwise",
     ),
-    "reposition-to-a-word": (
-        {"reposition": {"to": "time", "time": "yesterday", "nonce": "1"}},
-        "spec.reposition.time",
-        "time must be a time such as 2026-01-31T08:00:00Z",
-    ),
-    "reposition-without-checkpoints": (
-        {"reposition": {"to": "checkpoints", "nonce": "1"}},
-        "spec.reposition",
-        "checkpointsFrom must be given with to: checkpoints, and only then",
+    "reset-without-checkpoints": (
+        {"resetCheckpoints": {"to": "ConfigMap", "nonce": "1"}},
+        "spec.resetCheckpoints",
+        "configMapName is required with to: ConfigMap and not allowed otherwise",
     ),
 }
 
@@ -218,7 +217,7 @@ RULES |= {
     f"worker's-own-{name}": (
         {"spark": {"conf": {name: "x"}}},
         "spec.spark.conf",
-        "the worker needs its own spark.driver.bindAddress",
+        "the worker sets spark.driver.bindAddress",
     )
     for name in (*SPARK_OWN, "spark.ui.port")
 }
@@ -233,14 +232,16 @@ CHANGES: dict[str, tuple[Document, Document, str]] = {
 
 ACCEPTED: dict[str, Document] = {
     "minimal": {},
-    "time": {"initialPosition": "2026-01-31T08:00:00+08:00"},
+    "time": {"startPosition": {"from": "Timestamp", "timestamp": "2026-01-31T08:00:00+08:00"}},
     "real-endpoint": {"endpoint": "https://cn-hangzhou.log.aliyuncs.com"},
     "loopback-endpoint": {"endpoint": "http://127.0.0.1:8080"},
     "copy": {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "access-copy"}}}},
     "timeout-of-two-heartbeats": {"heartbeatIntervalSeconds": 10, "timeoutSeconds": 20},
     "one-number-of-workers": {"scaling": {"minReplicas": 3, "maxReplicas": 3}},
     "one-number-of-shards": {"scaling": {"shards": {"minShards": 8, "maxShards": 8}}},
-    "least-rate": {"scaling": {"workerRate": 0.001}},
+    "greatest-rate": {"scaling": {"workerCapacity": "1M"}},
+    "whole-rate": {"scaling": {"workerCapacity": 250}},
+    "least-rate": {"scaling": {"workerCapacity": "0.001"}},
     "same-logstore-of-another-project": {
         "pipeline": {"sink": {"parquet": None, "logstore": {"project": "other", "name": "access"}}}
     },
@@ -251,10 +252,10 @@ ACCEPTED: dict[str, Document] = {
     "python-of-a-claim": {
         "pipeline": {"sql": None, "python": {"function": "a:b", "volumeClaim": {"name": "v", "path": "a/b"}}}
     },
-    "undo": {"reposition": {"to": "checkpoints", "checkpointsFrom": "kept", "nonce": "2"}},
+    "undo": {"resetCheckpoints": {"to": "ConfigMap", "configMapName": "kept", "nonce": "2"}},
     "json": {"pipeline": {"sink": {"parquet": None, "json": {"path": "a/b", "volumeClaim": "sink"}}}},
     "console": {"pipeline": {"sink": {"parquet": None, "console": {}}}},
-    "auto": {"scaling": {"mode": "Auto", "maxReplicas": 8, "workerRate": 12.5, "toZero": {}}},
+    "auto": {"scaling": {"mode": "Auto", "maxReplicas": 8, "workerCapacity": "12.5", "scaleToZero": {}}},
     "variables": {
         "worker": {
             "env": [
@@ -265,8 +266,13 @@ ACCEPTED: dict[str, Document] = {
             "podTemplate": {"spec": {"nodeSelector": {"disk": "ssd"}}},
         }
     },
-    "reposition": {
-        "reposition": {"to": "time", "time": "2026-01-31T08:00:00Z", "shards": [0, 3], "nonce": "again-2"}
+    "resetCheckpoints": {
+        "resetCheckpoints": {
+            "to": "Timestamp",
+            "timestamp": "2026-01-31T08:00:00Z",
+            "shards": [0, 3],
+            "nonce": "again-2",
+        }
     },
     "settings-of-spark": {"spark": {"memory": "1g", "conf": {"spark.sql.session.timeZone": "Asia/Shanghai"}}},
     "whole-cpus": {"worker": {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}}}},
@@ -281,7 +287,7 @@ def in_kubernetes(path: str) -> str:
 def test_every_rule_of_the_crd_has_a_case() -> None:
     tried = {(path, message) for _, path, message in RULES.values()} | {("", NAME_RULE)}
     tried |= {
-        (f"spec.{field}", f"{field} cannot be changed; make another LogHubConsumerGroup instead")
+        (f"spec.{field}", f"{field} is immutable; create another LogHubConsumerGroup instead")
         for *_, field in CHANGES.values()
     }
     rules = [
@@ -323,7 +329,7 @@ def test_the_apiserver_tells_the_same_rule_in_the_same_words(name: str, server: 
 def test_an_immutable_field_may_not_change(name: str) -> None:
     before, after, field = CHANGES[name]
     told = problems(document(after), old=document(before))
-    assert told == [f"spec.{field}: {field} cannot be changed; make another LogHubConsumerGroup instead"]
+    assert told == [f"spec.{field}: {field} is immutable; create another LogHubConsumerGroup instead"]
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -333,7 +339,7 @@ def test_the_apiserver_tells_the_same_change_in_the_same_words(name: str, server
     assert server.apply(document(before, name=unique)).returncode == 0
     refused = server.apply(document(after, name=unique))
     assert refused.returncode != 0
-    assert f"{field} cannot be changed; make another LogHubConsumerGroup instead" in refused.stderr
+    assert f"{field} is immutable; create another LogHubConsumerGroup instead" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
@@ -366,7 +372,10 @@ def test_a_name_that_cannot_be_a_pods_and_a_services_is_refused_by_both(bad: str
 
 
 def test_a_day_that_does_not_exist_is_refused_by_both(server: Apiserver) -> None:
-    value = document({"initialPosition": "2026-02-30T00:00:00Z"}, name=f"d-{uuid.uuid4().hex[:8]}")
+    value = document(
+        {"startPosition": {"from": "Timestamp", "timestamp": "2026-02-30T00:00:00Z"}},
+        name=f"d-{uuid.uuid4().hex[:8]}",
+    )
     assert problems(value)
     assert server.apply(value).returncode != 0
 

@@ -34,7 +34,7 @@ def look(pids: dict[str, int], holders: list[str]) -> Look:
         )
         for number, (name, pid) in enumerate(pids.items())
     )
-    shards = tuple(ShardStatus(id=n, state="already_alloc", holder=who) for n, who in enumerate(holders))
+    shards = tuple(ShardStatus(id=n, state="already_alloc", consumer=who) for n, who in enumerate(holders))
     return Look(at_unix_s=0.0, status=Status(shards=shards), workers=workers)
 
 

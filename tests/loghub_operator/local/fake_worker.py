@@ -23,7 +23,7 @@ def main() -> int:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: None if how == "deaf" else stopped.append(number))
     if how == "die":
-        Path(environment[contract.ENV_TERMINATION_LOG]).write_text("PipelineInvalid: no such column")
+        Path(environment[contract.ENV_TERMINATION_LOG]).write_text("InvalidPipeline: no such column")
         return 1
     if how == "silent-death":
         return 3

@@ -250,7 +250,7 @@ def test_unreachable_endpoint_and_wrong_key_are_conditions_and_the_key_stays_sec
     with running_service(tmp_path / "service") as service:
         wrong = Up(tmp_path, file, "--endpoint", service.endpoint)
         try:
-            wrong.until("CredentialsRefused")
+            wrong.until("AuthenticationFailed")
             keys = wrong.root.group("access").credentials
             assert (keys / "accessKeySecret").stat().st_mode & 0o077 == 0
             service.terminate()
@@ -287,7 +287,7 @@ def test_after_a_kill_nothing_runs_and_the_next_up_goes_on(tmp_path: Path) -> No
         if service is not None:
             os.kill(service, signal.SIGKILL)
             run.until("EndpointUnreachable")
-            wait_until(lambda: run.told().count("InSync") >= 1, "the service is back", guard_s=GUARD_S)
+            wait_until(lambda: run.told().count("UpToDate") >= 1, "the service is back", guard_s=GUARD_S)
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(GUARD_S) == 0
     finally:

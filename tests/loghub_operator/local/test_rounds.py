@@ -131,7 +131,7 @@ def test_an_action_that_fails_ends_the_round_and_is_told() -> None:
     status, _ = stage.play()
     assert not [one for one in stage.done if isinstance(one, CreateGroup | ApplyWorkers)]
     (ready,) = [one for one in status.conditions if one.type == "Ready"]
-    assert (ready.status, ready.reason) == ("False", "ActionFailed")
+    assert (ready.status, ready.reason) == ("False", "ReconcileError")
     assert "nobody is there" in ready.message
     assert stage.written == [status]
 
@@ -249,6 +249,6 @@ def test_a_status_that_cannot_be_kept_is_told_and_the_rounds_go_on() -> None:
     status, rounds = stage.play()
     assert [recorded(action) for action in stage.done] == list(stage.step.actions)
     (ready,) = [one for one in status.conditions if one.type == "Ready"]
-    assert ready.reason == "ActionFailed"
+    assert ready.reason == "ReconcileError"
     assert "No space left on device" in ready.message
     assert asyncio.run(rounds.round()) > 0

@@ -137,7 +137,7 @@ def test_last_words_stand_until_the_settings_change(tmp_path: Path) -> None:
         await on.until(lambda: on.starts(0) >= 2, "a second try")
         await on.until(lambda: on.phases() == [WorkerPhase.FAILED], "failed again")
         (worker,) = on.supervisor.observed()
-        assert (worker.reason, worker.message) == ("PipelineInvalid", "no such column")
+        assert (worker.reason, worker.message) == ("InvalidPipeline", "no such column")
         on.apply(1, "serve")
         await on.until_ready(1)
 
@@ -311,7 +311,7 @@ def test_a_worker_whose_folder_cannot_be_made_is_told_and_tried_again(tmp_path: 
         on.apply(1)
         assert on.phases() == [WorkerPhase.FAILED]
         (seen,) = on.supervisor.observed()
-        assert seen.reason == "CannotStart"
+        assert seen.reason == "StartFailed"
         assert str(in_the_way) in seen.message
         in_the_way.unlink()
         await on.until_ready(1)

@@ -17,7 +17,7 @@ from loghub_operator.model import WorkerObserved, WorkerPhase
 
 
 def shard(number: int, state: str, holder: str | None = None, **more: object) -> ShardStatus:
-    given = {"id": number, "state": state, "holder": holder, **more}
+    given = {"id": number, "state": state, "consumer": holder, **more}
     return ShardStatus.model_validate(given)
 
 
@@ -72,11 +72,11 @@ def test_nothing_changed_nothing_told() -> None:
 
 def test_a_shard_on_its_way() -> None:
     held = Status(shards=(shard(0, "already_alloc", "w-0"),))
-    moving = Status(shards=(shard(0, "transfer", "w-0", next_holder="w-1"),))
+    moving = Status(shards=(shard(0, "transfer", "w-0", next_consumer="w-1"),))
     moved = Status(shards=(shard(0, "already_alloc", "w-1"),))
     free = Status(shards=(shard(0, "not_alloc"),))
-    assert told(held, moving) == ["shard 0 is asked back from w-0 for w-1"]
-    assert told(moving, moved) == ["shard 0 goes to w-1 (was w-0)"]
+    assert told(held, moving) == ["shard 0 is being handed over from w-0 to w-1"]
+    assert told(moving, moved) == ["shard 0 is assigned to w-1 (was w-0)"]
     assert told(held, free) == ["shard 0 is free (was w-0)"]
 
 
@@ -99,7 +99,7 @@ def test_a_condition_that_nothing_else_tells() -> None:
         )
         return Status(conditions=(condition,))
 
-    assert told(with_reason("AsAsked"), with_reason("TooFewShards")) == ["TooFewShards: m"]
+    assert told(with_reason("DesiredWithinRange"), with_reason("TooFewShards")) == ["TooFewShards: m"]
     assert told(with_reason("TooFewShards"), with_reason("TooFewShards")) == []
 
 
@@ -122,7 +122,9 @@ def test_the_picture_and_the_lines_have_what_is_known() -> None:
     status = Status(
         phase=Phase.RUNNING,
         shards=(
-            shard(0, "transfer", "w-0", next_holder="w-1", checkpoint=encode(123), lag_logs=5, lag_seconds=2),
+            shard(
+                0, "transfer", "w-0", next_consumer="w-1", checkpoint=encode(123), lag_logs=5, lag_seconds=2
+            ),
             shard(1, "not_alloc"),
         ),
     )

@@ -171,7 +171,7 @@ def test_the_applied_hash_sees_all_but_the_number() -> None:
 
     assert digest({"replicas": 1}) == digest({"replicas": 3})
     # The log service alone needs to know it; the shard's children wait there.
-    assert digest({"order": True}) == digest({"order": False})
+    assert digest({"inOrder": True}) == digest({"inOrder": False})
     assert (
         len(
             {

@@ -19,7 +19,7 @@ SPLIT_ONLY = {"shards": {**HOT["shards"], "minShards": 12}}
 
 @pytest.mark.parametrize("order", [False, True])
 def test_hot_shard_is_split_until_it_is_not(*, order: bool) -> None:
-    made = world(SPLIT_ONLY, _by_range(32.0), shards=4, spec={"order": order})
+    made = world(SPLIT_ONLY, _by_range(32.0), shards=4, spec={"inOrder": order})
     made.arrival = _by_range(32.0, made)
     made.run(1800)
     splits = [event for event in made.events if event.reason == "ShardSplit"]
@@ -31,7 +31,7 @@ def test_hot_shard_is_split_until_it_is_not(*, order: bool) -> None:
     # With order a child waits for its parent, and has what came meanwhile to work off.
     assert order or hot.status == "False"
     assert made.status.scaling is not None
-    assert {one.reason for one in made.status.scaling.steps if one.of == "shards"} == {"ShardSplit"}
+    assert {one.reason for one in made.status.scaling.history if one.target == "Shards"} == {"ShardSplit"}
 
 
 def test_hot_shard_is_told_and_left_alone_where_it_may_not_be_split() -> None:
@@ -57,7 +57,7 @@ def test_split_is_not_repeated_by_an_operator_that_was_restarted() -> None:
 
 
 def test_cold_neighbours_are_merged_down_to_the_least() -> None:
-    made = world({**HOT, "workerRate": RATE}, evenly(lambda _: 2.0)).run(2700)
+    made = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0)).run(2700)
     writable = [one for one in made.shards if not one.read_only]
     assert len(writable) == 4
     assert {event.reason for event in made.events if event.reason.startswith("Shard")} == {"ShardsMerged"}
@@ -71,14 +71,14 @@ def test_cold_neighbours_are_merged_down_to_the_least() -> None:
 def test_as_many_shards_stay_as_workers_should_run(mode: str, spec: dict[str, object], least: int) -> None:
     """Too few for them while the two that are merged are worked off, and for good, it would be otherwise."""
     shards = {"autoSplit": True, "cooldownSeconds": 60}
-    scaling = {"mode": mode, "workerRate": RATE, "minReplicas": 2, "shards": shards}
+    scaling = {"mode": mode, "workerCapacity": int(RATE), "minReplicas": 2, "shards": shards}
     made = world(scaling, evenly(lambda _: 1.0), spec=spec).run(1800)
     assert sum(not one.read_only for one in made.shards) == least
     assert made.condition("ScalingLimited").reason != "TooFewShards"
 
 
 def test_shards_that_another_group_reads_too_are_not_merged() -> None:
-    made = world({**HOT, "workerRate": RATE}, evenly(lambda _: 2.0), other_groups=1).run(2700)
+    made = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), other_groups=1).run(2700)
     assert made.tries == []
     assert "are not merged: another consumer group" in made.condition("HotShard").message
 
@@ -92,22 +92,24 @@ def test_a_split_that_is_refused_is_told_and_tried_ever_later() -> None:
     assert all(later >= earlier for earlier, later in pairwise(pauses))
     assert [event for event in made.events if event.reason == "ShardSplit"] == []
     hot = made.condition("HotShard")
-    assert (hot.status, hot.reason) == ("True", "SplitRefused")
+    assert (hot.status, hot.reason) == ("True", "SplitRejected")
     assert "no more than 4" in hot.message
-    assert made.condition("Ready").reason != "ActionFailed"
+    assert made.condition("Ready").reason != "ReconcileError"
     made.refuses = ""
     made.run(2100)  # the pause is twice as long after each
     assert [event.reason for event in made.events if event.reason == "ShardSplit"]
     assert made.memory.refusals == ()
-    assert made.condition("HotShard").reason != "SplitRefused"
+    assert made.condition("HotShard").reason != "SplitRejected"
 
 
 def test_a_merge_that_is_refused_is_told_and_tried_ever_later() -> None:
-    made = world({**HOT, "workerRate": RATE}, evenly(lambda _: 2.0), refuses="Unauthorized, HTTP 403: no")
+    made = world(
+        {**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), refuses="Unauthorized, HTTP 403: no"
+    )
     made.run(1800)
     assert 3 <= len(made.tries) <= 6
     cold = made.condition("HotShard")
-    assert (cold.status, cold.reason) == ("False", "MergeRefused")
+    assert (cold.status, cold.reason) == ("False", "MergeRejected")
     tried = len(made.tries)
     made.run(60)
     assert len(made.tries) == tried

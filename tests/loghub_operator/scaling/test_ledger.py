@@ -23,7 +23,7 @@ def running() -> World:
 def jittered(status: Status, **inputs: float) -> Status:
     assert status.scaling is not None
     more = status.scaling.inputs.model_copy(update=inputs)
-    scaling = status.scaling.model_copy(update={"inputs": more, "wanted": 7, "formula": "another"})
+    scaling = status.scaling.model_copy(update={"inputs": more, "uncapped_replicas": 7, "formula": "another"})
     return status.model_copy(update={"scaling": scaling})
 
 
@@ -34,7 +34,13 @@ def test_numbers_that_jitter_are_written_at_the_bounded_rate(running: World) -> 
 
 
 @pytest.mark.parametrize(
-    "change", [{"recommended": 9}, {"reason": "NoHelp"}, {"held": True}, {"bound": "Step"}]
+    "change",
+    [
+        {"recommended_replicas": 9},
+        {"reason": "IneffectiveScaling"},
+        {"blocked": True},
+        {"limited_by": "Step"},
+    ],
 )
 def test_a_decision_is_written_at_once(running: World, change: dict[str, object]) -> None:
     assert running.status.scaling is not None
@@ -47,19 +53,22 @@ def test_a_decision_is_written_at_once(running: World, change: dict[str, object]
 def test_a_decision_keeps_its_time_and_the_steps_are_the_last_ten(running: World) -> None:
     told = running.status.scaling
     assert told is not None
-    decided = told.at
+    decided = told.last_decision_time
     later = running.run(60).status.scaling
     assert later is not None
-    assert (later.reason, later.at) == (told.reason, decided)
+    assert (later.reason, later.last_decision_time) == (told.reason, decided)
     up_and_down = world(
-        {"scaleUp": {"maxStep": 1, "stabilizationSeconds": 0}, "scaleDown": {"stabilizationSeconds": 0}},
+        {
+            "scaleUp": {"maxPodsPerStep": 1, "stabilizationWindowSeconds": 0},
+            "scaleDown": {"stabilizationWindowSeconds": 0},
+        },
         evenly(lambda now: 70.0 if now < 700 else 0.0),
     ).run(1300)
     assert up_and_down.status.scaling is not None
-    steps = up_and_down.status.scaling.steps
+    steps = up_and_down.status.scaling.history
     assert len(steps) == 10
-    assert [(one.before, one.after) for one in steps[:3]] == [(2, 1), (3, 2), (4, 3)]
-    assert steps[0].at > steps[-1].at
+    assert [(one.from_, one.to) for one in steps[:3]] == [(2, 1), (3, 2), (4, 3)]
+    assert steps[0].time > steps[-1].time
 
 
 def look(running: World, **service: object) -> Observed:
@@ -76,10 +85,10 @@ def test_one_unknown_lag_holds_the_number(running: World) -> None:
 
 def test_a_transfer_holds_a_step_and_not_a_number_that_stays(running: World) -> None:
     course = decide(running.resource, look(running, state="transfer", next_holder="access-1"))
-    assert (course.advice.reason, course.advice.held) == ("Steady", False)
+    assert (course.advice.reason, course.advice.held) == ("WithinCapacity", False)
     busier = world({}, evenly(lambda now: 25.0 if now < 600 else 60.0)).run(650)
     course = decide(busier.resource, look(busier, state="transfer", next_holder="access-1"))
-    assert (course.advice.reason, course.advice.held) == ("Transfer", True)
+    assert (course.advice.reason, course.advice.held) == ("RebalanceInProgress", True)
     assert course.goal.workers == busier.replicas
 
 
@@ -89,11 +98,15 @@ def test_the_readings_say_what_the_status_says(running: World) -> None:
     assert isinstance(found, GroupReadings)
     told = planned.status.scaling
     assert told is not None
-    assert (found.wanted, found.recommended, found.applied) == (told.wanted, told.recommended, told.applied)
+    assert (found.wanted, found.recommended, found.applied) == (
+        told.uncapped_replicas,
+        told.recommended_replicas,
+        told.desired_replicas,
+    )
     assert found.lag_groups == running.lag == sum(shard.lag_groups or 0 for shard in found.shards)
     assert found.arrival_per_s == pytest.approx(25.0, rel=0.05)
     assert found.consumed_per_s == pytest.approx(25.0, rel=0.1)
-    assert (found.ready, found.assignable, len(found.shards)) == (told.applied, 8, 8)
+    assert (found.ready, found.assignable, len(found.shards)) == (told.desired_replicas, 8, 8)
 
 
 def test_the_lag_of_a_child_that_waits_is_left_out_of_the_decision_alone(running: World) -> None:
@@ -118,6 +131,6 @@ def test_unknown_is_absent_from_the_readings_and_the_ledger(running: World) -> N
     assert (found.lag_groups, found.lag_seconds, found.arrival_per_s, found.assignable) == (None,) * 4
     assert planned.status.scaling is not None
     inputs = planned.status.scaling.inputs
-    assert (inputs.arrival_per_second, inputs.lag_groups) == (None, None)
+    assert (inputs.arrival_per_second, inputs.lag_log_groups) == (None, None)
     assert inputs.worker_per_second == pytest.approx(10.0, rel=0.1)  # it is what it was
     assert ScalingInputs().arrival_per_second is None

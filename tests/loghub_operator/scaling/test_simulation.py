@@ -77,18 +77,18 @@ def test_never_more_workers_than_assignable_shards() -> None:
     made = world({}, evenly(lambda _: 60.0, 3), shards=3).run(600)
     assert most(made) == 3
     assert made.status.scaling is not None
-    assert made.status.scaling.bound == "Shards"
+    assert made.status.scaling.limited_by == "Shards"
     limited = next(one for one in made.status.conditions if one.type == "ScalingLimited")
     assert (limited.status, limited.reason) == ("True", "TooFewShards")
     hot = next(one for one in made.status.conditions if one.type == "HotShard")
-    assert (hot.status, hot.reason) == ("True", "TooBusy")
+    assert (hot.status, hot.reason) == ("True", "ShardOverloaded")
     assert "20 log groups/s" in hot.message
 
 
 def test_a_shared_sink_to_no_help_and_few_steps() -> None:
     """More workers consume no more: one step shows it, later ones are tried one by one, ever later."""
     made = world({}, evenly(lambda _: 30.0), most=RATE).run(2700)
-    assert "NoHelp" in made.reasons
+    assert "IneffectiveScaling" in made.reasons
     assert made.turns() == 0
     assert len(made.numbers) <= 5
     assert most(made) <= 6
@@ -110,7 +110,7 @@ def test_one_fewer_than_needed_is_learned_from_once() -> None:
 
 
 def test_to_zero_and_back_on_demand() -> None:
-    made = world({"toZero": {"afterSeconds": 60}}, evenly(lambda now: 5.0 if 600 < now < 900 else 0.0))
+    made = world({"scaleToZero": {"idleSeconds": 60}}, evenly(lambda now: 5.0 if 600 < now < 900 else 0.0))
     made.run(550)
     assert made.numbers[-1][1] == 0
     made.run(100)
@@ -185,7 +185,7 @@ def test_another_endpoint_is_another_stream() -> None:
     assert made.numbers[-1] == before
     assert made.status.scaling is not None
     assert made.status.scaling.inputs.arrival_per_second is None
-    assert [one.of for one in made.status.scaling.steps if one.of == "shards"] == []
+    assert [one.target for one in made.status.scaling.history if one.target == "Shards"] == []
     made.restart_operator()  # nothing of the old one is left in the status either
     made.run(10)
     assert made.memory.rate is None
@@ -195,9 +195,9 @@ def test_recommend_tells_and_does_not() -> None:
     made = world({"mode": "Recommend"}, evenly(lambda _: 35.0), spec={"replicas": 1}).run(300)
     assert made.numbers == [(1.0, 1)]
     assert made.status.scaling is not None
-    assert made.status.scaling.recommended == 8  # the lag too is to be worked off
+    assert made.status.scaling.recommended_replicas == 8  # the lag too is to be worked off
     active = next(one for one in made.status.conditions if one.type == "ScalingActive")
-    assert (active.status, active.reason) == ("False", "Recommending")
+    assert (active.status, active.reason) == ("False", "RecommendOnly")
     assert active.message.startswith("8 workers are recommended")
 
 
@@ -205,18 +205,18 @@ def test_recommend_asks_for_none_where_none_is_asked_for() -> None:
     """What Auto would not go below is no bound of this mode."""
     made = world({"mode": "Recommend"}, evenly(lambda _: 0.0), spec={"replicas": 0}).run(60)
     assert made.numbers == [(1.0, 0)]
-    assert made.condition("ScalingLimited").reason == "AsAsked"
+    assert made.condition("ScalingLimited").reason == "DesiredWithinRange"
 
 
 def test_none_within_the_bounds_is_no_step_up() -> None:
     made = world({"maxReplicas": 0}, evenly(lambda _: 1.0)).run(60)
     assert made.numbers == [(1.0, 0)]
-    assert set(made.reasons) == {"OutOfBounds"}
+    assert set(made.reasons) == {"OutsideBounds"}
 
 
 def test_a_rate_that_was_given_and_taken_away_again_is_no_measure() -> None:
     """Nobody was ever busy enough to be measured; the rate of before would keep all eight for ever."""
-    made = world({"workerRate": 1.0}, evenly(lambda _: 4.0), spec={"replicas": 8}).run(900)
+    made = world({"workerCapacity": 1}, evenly(lambda _: 4.0), spec={"replicas": 8}).run(900)
     assert made.numbers == [(1.0, 8)]
     assert made.memory.rate is None
     made.spec = {"replicas": 8, "scaling": {"mode": "Auto"}}
@@ -233,22 +233,22 @@ def test_children_that_wait_for_their_parents_backlog_hold_nothing_up() -> None:
             return 4.0
         return 2.0 if number > 7 else 0.5 if now < 400 else 5.0
 
-    scaling = {"workerRate": RATE, "catchUpSeconds": 7200}
-    made = world(scaling, arrival, spec={"order": True})
+    scaling = {"workerCapacity": int(RATE), "catchUpSeconds": 7200}
+    made = world(scaling, arrival, spec={"inOrder": True})
     made.shards[0].written = 9000.0
     made.run(300)
     made.split(0)
     made.run(300)
     assert not any(one.begun for one in made.shards[8:])
-    assert made.condition("LagKnown").status == "False"
+    assert made.condition("LagAvailable").status == "False"
     assert most(made) == 8
     made.run(900)
-    assert made.condition("LagKnown").status == "True"
+    assert made.condition("LagAvailable").status == "True"
     assert made.lag < 60 * 45
 
 
 def test_given_rate_and_step_are_kept() -> None:
-    made = world({"workerRate": 5.0, "scaleUp": {"maxStep": 1}}, evenly(lambda _: 18.0)).run(600)
+    made = world({"workerCapacity": 5, "scaleUp": {"maxPodsPerStep": 1}}, evenly(lambda _: 18.0)).run(600)
     steps = [number for _, number in made.numbers]
     assert steps == list(range(1, len(steps) + 1))
     assert steps[-1] >= 4

@@ -128,7 +128,7 @@ class World:
 
     @property
     def order(self) -> bool:
-        return bool(self.spec.get("order", False))
+        return bool(self.spec.get("inOrder", False))
 
     def _waits(self, shard: Shard) -> bool:
         """Behind a parent that is not consumed to its end."""
