@@ -90,7 +90,8 @@ async def up(options: UpOptions) -> int:
                 group = LocalGroup(record, file=file, around=around, audience=screen)
                 with stopping(stop, group):
                     await group.run(stop)
-            screen.say("taken down" if group.rounds.released else "stopped; the seats are kept")
+            stopped = "stopped; the workers stay members of the group until its timeout"
+            screen.say("taken down" if group.rounds.released else stopped)
     return DONE
 
 

@@ -130,7 +130,12 @@ def test_up_until_running_then_an_immutable_field(
     where = ["--state-dir", str(tmp_path / "state")]
     assert main(["up", "-f", str(file), *where, "--create", "--until", "running"]) == 0
     told = capsys.readouterr().out
-    for words in ("made project demo", "made logstore access with 4 shards", "access-1 is ready", "seats"):
+    for words in (
+        "made project demo",
+        "made logstore access with 4 shards",
+        "access-1 is ready",
+        "stay members",
+    ):
         assert words in told
     assert main(["status", "--json", "access", *where]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -236,7 +241,7 @@ def test_a_missing_logstore_is_a_condition_and_cured_while_it_runs(tmp_path: Pat
         run.until("access-0 is ready")
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(GUARD_S) == 0
-        assert "the seats are kept" in run.told()
+        assert "the workers stay members of the group" in run.told()
     finally:
         run.end()
 
