@@ -77,14 +77,14 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
     values = {
         "watchNamespaces": ["a", "b"],
         "resyncSeconds": 2.5,
-        "metrics": {"shardSeries": 1_000_000},  # helm reads every number as a float
+        "metrics": {"maxShardSeries": 1_000_000},  # helm reads every number as a float
         "worker": {"image": {"tag": "t"}},
     }
     told = environment(only(chart.render(values), "Deployment"))
     settings = Settings.from_environment({**told, "LOGHUB_POD_NAME": "pod"})
     assert settings.namespaces == ("a", "b")
     assert settings.resync_s == 2.5
-    assert settings.shard_series == 1_000_000
+    assert settings.max_shard_series == 1_000_000
     assert settings.worker_image == "loghub-worker:t"
     assert settings.lease is not None
     assert (settings.lease.namespace, settings.lease.name) == ("loghub-system", "loghub-operator")
@@ -92,7 +92,7 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
 
 def test_what_is_not_said_is_left_to_the_operator(chart: Chart) -> None:
     told = environment(only(chart.render(), "Deployment"))
-    left = {"LOGHUB_RESYNC_SECONDS", "LOGHUB_SHARD_SERIES", "LOGHUB_NAMESPACES"}
+    left = {"LOGHUB_RESYNC_SECONDS", "LOGHUB_MAX_SHARD_SERIES", "LOGHUB_WATCH_NAMESPACES"}
     assert not left & told.keys()
     assert not [name for name in told if "KEDA" in name or "EXTERNAL" in name]
 

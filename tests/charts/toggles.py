@@ -75,7 +75,7 @@ TOGGLES: dict[str, Values] = {
         "externalMetrics": {"enabled": True, "certificateSecret": "one", "caBundle": CA_BUNDLE},
         "keda": {"enabled": True, "certificateSecret": "two"},
         "resyncSeconds": 5,
-        "metrics": {"shardSeries": 0},
+        "metrics": {"maxShardSeries": 0},
     },
     "one operator, no CRD": {"replicas": 1, "crds": {"install": False}},
     "placed and named": {

@@ -307,11 +307,23 @@ class Worker:
             return {}
         tally = self._job.tally
         return {
-            "loghub_worker_batches": ("Batches in the sink.", tally.batches),
-            "loghub_worker_batches_refused": ("Batches not let through.", tally.refused),
-            "loghub_worker_texts_replaced": ("Texts that were not UTF-8.", tally.replaced),
-            "loghub_worker_log_groups_expired": ("Log groups that expired unread.", tally.missing),
-            "loghub_worker_batch_seconds": ("Seconds spent in batches.", tally.seconds),
+            "loghub_worker_batches": ("Number of micro-batches committed to the sink.", tally.batches),
+            "loghub_worker_batches_discarded": (
+                "Number of micro-batches discarded because the worker no longer held their shards.",
+                tally.refused,
+            ),
+            "loghub_worker_invalid_utf8_values": (
+                "Number of text values in which invalid UTF-8 was replaced.",
+                tally.replaced,
+            ),
+            "loghub_worker_log_groups_expired": (
+                "Number of log groups that expired before they were read.",
+                tally.missing,
+            ),
+            "loghub_worker_batch_duration_seconds": (
+                "Total duration of the committed micro-batches.",
+                tally.seconds,
+            ),
         }
 
     def _serve_metrics(self) -> MetricsServer | None:
