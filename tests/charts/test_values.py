@@ -9,7 +9,7 @@ from tests.charts.chart import Chart, RefusedError, Values, environment, only
 # What is wrong, and where helm has to say that it is (its words differ from version to version).
 WRONG: dict[str, tuple[Values, str]] = {
     "misspelt": ({"replica": 2}, "replica"),
-    "misspelt below": ({"service": {"storage": {"sise": "1Gi"}}}, "sise"),
+    "misspelt below": ({"embeddedService": {"storage": {"sise": "1Gi"}}}, "sise"),
     "no operator": ({"replicas": 0}, "replicas"),
     "too many": ({"replicas": 11}, "replicas"),
     "text for a number": ({"replicas": "2"}, "replicas"),
@@ -23,7 +23,7 @@ WRONG: dict[str, tuple[Values, str]] = {
     "resync of nothing": ({"resyncSeconds": 0}, "resyncSeconds"),
     "no Secret's name": ({"rbac": {"secretNames": ["*"]}}, "rbac/secretNames/0"),
     "no quantity": ({"resources": {"limits": {"memory": "much"}}}, "resources/limits/memory"),
-    "no size": ({"service": {"storage": {"size": "big"}}}, "service/storage/size"),
+    "no size": ({"embeddedService": {"storage": {"size": "big"}}}, "embeddedService/storage/size"),
     "no duration": (
         {"metrics": {"serviceMonitor": {"interval": "often"}}},
         "metrics/serviceMonitor/interval",
@@ -58,10 +58,10 @@ def test_name_of_an_image(chart: Chart, image: dict[str, Any], name: str) -> Non
     ("values", "endpoint"),
     [
         ({}, "http://loghub.svc"),
-        ({"service": {"enabled": True}}, "http://loghub-system.svc"),
-        ({"service": {"enabled": True, "namespace": "logs"}}, "http://logs.svc"),
+        ({"embeddedService": {"enabled": True}}, "http://loghub-system.svc"),
+        ({"embeddedService": {"enabled": True, "namespace": "logs"}}, "http://logs.svc"),
         (
-            {"embeddedEndpoint": "https://10.0.0.7:8443", "service": {"enabled": True}},
+            {"embeddedEndpoint": "https://10.0.0.7:8443", "embeddedService": {"enabled": True}},
             "https://10.0.0.7:8443",
         ),
     ],

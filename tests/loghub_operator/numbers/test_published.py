@@ -86,11 +86,11 @@ class Readers:
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             told = samples(await answer.text())
-        here = {"namespace": self.on.namespace, "name": GROUP}
+        here = {"namespace": self.on.namespace, "consumer_group": GROUP}
         plain = {
             name: value for name, found in told.items() for labels, value in found if labels in ({}, here)
         }
-        for labels, value in told.get("loghub_operator_rounds_total", []):
+        for labels, value in told.get("loghub_operator_reconcile_total", []):
             plain[f"reconcile {labels['result']}"] = value
         return plain
 
