@@ -135,7 +135,7 @@ class WorkerProcess:
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "config.json").write_bytes(msgspec.json.encode(config))
-        self.drain = self.folder / "drain"
+        self.drain_file = self.folder / "drain"
         self._status = self.folder / "status.json"
         self._log = (self.folder / "log").open("ab")
         self._status.unlink(missing_ok=True)

@@ -122,7 +122,7 @@ def test_leaving_hands_the_shards_over_at_once_into_another_logstore(tmp_path: P
         producer.put(groups=40)
         wait_shared([stays, goes], hub)
         producer.put(groups=40)
-        goes.drain.write_text(DRAIN_REQUESTED)
+        goes.drain_file.write_text(DRAIN_REQUESTED)
         wait_until(lambda: goes.phase == "left", "the worker to leave", guard_s=GUARD_S)
         wait_until(lambda: stays.shards == ALL, "the other to take all", guard_s=GUARD_S)
         assert [consumer.name for consumer in hub.group_status(LOGSTORE, GROUP).consumers] == ["w-0"]
