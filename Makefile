@@ -1,27 +1,27 @@
-# Every goal does its own set-up; `make` alone lists them.
+# Every target sets up what it needs; `make` alone lists the targets.
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 READY := $(VENV)/.ready
-# Half the CPU time of Spark's start, for who has it; a missing one is done without.
+# The archive halves the CPU time of Spark's start; without it, workers start more slowly.
 ARCHIVE := $(VENV)/spark.jsa
 export LOGHUB_CLASS_ARCHIVE := $(abspath $(ARCHIVE))
-# Tests and demo start hundreds of processes: what they import is compiled once.
+# Tests and demo start hundreds of processes, so keep compiled bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 LOCKS := locks/bootstrap.txt locks/dev.txt
-# The fast tests share nothing but the machine; many wait for processes and timeouts, hence one more than cores.
+# Fast tests are independent of each other, and many wait for processes and timeouts: one more than cores.
 PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 FAST := not (long or spark or cluster or apiserver or tools or node or deep)
-# Stories over an apiserver wait more than they compute, so what computes goes beside them.
+# Tests with an API server mostly wait, so tests that compute run next to them.
 STORIES := (long or cluster or apiserver or tools) and not (spark or node or deep)
 
 .PHONY: help setup demo test test-cluster check check-deep bench lock crds clean
 
-help: ## list the goals
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(READY) ## local venv with the locked packages
+setup: $(READY) ## create .venv with the locked packages
 
 $(READY): $(LOCKS) pyproject.toml
 	@echo "setting up $(VENV) with the locked packages"
@@ -33,37 +33,37 @@ $(READY): $(LOCKS) pyproject.toml
 	@rm -f $(ARCHIVE)
 	@touch $@
 
-demo: $(READY) ## the main job on this machine, shown and counted; LOGS=file, ARGS=--keep
+demo: $(READY) ## run the demo on this machine and verify its output; LOGS=file, ARGS=--keep
 	@sh operator/loghub_operator/demo/java.sh
 	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
-check: $(READY) ## the fast tests: no long story, no Spark, no Kubernetes
+check: $(READY) ## run the fast tests: no long tests, no Spark, no Kubernetes
 	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
 
-test: $(READY) ## every test; what cannot run here is skipped with its reason
+test: $(READY) ## run all tests; those that cannot run on this machine are skipped with a reason
 	@$(PY) -m tests.cluster.prepare --background
 	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
-	@# Tests with times in them wait until nothing is being compiled any more.
-	@# (If that failed, the tests that need it skip with the reason, or fail where all is required.)
+	@# Timing-sensitive tests wait until the compilation has finished.
+	@# If it failed, the tests that need its output are skipped, or fail if LOGHUB_TEST_REQUIRE=all.
 	@$(PY) -m tests.cluster.prepare || true
 	$(PY) -m pytest $(PARALLEL) -m "$(STORIES)"
 	$(PY) -m pytest -m "(spark or node) and not deep"
 
-test-cluster: $(READY) ## only the tests on a real Kubernetes: kind where a Docker engine answers
+test-cluster: $(READY) ## run the tests on a real Kubernetes; uses kind if a Docker engine is available
 	@$(PY) -m tests.cluster.prepare
 	$(PY) -m pytest -m "node and not deep" tests/cluster
 
-check-deep: $(READY) ## the long searches too
+check-deep: $(READY) ## run the long searches
 	$(PY) -m pytest -m deep
 
-bench: $(READY) ## figures: CPU of a worker for a log, beside the vendor SDK; the operator over 500 groups (20 minutes)
+bench: $(READY) ## run the benchmarks: worker CPU per log against the vendor SDK, operator with 500 groups (20 minutes)
 	$(PY) -m tests.loghub_worker.bench_throughput
 	$(PY) -m tests.loghub_operator.bench_scale
 
-lock: $(READY) ## write locks/ anew from pyproject.toml
+lock: $(READY) ## regenerate locks/ from pyproject.toml
 	$(PY) tests/house/lock.py
 
-crds: $(READY) ## write crds/, the chart's copy and docs/reasons.md anew from the models
+crds: $(READY) ## regenerate crds/, the chart's copy and docs/reasons.md from the models
 	$(PY) -m loghub_operator.api.crd > crds/.made && mv crds/.made crds/loghubconsumergroups.loghub.dev.yaml
 	cp crds/loghubconsumergroups.loghub.dev.yaml charts/loghub-operator/files/crd.yaml
 	$(PY) -m loghub_operator.reasons > docs/.made && mv docs/.made docs/reasons.md

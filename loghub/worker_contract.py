@@ -11,16 +11,17 @@ Environment of a worker process:
 ``LOGHUB_CONSUMER``         the consumer name: the pod's name
 ``LOGHUB_CREDENTIALS_DIR``  folder with the files ``accessKeyId``, ``accessKeySecret`` and,
                             for STS, ``securityToken``; read again when they change
-``LOGHUB_SEAT_FILE``        path of a file that says `SEAT_KEEP` or `SEAT_LEAVE`; absent means
-                            keep. On ``leave`` the worker drains, checkpoints, gives every
-                            shard up, leaves the group, and then waits to be stopped.
-                            In a pod this is a downwardAPI file of the annotation `SEAT_ANNOTATION`.
+``LOGHUB_DRAIN_FILE``       path of a file; once its content is `DRAIN_REQUESTED` the worker drains:
+                            it checkpoints, releases every shard, leaves the group, and waits to
+                            be stopped. With no file or any other content it keeps working. In a
+                            pod this is a downwardAPI file of the annotation `DRAIN_ANNOTATION`.
 ``LOGHUB_STATE_DIR``        writable scratch folder: Spark's own checkpoints, the exchange files
                             between the worker's processes; may be empty at every start
 ``LOGHUB_STATUS_FILE``      path at which the worker replaces a JSON `WorkerStatus` about once a second
 ``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz`` and ``/readyz``; absent: none.
-                            Ready is who works on shards, also while it drains: a worker that was
-                            told to leave and is not ready works on none and saves nothing more
+                            A worker is ready while it works on shards, which includes draining. A
+                            worker that was asked to drain and is not ready holds no shard and saves
+                            nothing more
 ``LOGHUB_TERMINATION_LOG``  path for the last words of a fatal error: ``Reason: message``
                             (in a pod the container's terminationMessagePath)
 ``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image has one
@@ -31,14 +32,14 @@ from typing import Literal
 
 import msgspec
 
-SEAT_KEEP = "keep"
-SEAT_LEAVE = "leave"
-SEAT_ANNOTATION = "loghub.dev/seat"
+DRAIN_ANNOTATION = "loghub.dev/drain"
+DRAIN_REQUESTED = "true"
+DRAIN_NOT_REQUESTED = "false"
 
 ENV_CONFIG = "LOGHUB_WORKER_CONFIG"
 ENV_CONSUMER = "LOGHUB_CONSUMER"
 ENV_CREDENTIALS_DIR = "LOGHUB_CREDENTIALS_DIR"
-ENV_SEAT_FILE = "LOGHUB_SEAT_FILE"
+ENV_DRAIN_FILE = "LOGHUB_DRAIN_FILE"
 ENV_STATE_DIR = "LOGHUB_STATE_DIR"
 ENV_STATUS_FILE = "LOGHUB_STATUS_FILE"
 ENV_METRICS_ADDRESS = "LOGHUB_METRICS_ADDRESS"
@@ -131,7 +132,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cores: int  # Spark local[cores]
     spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: our own
     spark_conf: dict[str, str]  # without those of `is_workers_own`
-    drain_timeout_s: float  # how long SIGTERM or leave may take
+    drain_timeout_s: float  # how long a drain may take, after SIGTERM or a drain request
 
 
 SPARK_MASTER = "spark.master"  # said by `cores`

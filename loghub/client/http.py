@@ -92,7 +92,7 @@ class HttpLogHub:
         fields = {
             "logstoreName": logstore,
             "ttl": ttl_days,
-            "shardSummary.total": shards,
+            "shardCount": shards,
             "enable_tracking": False,
             "autoSplit": False,
             "maxSplitShard": 64,

@@ -167,8 +167,8 @@ def _deadline(consumer: ConsumerEntry, timeout_s: float) -> float:
 def _time_out(draft: Draft, now: float) -> None:
     """Remove who has been silent for the timeout.
 
-    Only a tick does this: a late heartbeat that comes before the tick keeps its seat, since
-    nobody else has been given anything yet and moving would gain nothing.
+    Only a tick does this: a late heartbeat that comes before the tick keeps its consumer in the group,
+    since no shard has been reassigned yet and moving one would gain nothing.
     """
     silent = {c.name for c in draft.consumers.values() if _deadline(c, draft.timeout_s) <= now}
     _remove(draft, silent, holder_gone=Trigger.HOLDER_TIMED_OUT, next_gone=Trigger.NEXT_TIMED_OUT)

@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 
 class LeaseLostError(Exception):
-    """Another operator acts, or may."""
+    """Another operator is, or may become, the leader."""
 
 
 def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
@@ -78,7 +78,7 @@ class Operator:
         self._clock = clock
         self._kube = kube
         self._publishing = publishing
-        self._acting = settings.lease is None
+        self._leading = settings.lease is None
         self._saw_all = False
         guard = unguarded(clock) if settings.lease is None else Guard(clock)
         self._leader = self._candidate(kube, guard, terms)
@@ -115,13 +115,13 @@ class Operator:
         return {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._publishing.metrics}
 
     def _ready(self) -> Answer:
-        if self._acting and not self._saw_all:
-            return text("the groups were not listed yet", status=503)
+        if self._leading and not self._saw_all:
+            return text("the consumer groups have not been listed yet", status=503)
         return self._health()
 
     def _health(self) -> Answer:
         vitals = liveness.Vitals(
-            leading=self._acting,
+            leading=self._leading,
             lease_turned_s=None if self._leader is None else self._leader.turned_s,
             round_ended_s=self._reconciler.round_ended_s,
             pulses=self._reconciler.pulses(),
@@ -129,15 +129,15 @@ class Operator:
         )
         bound_s = liveness.bound_s(self._settings.resync_s)
         found = liveness.troubles(vitals, now=self._clock.monotonic_s(), bound_s=bound_s)
-        role = "acting" if self._acting else "waiting for the lease"
+        role = "leader" if self._leading else "waiting for the lease"
         return text("\n".join(found), status=503) if found else text(f"ok, {role}")
 
     async def run(self, stop: asyncio.Event, *, end: Callable[[str], None]) -> None:
         """Until ``stop`` is set. ``end`` is called when the lease is lost, and need not return."""
         try:
             if self._leader is None or await _before(stop, self._acquire(self._leader)):
-                self._acting = True
-                self._publishing.meters.acting(True)
+                self._leading = True
+                self._publishing.meters.leader(True)
                 await self._act(stop, end)
         finally:
             await self._reconciler.close()
@@ -151,7 +151,7 @@ class Operator:
         return ActingLabel(kube=kube, lease=lease, pod=pod) if lease and pod else None
 
     async def _acquire(self, leader: Leader) -> None:
-        """Our own pod's label is the one thing that who does not act may write."""
+        """Our own pod's label is the only object that a follower writes."""
         if (label := self._label(self._kube)) is not None:
             await label.give_back()
         await leader.acquire()
@@ -257,8 +257,8 @@ async def run(
             terms=terms or Terms(),
             publishing=publishing,
         )
-        if settings.liveness_address:
-            await stack.enter_async_context(serving(settings.liveness_address, operator.routes()))
+        if settings.http_address:
+            await stack.enter_async_context(serving(settings.http_address, operator.routes()))
         await operator.run(stop, end=end)
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 from loghub.client.port import LogHub
 from loghub.clock import Clock
-from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
+from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
 from loghub_operator import model
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup, Metadata
 from loghub_operator.checkpoints import move_checkpoints
+from loghub_operator.conditions import rfc3339
 from loghub_operator.hubs import Hubs
 from loghub_operator.kube import (
     CONFIG_MAP,
@@ -36,7 +37,7 @@ from loghub_operator.logservice import GroupKey, change_group, change_shards
 from loghub_operator.model import Action, ActionRefused, GroupChange, GroupOrigin, Observed, Trouble
 from loghub_operator.names import (
     ANNOTATION_CONFIG_HASH,
-    ANNOTATION_SEAT_SINCE,
+    ANNOTATION_DRAIN_REQUESTED_AT,
     FINALIZER,
     LABEL_MANAGED_BY,
     MANAGER,
@@ -203,8 +204,11 @@ class Executor:
                 await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
 
     async def _ask_leave(self, resource: LogHubConsumerGroup, consumer: str) -> None:
-        marks = {SEAT_ANNOTATION: SEAT_LEAVE, ANNOTATION_SEAT_SINCE: f"{self._clock.unix_s():.3f}"}
-        patch = {"metadata": {"annotations": marks}}
+        annotations = {
+            DRAIN_ANNOTATION: DRAIN_REQUESTED,
+            ANNOTATION_DRAIN_REQUESTED_AT: rfc3339(self._clock.unix_s()),
+        }
+        patch = {"metadata": {"annotations": annotations}}
         await self._kube.merge(POD, resource.metadata.namespace, consumer, patch)
 
     async def _remove_workers(self, resource: LogHubConsumerGroup) -> None:

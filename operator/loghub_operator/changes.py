@@ -20,7 +20,7 @@ class Change(StrEnum):
 
     NONE: nothing about workers or group. SCALE: another number of the same workers. RELOAD: the log
     service is told, and no worker is restarted. ROLL: the workers are restarted one at a time, each
-    with its seat kept, so that no shard moves where a restart takes less than the group's timeout.
+    while it stays a member, so that no shard moves where a restart takes less than the group's timeout.
     """
 
     NONE = "none"

@@ -90,14 +90,14 @@ def _stop_workers(
     staying = [
         worker
         for worker in observed.workers
-        if not (worker.seat_leave and has_left(worker, observed.service))
+        if not (worker.drain_requested and has_left(worker, observed.service))
         and not waited_enough(worker, bound_s=bound_s, now=now)
     ]
     names = [worker.name for worker in staying] + list(coming_back(resource, observed))
     if not names or over.leaving:
         return [RemoveWorkers()], "stopping the workers"
     highest_first = sorted(staying, key=lambda worker: -worker.ordinal)
-    asks: list[Action] = [AskLeave(worker.name) for worker in highest_first if not worker.seat_leave]
+    asks: list[Action] = [AskLeave(worker.name) for worker in highest_first if not worker.drain_requested]
     return asks, f"waiting for {_listed(names)} to leave the group"
 
 

@@ -50,7 +50,7 @@ class Leader:
                 log.info("waiting for the lease", holder=self._holder or "nobody")
             if self._deadline_s is None:
                 await asyncio.sleep(wait)
-        log.info("acting", lease=f"{self._place.namespace}/{self._place.name}", holder=self._me)
+        log.info("leading", lease=f"{self._place.namespace}/{self._place.name}", holder=self._me)
 
     async def hold(self) -> str:
         """Renews it; returns why it was lost. The guard has refused since the deadline."""

@@ -148,8 +148,8 @@ class WorkerObserved:
     phase: WorkerPhase
     ready: bool
     config_hash: str  # of the settings that it runs with
-    seat_leave: bool  # it was told to leave the group
-    seat_since_unix_s: float | None = None  # when it was told so
+    drain_requested: bool  # it was asked to drain and leave the group
+    drain_requested_at_unix_s: float | None = None  # the first time
     reason: str = ""  # one CamelCase word: its last words, or its pod's
     message: str = ""
 
@@ -280,7 +280,7 @@ class ApplyWorkers:
     """Run exactly the ordinals 0 .. replicas-1 with these settings.
 
     Missing workers are started together. A worker with another ``config_hash`` is replaced
-    without leaving the group (SIGTERM, seat kept), one at a time, highest ordinal first, the
+    without leaving the group (SIGTERM), one at a time, highest ordinal first, the
     next one when the former is ready. A worker of an ordinal >= replicas is stopped (it has
     left already).
     """
@@ -292,14 +292,15 @@ class ApplyWorkers:
 
 @dataclass(frozen=True, slots=True)
 class AskLeave:
-    """Tell this worker to leave the group (`loghub.worker_contract`), and note when it was told first."""
+    """Ask this worker to drain and leave the group (`loghub.worker_contract`); note the time of the first
+    request."""
 
     consumer: str
 
 
 @dataclass(frozen=True, slots=True)
 class RestartWorker:
-    """Stop this worker; its executor starts it anew with the seat kept (it had been told to leave)."""
+    """Stop this worker, which was asked to drain; its executor restarts it as a member of the group."""
 
     consumer: str
 

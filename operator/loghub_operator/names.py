@@ -19,14 +19,14 @@ SERVICE = "loghub-service"
 PART_OF = "loghub"
 
 ANNOTATION_DELETE_ADOPTED = "loghub.dev/delete-adopted-group"  # on the CR, by the user: "true"
-ANNOTATION_SEAT_SINCE = "loghub.dev/seat-since"  # on a pod: unix seconds at which leaving was asked for
+ANNOTATION_DRAIN_REQUESTED_AT = "loghub.dev/drain-requested-at"  # on a pod: RFC 3339
 ANNOTATION_CONFIG_HASH = "loghub.dev/config-hash"  # on a pod: the settings it runs with
-ANNOTATION_APPLIED_HASH = "loghub.dev/applied-hash"  # on the StatefulSet: what was applied last
-ANNOTATION_PODS_HASH = "loghub.dev/pods-hash"  # on the StatefulSet: the part of it that the pods are made of
-ANNOTATION_ORDERED_AT = (
-    "loghub.dev/ordered-at"  # on kept checkpoints: `status.checkpointReset.lastTransitionTime` of their reset
-)
-ANNOTATION_MOVED_TO = "loghub.dev/moved-to"  # on kept checkpoints: JSON from shard to the cursor forced
+ANNOTATION_LAST_APPLIED_HASH = "loghub.dev/last-applied-hash"  # on the StatefulSet
+ANNOTATION_POD_TEMPLATE_HASH = "loghub.dev/pod-template-hash"  # on the StatefulSet
+# On a ConfigMap of backed-up checkpoints: when the reset was requested, and a JSON object from shard to
+# the cursor that was set.
+ANNOTATION_RESET_REQUESTED_AT = "loghub.dev/reset-requested-at"
+ANNOTATION_TARGET_CHECKPOINTS = "loghub.dev/target-checkpoints"
 
 
 def worker_selector(name: str) -> dict[str, str]:

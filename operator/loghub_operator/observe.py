@@ -46,9 +46,9 @@ from loghub_operator.model import (
     WorkerSet,
 )
 from loghub_operator.names import (
-    ANNOTATION_APPLIED_HASH,
     ANNOTATION_CONFIG_HASH,
-    ANNOTATION_PODS_HASH,
+    ANNOTATION_LAST_APPLIED_HASH,
+    ANNOTATION_POD_TEMPLATE_HASH,
     FINALIZER,
     worker_selector,
 )
@@ -60,7 +60,7 @@ from loghub_operator.resources import (
     beside,
     is_ours,
     leads_to_the_service,
-    pods_hash,
+    pod_template_hash,
     record_in,
     worker_set,
 )
@@ -147,12 +147,13 @@ class Observer:
             return None
         annotations = found["metadata"].get("annotations") or {}
         config, image = worker_config(resource, site), self._settings.worker_image
-        drifted = annotations.get(ANNOTATION_APPLIED_HASH) != applied_hash(resource, config, image=image)
+        drifted = annotations.get(ANNOTATION_LAST_APPLIED_HASH) != applied_hash(resource, config, image=image)
         return WorkerSet(
             replicas=int(found["spec"].get("replicas", 0)),
             config_hash=annotations.get(ANNOTATION_CONFIG_HASH, ""),
             drifted=drifted,
-            rolls=annotations.get(ANNOTATION_PODS_HASH) != pods_hash(resource, config, image=image),
+            rolls=annotations.get(ANNOTATION_POD_TEMPLATE_HASH)
+            != pod_template_hash(resource, config, image=image),
             # While ours differ from what was applied, a difference is our own.
             drift=() if drifted else await self._drift(resource, config, found),
         )

@@ -199,7 +199,9 @@ def _workers(resource: LogHubConsumerGroup, observed: Observed, decided: Size, b
     actions: list[Action] = [
         RestartWorker(worker.name)
         for worker in observed.workers
-        if worker.seat_leave and worker.ordinal < decided.target and worker.phase is not WorkerPhase.STOPPING
+        if worker.drain_requested
+        and worker.ordinal < decided.target
+        and worker.phase is not WorkerPhase.STOPPING
     ]
     actions += [AskLeave(consumer) for consumer in decided.asks]
     there = observed.worker_set

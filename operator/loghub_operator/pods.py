@@ -8,9 +8,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
+from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
+from loghub_operator.api import patterns
 from loghub_operator.model import WorkerObserved, WorkerPhase
-from loghub_operator.names import ANNOTATION_CONFIG_HASH, ANNOTATION_SEAT_SINCE
+from loghub_operator.names import ANNOTATION_CONFIG_HASH, ANNOTATION_DRAIN_REQUESTED_AT
 
 Document = dict[str, Any]
 # The kubelet's reasons that waiting alone does not cure.
@@ -56,9 +57,9 @@ def worker_of(pod: Document, now: float) -> WorkerObserved | None:
         return None
     annotations = metadata.get("annotations") or {}
     ready = _is_ready(pod)
-    told_to_leave = annotations.get(SEAT_ANNOTATION) == SEAT_LEAVE
+    drain_requested = annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED
     phase, reason, message = _phase(pod, ready=ready, now=now)
-    if told_to_leave and phase is WorkerPhase.STARTING and _works_on_nothing(pod):
+    if drain_requested and phase is WorkerPhase.STARTING and _works_on_nothing(pod):
         phase, reason, message = WorkerPhase.LEFT, "", ""
     return WorkerObserved(
         name=metadata["name"],
@@ -66,16 +67,17 @@ def worker_of(pod: Document, now: float) -> WorkerObserved | None:
         phase=phase,
         ready=ready and phase is WorkerPhase.RUNNING,
         config_hash=annotations.get(ANNOTATION_CONFIG_HASH, ""),
-        seat_leave=told_to_leave,
-        seat_since_unix_s=_number(annotations.get(ANNOTATION_SEAT_SINCE)),
+        drain_requested=drain_requested,
+        drain_requested_at_unix_s=_unix_s(annotations.get(ANNOTATION_DRAIN_REQUESTED_AT)),
         reason=reason[:LONGEST_WORD],
         message=message,
     )
 
 
-def _number(text: str | None) -> float | None:
+def _unix_s(time: str | None) -> float | None:
+    """None for what no operator wrote: anybody may edit an annotation."""
     try:
-        return None if text is None else float(text)
+        return None if time is None else float(patterns.unix_s(time))
     except ValueError:
         return None
 

@@ -143,9 +143,9 @@ class Reconciler:
                 life.wake.clear()
                 life.causes.clear()
                 life.doing, life.since_s = Doing.RUNNING, self._clock.monotonic_s()
-                outcome, wait_s = await self._guarded_round(key, life)
+                result, wait_s = await self._guarded_round(key, life)
             self.round_ended_s = self._clock.monotonic_s()
-            self._listener.round_ended(outcome, self.round_ended_s - life.since_s)
+            self._listener.reconciled(result, self.round_ended_s - life.since_s)
             life.doing, life.since_s = Doing.RESTING, self.round_ended_s + (wait_s or SOON_S)
             if wait_s is None and not life.wake.is_set():
                 del self._lives[key]
@@ -172,15 +172,15 @@ class Reconciler:
             wait_s = await self._round(key, life)
         except (KubeError, LogHubException, ActionRefused) as error:
             life.failures += 1
-            log.warning("round failed", namespace=key.namespace, name=key.name, error=str(error))
-            return "failed", min(LONGEST_BACKOFF_S, SOON_S * 2.0 ** min(life.failures, 10))
+            log.warning("reconcile failed", namespace=key.namespace, name=key.name, error=str(error))
+            return "error", min(LONGEST_BACKOFF_S, SOON_S * 2.0 ** min(life.failures, 10))
         except Exception:
             # A fault of ours in one group must not end its task for good, nor the others.
             life.failures += 1
-            log.exception("round broke", namespace=key.namespace, name=key.name)
-            return "broken", LONGEST_BACKOFF_S
+            log.exception("reconcile panicked", namespace=key.namespace, name=key.name)
+            return "panic", LONGEST_BACKOFF_S
         life.failures = 0
-        return "done", wait_s
+        return "success", wait_s
 
     async def _round(self, key: Key, life: _Life) -> float | None:
         document = await self._kube.get(CONSUMER_GROUP, key.namespace, key.name)

@@ -64,7 +64,7 @@ def coming_back(resource: LogHubConsumerGroup, observed: Observed) -> tuple[str,
 
 def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool:
     """It was told to leave so long ago that we go on without its answer."""
-    return worker.seat_since_unix_s is not None and now - worker.seat_since_unix_s > bound_s
+    return worker.drain_requested_at_unix_s is not None and now - worker.drain_requested_at_unix_s > bound_s
 
 
 def size(resource: LogHubConsumerGroup, observed: Observed, decided: Goal, now: float) -> Size:
@@ -91,14 +91,14 @@ def _paused(resource: LogHubConsumerGroup, observed: Observed, why: Pause, curre
     bound_s = leave_bound_s(resource)
     there = [worker for worker in observed.workers if worker.ordinal < current]
     late = [one for one in there if waited_enough(one, bound_s=bound_s, now=now)]
-    staying = [one for one in there if not (one.seat_leave and has_left(one, observed.service))]
+    staying = [one for one in there if not (one.drain_requested and has_left(one, observed.service))]
     waited_for = [one for one in staying if one not in late]
     return Size(
         run=current if waited_for or coming_back(resource, observed) else 0,
         target=0,
         reason=ScalingReason.SUSPENDED,
         message=why.message,
-        asks=tuple(one.name for one in waited_for if not one.seat_leave),
+        asks=tuple(one.name for one in waited_for if not one.drain_requested),
         gave_up_on=() if waited_for else tuple(one.name for one in staying),
     )
 
@@ -145,7 +145,7 @@ def _shrink(resource: LogHubConsumerGroup, observed: Observed, goal: Size, curre
     if worker is None:
         back = top in coming_back(resource, observed)
         return _draining(goal, current, top) if back else _lowered(goal, current)
-    if not worker.seat_leave:
+    if not worker.drain_requested:
         held = _unless_in_transfer(goal, observed.service, current)
         return held if held is not goal else _draining(goal, current, top, asks=(top,))
     if has_left(worker, observed.service):

@@ -24,7 +24,7 @@ from tests.loghub_operator.examples import resource
 from tests.loghub_operator.numbers.support import board, condition, readings
 
 SITE = Site(endpoint="http://x", sink_root="/sink", needs_project_address=False)
-OFTEN_USED = {"le", "namespace", "name", "job", "instance", "pod"}
+OFTEN_USED = {"le", "namespace", "consumer_group", "job", "instance", "pod"}
 SERIES = re.compile(r"(loghub_\w+)(\{[^}]*\})?")
 LABEL = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 
@@ -47,11 +47,11 @@ def worker_text() -> str:
 
 def operator_text() -> str:
     meters, on = Meters(), board()
-    meters.round_ended("done", 0.1)
+    meters.reconciled("success", 0.1)
     meters.kube_answered("GET", 200)
     meters.hub_answered("list_groups", "OK")
     on.post(readings(), tuple(condition(str(kind), "True") for kind in ConditionType))
-    return Exposition(meters, on, shard_series=10).text().decode()
+    return Exposition(meters, on, max_shard_series=10).text().decode()
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_the_workers_are_found_by_label_and_port(chart: Chart, namespaces: list[
     expected = {"matchNames": namespaces} if namespaces else {"any": True}
     assert monitor["namespaceSelector"] == expected
     (relabeling,) = monitor["podMetricsEndpoints"][0]["relabelings"]
-    assert relabeling["targetLabel"] == "name"
+    assert relabeling["targetLabel"] == "consumer_group"
     (instance,) = [key for key, value in worker_selector("g").items() if value == "g"]
     assert relabeling["sourceLabels"][0].endswith(re.sub(r"\W", "_", instance))
 

@@ -16,7 +16,7 @@ ON: Values = {"externalMetrics": {"enabled": True}, "keda": {"enabled": True}}
 GIVEN: Values = {
     "externalMetrics": {"enabled": True, "certificateSecret": "one"},
     "keda": {"enabled": True, "certificateSecret": "two"},
-    "metrics": {"shardSeries": 0},
+    "metrics": {"maxShardSeries": 0},
 }
 
 
@@ -41,7 +41,7 @@ def mounts(deployment: Object) -> dict[str | None, str]:
 def test_the_operator_understands_it(chart: Chart) -> None:
     objects = chart.render(GIVEN)
     settings = settings_of(objects)
-    assert settings.shard_series == 0
+    assert settings.max_shard_series == 0
     found = mounts(only(objects, "Deployment"))
     assert found == {settings.keda_certs: "two", settings.external_metrics_certs: "one"}
 

@@ -140,7 +140,7 @@ def test_two_releases_share_no_object(chart: Chart) -> None:
 
 
 def test_a_release_of_any_length_has_names_that_fit(chart: Chart) -> None:
-    for one in chart.render({"service": {"enabled": True}}, release="r" * 53):
+    for one in chart.render({"embeddedService": {"enabled": True}}, release="r" * 53):
         assert len(one["metadata"]["name"]) <= 63
 
 

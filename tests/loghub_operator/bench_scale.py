@@ -100,7 +100,7 @@ def operator(server: Apiserver, folder: Path, service: ServiceProcess) -> Iterat
         "LOGHUB_EMBEDDED_ENDPOINT": service.endpoint,
         "LOGHUB_LEASE_NAMESPACE": "loghub-system",
         "LOGHUB_LEASE_NAME": "loghub-operator",
-        "LOGHUB_LIVENESS_ADDRESS": METRICS,
+        "LOGHUB_HTTP_ADDRESS": METRICS,
     }
     with (folder / "operator.log").open("wb") as output:
         process = subprocess.Popen(

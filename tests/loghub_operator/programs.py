@@ -84,8 +84,8 @@ class Operator:
         self.environment = {
             "KUBECONFIG": str(server.as_the_operator(folder)),
             "LOGHUB_EMBEDDED_ENDPOINT": endpoint,
-            "LOGHUB_LIVENESS_ADDRESS": self.address,
-            "LOGHUB_NAMESPACES": namespace,
+            "LOGHUB_HTTP_ADDRESS": self.address,
+            "LOGHUB_WATCH_NAMESPACES": namespace,
             "LOGHUB_RESYNC_SECONDS": "1",
         }
 

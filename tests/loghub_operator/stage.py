@@ -21,7 +21,7 @@ from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup
 from loghub.wire.errors import LogHubException
 from loghub.wire.loggroup import Log, LogGroup
-from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
+from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
 from loghub_operator import __main__ as program
 from loghub_operator.kube import (
     CONFIG_MAP,
@@ -131,7 +131,7 @@ class Player:
         broken = not settings["pipeline"].get("text", "SELECT ").startswith("SELECT ")
         if not broken:
             with contextlib.suppress(LogHubException):
-                self._beat(name, leave=annotations.get(SEAT_ANNOTATION) == SEAT_LEAVE)
+                self._beat(name, leave=annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED)
         ready = not broken and name not in self._left
         await self._tell_pod(pod, broken=broken, ready=ready)
         return ready

@@ -111,8 +111,8 @@ def observed_at(given: Document, now: float) -> Observed:
     """An `Observed` from a file: times in it count from `EPOCH` too."""
     made = copy.deepcopy(given)
     for worker in made.get("workers", []):
-        if "seat_since_unix_s" in worker:
-            worker["seat_since_unix_s"] += EPOCH
+        if "drain_requested_at_unix_s" in worker:
+            worker["drain_requested_at_unix_s"] += EPOCH
     for shard in made.get("service", {}).get("shards", []):
         if "checkpoint_unix_s" in shard:
             shard["checkpoint_unix_s"] += EPOCH

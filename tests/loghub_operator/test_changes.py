@@ -10,7 +10,7 @@ from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.v1alpha1 import Spec
 from loghub_operator.changes import Change, Running, change_class
 from loghub_operator.model import GroupObserved, Site
-from loghub_operator.resources import pods_hash
+from loghub_operator.resources import pod_template_hash
 from loghub_operator.workers import worker_config
 from tests.loghub_operator.examples import Document, resource
 
@@ -127,7 +127,7 @@ def running(group: LogHubConsumerGroup) -> Running:
     return Running(
         replicas=0 if spec.suspend else spec.replicas,
         group=GroupObserved(timeout_s=spec.timeout_seconds, order=spec.in_order),
-        pods=pods_hash(group, config, image="i"),
+        pods=pod_template_hash(group, config, image="i"),
     )
 
 

@@ -64,7 +64,7 @@ def test_a_round_that_hangs_is_no_life(
 
     async def story(on: Stage) -> None:
         address, stop = f"127.0.0.1:{free_port()}", asyncio.Event()
-        settings = dataclasses.replace(on.settings, liveness_address=address)
+        settings = dataclasses.replace(on.settings, http_address=address)
         async with Hanging(await configured()) as kube:
             kube.free, kube.hanging = asyncio.Event(), asyncio.Event()
             kube.free.set()
@@ -101,7 +101,7 @@ def test_a_watch_that_tells_nothing_is_no_life(
 
     async def story(on: Stage) -> None:
         address, stop = f"127.0.0.1:{free_port()}", asyncio.Event()
-        settings = dataclasses.replace(on.settings, liveness_address=address)
+        settings = dataclasses.replace(on.settings, http_address=address)
         running = asyncio.create_task(program.run(settings, stop, connect=on.connect))
         for replicas in (1, 2):
             await on.apply({"replicas": replicas})
@@ -299,7 +299,7 @@ class Replicas:
         began = time.monotonic()
         until(f"{name} acting", lambda: _holder(self._server).startswith(f"{name}_"))
         took_s = time.monotonic() - began
-        until(f"{name} told", lambda: health(self.operators[name].address) == (200, "ok, acting\n"))
+        until(f"{name} told", lambda: health(self.operators[name].address) == (200, "ok, leader\n"))
         return took_s
 
     def until_waiting(self, name: str) -> None:

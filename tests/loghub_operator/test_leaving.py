@@ -41,7 +41,7 @@ def _planned(step: Step, phase: WorkerPhase, *, tells: bool, after_s: float = 10
 
 
 def _told(worker: WorkerObserved, now: float) -> WorkerObserved:
-    return replace(worker, seat_leave=True, seat_since_unix_s=now)
+    return replace(worker, drain_requested=True, drain_requested_at_unix_s=now)
 
 
 def _stops(planned: Plan) -> bool:

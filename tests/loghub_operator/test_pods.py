@@ -194,31 +194,49 @@ def test_a_pod_that_somebody_evicts_says_so_and_one_that_does_not_end_too() -> N
     assert later.message == f"Eviction API: evicting; {overdue}"
 
 
-def test_the_seat_and_since_when_are_annotations() -> None:
-    marks = {"loghub.dev/seat": "leave", "loghub.dev/seat-since": "12.5", "loghub.dev/config-hash": "h"}
+def test_a_drain_request_and_its_time_are_annotations() -> None:
+    marks = {
+        "loghub.dev/drain": "true",
+        "loghub.dev/drain-requested-at": "2026-01-01T00:00:10Z",
+        "loghub.dev/config-hash": "h",
+    }
     worker = worker_of(pod(annotations=marks), NOW)
     assert worker is not None
-    assert (worker.seat_leave, worker.seat_since_unix_s, worker.config_hash) == (True, 12.5, "h")
-    kept = worker_of(pod(annotations={"loghub.dev/seat": "keep", "loghub.dev/seat-since": "nonsense"}), NOW)
-    assert kept is not None
-    assert (kept.seat_leave, kept.seat_since_unix_s) == (False, None)
+    assert (worker.drain_requested, worker.drain_requested_at_unix_s, worker.config_hash) == (True, NOW, "h")
 
 
-LEAVE: Document = {"annotations": {"loghub.dev/seat": "leave"}}
+@pytest.mark.parametrize("value", ["false", "True", "1", "leave", ""])
+def test_any_other_value_of_the_drain_annotation_requests_none(value: str) -> None:
+    worker = worker_of(pod(annotations={"loghub.dev/drain": value}), NOW)
+    assert worker is not None
+    assert not worker.drain_requested
+
+
+@pytest.mark.parametrize(
+    "time", ["nonsense", "", "1767225610", "2026-01-01", "2026-01-01 00:00:10Z", "2026-02-30T00:00:10Z"]
+)
+def test_a_time_that_is_not_rfc_3339_is_unknown(time: str) -> None:
+    marks = {"loghub.dev/drain": "true", "loghub.dev/drain-requested-at": time}
+    worker = worker_of(pod(annotations=marks), NOW)
+    assert worker is not None
+    assert (worker.drain_requested, worker.drain_requested_at_unix_s) == (True, None)
+
+
+DRAIN: Document = {"annotations": {"loghub.dev/drain": "true"}}
 UP: Document = {"name": "worker", "state": {"running": {}}, "started": True}
 
 
 @pytest.mark.parametrize(
     ("marks", "container", "phase"),
     [
-        (LEAVE, {**UP, "ready": False}, WorkerPhase.LEFT),
-        (LEAVE, {**UP, "ready": True}, WorkerPhase.RUNNING),  # it drains
-        ({}, {**UP, "ready": False}, WorkerPhase.STARTING),  # nobody told it to leave
-        (LEAVE, {**UP, "started": False, "ready": False}, WorkerPhase.STARTING),
-        (LEAVE, {**UP, "ready": False, "lastState": ended("InvalidSink: no")}, WorkerPhase.FAILED),
+        (DRAIN, {**UP, "ready": False}, WorkerPhase.LEFT),
+        (DRAIN, {**UP, "ready": True}, WorkerPhase.RUNNING),  # it drains
+        ({}, {**UP, "ready": False}, WorkerPhase.STARTING),  # it was not asked to drain
+        (DRAIN, {**UP, "started": False, "ready": False}, WorkerPhase.STARTING),
+        (DRAIN, {**UP, "ready": False, "lastState": ended("InvalidSink: no")}, WorkerPhase.FAILED),
     ],
 )
-def test_told_to_leave_started_and_not_ready_it_left(
+def test_asked_to_drain_started_and_not_ready_it_left(
     marks: Document, container: Document, phase: WorkerPhase
 ) -> None:
     worker = worker_of(pod(with_container(**container), **marks), NOW)
@@ -232,7 +250,7 @@ def test_only_the_workers_own_container_says_that_it_left() -> None:
         "conditions": [{"type": "Ready", "status": "False"}],
         "containerStatuses": [{**UP, "name": "beside", "ready": False}, {**UP, "ready": True}],
     }
-    worker = worker_of(pod(status, **LEAVE), NOW)
+    worker = worker_of(pod(status, **DRAIN), NOW)
     assert worker is not None
     assert worker.phase is WorkerPhase.STARTING
 

@@ -14,9 +14,9 @@ def test_all_given() -> None:
     given = {
         "LOGHUB_EMBEDDED_ENDPOINT": "http://logs.svc",
         "LOGHUB_WORKER_IMAGE": "w:1",
-        "LOGHUB_LIVENESS_ADDRESS": "0.0.0.0:8081",
+        "LOGHUB_HTTP_ADDRESS": "0.0.0.0:8081",
         "LOGHUB_RESYNC_SECONDS": "2.5",
-        "LOGHUB_NAMESPACES": "a, b,",
+        "LOGHUB_WATCH_NAMESPACES": "a, b,",
         "LOGHUB_LEASE_NAMESPACE": "loghub-system",
         "LOGHUB_LEASE_NAME": "loghub-operator",
         "LOGHUB_POD_NAME": "loghub-operator-0",
@@ -24,7 +24,7 @@ def test_all_given() -> None:
     assert Settings.from_environment(given) == Settings(
         embedded_endpoint="http://logs.svc",
         worker_image="w:1",
-        liveness_address="0.0.0.0:8081",
+        http_address="0.0.0.0:8081",
         resync_s=2.5,
         namespaces=("a", "b"),
         lease=Place(namespace="loghub-system", name="loghub-operator"),
@@ -40,13 +40,13 @@ def test_a_resync_that_is_none_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["LOGHUB_LEASE_NAMESPACE", "LOGHUB_LEASE_NAME"])
 def test_half_a_lease_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="together or not at all"):
+    with pytest.raises(ValueError, match="or neither"):
         Settings.from_environment({name: "x"})
 
 
 def test_numbers_for_others() -> None:
     given = {
-        "LOGHUB_SHARD_SERIES": "0",
+        "LOGHUB_MAX_SHARD_SERIES": "0",
         "LOGHUB_KEDA_ADDRESS": "0.0.0.0:9090",
         "LOGHUB_KEDA_CERTS": "/keda",
         "LOGHUB_EXTERNAL_METRICS_ADDRESS": "0.0.0.0:8443",
@@ -54,7 +54,7 @@ def test_numbers_for_others() -> None:
         "LOGHUB_EXTERNAL_METRICS_CERTS": "/external",
     }
     made = Settings.from_environment(given)
-    assert (made.shard_series, made.keda_address, made.keda_certs) == (0, "0.0.0.0:9090", "/keda")
+    assert (made.max_shard_series, made.keda_address, made.keda_certs) == (0, "0.0.0.0:9090", "/keda")
     assert made.external_metrics_address == "0.0.0.0:8443"
     assert made.external_metrics_service == "loghub-system/numbers"
     assert made.external_metrics_certs == "/external"
@@ -63,8 +63,8 @@ def test_numbers_for_others() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"LOGHUB_SHARD_SERIES": "-1"}, "must not be below 0"),
-        ({"LOGHUB_SHARD_SERIES": "few"}, "invalid literal"),
+        ({"LOGHUB_MAX_SHARD_SERIES": "-1"}, "must be at least 0"),
+        ({"LOGHUB_MAX_SHARD_SERIES": "few"}, "invalid literal"),
         ({"LOGHUB_KEDA_ADDRESS": "9090x"}, "must be host:port"),
         ({"LOGHUB_KEDA_ADDRESS": "host"}, "must be host:port"),
         ({"LOGHUB_EXTERNAL_METRICS_ADDRESS": "0.0.0.0:8443"}, "must be namespace/name"),

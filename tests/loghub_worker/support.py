@@ -120,7 +120,7 @@ def worker_environment(folder: Path, *, name: str, credentials_dir: Path) -> dic
         "LOGHUB_WORKER_CONFIG": str(folder / "config.json"),
         "LOGHUB_CONSUMER": name,
         "LOGHUB_CREDENTIALS_DIR": str(credentials_dir),
-        "LOGHUB_SEAT_FILE": str(folder / "seat"),
+        "LOGHUB_DRAIN_FILE": str(folder / "drain"),
         "LOGHUB_STATE_DIR": str(folder / "state"),
         "LOGHUB_STATUS_FILE": str(folder / "status.json"),
         "LOGHUB_TERMINATION_LOG": str(folder / "termination"),
@@ -135,7 +135,7 @@ class WorkerProcess:
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "config.json").write_bytes(msgspec.json.encode(config))
-        self.seat = self.folder / "seat"
+        self.drain_file = self.folder / "drain"
         self._status = self.folder / "status.json"
         self._log = (self.folder / "log").open("ab")
         self._status.unlink(missing_ok=True)

@@ -250,7 +250,7 @@ def test_open_to_reopened_takes_the_shard_from_the_source_and_late_saves_miss_it
     assert consumer.positions == {1: 20}
 
 
-def test_serve_to_stop_drains_but_keeps_the_seat() -> None:
+def test_serve_to_stop_drains_but_stays_a_member() -> None:
     consumer = holder(1)
     consumer.set_goal(Goal.STOP)
     assert phases(consumer) == {1: Phase.DRAINING}

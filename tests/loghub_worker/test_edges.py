@@ -29,7 +29,7 @@ from loghub_worker import __main__ as program
 from loghub_worker.consumer import Beat, Consumer, Goal, Terms
 from loghub_worker.hub import Trouble
 from loghub_worker.metrics import Figures, answer
-from loghub_worker.settings import BadSettingsError, read_settings, says_leave
+from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings
 from loghub_worker.sink import InvalidSinkError, make_sink
 from loghub_worker.spark import FatalError, end_jvm, spark_settings, start_spark
 from loghub_worker.status import status_of
@@ -52,7 +52,7 @@ def environment(folder: Path) -> dict[str, str]:
 def test_settings_are_read_with_what_is_optional_left_out(tmp_path: Path) -> None:
     settings = read_settings(environment(tmp_path))
     assert settings.config == worker_config("http://x", ParquetSink(path="/sink"))
-    assert (settings.seat_file, settings.metrics_address, settings.termination_log) == (None, None, None)
+    assert (settings.drain_file, settings.metrics_address, settings.termination_log) == (None, None, None)
 
 
 @pytest.mark.parametrize("name", [ENV_CONFIG, "LOGHUB_CONSUMER", "LOGHUB_STATE_DIR"])
@@ -86,12 +86,13 @@ def test_settings_of_another_release_are_told_where_the_operator_reads(
 
 
 @pytest.mark.parametrize(
-    ("text", "leave"), [("leave", True), ("leave\n", True), ("keep", False), ("", False)]
+    ("text", "requested"),
+    [("true", True), ("true\n", True), ("false", False), ("", False), ("TRUE", False), ("leave", False)],
 )
-def test_seat_file(tmp_path: Path, text: str, leave: bool) -> None:
-    (tmp_path / "seat").write_text(text)
-    assert says_leave(tmp_path / "seat") is leave
-    assert says_leave(tmp_path / "absent") is False
+def test_drain_file(tmp_path: Path, text: str, requested: bool) -> None:
+    (tmp_path / "drain").write_text(text)
+    assert is_drain_requested(tmp_path / "drain") is requested
+    assert is_drain_requested(tmp_path / "absent") is False
 
 
 def test_users_spark_settings_win_and_java_options_are_joined(tmp_path: Path) -> None:

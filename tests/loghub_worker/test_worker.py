@@ -103,6 +103,6 @@ def test_unreachable_service_is_waited_for(
         thread.join(GUARD_S)
     assert not thread.is_alive()
     assert delivered(sink) == producer.sent
-    assert [c.name for c in hub.group_status(LOGSTORE, GROUP).consumers] == ["w-0"], "the seat is kept"
+    assert [c.name for c in hub.group_status(LOGSTORE, GROUP).consumers] == ["w-0"], "it stays a member"
     assert all(s.checkpoint == s.end_cursor for s in hub.group_status(LOGSTORE, GROUP).shards)
     assert status_in(folder).phase == "draining"

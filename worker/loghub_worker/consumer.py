@@ -25,7 +25,7 @@ class Phase(StrEnum):
     OPENING = "opening"  # named by an answer; its resume position is not known yet
     OPEN = "open"  # in the hands of the source
     DRAINING = "draining"  # out of the source's hands, perhaps in its running batch
-    DRAINED = "drained"  # all is saved, but the seat is kept: still reported
+    DRAINED = "drained"  # all is saved, but the shard is not released: heartbeats still report it
 
 
 class Standing(StrEnum):
@@ -34,14 +34,14 @@ class Standing(StrEnum):
     JOINING = "joining"  # no good beat yet
     MEMBER = "member"  # the lease runs
     FENCED = "fenced"  # no good beat for too long: nothing is held, nothing may be committed
-    LEFT = "left"  # gave up its seat
+    LEFT = "left"  # is no longer a member of the group
 
 
 class Goal(StrEnum):
     """What the worker is to do with its shards."""
 
     SERVE = "serve"
-    STOP = "stop"  # drain, but keep the seat: a restart within the timeout moves nothing
+    STOP = "stop"  # drain, but stay a member: a restart within the timeout moves no shard
     LEAVE = "leave"  # drain, give every shard up, leave the group
 
 

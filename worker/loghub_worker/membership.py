@@ -36,7 +36,7 @@ class Membership:
         self._thread.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """End the beats. The seat stays until the service times this consumer out."""
+        """Stop sending heartbeats. The consumer stays a member until the service times it out."""
         self._stop.set()
         self._session.wake()
         self._thread.join(timeout_s)

@@ -1,4 +1,4 @@
-"""One worker, put together: Spark and the pipeline first, then the seat in the group, then the shards.
+"""One worker, put together: Spark and the pipeline first, then group membership, then the shards.
 
 What for: the order of start and stop, in one place. What it must not know: how any part works.
 Read next: `loghub_worker.membership`, `loghub_worker.keeper`, `loghub_worker.job`.
@@ -29,14 +29,14 @@ from loghub_worker.membership import Membership
 from loghub_worker.metrics import Figures, MetricsServer
 from loghub_worker.pipeline import empty_logs, make_transform, place_code
 from loghub_worker.session import Session
-from loghub_worker.settings import Settings, says_leave
+from loghub_worker.settings import Settings, is_drain_requested
 from loghub_worker.sink import InvalidSinkError, Sink, make_sink
 from loghub_worker.spark import SPARK_ERRORS, FatalError, invalid, start_spark
 from loghub_worker.status import status_of
 
 log = structlog.get_logger()
 
-STEP_S = 0.4  # how often the seat file and the threads are looked at
+STEP_S = 0.4  # how often the drain file and the threads are checked
 STATUS_S = 1.0
 # A lease ends so much before the service would end it: time for a commit to finish.
 MARGIN_PART, MOST_MARGIN_S = 0.2, 5.0
@@ -71,7 +71,7 @@ class Worker:
         self._told = self.status()  # as last written
 
     def request_stop(self) -> None:
-        """From a signal handler in the main thread: drain, keep the seat, end. Before the first
+        """From a signal handler in the main thread: drain, stay a member, end. Before the first
         beat there is nothing to drain, and Spark's start is not waited for. It takes no lock, not
         even an event's: the thread that it interrupts may hold that one."""
         self._stop = True
@@ -209,7 +209,7 @@ class Worker:
     def _serve(self) -> None:
         while not self._is_stopped_in(STEP_S):
             self._raise_failures()
-            if says_leave(self._settings.seat_file):
+            if is_drain_requested(self._settings.drain_file):
                 self._drain(Goal.LEAVE)
                 self._await_stop()
 
@@ -239,7 +239,7 @@ class Worker:
 
     def _end(self) -> None:
         if not self._has_left():
-            self._drain(Goal.LEAVE if says_leave(self._settings.seat_file) else Goal.STOP)
+            self._drain(Goal.LEAVE if is_drain_requested(self._settings.drain_file) else Goal.STOP)
         for part in (self._membership, self._keeper, self._job):
             if part is not None:
                 part.stop()
@@ -307,11 +307,23 @@ class Worker:
             return {}
         tally = self._job.tally
         return {
-            "loghub_worker_batches": ("Batches in the sink.", tally.batches),
-            "loghub_worker_batches_refused": ("Batches not let through.", tally.refused),
-            "loghub_worker_texts_replaced": ("Texts that were not UTF-8.", tally.replaced),
-            "loghub_worker_log_groups_expired": ("Log groups that expired unread.", tally.missing),
-            "loghub_worker_batch_seconds": ("Seconds spent in batches.", tally.seconds),
+            "loghub_worker_batches": ("Number of micro-batches committed to the sink.", tally.batches),
+            "loghub_worker_batches_discarded": (
+                "Number of micro-batches discarded because the worker no longer held their shards.",
+                tally.refused,
+            ),
+            "loghub_worker_invalid_utf8_values": (
+                "Number of text values in which invalid UTF-8 was replaced.",
+                tally.replaced,
+            ),
+            "loghub_worker_log_groups_expired": (
+                "Number of log groups that expired before they were read.",
+                tally.missing,
+            ),
+            "loghub_worker_batch_duration_seconds": (
+                "Total duration of the committed micro-batches.",
+                tally.seconds,
+            ),
         }
 
     def _serve_metrics(self) -> MetricsServer | None:

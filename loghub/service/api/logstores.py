@@ -41,7 +41,7 @@ async def create_logstore(engine: Engine, request: Request) -> Answer:
     limits = engine.settings.limits
     name = names.LOGSTORE.check(parse.string(fields, "logstoreName"))
     count = parse.integer(
-        fields, "shardSummary.total", least=1, most=limits.shards_at_creation, default=_DEFAULT_SHARDS
+        fields, "shardCount", least=1, most=limits.shards_at_creation, default=_DEFAULT_SHARDS
     )
     async with engine.admin:
         project = lookup.project(engine, request)
@@ -149,7 +149,7 @@ def _shown(store: Logstore) -> dict[str, Any]:
         **msgspec.json.decode(saved.options),
         "logstoreName": saved.name,
         "ttl": saved.ttl_days,
-        "shardSummary.total": writable,
+        "shardCount": writable,
         "createTime": saved.created_s,
         "lastModifyTime": saved.modified_s,
     }

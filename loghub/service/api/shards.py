@@ -56,7 +56,7 @@ async def delete_shard(engine: Engine, request: Request, *, ls: str, shard: str)
 
 
 def _split(store: Logstore, shard: int, request: Request) -> Reshard:
-    if parse.number_query(request, "shardSummary.total", least=0, most=1 << 16, default=2) != 2:
+    if parse.number_query(request, "shardCount", least=0, most=1 << 16, default=2) != 2:
         raise failure(Code.PARAMETER_INVALID, "a shard is split into 2; split again for more")
     text = request.query.get("key")
     return rules.split(store.shard_map(), shard=shard, key=parse_key(text) if text else None)

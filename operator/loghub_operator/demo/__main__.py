@@ -82,15 +82,25 @@ def _complain(text: str, status: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="make demo", description="Shows the main job, then counts")
-    parser.add_argument("--logs", type=Path, help="any text file; default: an access log made on the fly")
-    parser.add_argument("--keep", action="store_true", help="go on after the story, until Ctrl-C")
-    parser.add_argument("--rate", type=_positive, default=400.0, help="lines per second (400)")
-    parser.add_argument("--pause", type=_positive, default=4.0, help="seconds between the steps (4)")
-    parser.add_argument("--limit", type=_positive, default=120.0, help="seconds for the story (120)")
-    parser.add_argument("--state-dir", type=Path, help="default: $XDG_STATE_HOME/loghub/demo")
-    parser.add_argument("--cr", type=Path, default=EXAMPLE, help="another LogHubConsumerGroup")
-    parser.add_argument("--plain", action="store_true", help="lines instead of the live view")
+    parser = argparse.ArgumentParser(
+        prog="make demo",
+        description="Run a consumer group through a scripted scenario and verify its output.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--logs", type=Path, help="text file to send; default: a generated access log")
+    parser.add_argument("--keep", action="store_true", help="keep running after the scenario until Ctrl-C")
+    parser.add_argument("--rate", type=_positive, default=400.0, help="lines sent per second (default: 400)")
+    parser.add_argument(
+        "--pause", type=_positive, default=4.0, help="seconds between the steps of the scenario (default: 4)"
+    )
+    parser.add_argument(
+        "--limit", type=_positive, default=120.0, help="time limit of the scenario in seconds (default: 120)"
+    )
+    parser.add_argument(
+        "--state-dir", type=Path, help="directory for all state; default: $XDG_STATE_HOME/loghub/demo"
+    )
+    parser.add_argument("--cr", type=Path, default=EXAMPLE, help="YAML file with another LogHubConsumerGroup")
+    parser.add_argument("--plain", action="store_true", help="print plain lines instead of the live view")
     return parser
 
 

@@ -198,7 +198,7 @@ class _Demo:
         assert not isinstance(credentials, Trouble)
         with contextlib.closing(connect(around.endpoint, self._resource.spec.project, credentials)) as hub:
             made = await asyncio.to_thread(create_sources, hub, self._resource, shards=SHARDS)
-        self.screen.say("made " + ", ".join(made))
+        self.screen.say("created " + ", ".join(made))
 
     def _start_producer(self, around: Surroundings) -> None:
         spec, options = self._resource.spec, self._options

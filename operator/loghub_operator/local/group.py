@@ -130,7 +130,7 @@ class LocalGroup:
     # -- its life
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until it is stopped (seats kept) or taken down; no worker runs any more after it."""
+        """Run until stopped (the workers stay members of the group) or taken down."""
         tasks = [
             asyncio.create_task(self.rounds.run()),
             asyncio.create_task(self._watch_files()),

@@ -9,7 +9,7 @@ files. Read next: `loghub_operator.local.record`, `loghub_operator.local.supervi
     <root>/volumes/<claim>/    the content of a claim; never removed by us
     <root>/groups/<name>/      one LogHubConsumerGroup: object.json, lock, lock.sign, down,
                                credentials/
-    <root>/groups/<name>/workers/<name>-0/   config.json, seat, status.json, last-words, log, state/
+    <root>/groups/<name>/workers/<name>-0/   config.json, drain, status.json, last-words, log, state/
 """
 
 import fcntl
@@ -36,8 +36,8 @@ class WorkerFolder:
         return self.folder / "config.json"
 
     @property
-    def seat(self) -> Path:
-        return self.folder / "seat"
+    def drain(self) -> Path:
+        return self.folder / "drain"
 
     @property
     def status(self) -> Path:

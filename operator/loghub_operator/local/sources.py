@@ -1,6 +1,6 @@
 """Make the project and the logstores that a consumer group needs, where a user asked for it.
 
-What for: `loghub up --create` and the demo. What it must not know: processes, files. Read next:
+What for: `loghub up --create-logstore` and the demo. What it must not know: processes, files. Read next:
 `loghub.client.port`.
 """
 
@@ -18,7 +18,7 @@ _THERE = (Code.PROJECT_ALREADY_EXIST, Code.LOG_STORE_ALREADY_EXIST)
 def create_sources(hub: LogHub, resource: LogHubConsumerGroup, *, shards: int) -> tuple[str, ...]:
     """What was made, in words; what is there already stays as it is. Raises `LogHubException`."""
     made = []
-    if not hub.project_exists() and _made(lambda: hub.create_project("made by loghub up")):
+    if not hub.project_exists() and _made(lambda: hub.create_project("created by loghub up")):
         made.append(f"project {hub.project}")
     made += [
         f"logstore {logstore} with {shards} shards"

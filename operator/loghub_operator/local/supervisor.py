@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from loghub import worker_contract as contract
 from loghub.clock import Clock
 from loghub.files import replace_file
-from loghub.worker_contract import SEAT_LEAVE, WorkerConfig, WorkerStatus
+from loghub.worker_contract import DRAIN_REQUESTED, WorkerConfig, WorkerStatus
 from loghub_operator.local.places import GroupFolder, WorkerFolder
 from loghub_operator.local.process import Child, exit_words
 from loghub_operator.local.staffing import (
@@ -64,8 +64,8 @@ class _Post:
     revision: str = ""
     child: Child | None = None
     stopping: bool = False
-    fresh_seat: bool = False  # the next start is as of a new pod: what it was told is forgotten
-    seat_since_unix_s: float | None = None
+    forget_drain: bool = False  # the next start is like that of a new pod: it was not asked to drain
+    drain_requested_at_unix_s: float | None = None
     started_unix_s: float = 0.0
     ready_since_s: float | None = None
     failures: int = 0
@@ -133,24 +133,24 @@ class Supervisor:
         self.tick()
 
     def ask_leave(self, name: str) -> None:
-        """Tell this worker to leave the group; the first time counts."""
+        """Ask this worker to drain and leave the group; the time of the first request is kept."""
         post = self._post_named(name)
-        if post is None or post.seat_since_unix_s is not None:
+        if post is None or post.drain_requested_at_unix_s is not None:
             return
-        replace_file(post.folder.seat, SEAT_LEAVE.encode())
-        post.seat_since_unix_s = self._clock.unix_s()
+        replace_file(post.folder.drain, DRAIN_REQUESTED.encode())
+        post.drain_requested_at_unix_s = self._clock.unix_s()
 
     def restart(self, name: str) -> None:
-        """Stop this worker; it is started again with its seat kept."""
+        """Stop this worker, which stays a member of the group, and start it again."""
         post = self._post_named(name)
         if post is None:
             return
-        post.fresh_seat = True
+        post.forget_drain = True
         if post.alive and not post.stopping:
             self._stop(post)
 
     async def end(self) -> None:
-        """Stop every worker, seats kept, and wait until all have ended."""
+        """Stop every worker without leaving the group, and wait until all processes have ended."""
         self.remove()
         children = [post.child for post in self._posts.values() if post.child is not None]
         await asyncio.gather(*(child.ended.wait() for child in children))
@@ -250,9 +250,9 @@ class Supervisor:
         assert asked is not None
         if post.revision != asked.revision:
             post.failures, post.words = 0, None
-        if post.fresh_seat or post.starts == 0:
-            post.folder.seat.unlink(missing_ok=True)
-            post.seat_since_unix_s, post.fresh_seat = None, False
+        if post.forget_drain or post.starts == 0:
+            post.folder.drain.unlink(missing_ok=True)
+            post.drain_requested_at_unix_s, post.forget_drain = None, False
         _prepare(post.folder, encode(asked.config))
         post.config_hash, post.revision, post.stopping = asked.config_hash, asked.revision, False
         post.started_unix_s, post.ready_since_s = self._clock.unix_s(), None
@@ -301,7 +301,7 @@ class Supervisor:
             config_hash=post.config_hash,
             alive=post.alive,
             stopping=post.stopping,
-            seat_since_unix_s=post.seat_since_unix_s,
+            drain_requested_at_unix_s=post.drain_requested_at_unix_s,
             words=post.words,
         )
         return WorkerView(
@@ -328,7 +328,7 @@ def _variables(name: str, folder: WorkerFolder) -> dict[str, str]:
     return {
         contract.ENV_CONFIG: str(folder.config),
         contract.ENV_CONSUMER: name,
-        contract.ENV_SEAT_FILE: str(folder.seat),
+        contract.ENV_DRAIN_FILE: str(folder.drain),
         contract.ENV_STATE_DIR: str(folder.state),
         contract.ENV_STATUS_FILE: str(folder.status),
         contract.ENV_TERMINATION_LOG: str(folder.last_words),

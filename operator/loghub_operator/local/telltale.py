@@ -49,7 +49,7 @@ class Life:
     config_hash: str
     alive: bool
     stopping: bool
-    seat_since_unix_s: float | None
+    drain_requested_at_unix_s: float | None
     words: tuple[str, str] | None
 
 
@@ -62,8 +62,8 @@ def worker_of(life: Life, status: WorkerStatus | None, *, now_unix_s: float) -> 
         phase=phase,
         ready=phase is WorkerPhase.RUNNING,
         config_hash=life.config_hash,
-        seat_leave=life.seat_since_unix_s is not None,
-        seat_since_unix_s=life.seat_since_unix_s,
+        drain_requested=life.drain_requested_at_unix_s is not None,
+        drain_requested_at_unix_s=life.drain_requested_at_unix_s,
         reason=reason,
         message=message,
     )

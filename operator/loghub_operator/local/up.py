@@ -46,15 +46,15 @@ class Refused(Exception):  # noqa: N818 - says what happened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """``endpoint`` is what "embedded" stands for, None: our own service."""
+    """``endpoint`` is the URL that "embedded" refers to; None: an embedded service on this machine."""
 
     root: Root
     file: Path
     name: str | None
     endpoint: str | None
-    create: bool
+    create_logstore: bool
     shards: int
-    until: str | None  # running | caught-up
+    wait_for: str | None  # running | caught-up
     live: bool
 
 
@@ -69,7 +69,7 @@ class DownOptions:
 
 
 async def up(options: UpOptions) -> int:
-    """Until a signal, `loghub down`, or what ``until`` says. Raises `InvalidResourceError`,
+    """Run until a signal, `loghub down`, or the state in ``wait_for``. Raises `InvalidResourceError`,
     `Refused`, `StartFailed`, `InUseError`, `ServiceStartError`."""
     file = CrFile(options.file, options.name)
     document = file.read()
@@ -81,16 +81,17 @@ async def up(options: UpOptions) -> int:
         folder.down.unlink(missing_ok=True)
         title = f"{record.document['metadata']['name']} on this machine"
         stop = asyncio.Event()
-        screen = _Until(title, options, stop)
+        screen = _WaitingScreen(title, options, stop)
         with screen:
             _say_leftovers(screen, folder)
             async with surroundings(options.root, record.resource(), options.endpoint) as around:
-                if options.create:
+                if options.create_logstore:
                     await _create(record.resource(), around, options.shards, screen)
                 group = LocalGroup(record, file=file, around=around, audience=screen)
                 with stopping(stop, group):
                     await group.run(stop)
-            screen.say("taken down" if group.rounds.released else "stopped; the seats are kept")
+            stopped = "stopped; the workers stay members of the group until its timeout"
+            screen.say("taken down" if group.rounds.released else stopped)
     return DONE
 
 
@@ -98,7 +99,7 @@ async def down(options: DownOptions) -> int:
     """Take a group down, by whoever runs it, or here. Raises as `up`."""
     folder = _named_folder(options)
     if Record.load(folder) is None:
-        raise StartFailed(f"{folder.folder.name} is not up: there is nothing in {folder.folder}")
+        raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}")
     released = await _taken_down_by_its_up(folder) or await _take_down(options, folder)
     if released:
         print(f"{folder.folder.name} is taken down")  # noqa: T201 - the program's output
@@ -140,7 +141,7 @@ def serve(root: Root, listen: str) -> int:
         *(sys.executable, "-m", "loghub.service", "--data", str(data), "--listen", listen),
         *("--port-file", str(root.service / "address"), "--log-format", "console"),
     ]
-    print(f"data and access key: {data}", flush=True)  # noqa: T201 - the program's output
+    print(f"directory with data and access key: {data}", flush=True)  # noqa: T201 - the program's output
     os.execv(sys.executable, command)  # noqa: S606 - without a shell, on purpose
 
 
@@ -200,18 +201,18 @@ def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-class _Until(Screen):
-    """A screen that ends the run when what was asked for is so."""
+class _WaitingScreen(Screen):
+    """A screen that ends the run once the group is in the state that ``wait_for`` names."""
 
     def __init__(self, title: str, options: UpOptions, stop: asyncio.Event) -> None:
         super().__init__(title=title, clock=SystemClock(), notes=tuple, live=options.live)
-        self._until = options.until
+        self._wait_for = options.wait_for
         self._stop = stop
 
     def look(self, look: Look) -> None:
         super().look(look)
-        running = self._until == "running" and look.status.phase is Phase.RUNNING
-        if running or (self._until == "caught-up" and look.caught_up):
+        running = self._wait_for == "running" and look.status.phase is Phase.RUNNING
+        if running or (self._wait_for == "caught-up" and look.caught_up):
             self._stop.set()
 
 
@@ -242,14 +243,14 @@ def _named_folder(options: DownOptions) -> GroupFolder:
     if options.file is not None:
         return _checked_folder(options.root, CrFile(options.file, options.name).read())
     if options.name is None or not patterns.matches(patterns.NAME, options.name):
-        raise StartFailed("say which group: -f FILE or --name NAME")
+        raise StartFailed("specify the group with -f FILE or --name NAME")
     return options.root.group(options.name)
 
 
 def _say_leftovers(screen: Screen, folder: GroupFolder) -> None:
     ended = end_leftovers(folder.workers)
     if ended:
-        screen.say(f"ended {ended} processes that a killed run had left")
+        screen.say(f"stopped {ended} processes that an earlier run left behind")
 
 
 async def _create(resource: LogHubConsumerGroup, around: Surroundings, shards: int, screen: Screen) -> None:
@@ -260,6 +261,6 @@ async def _create(resource: LogHubConsumerGroup, around: Surroundings, shards: i
         with contextlib.closing(connect(around.endpoint, resource.spec.project, credentials)) as hub:
             made = await asyncio.to_thread(create_sources, hub, resource, shards=shards)
     except (LogHubException, BadEndpoint) as error:
-        raise StartFailed(f"cannot make the project or the logstore: {error}") from None
+        raise StartFailed(f"cannot create the project or the logstore: {error}") from None
     for what in made:
-        screen.say(f"made {what}")
+        screen.say(f"created {what}")

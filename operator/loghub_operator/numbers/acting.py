@@ -1,10 +1,8 @@
-"""The label by which a Service finds the one operator that acts.
+"""The label by which a Service selects the leader's pod.
 
-What for: only that one has readings, so only it can be asked for them; of two replicas the other
-waits. What it must not know: how a lease is had, servers. Read next: `loghub_operator.__main__`.
-
-The label's value is the Lease's name, so that two releases in one namespace, each with one that
-acts, do not take it from each other.
+Only the leader has the groups' metrics, so only it can serve KEDA and the external metrics API. The
+label's value is the Lease's name, so that two releases in one namespace do not take the label from each
+other's leader.
 """
 
 import asyncio
@@ -17,14 +15,14 @@ from loghub_operator.lease import Place
 
 log = structlog.get_logger()
 
-LABEL = "loghub.dev/acting"
+LABEL = "loghub.dev/leader"
 LONGEST_VALUE = 63
 AGAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActingLabel:
-    """On our own pod."""
+    """The label on this process's own pod."""
 
     kube: Kube
     lease: Place
@@ -32,28 +30,28 @@ class ActingLabel:
 
     @property
     def value(self) -> str:
-        """As the Services have it."""
+        """The value that the Services select."""
         return self.lease.name[:LONGEST_VALUE].rstrip("-.")
 
     async def give_back(self) -> None:
-        """Not ours: a container that was started anew is in the pod of the one before."""
+        """Remove a stale leader label: a restarted container keeps its pod's labels."""
         try:
             await self._set(self.pod, None)
         except KubeError as error:
-            log.warning("label of the one who acts not removed", error=str(error))
+            log.warning("leader label not removed", error=str(error))
 
     async def take(self) -> None:
-        """Ours, and taken from pods that could not give it back; looked at for ever, since anybody who
-        may change a pod can take it away."""
+        """Label our pod, and remove the label from pods that failed to. Checked again and again, since users
+        who may edit pods can remove the label."""
         while True:
             try:
                 await self._take()
             except KubeError as error:
-                log.error("no label for the one who acts: Services do not lead here", error=str(error))
+                log.error("leader label not set: Services do not reach this pod", error=str(error))
             await asyncio.sleep(AGAIN_S)
 
     async def _take(self) -> None:
-        """Written only where it is not so."""
+        """Write only where the label is wrong."""
         found = await self.kube.select(POD, self.lease.namespace, {LABEL: self.value})
         names = {one["metadata"]["name"] for one in found}
         for other in sorted(names - {self.pod}):
@@ -62,5 +60,5 @@ class ActingLabel:
             await self._set(self.pod, self.value)
 
     async def _set(self, pod: str, value: str | None) -> None:
-        """Where there is no such pod (outside of a cluster) there is nothing to label."""
+        """Without such a pod (outside a cluster) there is nothing to label."""
         await self.kube.merge(POD, self.lease.namespace, pod, {"metadata": {"labels": {LABEL: value}}})

@@ -1,11 +1,8 @@
-"""The last readings of each group, while they are fresh.
+"""The latest metrics of each group, for as long as they are fresh.
 
-What for: the rounds post, the three servers read. What it must not know: who reads, over which
-protocol; what the numbers mean. Read next: `loghub_operator.numbers.offers`.
-
-One entry for each group that exists, removed with it. An entry that was not posted anew for
-`fresh_s` counts as unknown: a number of long ago must move nobody. Used from the loop; `posted`
-may be called from another thread too.
+Reconciles post them; Prometheus, KEDA and the external metrics API read them. Each existing group has
+one entry, removed with the group. An entry older than `fresh_s` counts as unknown: nothing must scale on
+an outdated value. All methods are called in the event loop, except `posted`, which is thread-safe.
 """
 
 import asyncio
@@ -23,11 +20,11 @@ Name = tuple[str, str]  # namespace, name
 
 
 class UnknownGroupError(LookupError):
-    """There is no such group, or it was not looked at yet; in a person's words."""
+    """The group does not exist or has not been reconciled yet."""
 
 
 class UnknownNumberError(LookupError):
-    """The number is not known now; in a person's words. Never to be answered as zero."""
+    """The value is currently unknown; the message says why. It must never be reported as 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +72,10 @@ class Board:
         """Fresh readings. Raises `UnknownGroupError`, `UnknownNumberError`."""
         entry = self._entries.get((namespace, name))
         if entry is None:
-            words = f"there is no LogHubConsumerGroup {name} in namespace {namespace}"
-            raise UnknownGroupError(f"{words}, or it was not looked at yet")
+            words = f"no LogHubConsumerGroup {name} in namespace {namespace}"
+            raise UnknownGroupError(f"{words}, or it has not been reconciled yet")
         if not self._fresh(entry):
-            raise UnknownNumberError(f"the last look at {namespace}/{name} was too long ago")
+            raise UnknownNumberError(f"{namespace}/{name} has not been reconciled recently")
         return entry.readings
 
     def names(self, namespace: str) -> tuple[str, ...]:

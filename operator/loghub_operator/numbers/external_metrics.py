@@ -1,11 +1,7 @@
-"""``external.metrics.k8s.io/v1beta1``: the documents.
+"""``external.metrics.k8s.io/v1beta1``: the documents that HPAs and kubectl read.
 
-What for: what an HPA of type External, and kubectl, read; out of the board. What it must not know:
-HTTP, TLS, who asks. Read next: `loghub_operator.numbers.external_server`,
-`loghub_operator.numbers.offers` (the metrics).
-
-Each value has the label ``consumerGroup``: the LogHubConsumerGroup's name. An HPA adds up the
-values that its selector matches, so where one of them is not known all are refused.
+Each value has the label ``consumerGroup``: the LogHubConsumerGroup's name. An HPA adds up the values
+that its selector matches, so if one of them is unknown the whole request fails.
 """
 
 from collections.abc import Mapping
@@ -27,7 +23,7 @@ REASONS = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 503: "ServiceUn
 
 
 class UnknownMetricError(LookupError):
-    """No metric has this name; in a person's words."""
+    """No metric has this name; the message lists those that exist."""
 
 
 def group_list() -> Document:
@@ -60,17 +56,17 @@ def resource_list() -> Document:
 def value_list(board: Board, *, namespace: str, metric: str, selector: str) -> Document:
     """The metric of the groups that match.
 
-    Raises `UnknownMetricError`, `BadSelectorError`, `UnknownGroupError` where none matches, and
-    `UnknownNumberError` where one of them is not known now.
+    Raises `UnknownMetricError`, `BadSelectorError`, `UnknownGroupError` if no group matches, and
+    `UnknownNumberError` if the value of one of them is currently unknown.
     """
     offer = BY_METRIC.get(metric)
     if offer is None:
-        raise UnknownMetricError(f"there is no metric {metric!r:.80}; there are {', '.join(BY_METRIC)}")
+        raise UnknownMetricError(f"unknown metric {metric!r:.80}; the metrics are {', '.join(BY_METRIC)}")
     terms = selectors.parse(selector)
     names = [name for name in board.names(namespace) if _matches(terms, {LABEL: name})]
     if not names:
         words = f"no LogHubConsumerGroup in namespace {namespace} matches {selector!r:.200}"
-        raise UnknownGroupError(f"{words}, or none was looked at yet")
+        raise UnknownGroupError(f"{words}, or none has been reconciled yet")
     items = [_value(offer, board.read(namespace, name)) for name in names]
     return {"kind": "ExternalMetricValueList", "apiVersion": GROUP_VERSION, "metadata": {}, "items": items}
 
@@ -89,7 +85,7 @@ def _value(offer: Offer, readings: GroupReadings) -> Document:
 
 
 def failure(status: int, message: str) -> Document:
-    """A Kubernetes ``Status``: what an HPA's condition shows."""
+    """A Kubernetes ``Status``; an HPA shows its message in a condition."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

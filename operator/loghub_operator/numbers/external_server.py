@@ -100,24 +100,24 @@ class ExternalMetrics:
     ) -> web.StreamResponse:
         certificate = request.transport.get_extra_info("peercert") if request.transport else None
         if not is_front_proxy(self._proxy, certificate):
-            return _failed(403, "only the apiserver's front proxy is answered here")
+            return _failed(403, "only requests from the API server's front proxy are accepted")
         try:
             return await handler(request)
         except web.HTTPNotFound:
-            return _failed(404, "there is nothing at this path")
+            return _failed(404, "path not found")
 
     async def _values(self, request: web.Request) -> web.Response:
         namespace, metric = request.match_info["namespace"], request.match_info["metric"]
         user = user_of(self._proxy, request.headers.items())
         if user is None:
-            return _failed(403, "the request names no user")
+            return _failed(403, "the request has no user header")
         try:
             if not await self._reviewer.allows(user, namespace=namespace, metric=metric):
                 words = f'User "{user.name}" cannot list resource "{metric}" in API group "{GROUP}"'
                 return _failed(403, f'{words} in the namespace "{namespace}"')
         except KubeError as error:
             log.warning("access not reviewed", error=str(error))
-            return _failed(503, "the apiserver could not be asked who may read this")
+            return _failed(503, "the API server could not be asked to authorize the request")
         return self._answer(namespace, metric, request.query.get("labelSelector", ""))
 
     def _answer(self, namespace: str, metric: str, selector: str) -> web.Response:

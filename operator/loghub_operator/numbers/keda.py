@@ -1,12 +1,9 @@
 """KEDA's external-push scaler: ``externalscaler.ExternalScaler`` over gRPC.
 
-What for: a ScaledObject scales a group on its numbers, and hears at once when there is something
-to do. What it must not know: how numbers come about. Read next:
-`loghub_operator.numbers.keda_messages` (the wire), `loghub_operator.numbers.trigger`.
-
-A trigger sees the groups of its ScaledObject's namespace only. What is not known is an error
-(UNAVAILABLE), never zero: KEDA then leaves the number of workers as it is. StreamMetricSpec is
-left unimplemented, as the interface allows: a trigger's target never changes by itself.
+A ScaledObject scales a group on one of its metrics, and KEDA is notified as soon as logs wait to be
+consumed. A trigger can only refer to groups of its ScaledObject's namespace. An unknown value is an
+error (UNAVAILABLE), never 0: KEDA then keeps the number of workers. StreamMetricSpec is not
+implemented, which the interface allows: a trigger's target never changes by itself.
 """
 
 import math
@@ -22,7 +19,7 @@ from loghub_operator.numbers.key_pair import KeyFolder, KeyPair
 from loghub_operator.numbers.offers import is_active, number
 from loghub_operator.numbers.trigger import BadTriggerError, Trigger, trigger_of
 
-MOST_CALLS = 4096  # streams and questions together; a further one is refused
+MOST_CALLS = 4096  # streams and unary calls together; further ones are rejected
 MOST_STREAMS = 2048
 LONGEST_MESSAGE_BYTES = 64 * 1024
 STOP_BOUND_S = 1.0
@@ -52,12 +49,12 @@ class Scaler:
         self._streams = 0
 
     async def is_active(self, request: Any, context: Any) -> Any:
-        """Is there something to consume?"""
+        """Whether logs wait to be consumed."""
         async with _errors_told(context):
             return wire.IsActiveResponse(result=self._active(_trigger(request)))
 
     async def stream_is_active(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """The same at once, and at each change; silent while it is not known."""
+        """Whether logs wait to be consumed: now and at each change; sends nothing while that is unknown."""
         if self._streams >= MOST_STREAMS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MOST_STREAMS} streams")
         self._streams += 1
@@ -77,7 +74,7 @@ class Scaler:
         return wire.GetMetricSpecResponse(metricSpecs=[spec])
 
     async def get_metrics(self, request: Any, context: Any) -> Any:
-        """The number now."""
+        """The current value."""
         async with _errors_told(context):
             value = self._number(_trigger(request.scaledObjectRef), request.metricName)
         told = {"metricName": request.metricName, "metricValue": math.ceil(value), "metricValueFloat": value}
@@ -88,7 +85,7 @@ class Scaler:
 
     def _number(self, trigger: Trigger, metric: str) -> float:
         if metric != trigger.offer.metric:
-            raise BadTriggerError(f"this trigger's metric is {trigger.offer.metric}, not {metric!r:.80}")
+            raise BadTriggerError(f"this trigger provides metric {trigger.offer.metric}, not {metric!r:.80}")
         return number(trigger.offer, self._board.read(trigger.namespace, trigger.group))
 
     async def _changes(self, trigger: Trigger) -> AsyncIterator[bool]:

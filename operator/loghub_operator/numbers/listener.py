@@ -1,7 +1,6 @@
-"""Who hears of the rounds.
+"""The interface through which `reconcile` reports what it observed and how each reconcile ended.
 
-What for: `reconcile` tells it what a round found and how it ended; this one does nothing with it.
-What it must not know: servers. Read next: `loghub_operator.numbers.publishing`.
+This implementation ignores everything; `loghub_operator.numbers.publishing` has the one that serves it.
 """
 
 from loghub_operator.api.status import Condition
@@ -9,13 +8,13 @@ from loghub_operator.scaling.readings import GroupReadings
 
 
 class Listener:
-    """Hears, and keeps nothing."""
+    """Ignores every report."""
 
     def found(self, readings: GroupReadings, conditions: tuple[Condition, ...]) -> None:
-        """What a round found."""
+        """A reconcile observed this."""
 
     def gone(self, namespace: str, name: str) -> None:
-        """The group is gone, or going."""
+        """The group is deleted or being deleted."""
 
-    def round_ended(self, outcome: str, seconds: float) -> None:
-        """``done``, ``failed`` or ``broken``."""
+    def reconciled(self, result: str, seconds: float) -> None:
+        """A reconcile ended with ``success``, ``error`` or ``panic``."""

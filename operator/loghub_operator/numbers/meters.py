@@ -1,8 +1,7 @@
-"""What the operator itself did: counted where it happens.
+"""Metrics of the operator process itself: reconciles, and requests to the API server and to log services.
 
-What for: the rounds, the apiserver's port and the log services' clients tell it. What it must not
-know: groups; a name in a label would be kept for ever. Read next:
-`loghub_operator.numbers.prometheus` (shows it).
+No label names a consumer group: a counter's label value lives as long as the process, so groups that
+come and go would pile up series. Series of groups are in `loghub_operator.numbers.prometheus`.
 """
 
 from collections.abc import Callable
@@ -23,28 +22,41 @@ from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
 from loghub_operator.hubs import Connect
 
 T = TypeVar("T")
-_ROUND_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_RECONCILE_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _KNOWN_CODES = frozenset(str(code) for code in Code)
 OTHER = "other"
 
 
 class Meters:
-    """One process's counters; safe to use from threads."""
+    """The metrics of one process; safe to use from threads."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, that nobody reads
+        # The _created series double the number of series, and nothing reads them.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._acting = self._gauge("acting", "1 while this process may write: alone, or holder of the lease.")
-        self._rounds = self._counter("rounds", "Rounds over one group, by how they ended.", "outcome")
-        self._round_s = Histogram(
-            "loghub_operator_round_duration_seconds",
-            "Time of one round over one group.",
-            registry=self.registry,
-            buckets=_ROUND_S,
+        self._leader = self._gauge("leader", "1 if this process is the leader, 0 if it is on standby.")
+        self._reconcile = self._counter(
+            "reconcile",
+            "Reconciles of consumer groups, by result: success, error (a request failed) or panic (a bug).",
+            "result",
         )
-        self._kube = self._counter("kubernetes_requests", "Calls of the Kubernetes API.", "method", "code")
-        self._hub = self._counter("log_service_requests", "Calls of log services.", "call", "code")
+        self._reconcile_s = Histogram(
+            "loghub_operator_reconcile_duration_seconds",
+            "Duration of one reconcile of one consumer group.",
+            registry=self.registry,
+            buckets=_RECONCILE_S,
+        )
+        self._kube = self._counter(
+            "kubernetes_requests",
+            "Requests to the Kubernetes API, by HTTP method and status code; code 0 means no response.",
+            *("method", "code"),
+        )
+        self._hub = self._counter(
+            "log_service_requests",
+            "Requests to log services, by operation and result code.",
+            *("operation", "code"),
+        )
 
     def _gauge(self, name: str, words: str) -> Gauge:
         return Gauge(f"loghub_operator_{name}", words, registry=self.registry)
@@ -52,22 +64,22 @@ class Meters:
     def _counter(self, name: str, words: str, *labels: str) -> Counter:
         return Counter(f"loghub_operator_{name}", words, labels, registry=self.registry)
 
-    def acting(self, now: bool) -> None:
-        """May this process write?"""
-        self._acting.set(now)
+    def leader(self, leading: bool) -> None:
+        """Whether this process holds the lease, or needs none because it is the only one."""
+        self._leader.set(leading)
 
-    def round_ended(self, outcome: str, seconds: float) -> None:
-        """``done``, ``failed`` (somebody refused or did not answer) or ``broken`` (a fault of ours)."""
-        self._rounds.labels(outcome).inc()
-        self._round_s.observe(seconds)
+    def reconciled(self, result: str, seconds: float) -> None:
+        """``success``, ``error`` (a request was rejected or not answered) or ``panic`` (a bug)."""
+        self._reconcile.labels(result).inc()
+        self._reconcile_s.observe(seconds)
 
     def kube_answered(self, method: str, status: int) -> None:
-        """The apiserver answered with this HTTP status; 0: it did not."""
+        """The API server responded with this HTTP status; 0 if it did not respond."""
         self._kube.labels(method, str(status)).inc()
 
-    def hub_answered(self, call: str, code: str) -> None:
+    def hub_answered(self, operation: str, code: str) -> None:
         """A log service's client returned ("OK") or raised this code."""
-        self._hub.labels(call, code).inc()
+        self._hub.labels(operation, code).inc()
 
 
 def metered_connect(connect: Connect, meters: Meters) -> Connect:

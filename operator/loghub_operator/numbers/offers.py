@@ -1,10 +1,6 @@
-"""What an autoscaler elsewhere may ask for, by name.
+"""The metrics that external autoscalers (KEDA and HPAs) can scale on, by name.
 
-What for: the one table of numbers that KEDA and HPAs are given. What it must not know: either
-protocol. Read next: `loghub_operator.numbers.keda`, `loghub_operator.numbers.external_metrics`.
-
-Prometheus has more (`loghub_operator.numbers.prometheus`); these are the ones that say how much
-there is to do.
+Prometheus has more (`loghub_operator.numbers.prometheus`); these are the ones that measure the load.
 """
 
 import math
@@ -17,7 +13,8 @@ from loghub_operator.scaling.readings import GroupReadings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """One number: ``word`` in a KEDA trigger, ``metric`` in an HPA; ``target`` holds where none is given."""
+    """One metric, called ``word`` in a KEDA trigger and ``metric`` in an HPA. ``target`` is the default
+    of the trigger's ``targetValue``; None where that is required."""
 
     word: str
     metric: str
@@ -26,8 +23,8 @@ class Offer:
 
 
 OFFERS = (
-    # How many workers it takes, worked out as for mode Auto: one replica for each.
-    Offer(word="wanted", metric="loghub_wanted_workers", value=lambda of: of.wanted, target=1.0),
+    # How many workers the load requires, computed as in mode Auto and before any bound: one replica each.
+    Offer(word="desiredWorkers", metric="loghub_desired_workers", value=lambda of: of.wanted, target=1.0),
     Offer(word="lagLogGroups", metric="loghub_lag_log_groups", value=lambda of: of.lag_groups),
     Offer(word="lagSeconds", metric="loghub_lag_seconds", value=lambda of: of.lag_seconds),
     Offer(
@@ -41,18 +38,19 @@ BY_METRIC = {offer.metric: offer for offer in OFFERS}
 
 
 def number(offer: Offer, readings: GroupReadings) -> float:
-    """The number. Raises `UnknownNumberError` for one that is not known, never makes it zero."""
+    """The current value. Raises `UnknownNumberError` where it is unknown: an unknown value is never 0."""
     value = offer.value(readings)
     if value is None or not math.isfinite(value):
-        raise UnknownNumberError(f"{offer.metric} of {readings.namespace}/{readings.name} is not known now")
+        group = f"{readings.namespace}/{readings.name}"
+        raise UnknownNumberError(f"{offer.metric} of {group} is currently unknown")
     return float(value)
 
 
 def is_active(readings: GroupReadings, *, above: float = 0.0) -> bool:
-    """Is there something to consume: more than ``above`` log groups? Raises `UnknownNumberError`.
+    """Whether more than ``above`` log groups wait to be consumed. Raises `UnknownNumberError`.
 
-    Where the log service answered and some shard's lag is not known all the same, there are logs
-    in it that nobody has begun to consume. How many is known only once a worker did, so one has to.
+    If the log service answered and a shard's lag is unknown all the same, the shard has logs but no
+    checkpoint yet. Its lag becomes known only once a worker consumes it, so the group counts as active.
     """
     begun = readings.lag_groups is not None
     if not begun and readings.assignable:

@@ -1,12 +1,9 @@
-"""``/metrics``: the board and the meters as Prometheus reads them.
+"""``/metrics`` in the text format of Prometheus.
 
-What for: one table of names, and the text. What it must not know: HTTP. Read next:
-`loghub_operator.numbers.meters` (the counters), `loghub_operator.numbers.board`.
-
-Series of a group have the labels ``namespace`` and ``name`` of its LogHubConsumerGroup. What is
-not known has no series at that time; a group whose rounds fail loses all but
-``loghub_operator_group_observed_timestamp_seconds``. The number of series is bounded by that of
-groups; those of single shards by `LOGHUB_SHARD_SERIES` over all groups.
+Series of a group have the labels ``namespace`` and ``consumer_group``, the namespace and name of its
+LogHubConsumerGroup. An unknown value has no series at that time; a group whose reconciles fail loses all
+its series except ``loghub_operator_group_observed_timestamp_seconds``. The number of series is bounded by
+the number of groups, and that of single shards by `LOGHUB_MAX_SHARD_SERIES` over all groups.
 """
 
 from collections import Counter as Tally
@@ -25,52 +22,78 @@ from loghub_operator.scaling.readings import GroupReadings, ShardReadings
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _GROUP = "loghub_operator_group_"
-_LABELS = ["namespace", "name"]
+_LABELS = ["namespace", "consumer_group"]
 _STATES: tuple[str, ...] = get_args(ShardStateText)
 Value = Callable[[GroupReadings], float | int | None]
 
-# One series a group each.
+# Families with one series per group.
 _PLAIN: tuple[tuple[str, str, Value], ...] = (
-    ("lag_seconds", "Age of the oldest log not yet checkpointed.", lambda of: of.lag_seconds),
-    ("lag_log_groups", "Log groups not yet checkpointed.", lambda of: of.lag_groups),
-    ("lag_logs", "Logs not yet checkpointed, where the endpoint can say.", lambda of: of.lag_logs),
-    ("arrival_log_groups_per_second", "Log groups written.", lambda of: of.arrival_per_s),
-    ("consumed_log_groups_per_second", "Log groups checkpointed.", lambda of: of.consumed_per_s),
-    ("worker_log_groups_per_second", "Log groups that one worker consumes.", lambda of: of.worker_per_s),
-    ("assignable_shards", "Shards that a worker can hold.", lambda of: of.assignable),
-    ("paused", "1 while suspended or repositioning.", lambda of: int(of.paused)),
-)
-# Kinds of one family.
-_WORKERS: tuple[tuple[str, Value], ...] = (
-    ("wanted", lambda of: of.wanted),
-    ("recommended", lambda of: of.recommended),
-    ("applied", lambda of: of.applied),
-    ("ready", lambda of: of.ready),
+    ("lag_seconds", "Age of the oldest log that is not checkpointed.", lambda of: of.lag_seconds),
+    ("lag_log_groups", "Number of log groups that are not checkpointed.", lambda of: of.lag_groups),
+    (
+        "lag_logs",
+        "Number of logs that are not checkpointed; only with an endpoint that reports it.",
+        lambda of: of.lag_logs,
+    ),
+    (
+        "arrival_log_groups_per_second",
+        "Rate at which log groups are written to the logstore.",
+        lambda of: of.arrival_per_s,
+    ),
+    (
+        "consumed_log_groups_per_second",
+        "Rate at which log groups are checkpointed.",
+        lambda of: of.consumed_per_s,
+    ),
+    (
+        "worker_log_groups_per_second",
+        "Rate at which one worker consumes log groups, configured or measured.",
+        lambda of: of.worker_per_s,
+    ),
+    ("assignable_shards", "Number of shards that can be assigned to workers.", lambda of: of.assignable),
+    (
+        "suspended",
+        "1 while the group is suspended or its checkpoints are being reset, otherwise 0.",
+        lambda of: int(of.paused),
+    ),
+    (
+        "replicas_uncapped",
+        "Number of workers that the load requires, before any bound is applied.",
+        lambda of: of.wanted,
+    ),
+    (
+        "replicas_recommended",
+        "Number of workers recommended after bounds and stabilization.",
+        lambda of: of.recommended,
+    ),
+    ("replicas_desired", "Number of workers that the operator runs.", lambda of: of.applied),
+    ("replicas_ready", "Number of workers that are ready.", lambda of: of.ready),
 )
 
 
 class BoardCollector(Collector):
-    """The board's series, made when asked for."""
+    """Builds the series of all groups at each scrape."""
 
-    def __init__(self, board: Board, *, shard_series: int) -> None:
+    def __init__(self, board: Board, *, max_shard_series: int) -> None:
         self._board = board
-        self._shard_series = shard_series
+        self._max_shard_series = max_shard_series
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """All families; those without a series too, so that their names can be found."""
+        """All families, including those without a series, so that their names can be discovered."""
         posted = self._board.posted()
-        yield GaugeMetricFamily("loghub_operator_groups", "Groups that are looked after.", len(posted))
+        yield GaugeMetricFamily(
+            "loghub_operator_groups", "Number of consumer groups that the operator manages.", len(posted)
+        )
         yield _observed(posted)
         fresh = [one for one in posted if one.fresh]
         yield from (_plain(*row, fresh) for row in _PLAIN)
-        yield _workers(fresh)
         yield _shards(fresh)
         yield _conditions(fresh)
-        yield from _each_shard(fresh, most=self._shard_series)
+        yield from _each_shard(fresh, most=self._max_shard_series)
 
 
 def _observed(posted: Iterable[Posted]) -> GaugeMetricFamily:
-    words = "When the group was looked at last."
+    words = "Unix time of the last successful observation of the group."
     family = GaugeMetricFamily(f"{_GROUP}observed_timestamp_seconds", words, labels=_LABELS)
     for one in posted:
         family.add_metric(_names(one.readings), one.readings.at_unix_s)
@@ -84,17 +107,9 @@ def _plain(name: str, words: str, value: Value, fresh: Iterable[Posted]) -> Gaug
     return family
 
 
-def _workers(fresh: Iterable[Posted]) -> GaugeMetricFamily:
-    words = "Workers: wanted by the formula, recommended within bounds, applied, ready."
-    family = GaugeMetricFamily(f"{_GROUP}workers", words, labels=[*_LABELS, "kind"])
-    for one in fresh:
-        for kind, value in _WORKERS:
-            _add(family, [*_names(one.readings), kind], value(one.readings))
-    return family
-
-
 def _shards(fresh: Iterable[Posted]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"{_GROUP}shards", "Shards in this state.", labels=[*_LABELS, "state"])
+    words = "Number of shards in each state."
+    family = GaugeMetricFamily(f"{_GROUP}shards", words, labels=[*_LABELS, "state"])
     for one in fresh:
         tally = Tally(shard.state for shard in one.readings.shards)
         for state in _STATES:
@@ -103,7 +118,7 @@ def _shards(fresh: Iterable[Posted]) -> GaugeMetricFamily:
 
 
 def _conditions(fresh: Iterable[Posted]) -> GaugeMetricFamily:
-    words = "1: the condition is True, 0: False; no series while it is Unknown."
+    words = "1 if the condition is True, 0 if it is False; no series while it is Unknown."
     family = GaugeMetricFamily(f"{_GROUP}condition", words, labels=[*_LABELS, "type"])
     for one in fresh:
         for condition in one.conditions:
@@ -113,23 +128,32 @@ def _conditions(fresh: Iterable[Posted]) -> GaugeMetricFamily:
 
 
 def _each_shard(fresh: Iterable[Posted], *, most: int) -> Iterator[GaugeMetricFamily]:
-    """Whole groups, in order, as long as there is room: a series must not come and go by chance."""
+    """Shards of whole groups, by namespace and name, until ``most`` is reached: so a shard's series does not
+    come and go as the lags change."""
     labels = [*_LABELS, "shard"]
-    lag = GaugeMetricFamily("loghub_operator_shard_lag_seconds", "As of the group.", labels=labels)
-    hot = GaugeMetricFamily("loghub_operator_shard_hot", "1: more workers cannot help it.", labels=labels)
-    left_out, room = 0, most
+    lag = GaugeMetricFamily(
+        "loghub_operator_shard_lag_seconds",
+        "Age of the oldest log of the shard that is not checkpointed.",
+        labels=labels,
+    )
+    hot = GaugeMetricFamily(
+        "loghub_operator_shard_hot",
+        "1 if the shard receives more than one worker can consume, otherwise 0.",
+        labels=labels,
+    )
+    dropped, room = 0, most
     for one in fresh:
         shards = one.readings.shards
         if len(shards) > room:
-            left_out += len(shards)
+            dropped += len(shards)
             continue
         room -= len(shards)
         for shard in shards:
             _add_shard(lag, hot, _names(one.readings), shard)
     yield lag
     yield hot
-    words = "Shards without series of their own, see LOGHUB_SHARD_SERIES."
-    yield GaugeMetricFamily("loghub_operator_shards_left_out", words, left_out)
+    words = "Number of shards without series of their own because of LOGHUB_MAX_SHARD_SERIES."
+    yield GaugeMetricFamily("loghub_operator_shard_series_dropped", words, dropped)
 
 
 def _add_shard(
@@ -152,10 +176,10 @@ def _add(family: GaugeMetricFamily, labels: list[str], value: float | int | None
 class Exposition:
     """The whole text."""
 
-    def __init__(self, meters: Meters, board: Board, *, shard_series: int) -> None:
+    def __init__(self, meters: Meters, board: Board, *, max_shard_series: int) -> None:
         self._registries = (meters.registry, CollectorRegistry())
-        self._registries[1].register(BoardCollector(board, shard_series=shard_series))
+        self._registries[1].register(BoardCollector(board, max_shard_series=max_shard_series))
 
     def text(self) -> bytes:
-        """Some tenths of a second for thousands of series, so better not in the loop."""
+        """Takes tenths of a second for thousands of series, so call it outside the event loop."""
         return b"".join(generate_latest(registry) for registry in self._registries)

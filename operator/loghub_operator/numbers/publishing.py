@@ -38,7 +38,7 @@ class Publishing(Listener):
         self._clock = clock
         self.meters = Meters()
         self.board = Board(clock, fresh_s=fresh_s(settings.resync_s))
-        self._text = Exposition(self.meters, self.board, shard_series=settings.shard_series)
+        self._text = Exposition(self.meters, self.board, max_shard_series=settings.max_shard_series)
         self._one_at_a_time = asyncio.Lock()
 
     def found(self, readings: GroupReadings, conditions: tuple[Condition, ...]) -> None:
@@ -49,9 +49,9 @@ class Publishing(Listener):
         """Off the board."""
         self.board.remove(namespace, name)
 
-    def round_ended(self, outcome: str, seconds: float) -> None:
+    def reconciled(self, result: str, seconds: float) -> None:
         """Counted."""
-        self.meters.round_ended(outcome, seconds)
+        self.meters.reconciled(result, seconds)
 
     async def metrics(self) -> Answer:
         """``/metrics``; in a thread, since the text of many groups takes a while."""
@@ -59,7 +59,8 @@ class Publishing(Listener):
             return Answer(body=await asyncio.to_thread(self._text.text), content_type=CONTENT_TYPE)
 
     def parts(self, kube: Kube) -> list[Part]:
-        """What the settings ask for; each runs for ever. A library that nobody needs is not loaded."""
+        """The servers that the settings enable; each runs until cancelled. Libraries of the others are not
+        loaded."""
         made: list[Part] = []
         if self._settings.keda_address:
             made.append(self._keda(self._settings.keda_address))

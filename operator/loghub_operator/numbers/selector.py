@@ -21,7 +21,7 @@ _TERM = re.compile(
 
 
 class BadSelectorError(ValueError):
-    """Not a selector; in a person's words."""
+    """Not a label selector; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Term:
 def parse(text: str) -> tuple[Term, ...]:
     """All must hold; none for an empty text. Raises `BadSelectorError`."""
     if len(text) > LONGEST:
-        raise BadSelectorError(f"a selector has at most {LONGEST} characters")
+        raise BadSelectorError(f"a label selector has at most {LONGEST} characters")
     terms, position = [], 0
     while position < len(text):
         found = _TERM.match(text, position)

@@ -9,7 +9,7 @@ from loghub_operator.resources.config import config_map, config_map_name, is_set
 from loghub_operator.resources.kept import kept_checkpoints, record_in
 from loghub_operator.resources.services import governing_service, leads_to_the_service, project_service
 from loghub_operator.resources.upkeep import disruption_budget, service_account, workers_name
-from loghub_operator.resources.worker_set import applied_hash, beside, pods_hash, worker_set
+from loghub_operator.resources.worker_set import applied_hash, beside, pod_template_hash, worker_set
 
 __all__ = [
     "applied_hash",
@@ -22,7 +22,7 @@ __all__ = [
     "is_settings",
     "kept_checkpoints",
     "leads_to_the_service",
-    "pods_hash",
+    "pod_template_hash",
     "project_service",
     "record_in",
     "service_account",

@@ -10,7 +10,12 @@ import json
 
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model import MoveRecord
-from loghub_operator.names import ANNOTATION_MOVED_TO, ANNOTATION_ORDERED_AT, CHECKPOINTS, LABEL_NAME
+from loghub_operator.names import (
+    ANNOTATION_RESET_REQUESTED_AT,
+    ANNOTATION_TARGET_CHECKPOINTS,
+    CHECKPOINTS,
+    LABEL_NAME,
+)
 from loghub_operator.resources.common import Document, metadata
 
 
@@ -19,7 +24,10 @@ def kept_checkpoints(resource: LogHubConsumerGroup, name: str, record: MoveRecor
     about = metadata(resource, name)
     about["labels"][LABEL_NAME] = CHECKPOINTS
     goals = {str(shard): cursor for shard, cursor in sorted(record.goals.items())}
-    about["annotations"] = {ANNOTATION_ORDERED_AT: record.ordered_at, ANNOTATION_MOVED_TO: json.dumps(goals)}
+    about["annotations"] = {
+        ANNOTATION_RESET_REQUESTED_AT: record.ordered_at,
+        ANNOTATION_TARGET_CHECKPOINTS: json.dumps(goals),
+    }
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -33,8 +41,10 @@ def record_in(found: Document) -> MoveRecord | None:
     """What it says; None where it is none of ours, or was garbled by hand."""
     marks = found["metadata"].get("annotations") or {}
     try:
-        goals = {int(key): str(value) for key, value in json.loads(marks[ANNOTATION_MOVED_TO]).items()}
+        goals = {
+            int(key): str(value) for key, value in json.loads(marks[ANNOTATION_TARGET_CHECKPOINTS]).items()
+        }
         before = {int(key): str(value) for key, value in (found.get("data") or {}).items()}
-        return MoveRecord(ordered_at=marks[ANNOTATION_ORDERED_AT], before=before, goals=goals)
+        return MoveRecord(ordered_at=marks[ANNOTATION_RESET_REQUESTED_AT], before=before, goals=goals)
     except (KeyError, ValueError, AttributeError, TypeError):
         return None

@@ -16,9 +16,9 @@ from loghub import worker_contract as contract
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.names import (
-    ANNOTATION_APPLIED_HASH,
     ANNOTATION_CONFIG_HASH,
-    ANNOTATION_PODS_HASH,
+    ANNOTATION_LAST_APPLIED_HASH,
+    ANNOTATION_POD_TEMPLATE_HASH,
     worker_selector,
 )
 from loghub_operator.resources.common import Document, labels, metadata
@@ -49,9 +49,9 @@ def worker_set(resource: LogHubConsumerGroup, config: WorkerConfig, *, replicas:
     made = _without_marks(resource, config, image)
     digest = applied_hash(resource, config, image=image)
     made["metadata"]["annotations"] = {
-        ANNOTATION_APPLIED_HASH: digest,
+        ANNOTATION_LAST_APPLIED_HASH: digest,
         ANNOTATION_CONFIG_HASH: config_hash(config),
-        ANNOTATION_PODS_HASH: pods_hash(resource, config, image=image),
+        ANNOTATION_POD_TEMPLATE_HASH: pod_template_hash(resource, config, image=image),
     }
     made["spec"]["replicas"] = replicas
     return made
@@ -62,7 +62,7 @@ def applied_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: 
     return _hash([_without_marks(resource, config, image), *beside(resource, config)])
 
 
-def pods_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
+def pod_template_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
     """Of the pods: does a change replace them?"""
     return _hash(_without_marks(resource, config, image)["spec"]["template"])
 
@@ -98,7 +98,7 @@ def _without_marks(resource: LogHubConsumerGroup, config: WorkerConfig, image: s
 
 
 def _template(resource: LogHubConsumerGroup, digest: str, image: str) -> Document:
-    annotations = {ANNOTATION_CONFIG_HASH: digest, contract.SEAT_ANNOTATION: contract.SEAT_KEEP}
+    annotations = {ANNOTATION_CONFIG_HASH: digest, contract.DRAIN_ANNOTATION: contract.DRAIN_NOT_REQUESTED}
     ours = {
         "metadata": {"labels": labels(resource), "annotations": annotations},
         "spec": {
@@ -155,7 +155,7 @@ def _environment(resource: LogHubConsumerGroup) -> list[Document]:
     plain = {
         contract.ENV_CONFIG: f"{_CONFIG}/{CONFIG_FILE}",
         contract.ENV_CREDENTIALS_DIR: _CREDENTIALS,
-        contract.ENV_SEAT_FILE: f"{_POD}/seat",
+        contract.ENV_DRAIN_FILE: f"{_POD}/drain",
         contract.ENV_STATE_DIR: f"{_STATE}/state",
         contract.ENV_STATUS_FILE: f"{_STATE}/status.json",
         contract.ENV_METRICS_ADDRESS: f"0.0.0.0:{METRICS_PORT}",
@@ -224,15 +224,15 @@ def _code_claim(resource: LogHubConsumerGroup) -> str | None:
 
 
 def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
-    seat = {
-        "path": "seat",
-        "fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{contract.SEAT_ANNOTATION}']"},
+    drain = {
+        "path": "drain",
+        "fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{contract.DRAIN_ANNOTATION}']"},
     }
     secret = {"secretName": resource.spec.credentials_secret.name, "defaultMode": 0o440}
     volumes: list[Document] = [
         {"name": "config", "configMap": {"name": config_map_name(resource, digest), "defaultMode": 0o444}},
         {"name": "credentials", "secret": secret},
-        {"name": "pod", "downwardAPI": {"defaultMode": 0o444, "items": [seat]}},
+        {"name": "pod", "downwardAPI": {"defaultMode": 0o444, "items": [drain]}},
         {"name": "state", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
     ]

@@ -106,7 +106,7 @@ def decide(resource: LogHubConsumerGroup, observed: Observed) -> Course:
 def effective(observed: Observed) -> int:
     """Workers that run and were not told to leave: a drain that has begun counts as done."""
     replicas = observed.worker_set.replicas if observed.worker_set else 0
-    leaving = [one.ordinal for one in observed.workers if one.seat_leave]
+    leaving = [one.ordinal for one in observed.workers if one.drain_requested]
     return min([replicas, *leaving])
 
 

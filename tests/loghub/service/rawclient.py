@@ -173,7 +173,7 @@ class RawClient:
         self.create_logstore(logstore, shards=shards, ttl=ttl)
 
     def create_logstore(self, logstore: str, *, shards: int = 1, ttl: int = 7) -> None:
-        fields = {"logstoreName": logstore, "shardSummary.total": shards, "ttl": ttl}
+        fields = {"logstoreName": logstore, "shardCount": shards, "ttl": ttl}
         self.ok("POST", "/logstores", body=json.dumps(fields).encode())
 
     def create_group(

@@ -26,7 +26,7 @@ def look(pids: dict[str, int], holders: list[str]) -> Look:
                 phase=WorkerPhase.RUNNING,
                 ready=True,
                 config_hash="",
-                seat_leave=False,
+                drain_requested=False,
             ),
             pid=pid,
             starts=1,

@@ -37,11 +37,11 @@ def main() -> int:
 
 
 def _tell(environment: "os._Environ[str]") -> None:
-    seat = Path(environment[contract.ENV_SEAT_FILE])
-    leave = seat.exists() and seat.read_text() == contract.SEAT_LEAVE
+    drain = Path(environment[contract.ENV_DRAIN_FILE])
+    drained = drain.exists() and drain.read_text() == contract.DRAIN_REQUESTED
     status: dict[str, object] = {
         "consumer": environment[contract.ENV_CONSUMER],
-        "phase": "left" if leave else "running",
+        "phase": "left" if drained else "running",
         "reason": "",
         "message": "",
         "rows_written": 0,

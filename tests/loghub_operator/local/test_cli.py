@@ -118,7 +118,7 @@ def test_status_and_down_of_what_is_not_there(tmp_path: Path, capsys: pytest.Cap
     assert main(["down", "--state-dir", str(tmp_path), "--name", "access"]) == 1
     assert "access is not up" in capsys.readouterr().err
     assert main(["down", "--state-dir", str(tmp_path)]) == 1
-    assert "say which group" in capsys.readouterr().err
+    assert "specify the group" in capsys.readouterr().err
 
 
 def test_up_until_running_then_an_immutable_field(
@@ -128,9 +128,14 @@ def test_up_until_running_then_an_immutable_field(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     file = write(tmp_path / "cr.yaml", document({"replicas": 2}))
     where = ["--state-dir", str(tmp_path / "state")]
-    assert main(["up", "-f", str(file), *where, "--create", "--until", "running"]) == 0
+    assert main(["up", "-f", str(file), *where, "--create-logstore", "--wait-for", "running"]) == 0
     told = capsys.readouterr().out
-    for words in ("made project demo", "made logstore access with 4 shards", "access-1 is ready", "seats"):
+    for words in (
+        "created project demo",
+        "created logstore access with 4 shards",
+        "access-1 is ready",
+        "stay members",
+    ):
         assert words in told
     assert main(["status", "--json", "access", *where]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -182,7 +187,7 @@ def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path / "cr.yaml", document({"replicas": 1, "deletionPolicy": "Delete"}))
-    run = Up(tmp_path, file, "--create")
+    run = Up(tmp_path, file, "--create-logstore")
     try:
         run.until("access-0 is ready")
         write(file, document({"replicas": 2, "deletionPolicy": "Delete"}))
@@ -227,16 +232,16 @@ def test_a_missing_logstore_is_a_condition_and_cured_while_it_runs(tmp_path: Pat
         run.until("ProjectNotFound: there is no project demo")
         other = write(tmp_path / "other.yaml", document({"replicas": 0}, name="other"))
         found = subprocess.run(
-            [sys.executable, "-c", DRIVER, "up", "-f", str(other), *run.where, "--create",
-             "--until", "caught-up", "--plain"],
+            [sys.executable, "-c", DRIVER, "up", "-f", str(other), *run.where, "--create-logstore",
+             "--wait-for", "caught-up", "--plain"],
             cwd=ROOT, capture_output=True, text=True, check=False, timeout=GUARD_S,
         )  # fmt: skip
         assert found.returncode == 0, found.stderr
-        assert "made project demo" in found.stdout
+        assert "created project demo" in found.stdout
         run.until("access-0 is ready")
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(GUARD_S) == 0
-        assert "the seats are kept" in run.told()
+        assert "the workers stay members of the group" in run.told()
     finally:
         run.end()
 
@@ -266,7 +271,7 @@ def test_unreachable_endpoint_and_wrong_key_are_conditions_and_the_key_stays_sec
 
 def test_after_a_kill_nothing_runs_and_the_next_up_goes_on(tmp_path: Path) -> None:
     file = write(tmp_path / "cr.yaml", document({"replicas": 1}))
-    run = Up(tmp_path, file, "--create")
+    run = Up(tmp_path, file, "--create-logstore")
     try:
         run.until("access-0 is ready")
         pid = int(run.told().split("access-0 started, process ")[1].split()[0])

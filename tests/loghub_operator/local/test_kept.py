@@ -43,7 +43,7 @@ def test_the_config_map_says_the_same() -> None:
 @pytest.mark.parametrize("moved_to", ["", "[]", "5", '{"x": "MQ=="}'])
 def test_a_config_map_without_our_words_is_no_record(moved_to: str) -> None:
     made = kept_checkpoints(resource(uid="uid-1"), "access-undo-n", RECORD)
-    made["metadata"]["annotations"]["loghub.dev/moved-to"] = moved_to
+    made["metadata"]["annotations"]["loghub.dev/target-checkpoints"] = moved_to
     assert record_in(made) is None
     del made["metadata"]["annotations"]
     assert record_in(made) is None

@@ -1,4 +1,4 @@
-"""The supervisor with real processes (`fake_worker`): names, restarts, seats, settings, ends."""
+"""The supervisor with real processes (`fake_worker`): names, restarts, drains, settings, ends."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from loghub.clock import SystemClock
-from loghub.worker_contract import SEAT_LEAVE, SqlPipeline, WorkerConfig
+from loghub.worker_contract import DRAIN_REQUESTED, SqlPipeline, WorkerConfig
 from loghub_operator.local.leftovers import end_leftovers, find_leftovers
 from loghub_operator.local.places import GroupFolder
 from loghub_operator.local.supervisor import Supervisor, WorkerView
@@ -158,10 +158,10 @@ def test_leave_is_told_once_and_removal_stops_the_worker(tmp_path: Path) -> None
         on.apply(2)
         await on.until_ready(2)
         on.supervisor.ask_leave("w-1")
-        since = on.supervisor.observed()[1].seat_since_unix_s
+        since = on.supervisor.observed()[1].drain_requested_at_unix_s
         on.supervisor.ask_leave("w-1")
-        assert on.folder.worker("w-1").seat.read_text() == SEAT_LEAVE
-        assert on.supervisor.observed()[1].seat_since_unix_s == since
+        assert on.folder.worker("w-1").drain.read_text() == DRAIN_REQUESTED
+        assert on.supervisor.observed()[1].drain_requested_at_unix_s == since
         await on.until(lambda: on.phases() == [WorkerPhase.RUNNING, WorkerPhase.LEFT], "left")
         pid = on.pid(1)
         assert pid is not None
@@ -181,7 +181,7 @@ def test_restart_of_a_worker_that_was_told_to_leave_forgets_it(tmp_path: Path) -
         await on.until(lambda: on.phases() == [WorkerPhase.LEFT], "left")
         on.supervisor.restart("w-0")
         await on.until_ready(1)
-        assert not on.supervisor.observed()[0].seat_leave
+        assert not on.supervisor.observed()[0].drain_requested
 
     play(tmp_path, story)
 
@@ -195,7 +195,7 @@ def test_a_crash_of_a_worker_that_was_told_to_leave_does_not_forget_it(tmp_path:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await on.until(lambda: on.pid(0) not in (None, pid) and on.phases() == [WorkerPhase.LEFT], "left")
-        assert on.supervisor.observed()[0].seat_leave
+        assert on.supervisor.observed()[0].drain_requested
 
     play(tmp_path, story)
 
@@ -323,11 +323,11 @@ def test_a_leave_that_could_not_be_written_is_asked_again(tmp_path: Path) -> Non
     async def story(on: Theatre) -> None:
         on.apply(1)
         await on.until_ready(1)
-        in_the_way = on.folder.worker("w-0").seat
+        in_the_way = on.folder.worker("w-0").drain
         in_the_way.mkdir()
         with pytest.raises(IsADirectoryError):
             on.supervisor.ask_leave("w-0")
-        assert not on.supervisor.observed()[0].seat_leave
+        assert not on.supervisor.observed()[0].drain_requested
         in_the_way.rmdir()
         on.supervisor.ask_leave("w-0")
         await on.until(lambda: on.phases() == [WorkerPhase.LEFT], "left")

@@ -51,7 +51,7 @@ def worker(
         phase=phase,
         ready=phase is WorkerPhase.RUNNING,
         config_hash="",
-        seat_leave=False,
+        drain_requested=False,
         reason=words[0],
         message=words[1],
     )

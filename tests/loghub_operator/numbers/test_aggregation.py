@@ -225,7 +225,7 @@ def pod(name: str, value: str | None = None) -> dict[tuple[str, str], Document]:
 
 
 def labelled(value: str | None) -> dict[str, Any]:
-    return {"metadata": {"labels": {"loghub.dev/acting": value}}}
+    return {"metadata": {"labels": {"loghub.dev/leader": value}}}
 
 
 def taking(cluster: Cluster, until: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ def test_posted_to_read_to_stale_to_posted_again() -> None:
     clock.now += 60.0
     assert on.read("shop", "access").lag_groups == 1200
     clock.now += 0.5
-    with pytest.raises(UnknownNumberError, match="shop/access was too long ago"):
+    with pytest.raises(UnknownNumberError, match="shop/access has not been reconciled recently"):
         on.read("shop", "access")
     assert [one.fresh for one in on.posted()] == [False]
     on.post(readings(lag_groups=7), ())
@@ -67,10 +67,12 @@ def test_fresh_for_several_rounds_and_no_less_than_a_minute() -> None:
     assert fresh_s(120.0) == 360.0
 
 
-@pytest.mark.parametrize("word", ["wanted", "lagLogGroups", "lagSeconds", "arrivalLogGroupsPerSecond"])
+@pytest.mark.parametrize(
+    "word", ["desiredWorkers", "lagLogGroups", "lagSeconds", "arrivalLogGroupsPerSecond"]
+)
 def test_what_is_not_known_is_never_a_number(word: str) -> None:
     unknown = readings(wanted=None, lag_groups=None, lag_seconds=None, arrival_per_s=None)
-    with pytest.raises(UnknownNumberError, match="shop/access is not known now"):
+    with pytest.raises(UnknownNumberError, match="shop/access is currently unknown"):
         number(BY_WORD[word], unknown)
 
 
@@ -96,7 +98,7 @@ def test_a_log_service_that_does_not_answer_is_no_reason_to_be_active_or_not() -
 def test_the_numbers_offered() -> None:
     told = {word: number(offer, readings()) for word, offer in BY_WORD.items()}
     assert told == {
-        "wanted": 3.0,
+        "desiredWorkers": 3.0,
         "lagLogGroups": 1200.0,
         "lagSeconds": 42.25,
         "arrivalLogGroupsPerSecond": 12.5,

@@ -25,7 +25,7 @@ def test_discovery_names_the_group_its_version_and_every_metric() -> None:
     }
     assert [one["name"] for one in group_list()["groups"]] == ["external.metrics.k8s.io"]
     assert [one["name"] for one in resource_list()["resources"]] == [
-        "loghub_wanted_workers",
+        "loghub_desired_workers",
         "loghub_lag_log_groups",
         "loghub_lag_seconds",
         "loghub_arrival_log_groups_per_second",
@@ -57,9 +57,9 @@ def test_values_of_the_groups_that_match_in_this_namespace() -> None:
 
 def test_one_that_is_not_known_refuses_the_sum() -> None:
     on = board(readings("a"), readings("b", wanted=None))
-    with pytest.raises(UnknownNumberError, match="loghub_wanted_workers of shop/b is not known now"):
-        value_list(on, namespace="shop", metric="loghub_wanted_workers", selector="")
-    only = value_list(on, namespace="shop", metric="loghub_wanted_workers", selector="consumerGroup=a")
+    with pytest.raises(UnknownNumberError, match="loghub_desired_workers of shop/b is currently unknown"):
+        value_list(on, namespace="shop", metric="loghub_desired_workers", selector="")
+    only = value_list(on, namespace="shop", metric="loghub_desired_workers", selector="consumerGroup=a")
     assert only["items"][0]["value"] == "3"
 
 
@@ -67,7 +67,7 @@ def test_no_such_group_and_no_such_metric_are_told_apart() -> None:
     on = board(readings("a"))
     with pytest.raises(UnknownGroupError, match="in namespace shop matches 'consumerGroup=b'"):
         value_list(on, namespace="shop", metric="loghub_lag_seconds", selector="consumerGroup=b")
-    with pytest.raises(UnknownMetricError, match="no metric 'cpu'; there are loghub_wanted_workers, "):
+    with pytest.raises(UnknownMetricError, match="unknown metric 'cpu'; the metrics are loghub_"):
         value_list(on, namespace="shop", metric="cpu", selector="")
     assert failure(404, "words")["reason"] == "NotFound"
 

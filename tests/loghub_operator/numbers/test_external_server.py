@@ -140,7 +140,7 @@ def test_refused_in_kubernetes_words() -> None:
         status, told = await site.get(LAG.replace("/shop/", "/other/"))
         assert (status, told["code"]) == (403, 403)
         status, told = await site.get(LAG, headers={})
-        assert (status, told["message"]) == (403, "the request names no user")
+        assert (status, told["message"]) == (403, "the request has no user header")
 
     play(story)
 
@@ -150,10 +150,10 @@ def test_refused_in_kubernetes_words() -> None:
     [
         (LAG, {"labelSelector": "consumerGroup=b"}, 404, "no LogHubConsumerGroup in namespace shop"),
         (LAG, {"labelSelector": "a=b;"}, 400, "not a label selector"),
-        (f"{BASE}/namespaces/shop/cpu", {}, 404, "there is no metric 'cpu'"),
-        (f"{BASE}/namespaces/shop/loghub_wanted_workers", {}, 503, "is not known now"),
-        (f"{BASE}/namespaces/shop", {}, 404, "nothing at this path"),
-        ("/", {}, 404, "nothing at this path"),
+        (f"{BASE}/namespaces/shop/cpu", {}, 404, "unknown metric 'cpu'"),
+        (f"{BASE}/namespaces/shop/loghub_desired_workers", {}, 503, "is currently unknown"),
+        (f"{BASE}/namespaces/shop", {}, 404, "path not found"),
+        ("/", {}, 404, "path not found"),
     ],
 )
 def test_what_cannot_be_answered_is_a_status(path: str, query: dict[str, str], code: int, words: str) -> None:
@@ -178,7 +178,10 @@ def test_discovery() -> None:
 def test_nobody_but_the_front_proxy_reads_anything() -> None:
     async def story(site: Site) -> None:
         status, told = await site.get(BASE, client=site.ca.pair("somebody-else"))
-        assert (status, told["message"]) == (403, "only the apiserver's front proxy is answered here")
+        assert (status, told["message"]) == (
+            403,
+            "only requests from the API server's front proxy are accepted",
+        )
         for stranger in (Authority("front-proxy-ca").pair("front-proxy-client"), None):
             async with aiohttp.ClientSession() as session:
                 with pytest.raises((aiohttp.ClientError, ConnectionError)):

@@ -76,7 +76,7 @@ def over(on: Board, story: Callable[[grpc.aio.Channel], Awaitable[None]]) -> Non
 def test_active_while_there_is_lag() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         assert await once(channel, "IsActive", ref()) == YES
-        assert await once(channel, "IsActive", ref(activationLogGroups="1200")) == NO
+        assert await once(channel, "IsActive", ref(activationLagLogGroups="1200")) == NO
         on.post(readings(lag_groups=0), ())
         assert await once(channel, "IsActive", ref()) == NO
 
@@ -86,17 +86,17 @@ def test_active_while_there_is_lag() -> None:
 
 def test_spec_and_value_of_a_metric() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
-        by_lag = ref(metric="lagSeconds", target="2.5")
+        by_lag = ref(metric="lagSeconds", targetValue="2.5")
         spec = field(1, metric("loghub_lag_seconds", whole=3, exact=2.5))
         assert await once(channel, "GetMetricSpec", by_lag) == spec
         value = field(1, metric("loghub_lag_seconds", whole=43, exact=42.25))
         question = field(1, by_lag) + field(2, b"loghub_lag_seconds")
         assert await once(channel, "GetMetrics", question) == value
-        wanted = field(1, metric("loghub_wanted_workers", whole=1, exact=1.0))
+        wanted = field(1, metric("loghub_desired_workers", whole=1, exact=1.0))
         assert await once(channel, "GetMetricSpec", ref()) == wanted
-        value = field(1, metric("loghub_wanted_workers", whole=3, exact=3.0))
+        value = field(1, metric("loghub_desired_workers", whole=3, exact=3.0))
         assert (
-            await once(channel, "GetMetrics", field(1, ref()) + field(2, b"loghub_wanted_workers")) == value
+            await once(channel, "GetMetrics", field(1, ref()) + field(2, b"loghub_desired_workers")) == value
         )
 
     over(board(readings()), story)
@@ -104,7 +104,7 @@ def test_spec_and_value_of_a_metric() -> None:
 
 def test_unknown_group_and_unknown_number_are_errors() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
-        question = field(2, b"loghub_wanted_workers")
+        question = field(2, b"loghub_desired_workers")
         for call in (
             once(channel, "IsActive", ref("other")),
             once(channel, "GetMetrics", field(1, ref("other")) + question),
@@ -120,7 +120,7 @@ def test_unknown_group_and_unknown_number_are_errors() -> None:
         ):
             code, words = await refused(call)
             assert code is grpc.StatusCode.UNAVAILABLE
-            assert "shop/access is not known now" in words
+            assert "shop/access is currently unknown" in words
         # The target does not depend on what is known.
         assert await once(channel, "GetMetricSpec", ref("other"))
 
@@ -134,7 +134,7 @@ def test_stale_readings_are_unavailable() -> None:
         code, words = await refused(once(channel, "IsActive", ref()))
         assert (code, words) == (
             grpc.StatusCode.UNAVAILABLE,
-            "the last look at shop/access was too long ago",
+            "shop/access has not been reconciled recently",
         )
 
     clock = HandClock()
@@ -144,11 +144,11 @@ def test_stale_readings_are_unavailable() -> None:
 def test_nonsense_is_an_invalid_argument() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         for call, words in (
-            (once(channel, "GetMetricSpec", ref(metric="lag")), "metric is one of"),
-            (stream(channel, ref(target="-1")).read(), "target must be above 0"),
+            (once(channel, "GetMetricSpec", ref(metric="lag")), "metric must be one of"),
+            (stream(channel, ref(targetValue="-1")).read(), "targetValue must be greater than 0"),
             (
                 once(channel, "GetMetrics", field(1, ref()) + field(2, b"x")),
-                "metric is loghub_wanted_workers, not 'x'",
+                "provides metric loghub_desired_workers, not 'x'",
             ),
         ):
             code, told = await refused(call)

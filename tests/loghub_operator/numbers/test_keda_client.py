@@ -35,7 +35,7 @@ async def line(running: asyncio.subprocess.Process) -> list[object]:
 def test_keda_reads_and_hears_what_we_serve(keda_client: Path) -> None:  # noqa: F811
     async def story() -> None:
         on = board(readings(lag_groups=0))
-        words = ("shop", "loghub_lag_seconds", "consumerGroup=access", "metric=lagSeconds", "target=2.5")
+        words = ("shop", "loghub_lag_seconds", "consumerGroup=access", "metric=lagSeconds", "targetValue=2.5")
         async with (
             asyncio.timeout(GUARD_S),
             serving_keda("127.0.0.1:0", on) as address,
@@ -57,14 +57,14 @@ def test_keda_reads_and_hears_what_we_serve(keda_client: Path) -> None:  # noqa:
 
 def test_keda_is_told_errors_by_their_codes(keda_client: Path) -> None:  # noqa: F811
     async def story() -> None:
-        words = ("shop", "loghub_wanted_workers", "consumerGroup=missing")
+        words = ("shop", "loghub_desired_workers", "consumerGroup=missing")
         async with (
             asyncio.timeout(GUARD_S),
             serving_keda("127.0.0.1:0", board()) as address,
             asking(keda_client, address, *words) as running,
         ):
             assert await line(running) == ["IsActive", "NotFound"]
-            assert await line(running) == ["GetMetricSpec", ["loghub_wanted_workers", 1, 1]]
+            assert await line(running) == ["GetMetricSpec", ["loghub_desired_workers", 1, 1]]
             assert await line(running) == ["GetMetrics", "NotFound"]
             assert await line(running) == ["StreamIsActive", "NotFound"]
 

@@ -14,17 +14,17 @@ from loghub_operator.numbers.prometheus import CONTENT_TYPE, Exposition
 from tests.loghub_operator.numbers.support import HandClock, board, condition, readings
 
 Labels = dict[str, str]
-HERE = {"namespace": "shop", "name": "access"}
+HERE = {"namespace": "shop", "consumer_group": "access"}
 UNITS = ("_seconds", "_bytes", "_total", "_info", "_per_second")
 # A number of something, said in the name.
 COUNTED = (
-    "_log_groups", "_logs", "_shards", "_groups", "_workers", "_condition", "_paused", "_acting", "_left_out",
-    "_hot", "_fds",
+    "_log_groups", "_logs", "_shards", "_groups", "_condition", "_suspended", "_leader", "_dropped", "_hot",
+    "_fds", "_uncapped", "_recommended", "_desired", "_ready",
 )  # fmt: skip
 
 
-def text(on: Board, meters: Meters | None = None, *, shard_series: int = 1000) -> str:
-    return Exposition(meters or Meters(), on, shard_series=shard_series).text().decode()
+def text(on: Board, meters: Meters | None = None, *, max_shard_series: int = 1000) -> str:
+    return Exposition(meters or Meters(), on, max_shard_series=max_shard_series).text().decode()
 
 
 def samples(told: str) -> dict[str, list[tuple[Labels, float]]]:
@@ -43,7 +43,8 @@ def of(told: str, name: str, **labels: str) -> float:
 def test_a_group_to_its_series() -> None:
     on = board()
     on.post(
-        readings(), (condition("Ready", "True"), condition("Degraded", "False"), condition("X", "Unknown"))
+        readings(wanted=4, recommended=3),
+        (condition("Ready", "True"), condition("Degraded", "False"), condition("X", "Unknown")),
     )
     told = text(on)
     prefix = "loghub_operator_group_"
@@ -54,10 +55,12 @@ def test_a_group_to_its_series() -> None:
     assert of(told, f"{prefix}consumed_log_groups_per_second") == 10.0
     assert of(told, f"{prefix}worker_log_groups_per_second") == 5.0
     assert of(told, f"{prefix}assignable_shards") == 2
-    assert of(told, f"{prefix}paused") == 0
+    assert of(told, f"{prefix}suspended") == 0
     assert of(told, f"{prefix}observed_timestamp_seconds") == 1_800_000_000.0
-    workers = {labels["kind"]: value for labels, value in samples(told)[f"{prefix}workers"]}
-    assert workers == {"wanted": 3, "recommended": 2, "applied": 2, "ready": 1}
+    assert of(told, f"{prefix}replicas_uncapped") == 4
+    assert of(told, f"{prefix}replicas_recommended") == 3
+    assert of(told, f"{prefix}replicas_desired") == 2
+    assert of(told, f"{prefix}replicas_ready") == 1
     states = {labels["state"]: value for labels, value in samples(told)[f"{prefix}shards"]}
     assert states == {"not_alloc": 0, "already_alloc": 1, "wait": 0, "transfer": 1, "over": 0, "unknown": 0}
     conditions = {labels["type"]: value for labels, value in samples(told)[f"{prefix}condition"]}
@@ -72,8 +75,8 @@ def test_unknown_has_no_series() -> None:
     told = text(board(readings(lag_seconds=None, lag_groups=None, wanted=None, arrival_per_s=None)))
     assert "loghub_operator_group_lag_seconds" not in samples(told)
     assert "# TYPE loghub_operator_group_lag_seconds gauge" in told
-    kinds = {labels["kind"] for labels, _ in samples(told)["loghub_operator_group_workers"]}
-    assert kinds == {"recommended", "applied", "ready"}
+    replicas = {name.rpartition("_")[2] for name in samples(told) if "_group_replicas_" in name}
+    assert replicas == {"recommended", "desired", "ready"}
 
 
 def test_stale_keeps_only_the_time_of_the_last_look() -> None:
@@ -94,16 +97,16 @@ def test_a_group_that_is_gone_has_no_series() -> None:
 
 def test_series_of_shards_are_bounded_over_all_groups_whole_groups_first() -> None:
     on = board(readings("a"), readings("b", shards=readings().shards[:1]), readings("c"))
-    told = samples(text(on, shard_series=3))
-    shown = [(labels["name"], labels["shard"]) for labels, _ in told["loghub_operator_shard_hot"]]
+    told = samples(text(on, max_shard_series=3))
+    shown = [(labels["consumer_group"], labels["shard"]) for labels, _ in told["loghub_operator_shard_hot"]]
     assert shown == [("a", "0"), ("a", "1"), ("b", "0")]
-    assert told["loghub_operator_shards_left_out"] == [({}, 2.0)]
-    assert "loghub_operator_shard_hot" not in samples(text(on, shard_series=0))
+    assert told["loghub_operator_shard_series_dropped"] == [({}, 2.0)]
+    assert "loghub_operator_shard_hot" not in samples(text(on, max_shard_series=0))
 
 
 def test_names_follow_the_conventions() -> None:
     meters = Meters()
-    meters.round_ended("done", 0.2)
+    meters.reconciled("success", 0.2)
     meters.kube_answered("GET", 200)
     meters.hub_answered("list_shards", "OK")
     told = text(board(readings()), meters)
@@ -121,24 +124,25 @@ def test_names_follow_the_conventions() -> None:
     assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
 
 
-_LABELS = {"namespace", "name", "kind", "state", "type", "shard"}
+_LABELS = {"namespace", "consumer_group", "state", "type", "shard"}
 
 
-def test_rounds_and_calls_are_counted() -> None:
+def test_reconciles_and_requests_are_counted() -> None:
     meters = Meters()
-    meters.acting(True)
-    for outcome, seconds in (("done", 0.2), ("done", 0.3), ("failed", 10.0)):
-        meters.round_ended(outcome, seconds)
+    meters.leader(True)
+    for result, seconds in (("success", 0.2), ("success", 0.3), ("error", 10.0)):
+        meters.reconciled(result, seconds)
     meters.kube_answered("PATCH", 409)
     told = samples(text(board(), meters))
-    assert told["loghub_operator_acting"] == [({}, 1.0)]
-    assert told["loghub_operator_rounds_total"] == [({"outcome": "done"}, 2.0), ({"outcome": "failed"}, 1.0)]
-    assert told["loghub_operator_round_duration_seconds_count"] == [({}, 3.0)]
-    assert told["loghub_operator_round_duration_seconds_sum"] == [({}, 10.5)]
+    assert told["loghub_operator_leader"] == [({}, 1.0)]
+    counted = told["loghub_operator_reconcile_total"]
+    assert counted == [({"result": "success"}, 2.0), ({"result": "error"}, 1.0)]
+    assert told["loghub_operator_reconcile_duration_seconds_count"] == [({}, 3.0)]
+    assert told["loghub_operator_reconcile_duration_seconds_sum"] == [({}, 10.5)]
     assert told["loghub_operator_kubernetes_requests_total"] == [({"method": "PATCH", "code": "409"}, 1.0)]
 
 
-def test_calls_of_a_log_service_are_counted_by_call_and_code() -> None:
+def test_requests_to_a_log_service_are_counted_by_operation_and_code() -> None:
     meters, server = Meters(), MemoryServer()
     connect = metered_connect(lambda _endpoint, project, _key: server.client(project), meters)
     hub = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
@@ -150,7 +154,7 @@ def test_calls_of_a_log_service_are_counted_by_call_and_code() -> None:
     with pytest.raises(EndpointUnreachable):
         hub.list_shards("missing")
     told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
-    assert {(labels["call"], labels["code"]): value for labels, value in told} == {
+    assert {(labels["operation"], labels["code"]): value for labels, value in told} == {
         ("create_project", "OK"): 1.0,
         ("project_exists", "OK"): 1.0,
         ("list_shards", "LogStoreNotExist"): 1.0,
@@ -170,8 +174,8 @@ def test_what_a_client_knows_already_is_no_call() -> None:
     assert [hub.has_extensions() for _ in range(5)] == [True] * 5
     told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
     assert told == [
-        ({"call": "has_extensions", "code": "EndpointUnreachable"}, 2.0),
-        ({"call": "has_extensions", "code": "OK"}, 1.0),
+        ({"operation": "has_extensions", "code": "EndpointUnreachable"}, 2.0),
+        ({"operation": "has_extensions", "code": "OK"}, 1.0),
     ]
 
 
@@ -188,4 +192,4 @@ def test_a_code_that_nobody_knows_makes_no_series_of_its_own() -> None:
     with pytest.raises(LogHubError):
         hub.list_shards("x")
     told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
-    assert told == [({"call": "list_shards", "code": "other"}, 1.0)]
+    assert told == [({"operation": "list_shards", "code": "other"}, 1.0)]

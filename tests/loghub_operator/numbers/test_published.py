@@ -60,7 +60,7 @@ class Readers:
         self.on = on
         self.settings: Settings = dataclasses.replace(
             on.settings,
-            liveness_address=f"127.0.0.1:{free_port()}",
+            http_address=f"127.0.0.1:{free_port()}",
             keda_address=f"127.0.0.1:{free_port()}",
             external_metrics_address=f"localhost:{free_port()}",
             external_metrics_service="loghub-system/loghub-operator-external-metrics",
@@ -82,16 +82,16 @@ class Readers:
 
     async def prometheus(self) -> dict[str, float]:
         """This group's plain series by name."""
-        url = f"http://{self.settings.liveness_address}/metrics"
+        url = f"http://{self.settings.http_address}/metrics"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             told = samples(await answer.text())
-        here = {"namespace": self.on.namespace, "name": GROUP}
+        here = {"namespace": self.on.namespace, "consumer_group": GROUP}
         plain = {
             name: value for name, found in told.items() for labels, value in found if labels in ({}, here)
         }
-        for labels, value in told.get("loghub_operator_rounds_total", []):
-            plain[f"rounds {labels['outcome']}"] = value
+        for labels, value in told.get("loghub_operator_reconcile_total", []):
+            plain[f"reconcile {labels['result']}"] = value
         return plain
 
     async def kubectl(self, metric: str, *, who: str = "", selector: str = f"consumerGroup={GROUP}") -> Any:
@@ -162,8 +162,8 @@ def test_one_group_read_by_prometheus_keda_and_an_hpa(server: Apiserver, tmp_pat
         await readers.until_answered("loghub_lag_log_groups", "3")
         told = await readers.prometheus()
         assert told["loghub_operator_group_lag_log_groups"] == 3
-        assert (told["loghub_operator_groups"], told["loghub_operator_acting"]) == (1, 1)
-        assert told["rounds done"] >= 1
+        assert (told["loghub_operator_groups"], told["loghub_operator_leader"]) == (1, 1)
+        assert told["reconcile success"] >= 1
         assert told["loghub_operator_group_lag_seconds"] >= 0
 
     async def discovery_finds_the_metrics(readers: Readers) -> None:

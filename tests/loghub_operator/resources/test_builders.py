@@ -75,14 +75,17 @@ def test_the_hook_before_the_stop_is_a_module_of_the_worker() -> None:
     assert importlib.util.find_spec(module) is not None
 
 
-def test_the_consumer_is_the_pod_and_the_seat_is_its_annotation() -> None:
+def test_the_consumer_is_the_pod_and_a_drain_is_requested_by_annotation() -> None:
     made = built(example())
     names = {one["name"]: one for one in container(made)["env"]}
     assert names[contract.ENV_CONSUMER]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
     volumes = {one["name"]: one for one in made["spec"]["template"]["spec"]["volumes"]}
     (item,) = volumes["pod"]["downwardAPI"]["items"]
-    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{contract.SEAT_ANNOTATION}']"
-    assert made["spec"]["template"]["metadata"]["annotations"][contract.SEAT_ANNOTATION] == contract.SEAT_KEEP
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{contract.DRAIN_ANNOTATION}']"
+    assert (
+        made["spec"]["template"]["metadata"]["annotations"][contract.DRAIN_ANNOTATION]
+        == contract.DRAIN_NOT_REQUESTED
+    )
 
 
 def test_every_file_of_the_contract_lies_in_a_mount() -> None:

@@ -135,7 +135,7 @@ def test_what_membership_stands_on_stays() -> None:
         "metadata": {
             "name": "x",
             "labels": {"app.kubernetes.io/instance": "x", "team": "a"},
-            "annotations": {contract.SEAT_ANNOTATION: contract.SEAT_LEAVE},
+            "annotations": {contract.DRAIN_ANNOTATION: contract.DRAIN_REQUESTED},
         },
         "spec": {
             "terminationGracePeriodSeconds": 1,

@@ -331,8 +331,8 @@ class World:
             phase=phase,
             ready=self._ready(worker),
             config_hash=worker.config_hash,
-            seat_leave=worker.leave_since is not None,
-            seat_since_unix_s=None if worker.leave_since is None else EPOCH + worker.leave_since,
+            drain_requested=worker.leave_since is not None,
+            drain_requested_at_unix_s=None if worker.leave_since is None else EPOCH + worker.leave_since,
         )
 
     # -- what came of it
