@@ -2,7 +2,7 @@
 
 What for: the same contract over other people's code; the contract suite runs against both. The
 only module that knows the SDK. What it must not know: how our own transport works. Read next:
-`port`, sls-protocol.md 1.1 and 4.
+`port`, docs/sls-protocol.md 1.1 and 4.
 
 Where it differs from `http`: no extensions (the SDK has none), no second try of anything, and
 on this machine it goes through the service's forward-proxy mode, since the SDK puts the project

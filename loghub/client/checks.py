@@ -23,7 +23,7 @@ def check_group(group: str) -> str:
 
 
 def check_count(count: int) -> int:
-    """PullLogs takes 1 to 1000 groups (sls-protocol.md 5)."""
+    """PullLogs takes 1 to 1000 groups (docs/sls-protocol.md 5)."""
     if not 1 <= count <= MAX_PULL_COUNT:
         raise LogHubError.of(Code.PARAMETER_INVALID, f"count must be 1 to {MAX_PULL_COUNT}, not {count}")
     return count

@@ -1,6 +1,6 @@
 """The port over our own HTTP client: the adapter that workers, operator and demo use.
 
-What for: one method per API, each a call and the reading of its answer (sls-protocol.md 2).
+What for: one method per API, each a call and the reading of its answer (docs/sls-protocol.md 2).
 What it must not know: Kubernetes, Spark, which service answers. Read next: `transport` (how a
 call is sent, and when again), `shapes` (the JSON), `port` (the contract).
 """
@@ -41,7 +41,7 @@ from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInp
 
 EXTENSIONS = frozenset({"leave", "group_status"})
 
-_MAX_PULL_BYTES = 64 << 20  # 10 MB are usual, and the last group may pass them (sls-protocol.md 5)
+_MAX_PULL_BYTES = 64 << 20  # 10 MB are usual, and the last group may pass them (docs/sls-protocol.md 5)
 _EXTENSION_PATH = "/_loghub/v1"
 
 
@@ -292,7 +292,7 @@ def _shards(answer: Answer) -> tuple[ShardInfo, ...]:
 
 
 def _pulled(answer: Answer, *, cursor: str, bounded: bool) -> Pulled:
-    """A PullLogs answer (sls-protocol.md 2.2)."""
+    """A PullLogs answer (docs/sls-protocol.md 2.2)."""
     headers = answer.headers
     count, raw_size = int(headers["x-log-count"]), int(headers["x-log-bodyrawsize"])
     next_cursor = headers["x-log-cursor"] or cursor  # empty means unchanged (2.1)

@@ -164,7 +164,7 @@ class MemoryLogHub:
             start = _position(data, cursor)
             bound = data.end_cursor if end_cursor is None else min(_cursor(end_cursor), data.end_cursor)
             groups = data.between(start, bound, count) if start < bound else []
-            # A cursor before the oldest group is clamped to it (sls-protocol.md 7.8).
+            # A cursor before the oldest group is clamped to it (docs/sls-protocol.md 7.8).
             after = max(start, data.first_cursor) + len(groups) if start < bound else start
             return Pulled(
                 body=loggroup.wrap(groups),

@@ -92,7 +92,7 @@ class Logstore:
         now_us = self._now_us()
         for number in self.shard_map.shards:
             if number not in self.data:
-                # Above 0, so that "the one before" can always be said (sls-protocol.md 2.1).
+                # Above 0, so that "the one before" can always be said (docs/sls-protocol.md 2.1).
                 self.data[number] = ShardData(born_us=now_us, first_cursor=now_us * 1000)
 
     # --- shards and their logs ---------------------------------------------------------------

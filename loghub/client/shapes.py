@@ -1,6 +1,6 @@
 """The JSON of the answers that the client reads, and what the port makes of it.
 
-What for: one place that knows the spelling of keys (sls-protocol.md 2.1, 2.3). What it must
+What for: one place that knows the spelling of keys (docs/sls-protocol.md 2.1, 2.3). What it must
 not know: how the bytes came. Read next: `port`, `http`.
 """
 

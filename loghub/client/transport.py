@@ -6,7 +6,7 @@ which API is called. Read next: `target` (where to), `loghub.wire.signing`, `htt
 
 A request is tried again only when that cannot do it twice: when it surely was not done
 (no connection, ServerBusy), or when it is repeatable, i.e. doing it twice is doing it once
-(sls-protocol.md 2.4 shows what the other clients do: Python repeats even PutLogs).
+(docs/sls-protocol.md 2.4 shows what the other clients do: Python repeats even PutLogs).
 """
 
 import ssl
@@ -39,7 +39,7 @@ API_VERSION = "0.6.0"
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 
-_OK = 200  # any other status is an error to every client (sls-protocol.md 1.7)
+_OK = 200  # any other status is an error to every client (docs/sls-protocol.md 1.7)
 _CONNECTIONS = 16  # kept per endpoint; more are opened when needed, and then dropped
 _MAX_ANSWER_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20

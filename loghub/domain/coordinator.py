@@ -1,6 +1,6 @@
 """The coordinator of one consumer group: one event in, the next state and the answer out.
 
-What for: every decision about who holds which shard (architecture.md, "The FSM's edges").
+What for: every decision about who holds which shard (docs/shard-states.md 2).
 What it must not know: HTTP, storage, real time, logging. Read next: `group` (the values),
 `fsm` (the table), `balance`.
 
@@ -239,7 +239,7 @@ def _appear(draft: Draft, log_shard: LogShard) -> None:
 
 
 def _configure(draft: Draft, event: Configure) -> None:
-    """Take new settings. Order switched on touches only shards yet to come (architecture.md)."""
+    """Take new settings. Order switched on touches only shards yet to come (docs/shard-states.md 3)."""
     draft.configure(timeout_s=event.timeout_s, order=event.order)
     if not draft.order:
         for entry in list(draft.shards.values()):

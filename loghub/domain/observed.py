@@ -1,7 +1,7 @@
 """A group's FSM states worked out from outside, where the service does not tell them.
 
 What for: on the real SLS nobody is told a shard's state; it follows from the checkpoint list,
-the shard list and the workers' own reports (architecture.md, "The operator"). What it must not
+the shard list and the workers' own reports (docs/shard-states.md 4). What it must not
 know: how these were fetched. Read next: `lag`, `shards.infer_parents`.
 
 What cannot be known is None, with the reason in words: a status that guesses is worse than one

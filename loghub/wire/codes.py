@@ -96,7 +96,7 @@ def _entry(
     *,
     mark: Mark = "doc",
     definite: bool = True,
-    source: str = "sls-protocol.md 2.4",
+    source: str = "docs/sls-protocol.md 2.4",
 ) -> ErrorEntry:
     return ErrorEntry(
         code=code,
@@ -109,7 +109,7 @@ def _entry(
     )
 
 
-_SEND_IT = "Send the header as sls-protocol.md 1.2 has it."
+_SEND_IT = "Send the header as docs/sls-protocol.md 1.2 has it."
 _SLOWER = "Slow down and send again; ask for a higher quota if it lasts."
 
 _ENTRIES = (
@@ -118,7 +118,7 @@ _ENTRIES = (
         400,
         "The request's time is more than 15 minutes off the service's.",
         "Set the clock of the machine that sends.",
-        source="sls-protocol.md 1.5",
+        source="docs/sls-protocol.md 1.5",
     ),
     _entry(Code.INVALID_REQUEST_TIME, 400, "The request's time makes no sense.", "Send the current time."),
     _entry(Code.MISSING_DATE, 400, "A signed request without Date.", _SEND_IT),
@@ -128,7 +128,7 @@ _ENTRIES = (
         400,
         "No project can be read from the Host header.",
         "Address the endpoint as <project>.<endpoint>.",
-        source="sls-protocol.md 1.1, 2.4",
+        source="docs/sls-protocol.md 1.1, 2.4",
     ),
     _entry(Code.MISSING_CONTENT_TYPE, 400, "A body without Content-Type.", _SEND_IT),
     _entry(Code.INVALID_CONTENT_TYPE, 415, "PutLogs with a type that is not protobuf.", _SEND_IT),
@@ -140,7 +140,7 @@ _ENTRIES = (
         400,
         "x-log-compresstype is none of those known here.",
         "Use lz4 or zstd.",
-        source="sls-protocol.md 1.6, 2.4",
+        source="docs/sls-protocol.md 1.6, 2.4",
     ),
     _entry(Code.MISSING_API_VERSION, 400, "No x-log-apiversion.", _SEND_IT),
     _entry(Code.INVALID_API_VERSION, 400, "x-log-apiversion is not 0.6.0.", _SEND_IT),
@@ -163,7 +163,7 @@ _ENTRIES = (
         401,
         "The signature is not that of the request under this key's secret.",
         "Check the secret; a proxy may have changed signed headers.",
-        source="sls-protocol.md 1.3, 2.4",
+        source="docs/sls-protocol.md 1.3, 2.4",
     ),
     _entry(
         Code.UNAUTHORIZED,
@@ -191,7 +191,7 @@ _ENTRIES = (
         "The body of PutLogs is not a LogGroup.",
         "Correct it; sending it again changes nothing.",
         mark="unverified",
-        source="sls-protocol.md 3",
+        source="docs/sls-protocol.md 3",
     ),
     _entry(
         Code.POST_BODY_UNCOMPRESS_ERROR,
@@ -199,7 +199,7 @@ _ENTRIES = (
         "The body cannot be decompressed to the announced size.",
         "Correct it; sending it again changes nothing.",
         mark="unverified",
-        source="sls-protocol.md 1.6",
+        source="docs/sls-protocol.md 1.6",
     ),
     _entry(
         Code.POST_BODY_TOO_LARGE,
@@ -207,7 +207,7 @@ _ENTRIES = (
         "The body is larger than the service takes.",
         "Put fewer logs into a group.",
         mark="unverified",
-        source="sls-protocol.md 2.4, 5",
+        source="docs/sls-protocol.md 2.4, 5",
     ),
     _entry(
         Code.INVALID_CURSOR,
@@ -272,7 +272,7 @@ _ENTRIES = (
         "The logstore has as many consumer groups as it may (30).",
         "Delete some.",
         mark="unverified",
-        source="sls-protocol.md 5",
+        source="docs/sls-protocol.md 5",
     ),
     _entry(Code.WRITE_QUOTA_EXCEED, 403, "The project is written to too fast.", _SLOWER),
     _entry(Code.READ_QUOTA_EXCEED, 403, "The project is read too fast.", _SLOWER),
@@ -299,7 +299,7 @@ _ENTRIES = (
         "Check the endpoint and the proxies on the way.",
         mark="own",
         definite=False,
-        source="sls-protocol.md 1.7",
+        source="docs/sls-protocol.md 1.7",
     ),
 )
 

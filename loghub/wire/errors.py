@@ -11,7 +11,7 @@ The tree::
     ├── EndpointUnreachable      no answer; `definite` says whether the request was surely not done
     ├── ExtensionMissing         asked for an extension of the embedded service; this is not one
     └── MalformedInput           bytes or text that break the wire's rules; `code` is the answer to it
-        ├── MalformedLogGroup      not a LogGroup or LogGroupList (sls-protocol.md 3)
+        ├── MalformedLogGroup      not a LogGroup or LogGroupList (docs/sls-protocol.md 3)
         ├── MalformedCompression   cannot be decompressed, or not to the announced size (1.6)
         ├── TooLarge               longer than a stated bound
         ├── MalformedCursor        not base64 of a decimal 64-bit integer (2.1)
@@ -49,7 +49,7 @@ class LogHubException(Exception):  # noqa: N818 - LogHubError is one of its bran
 
 
 class LogHubError(LogHubException):
-    """An answer of the service that is not 200 (sls-protocol.md 1.7).
+    """An answer of the service that is not 200 (docs/sls-protocol.md 1.7).
 
     ``code`` is as the service spelt it, and may be one that the registry does not have.
     """

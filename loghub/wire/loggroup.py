@@ -1,4 +1,4 @@
-"""LogGroup and LogGroupList: values, bytes, and lists of groups (sls-protocol.md 3).
+"""LogGroup and LogGroupList: values, bytes, and lists of groups (docs/sls-protocol.md 3).
 
 What for: producers encode, tools and tests decode, the service puts stored groups into a list
 and the readers take them out, in all cases without touching the groups' own bytes. What it

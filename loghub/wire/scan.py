@@ -8,7 +8,7 @@ know: what becomes of the group. Read next: `loggroup` (values), `protobuf`.
 Refused (MalformedLogGroup): truncated or overlong lengths, wire types other than the field's
 own, a Log without Time, a Content or LogTag without Key or Value, text that is not UTF-8
 (keys, topic, source, tags: Python's reader has them as text in both its twins). A log's
-values may be any bytes (sls-protocol.md 3). Unknown fields pass.
+values may be any bytes (docs/sls-protocol.md 3). Unknown fields pass.
 """
 
 from dataclasses import dataclass

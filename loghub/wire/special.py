@@ -1,7 +1,7 @@
 """What the real client libraries do on particular codes, and which code the service sends where.
 
 What for: a code is chosen by what the clients make of it, not by how well it reads
-(sls-protocol.md 2.4). What it must not know: how a request is served. Read next: `codes`.
+(docs/sls-protocol.md 2.4). What it must not know: how a request is served. Read next: `codes`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ CHECKPOINT_OF_NO_SHARD_FOR_GO = "ShardNotExsit"
 _NOT_GO = ("log-python-sdk", "Consumer-Library", "aliyun-log", "loghub-client/")
 
 # Substring, any case, by which Python jumps to the END of the shard and Java starts over:
-# never send it for a cursor that is merely expired (sls-protocol.md 7.8).
+# never send it for a cursor that is merely expired (docs/sls-protocol.md 7.8).
 LOSES_DATA_IN_CLIENTS = "invalidcursor"
 
 
@@ -28,7 +28,7 @@ def checkpoint_of_no_shard(user_agent: str) -> str:
     """The code to answer a checkpoint of a shard that is gone, by who asks.
 
     Go's consumer sends ``<group>_<consumer>`` as its User-Agent, the others begin with their
-    library's name (sls-protocol.md 1.2); an agent that names none is taken for Go, which loops
+    library's name (docs/sls-protocol.md 1.2); an agent that names none is taken for Go, which loops
     at its shutdown without its own spelling (4.4).
     """
     return CHECKPOINT_OF_NO_SHARD if user_agent.startswith(_NOT_GO) else CHECKPOINT_OF_NO_SHARD_FOR_GO

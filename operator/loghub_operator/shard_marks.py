@@ -5,7 +5,7 @@ would hold a round up for longer than liveness allows. What it must not know: st
 becomes of a shard without an answer. Read next: `loghub_operator.logservice`.
 
 No question begins after `LOOK_S`; a shard that was not reached has `Marks()`. Read-only shards come
-first: their ends never move (sls-protocol.md 4.3, 5) and are remembered, so that each look, however
+first: their ends never move (docs/sls-protocol.md 4.3, 5) and are remembered, so that each look, however
 short, leaves less for the next one.
 """
 

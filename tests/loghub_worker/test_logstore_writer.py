@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from loghub.wire.loggroup import LogGroup, encode
 from loghub_worker.logstore_writer import GROUP_CHARS, GROUP_LOGS, groups_of
 
-SERVICE_TAKES = 5 << 20  # bytes of a log group (sls-protocol.md 5)
+SERVICE_TAKES = 5 << 20  # bytes of a log group (docs/sls-protocol.md 5)
 
 
 def batch(*texts: str) -> pa.RecordBatch:

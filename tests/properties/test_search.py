@@ -1,6 +1,6 @@
 """A search through every order of events over a small group, to a stated depth.
 
-Each world reached has passed the invariants of architecture.md (in `world`), and from each the
+Each world reached has passed the invariants of docs/shard-states.md 3 (in `world`), and from each the
 group settles within two heartbeats once nothing else happens.
 """
 

@@ -1,6 +1,6 @@
 """A group together with its consumers, as one value: what two consumers work on at once.
 
-The consumers are well-behaved ones (sls-protocol.md 4.3): they start what an answer names, go
+The consumers are well-behaved ones (docs/sls-protocol.md 4.3): they start what an answer names, go
 on with what it drops until they are done, name all of it meanwhile, and stop everything by
 themselves before their timeout. Time is left out: a consumer either is silent long enough or is
 not. So a `World` is small enough to be searched, and equal worlds are equal values.
@@ -174,7 +174,7 @@ def restart_service(world: World) -> World:
 
 def settle(world: World) -> World:
     """Nobody joins, leaves or is late any more: all live consumers beat twice, each giving up
-    at once, with an immediate heartbeat, what the answer dropped (architecture.md, the worker)."""
+    at once, with an immediate heartbeat, what the answer dropped (docs/architecture.md 5)."""
     for _ in range(2):
         for name in world.state.consumers:
             world = beat(world, name)

@@ -7,7 +7,7 @@ Read next: `loghub_worker.session` (the lock around it), `loghub_worker.membersh
 A shard's way through a worker: an answer names it -> opening (where to resume is being found out)
 -> open (positions are handed to the source) -> an answer drops it -> draining (no new batch gets
 it; it is still reported) -> given up (the next beat, sent at once, leaves it out). Only a shard
-that left the reported list may be given to another (sls-protocol.md 4.3).
+that left the reported list may be given to another (docs/sls-protocol.md 4.3).
 """
 
 from collections.abc import Mapping

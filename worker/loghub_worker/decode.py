@@ -1,6 +1,6 @@
 """Log groups as pulled, to rows in Arrow.
 
-What for: one serialised LogGroupList (sls-protocol.md 3) becomes one record batch of the view
+What for: one serialised LogGroupList (docs/sls-protocol.md 3) becomes one record batch of the view
 `logs`, without a Python object per log. What it must not know: Spark, HTTP.
 Read next: `loghub_worker.source`.
 

@@ -1,7 +1,7 @@
 """How far each shard reaches, asked no oftener than needed.
 
 What for: the source must know an end to plan a batch, and Spark asks it many times a second when
-idle (spark.md 5). What it must not know: Spark, files. Read next: `loghub_worker.source`.
+idle (docs/spark.md 5). What it must not know: Spark, files. Read next: `loghub_worker.source`.
 """
 
 from collections.abc import Mapping

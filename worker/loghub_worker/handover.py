@@ -1,7 +1,7 @@
 """The small files through which a worker's processes talk.
 
 What for: the driver, Spark's reader process and Spark's readers of data are three kinds of
-process (spark.md 1); what one knows and another needs is a file here, replaced atomically.
+process (docs/spark.md 1); what one knows and another needs is a file here, replaced atomically.
 What it must not know: Spark, HTTP. Read next: `loghub_worker.session` writes positions,
 `loghub_worker.source` reads them and writes reports and counts.
 """

@@ -43,7 +43,7 @@ LONGEST_PAUSE_S = 30.0
 UNREACHABLE, FAILED, STARVED = "EndpointUnreachable", "PipelineFailed", "PythonWorkerTimeout"
 UNUSABLE = "SinkUnavailable"
 HEALS = (UNREACHABLE, STARVED)  # trying again helps as soon as others are done
-LATE = "failed to connect back"  # Spark gives a new Python process ten seconds (spark.md, pitfalls)
+LATE = "failed to connect back"  # Spark gives a new Python process ten seconds (docs/spark.md 8)
 TRACEBACK = "Traceback (most recent call last):"
 
 

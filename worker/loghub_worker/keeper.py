@@ -25,7 +25,7 @@ STEP_S = 0.1  # how often the source's report is read while nothing else happens
 RETRY_S = 1.0  # a shard that could not be opened or saved is tried again after this
 SURVEY_S = 10.0  # how often it is asked which shards are read-only
 LAG_S = 2.0  # how often the age of what a shard reads next is asked for
-# The shard is another's, or gone: no try will help (both spellings, sls-protocol.md 2.4).
+# The shard is another's, or gone: no try will help (both spellings, docs/sls-protocol.md 2.4).
 NOT_OURS = frozenset(
     {"ConsumerNotMatch", "ConsumerNotExist", "ConsumerNotExsit", "ShardNotExist", "ShardNotExsit"}
 )
@@ -240,7 +240,7 @@ class Keeper:
                 at_end = self._ends.get(shard.shard) == shard.position
                 if at_end and shard.shard in self._read_only:
                     # Became read-only after its end was saved: only a checkpoint tells the
-                    # service that it is over (sls-protocol.md 4.3), and nothing else will come.
+                    # service that it is over (docs/sls-protocol.md 4.3), and nothing else will come.
                     self._tell_end(shard, shard.position)
         except LogHubException as error:
             log.info("survey put off", reason=trouble_of(error).reason)

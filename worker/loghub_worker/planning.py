@@ -42,7 +42,7 @@ class Plan:
 
 
 NOTHING = Plan(0, ())
-LARGEST_GROUP_BYTES = 10 << 20  # that a service takes: SLS 5, the embedded one 10 (sls-protocol.md 5)
+LARGEST_GROUP_BYTES = 10 << 20  # that a service takes: SLS 5, the embedded one 10 (docs/sls-protocol.md 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def next_plan(
 def pack(ranges: Sequence[Range], *, bins: int) -> tuple[tuple[Range, ...], ...]:
     """Spread ranges over at most `bins` bins of like size: longest first, into the emptiest.
 
-    A bin costs a fixed time whatever it holds (spark.md 5), hence few of them and none empty.
+    A bin costs a fixed time whatever it holds (docs/spark.md 5), hence few of them and none empty.
     """
     filled: list[list[Range]] = [[] for _ in range(max(1, min(bins, len(ranges))))]
     for piece in sorted(ranges, key=lambda r: (-r.groups, r.shard)):

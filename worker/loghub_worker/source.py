@@ -32,7 +32,7 @@ from loghub_worker.hub import Address, decode_cursor, encode_cursor, shared
 from loghub_worker.logstore_writer import FORMAT, LogstoreArrowWriter, WriteOptions
 from loghub_worker.planning import NOTHING, Bounds, Plan, Range, next_plan, pack
 
-PULL_LOG_GROUPS = 1000  # the most that one PullLogs may ask for (sls-protocol.md 5)
+PULL_LOG_GROUPS = 1000  # the most that one PullLogs may ask for (docs/sls-protocol.md 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +180,7 @@ def read_range(hub: LogHub, logstore: str, piece: Range, tally: Tally) -> Iterat
     """Rows of one range, a record batch an answer. Each step of the loop moves the cursor on.
 
     Groups that have expired are passed over and counted: the service then answers with the
-    oldest it has (sls-protocol.md 7.8), and an answer's groups are numbered back from its next cursor.
+    oldest it has (docs/sls-protocol.md 7.8), and an answer's groups are numbered back from its next cursor.
     """
     cursor = piece.begin
     while cursor < piece.end:

@@ -1,6 +1,6 @@
 """One lean Spark inside the worker.
 
-What for: `local[cores]` with everything off that a single pod has no use for (spark.md 5), and a
+What for: `local[cores]` with everything off that a single pod has no use for (docs/spark.md 5), and a
 clear word when it cannot start. What it must not know: shards, heartbeats.
 Read next: `loghub_worker.job`.
 """
@@ -47,7 +47,7 @@ def start_spark(
     _require_java()
     if code is not None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
-    # Spark's other processes must be this very Python (spark.md, pitfalls), on loopback only.
+    # Spark's other processes must be this very Python (docs/spark.md 8), on loopback only.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")

@@ -1,4 +1,4 @@
-"""Consumer groups: list, create, update, delete, heartbeat, checkpoints (sls-protocol.md 2.1, 4.3).
+"""Consumer groups: list, create, update, delete, heartbeat, checkpoints (docs/sls-protocol.md 2.1, 4.3).
 
 What for: the actions on ``/logstores/{ls}/consumergroups``. What it must not know: ASGI,
 SQL, how shards are given out. Read next: `loghub.domain.coordinator`.

@@ -1,4 +1,4 @@
-"""Logstores: create, get, list, update, delete (sls-protocol.md 2.3).
+"""Logstores: create, get, list, update, delete (docs/sls-protocol.md 2.3).
 
 What for: the actions on ``/logstores``. What it must not know: ASGI, SQL, log data. Read
 next: `shards`.
@@ -36,7 +36,7 @@ _SHOWN_DEFAULTS: dict[str, object] = {
 
 
 async def create_logstore(engine: Engine, request: Request) -> Answer:
-    """Unknown keys are accepted (sls-protocol.md 2.3)."""
+    """Unknown keys are accepted (docs/sls-protocol.md 2.3)."""
     fields = parse.json_object(request)
     limits = engine.settings.limits
     name = names.LOGSTORE.check(parse.string(fields, "logstoreName"))

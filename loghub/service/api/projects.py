@@ -1,4 +1,4 @@
-"""Projects: create, get, list, update, delete (sls-protocol.md 2.3).
+"""Projects: create, get, list, update, delete (docs/sls-protocol.md 2.3).
 
 What for: the actions on ``/``. What it must not know: ASGI, SQL. Read next: `logstores`.
 """

@@ -1,4 +1,4 @@
-"""PullLogs: groups from a cursor on, as they were received (sls-protocol.md 2.1, 2.2).
+"""PullLogs: groups from a cursor on, as they were received (docs/sls-protocol.md 2.1, 2.2).
 
 What for: one of the three hot actions. What it must not know: ASGI, files. Read next:
 `loghub.service.storage.shardlog`, `loghub.wire.loggroup`.

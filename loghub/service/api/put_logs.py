@@ -1,4 +1,4 @@
-"""PutLogs: check, choose a shard, commit (sls-protocol.md 2.3, 3).
+"""PutLogs: check, choose a shard, commit (docs/sls-protocol.md 2.3, 3).
 
 What for: one of the three hot actions. What it must not know: ASGI, files. Read next:
 `loghub.wire.scan` (the check), `loghub.service.storage.commits` (what makes it durable).

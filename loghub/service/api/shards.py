@@ -1,4 +1,4 @@
-"""Shards: list, split, merge, delete (sls-protocol.md 2.3).
+"""Shards: list, split, merge, delete (docs/sls-protocol.md 2.3).
 
 What for: the actions on ``/logstores/{ls}/shards`` but PutLogs and PullLogs. What it must
 not know: ASGI, SQL. Read next: `loghub.domain.shards` (the rules), `cursors`.

@@ -40,7 +40,7 @@ class AnswersInFlight:
 
 
 async def _send(send: Send, answer: Answer, request_id: str) -> None:
-    """Lower-case names, a Content-Length always, also of 0 (sls-protocol.md 1.7)."""
+    """Lower-case names, a Content-Length always, also of 0 (docs/sls-protocol.md 1.7)."""
     size = len(answer.body)
     headers = [
         (b"x-log-requestid", request_id.encode()),

@@ -1,4 +1,4 @@
-"""Who asks, and when: signature version 1 and the clock skew (sls-protocol.md 1.3, 1.5).
+"""Who asks, and when: signature version 1 and the clock skew (docs/sls-protocol.md 1.3, 1.5).
 
 What for: nothing is looked up or stored for a request before this has passed. What it must
 not know: what the request wants. Read next: `loghub.wire.signing`.

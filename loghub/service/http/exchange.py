@@ -46,6 +46,6 @@ def json_answer(value: object) -> Answer:
 
 
 def error_answer(error: LogHubError) -> Answer:
-    """sls-protocol.md 1.7: JSON with exactly these two names."""
+    """docs/sls-protocol.md 1.7: JSON with exactly these two names."""
     body = msgspec.json.encode({"errorCode": error.code, "errorMessage": error.message})
     return Answer(status=error.status, body=body)

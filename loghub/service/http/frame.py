@@ -1,6 +1,6 @@
 """The ASGI application: receive, authenticate, act, answer; the same frame for every request.
 
-What for: what all answers have in common (sls-protocol.md 1.7) is done here once. What it
+What for: what all answers have in common (docs/sls-protocol.md 1.7) is done here once. What it
 must not know: what any action does. Read next: `routes`, `auth`, `body`, `answers`.
 """
 

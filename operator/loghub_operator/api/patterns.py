@@ -9,7 +9,7 @@ from datetime import datetime
 
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 NAME = r"^[a-z][-a-z0-9]{0,50}[a-z0-9]$"
-# Names of SLS: sls-protocol.md 1 (project), 2.2 (logstore), 2.6 (consumer group).
+# Names of SLS: docs/sls-protocol.md 2.5.
 PROJECT = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 LOGSTORE = r"^[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
 CONSUMER_GROUP = r"^[a-zA-Z0-9]([-_a-zA-Z0-9]*[a-zA-Z0-9])?$"

@@ -1,4 +1,4 @@
-// The programs of the test cluster (cluster.md): upstream Kubernetes and CoreDNS,
+// The programs of the test cluster (docs/test-cluster.md): upstream Kubernetes and CoreDNS,
 // compiled from the pinned modules below into a cache folder by tests/cluster/build.py.
 module loghub.dev/tests/cluster/tools
 

@@ -1,4 +1,4 @@
-"""The rows beyond architecture.md's nine stand in DECISIONS.md, each with its reason."""
+"""The rows beyond the nine of docs/shard-states.md stand in DECISIONS.md, each with its reason."""
 
 import re
 from pathlib import Path

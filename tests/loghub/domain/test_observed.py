@@ -1,4 +1,4 @@
-"""FSM states worked out from outside (architecture.md, "The operator"); unknown is said."""
+"""FSM states worked out from outside (docs/shard-states.md 4); unknown is said."""
 
 from collections.abc import Mapping
 

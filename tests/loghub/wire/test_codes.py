@@ -1,4 +1,4 @@
-"""The registry of error codes, and what the clients make of some (sls-protocol.md 2.4)."""
+"""The registry of error codes, and what the clients make of some (docs/sls-protocol.md 2.4)."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from loghub.domain.group import Refusal
 from loghub.wire import codes, special
 from loghub.wire.codes import REGISTRY, Code
 
-# Written down from sls-protocol.md 2.4, "Codes with documented status".
+# Written down from docs/sls-protocol.md 2.4, "Codes with documented status".
 DOCUMENTED = {
     400: "RequestTimeExpired InvalidRequestTime MissingContentType MissingBodyRawSize InvalidBodyRawSize "
     "InvalidCompressType MissingHost MissingDate InvalidDateFormat MissingAPIVersion InvalidAPIVersion "
