@@ -7,7 +7,7 @@ only module that knows the SDK. What it must not know: how our own transport wor
 Where it differs from `http`: no extensions (the SDK has none), no second try of anything, and
 on this machine it goes through the service's forward-proxy mode, since the SDK puts the project
 in front of any address. The SDK's own habit of sending everything up to ten times, PutLogs too,
-is switched off: a group written twice is worse than an error (DECISIONS.md, Client).
+is switched off: a group written twice is worse than an error (docs/decisions/client.md).
 """
 
 from collections.abc import Callable

@@ -82,7 +82,7 @@ class IllegalTransition(Exception):  # noqa: N818 - says what happened, as the F
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """One row: ``number`` is docs/shard-states.md's for 1 to 9 and DECISIONS.md's from 10 on."""
+    """One row: ``number`` is docs/shard-states.md's for 1 to 9 and docs/decisions/domain.md's from 10 on."""
 
     number: int
     old: ShardState | None  # None: the group has just learned of the shard

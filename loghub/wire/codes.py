@@ -156,7 +156,7 @@ _ENTRIES = (
         "An API of SLS that the embedded service does not have.",
         "Use the real SLS for it.",
         mark="own",
-        source="DECISIONS.md, Wire",
+        source="docs/decisions/wire.md",
     ),
     _entry(
         Code.SIGNATURE_NOT_MATCH,

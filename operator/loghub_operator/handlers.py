@@ -6,7 +6,7 @@ not know: anything about the change itself; `reconcile` looks for itself. Read n
 
 Event handlers only: Kopf's own finalizer, annotations and progress records are not used, so
 that nothing is written on an object at rest, and a group whose deletion was begun before this
-process started is finished like any other (loghub/DECISIONS.md, Operator).
+process started is finished like any other (docs/decisions/operator.md).
 """
 
 from collections.abc import Iterator

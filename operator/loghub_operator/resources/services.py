@@ -6,7 +6,7 @@ What for: a StatefulSet wants a governing Service; a client of the embedded serv
 
 A project's Service stands in the embedded service's namespace and is one object for all CRs
 and all other clients of that project: it has a label instead of an owner and nobody
-deletes it (loghub/DECISIONS.md, Operator).
+deletes it (docs/decisions/ownership.md).
 """
 
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
