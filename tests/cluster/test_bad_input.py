@@ -40,8 +40,12 @@ def group(name: str, **spec: object) -> Object:
     ("name", "spec", "message"),
     [
         ("unknown-field", {"colour": "blue"}, 'unknown field "colour"'),
-        ("min-max", {"scaling": {"minReplicas": 3, "maxReplicas": 1}}, "minReplicas must not be more than"),
-        ("no-sink", {"pipeline": {"sql": "SELECT 1", "sink": {}}}, "exactly one sink must be given"),
+        (
+            "min-max",
+            {"scaling": {"minReplicas": 3, "maxReplicas": 1}},
+            "minReplicas must not be greater than",
+        ),
+        ("no-sink", {"pipeline": {"sql": "SELECT 1", "sink": {}}}, "exactly one sink must be set"),
         ("bad-url", {"endpoint": "ftp://nowhere"}, "endpoint must be 'embedded' or the URL"),
     ],
 )
@@ -55,7 +59,7 @@ def test_what_the_schema_sees_is_refused_at_apply(
 
 def test_the_group_of_an_object_is_for_ever(place: Stack) -> None:
     place.kubectl.apply(group("fixed"), namespace=NAMESPACE)
-    with pytest.raises(RefusedError, match="logstore cannot be changed"):
+    with pytest.raises(RefusedError, match="logstore is immutable"):
         place.kubectl.patch("lhcg", "fixed", NAMESPACE, {"spec": {"logstore": "another"}})
 
 

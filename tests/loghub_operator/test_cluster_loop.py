@@ -43,7 +43,7 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
         await on.until_phase("Running", "2/2")
         status = await on.status()
         assert status["groupOrigin"] == "Created"
-        assert (status["shardSummary.total"], status["assignable"]) == (4, 4)
+        assert (status["shardSummary"]["total"], status["shardSummary"]["assignable"]) == (4, 4)
         assert {shard["consumer"] for shard in status["shards"]} == {"access-0", "access-1"}
         assert {shard["state"] for shard in status["shards"]} == {"already_alloc"}
         assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)

@@ -112,8 +112,8 @@ def _up_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of shards of a logstore created by --create-logstore (default: 4)",
     )  # fmt: skip
     parser.add_argument(
-        "--wait-for", choices=("running", "caught-up"),
-        help="stop as soon as the group is running, or has no lag",
+        "--wait-for", choices=("ready", "caught-up"),
+        help="stop once every worker is ready, or once there is no lag",
     )  # fmt: skip
     parser.add_argument("--plain", action="store_true", help="print plain lines instead of the live view")
 

@@ -18,8 +18,9 @@ from typing import Any
 from loghub.client.target import BadEndpoint
 from loghub.clock import SystemClock
 from loghub.wire.errors import LogHubException
-from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Phase, parse_resource, patterns
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Status, parse_resource, patterns
 from loghub_operator.api.v1alpha1 import EMBEDDED
+from loghub_operator.conditions import ConditionType
 from loghub_operator.local.credentials import missing_keys, read_folder, remove_folder, write_folder
 from loghub_operator.local.crfile import CrFile, in_apiserver_words
 from loghub_operator.local.group import LocalGroup, Look, Surroundings, connect
@@ -54,7 +55,7 @@ class UpOptions:
     endpoint: str | None
     create_logstore: bool
     shards: int
-    wait_for: str | None  # running | caught-up
+    wait_for: str | None  # ready | caught-up
     live: bool
 
 
@@ -211,9 +212,13 @@ class _WaitingScreen(Screen):
 
     def look(self, look: Look) -> None:
         super().look(look)
-        running = self._wait_for == "running" and look.status.phase is Phase.RUNNING
-        if running or (self._wait_for == "caught-up" and look.caught_up):
+        ready = self._wait_for == "ready" and _is_ready(look.status)
+        if ready or (self._wait_for == "caught-up" and look.caught_up):
             self._stop.set()
+
+
+def _is_ready(status: Status) -> bool:
+    return any((one.type, one.status) == (ConditionType.READY, "True") for one in status.conditions)
 
 
 def _accept(folder: GroupFolder, document: dict[str, Any]) -> Record:

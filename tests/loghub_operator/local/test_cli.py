@@ -61,10 +61,10 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -
         ({"replicaz": 2}, '* spec.replicaz: unknown field "spec.replicaz"'),
         (
             {"scaling": {"minReplicas": 3, "maxReplicas": 1}},
-            "* spec.scaling: minReplicas must not be more than maxReplicas",
+            "* spec.scaling: minReplicas must not be greater than maxReplicas",
         ),
         ({"project": None}, "* spec.project: Required value"),
-        ({"pipeline": {"sink": {"logstore": {"name": "other"}}}}, "exactly one sink must be given"),
+        ({"pipeline": {"sink": {"logstore": {"name": "other"}}}}, "exactly one sink must be set"),
     ],
 )
 def test_what_the_apiserver_refuses_is_refused_in_its_words(
@@ -128,7 +128,7 @@ def test_up_until_running_then_an_immutable_field(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     file = write(tmp_path / "cr.yaml", document({"replicas": 2}))
     where = ["--state-dir", str(tmp_path / "state")]
-    assert main(["up", "-f", str(file), *where, "--create-logstore", "--wait-for", "running"]) == 0
+    assert main(["up", "-f", str(file), *where, "--create-logstore", "--wait-for", "ready"]) == 0
     told = capsys.readouterr().out
     for words in (
         "created project demo",
@@ -145,7 +145,7 @@ def test_up_until_running_then_an_immutable_field(
 
     write(file, document({"logstore": "other"}))
     assert main(["up", "-f", str(file), *where]) == 2
-    assert "logstore cannot be changed; make another LogHubConsumerGroup" in capsys.readouterr().err
+    assert "logstore is immutable; create another LogHubConsumerGroup" in capsys.readouterr().err
 
 
 class Up:
@@ -216,7 +216,10 @@ def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(
         assert main(["down", *run.where, "--name", "access"]) == 0
         assert capsys.readouterr().out == "access is taken down\n"
         assert run.process.wait(GUARD_S) == 0
-        assert "group access is deleted when the workers are gone (deletionPolicy Delete)" in run.told()
+        assert (
+            "consumer group access is deleted once the workers have terminated (deletionPolicy Delete)"
+            in run.told()
+        )
         # The fakes are no members of the group, so nothing is left to be waited for.
         for words in ("taking the group down", "access-0 is gone", "access-1 is gone", "taken down"):
             assert words in run.told()
@@ -229,7 +232,7 @@ def test_a_missing_logstore_is_a_condition_and_cured_while_it_runs(tmp_path: Pat
     file = write(tmp_path / "cr.yaml", document())
     run = Up(tmp_path, file)
     try:
-        run.until("ProjectNotFound: there is no project demo")
+        run.until("ProjectNotFound: project demo does not exist")
         other = write(tmp_path / "other.yaml", document({"replicas": 0}, name="other"))
         found = subprocess.run(
             [sys.executable, "-c", DRIVER, "up", "-f", str(other), *run.where, "--create-logstore",

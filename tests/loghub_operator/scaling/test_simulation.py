@@ -198,7 +198,7 @@ def test_recommend_tells_and_does_not() -> None:
     assert made.status.scaling.recommended_replicas == 8  # the lag too is to be worked off
     active = next(one for one in made.status.conditions if one.type == "ScalingActive")
     assert (active.status, active.reason) == ("False", "RecommendOnly")
-    assert active.message.startswith("8 workers are recommended")
+    assert active.message.startswith("recommended: 8 workers")
 
 
 def test_recommend_asks_for_none_where_none_is_asked_for() -> None:
