@@ -44,9 +44,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Spark needs a Java; whoever has none is told how to get one."""
-    if item.get_closest_marker("spark") is not None and (trouble := java.trouble()):
-        pytest.skip(trouble)
+    """Spark needs Java; the reason of the skip says how to get it."""
+    if item.get_closest_marker("spark") is not None and (missing := java.missing()):
+        pytest.skip(missing)
 
 
 @pytest.hookimpl(wrapper=True)

