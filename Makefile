@@ -15,8 +15,14 @@ PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; prin
 FAST := not (long or spark or cluster or apiserver or tools or node or deep)
 # Stories over an apiserver wait more than they compute, so what computes goes beside them.
 STORIES := (long or cluster or apiserver or tools) and not (spark or node or deep)
+# Each part of `make test` records how many tests ran and were skipped; its last line adds them up.
+PARTS := fast stories spark-and-cluster
+TOTALS := build/test-totals
+PYTEST = LOGHUB_TEST_TOTALS=$(TOTALS)/$(1).json $(PY) -m pytest
+# Installs Debian packages as root; LOGHUB_INSTALL=no declines.
+DEBIAN := sh operator/loghub_operator/demo/debian.sh
 
-.PHONY: help setup demo test test-cluster check check-deep bench lock crds clean
+.PHONY: help setup demo test test-parts test-cluster check check-deep bench lock crds clean
 
 help: ## list the goals
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +32,8 @@ setup: $(READY) ## local venv with the locked packages
 $(READY): $(LOCKS) pyproject.toml
 	@echo "setting up $(VENV) with the locked packages"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'
+	@test -x $(PY) || $(PYTHON) -c 'import ensurepip' 2>/dev/null || $(DEBIAN) python3-venv || \
+		{ echo "venv needs ensurepip: apt-get install python3-venv"; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt
 	@$(UV) pip sync --quiet --compile-bytecode --python $(PY) --require-hashes locks/bootstrap.txt locks/dev.txt
@@ -41,16 +49,20 @@ check: $(READY) ## the fast tests: no long story, no Spark, no Kubernetes
 	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
 
 test: $(READY) ## every test; what cannot run here is skipped with its reason
+	@rm -rf $(TOTALS)
+	@$(MAKE) --no-print-directory test-parts; code=$$?; $(PY) -m tests.totals $(TOTALS) $(PARTS); exit $$code
+
+test-parts:
 	@$(PY) -m tests.cluster.prepare --background
-	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
+	$(call PYTEST,fast) $(PARALLEL) -m "$(FAST)"
 	@# Tests with times in them wait until nothing is being compiled any more.
-	@# (If that failed, the tests that need it skip with the reason, or fail where all is required.)
+	@# (What could not be made ready is a reason to skip, or to fail where all is required.)
 	@$(PY) -m tests.cluster.prepare || true
-	$(PY) -m pytest $(PARALLEL) -m "$(STORIES)"
-	$(PY) -m pytest -m "(spark or node) and not deep"
+	$(call PYTEST,stories) $(PARALLEL) -m "$(STORIES)"
+	$(call PYTEST,spark-and-cluster) -m "(spark or node) and not deep"
 
 test-cluster: $(READY) ## only the tests on a real Kubernetes: kind where a Docker engine answers
-	@$(PY) -m tests.cluster.prepare
+	@$(PY) -m tests.cluster.prepare --cluster
 	$(PY) -m pytest -m "node and not deep" tests/cluster
 
 check-deep: $(READY) ## the long searches too

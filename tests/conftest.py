@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 from tests import java
+from tests.totals import pytest_terminal_summary  # noqa: F401 - a hook
 
 # No deadline and no fresh randomness: other work on the machine must not fail a test, and the
 # gate must say the same twice. Long random searches are marked `deep`.
