@@ -20,8 +20,11 @@ _BLOCK = re.compile(r"^([A-Za-z0-9_.\-]+)==.*\n(?:[ \t].*\n)*", re.MULTILINE)
 
 
 def blocks(text: str) -> dict[str, str]:
-    """The lines of each package of a lock file, by its name."""
-    return {found[1]: found[0] for found in _BLOCK.finditer(text)}
+    """The lines of each package of a lock file, by its name; it may have a version for each Python."""
+    lines: dict[str, str] = {}
+    for found in _BLOCK.finditer(text):
+        lines[found[1]] = lines.get(found[1], "") + found[0]
+    return lines
 
 
 def folder(lock: str, *, without: str = "") -> Path:

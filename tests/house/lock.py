@@ -35,6 +35,9 @@ def main() -> None:
     for part in ("service", "worker", "operator"):
         # The image's versions are the tested ones: dev.txt constrains them.
         compile_lock(part, ["pyproject.toml", f"--extra={part}", "--constraints=locks/dev.txt"])
+    # Not in dev.txt: the tests also cover what a worker without pandas reports.
+    extras = ["--extra=worker", "--extra=pandas"]
+    compile_lock("worker-pandas", ["pyproject.toml", *extras, "--constraints=locks/dev.txt"])
 
 
 if __name__ == "__main__":
