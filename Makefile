@@ -38,6 +38,8 @@ $(READY): $(LOCKS) pyproject.toml
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt
 	@$(UV) pip sync --quiet --compile-bytecode --python $(PY) --require-hashes locks/bootstrap.txt locks/dev.txt
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@# Without them Spark's Python processes import the compiled pyspark (see the Dockerfile).
+	@rm -f $(VENV)/lib/python3*/site-packages/pyspark/python/lib/*.zip
 	@rm -f $(ARCHIVE)
 	@touch $@
 

@@ -27,6 +27,8 @@ _NAMES = "{.items[*].metadata.name}"
 CRD = "loghubconsumergroups.loghub.dev"
 _STOCK = ("default", "local-path-storage")
 SECRET = "loghub-credentials"
+# `spec.spark` of workers that live for minutes: the JVM's second compiler would not pay.
+SHORT_LIFE = {"conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}}
 EXAMPLES = paths.REPOSITORY / "deploy" / "examples"
 
 
@@ -194,6 +196,8 @@ def example(name: str) -> list[Object]:
     for one in objects:
         if one["kind"] == "PersistentVolumeClaim":
             one["spec"]["storageClassName"] = ""
+        if one["kind"] == "LogHubConsumerGroup":
+            one["spec"]["spark"] = SHORT_LIFE
     return objects
 
 
