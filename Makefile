@@ -13,10 +13,10 @@ LOCKS := locks/bootstrap.txt locks/dev.txt
 # The fast tests share nothing but the machine; many wait for processes and timeouts, hence one more than cores.
 PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 FAST := not (long or spark or cluster or apiserver or tools or node or deep)
-# Stories over an apiserver wait more than they compute, so what computes goes beside them.
-STORIES := (long or cluster or apiserver or tools) and not (spark or node or deep)
+# Stories over an apiserver wait more than they compute, so what computes goes beside them, Spark included.
+STORIES := (long or cluster or apiserver or tools or spark) and not (node or deep)
 # Each part of `make test` records how many tests ran and were skipped; its last line adds them up.
-PARTS := fast stories spark-and-cluster
+PARTS := fast stories cluster
 TOTALS := build/test-totals
 PYTEST = LOGHUB_TEST_TOTALS=$(TOTALS)/$(1).json $(PY) -m pytest
 # Installs Debian packages as root; LOGHUB_INSTALL=no declines.
@@ -61,7 +61,7 @@ test-parts:
 	@# (What could not be made ready is a reason to skip, or to fail where all is required.)
 	@$(PY) -m tests.cluster.prepare || true
 	$(call PYTEST,stories) $(PARALLEL) -m "$(STORIES)"
-	$(call PYTEST,spark-and-cluster) -m "(spark or node) and not deep"
+	$(call PYTEST,cluster) -m "node and not deep"
 
 test-cluster: $(READY) ## only the tests on a real Kubernetes: kind where a Docker engine answers
 	@$(PY) -m tests.cluster.prepare --cluster

@@ -205,7 +205,7 @@ def consumer_group(name: str, **spec: Any) -> Object:
     """A small consumer group for tests of what goes wrong."""
     sink = {"logstore": {"name": "nowhere"}}
     pipeline = {"sql": "SELECT contents FROM logs", "sink": sink}
-    base: Object = {"project": "demo", "logstore": "access", "pipeline": pipeline}
+    base: Object = {"project": "demo", "logstore": "access", "pipeline": pipeline, "spark": SHORT_LIFE}
     return {
         "apiVersion": "loghub.dev/v1alpha1",
         "kind": "LogHubConsumerGroup",

