@@ -1,8 +1,9 @@
-# The images of LogHub for Kubernetes: one file, three targets.
+# The images of LogHub for Kubernetes: one file, three targets, and a larger worker for pipelines that use pandas.
 #
-#   docker build --target service  -t loghub-service:0.1.0  .
-#   docker build --target operator -t loghub-operator:0.1.0 .
-#   docker build --target worker   -t loghub-worker:0.1.0   .
+#   docker build --target service       -t loghub-service:0.1.0       .
+#   docker build --target operator      -t loghub-operator:0.1.0      .
+#   docker build --target worker        -t loghub-worker:0.1.0        .
+#   docker build --target worker-pandas -t loghub-worker-pandas:0.1.0 .
 #
 # BASE_IMAGE is any image of Debian 12 or newer. Missing packages are installed from Debian, so a base
 # image that has them all (the tests build one) needs no network for that. Dependencies have layers of
@@ -52,7 +53,10 @@ FROM tooling AS worker-packages
 ARG PIP_INDEX_URL
 ARG PIP_CERT
 COPY locks/worker.txt /locks/
-RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker.txt
+# Without its archives every Python that Spark starts imports the installed, compiled pyspark: Spark would put
+# the archives first, and each process would compile what it imports from them.
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker.txt \
+    && rm /opt/loghub/lib/python3*/site-packages/pyspark/python/lib/*.zip
 
 FROM base AS service
 COPY --from=service-packages /opt/loghub /opt/loghub
@@ -88,4 +92,12 @@ ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
 COPY loghub /app/loghub
 COPY worker/loghub_worker /app/loghub_worker
 RUN python -m compileall -q /app
+USER 10001:10001
+
+FROM worker AS worker-pandas
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+USER root
+COPY locks/worker-pandas.txt /locks/
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker-pandas.txt
 USER 10001:10001

@@ -13,10 +13,16 @@ LOCKS := locks/bootstrap.txt locks/dev.txt
 # Fast tests are independent of each other, and many wait for processes and timeouts: one more than cores.
 PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 FAST := not (long or spark or cluster or apiserver or tools or node or deep)
-# Tests with an API server mostly wait, so tests that compute run next to them.
-STORIES := (long or cluster or apiserver or tools) and not (spark or node or deep)
+# Tests with an API server mostly wait, so tests that compute run next to them, Spark included.
+STORIES := (long or cluster or apiserver or tools or spark) and not (node or deep)
+# Each part of `make test` records how many tests ran and were skipped; its last line adds them up.
+PARTS := fast stories cluster
+TOTALS := build/test-totals
+PYTEST = LOGHUB_TEST_TOTALS=$(TOTALS)/$(1).json $(PY) -m pytest
+# Installs Debian packages as root; LOGHUB_INSTALL=no declines.
+DEBIAN := sh operator/loghub_operator/demo/debian.sh
 
-.PHONY: help setup demo test test-cluster check check-deep bench lock crds clean
+.PHONY: help setup demo test test-parts test-cluster check check-deep bench lock crds clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,10 +32,14 @@ setup: $(READY) ## create .venv with the locked packages
 $(READY): $(LOCKS) pyproject.toml
 	@echo "setting up $(VENV) with the locked packages"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'
+	@test -x $(PY) || $(PYTHON) -c 'import ensurepip' 2>/dev/null || $(DEBIAN) python3-venv || \
+		{ echo "venv needs ensurepip: apt-get install python3-venv"; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt
 	@$(UV) pip sync --quiet --compile-bytecode --python $(PY) --require-hashes locks/bootstrap.txt locks/dev.txt
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@# Without them Spark's Python processes import the compiled pyspark (see the Dockerfile).
+	@rm -f $(VENV)/lib/python3*/site-packages/pyspark/python/lib/*.zip
 	@rm -f $(ARCHIVE)
 	@touch $@
 
@@ -41,16 +51,20 @@ check: $(READY) ## run the fast tests: no long tests, no Spark, no Kubernetes
 	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
 
 test: $(READY) ## run all tests; those that cannot run on this machine are skipped with a reason
+	@rm -rf $(TOTALS)
+	@$(MAKE) --no-print-directory test-parts; code=$$?; $(PY) -m tests.totals $(TOTALS) $(PARTS); exit $$code
+
+test-parts:
 	@$(PY) -m tests.cluster.prepare --background
-	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
+	$(call PYTEST,fast) $(PARALLEL) -m "$(FAST)"
 	@# Timing-sensitive tests wait until the compilation has finished.
 	@# If it failed, the tests that need its output are skipped, or fail if LOGHUB_TEST_REQUIRE=all.
 	@$(PY) -m tests.cluster.prepare || true
-	$(PY) -m pytest $(PARALLEL) -m "$(STORIES)"
-	$(PY) -m pytest -m "(spark or node) and not deep"
+	$(call PYTEST,stories) $(PARALLEL) -m "$(STORIES)"
+	$(call PYTEST,cluster) -m "node and not deep"
 
 test-cluster: $(READY) ## run the tests on a real Kubernetes; uses kind if a Docker engine is available
-	@$(PY) -m tests.cluster.prepare
+	@$(PY) -m tests.cluster.prepare --cluster
 	$(PY) -m pytest -m "node and not deep" tests/cluster
 
 check-deep: $(READY) ## run the long searches

@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 from tests import java
+from tests.totals import pytest_terminal_summary  # noqa: F401 - a hook
 
 # No deadline and no fresh randomness: other work on the machine must not fail a test, and the
 # gate must say the same twice. Long random searches are marked `deep`.
@@ -44,9 +45,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Spark needs a Java; whoever has none is told how to get one."""
-    if item.get_closest_marker("spark") is not None and (trouble := java.trouble()):
-        pytest.skip(trouble)
+    """Spark needs Java; the reason of the skip says how to get it."""
+    if item.get_closest_marker("spark") is not None and (missing := java.missing()):
+        pytest.skip(missing)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -116,7 +116,7 @@ def etcd(plan: Plan) -> list[str]:
     client = f"http://{LOOPBACK}:{plan.etcd_port}"
     peer = f"http://{LOOPBACK}:{plan.etcd_peer_port}"
     return [
-        "etcd",
+        str(plan.binaries / "etcd"),
         "--name=default",
         f"--data-dir={plan.folder / 'etcd'}",
         f"--listen-client-urls={client}",

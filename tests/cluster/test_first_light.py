@@ -107,10 +107,12 @@ def more_workers_than_shards_are_refused_with_a_reason(story: Story) -> None:
 
 
 def a_killed_pod_comes_back_and_consumes(story: Story) -> None:
+    """The worker of the second example starts beside it, for `a_logstore_is_copied`."""
     killed = f"{NAME}-1"
     before = story.stack.workers(NAME, NAMESPACE)
     words = ("delete", "pod", killed, "-n", NAMESPACE, "--force", "--grace-period=0")
     story.stack.kubectl.run(*words)
+    story.stack.kubectl.apply(*example("copy-logstore.yaml"), namespace=NAMESPACE)
     eventually(
         lambda: story.stack.workers(NAME, NAMESPACE).get(killed) not in (None, before[killed]),
         what=f"a new {killed} is ready",
@@ -142,7 +144,6 @@ def the_project_has_a_name_in_the_cluster(story: Story) -> None:
 
 
 def every_line_is_in_the_sink_once(story: Story) -> None:
-    story.stack.kubectl.apply(*example("copy-logstore.yaml"), namespace=NAMESPACE)
     story.producer.stop()
     assert story.producer.error is None
     assert len(story.producer.sent) > 100

@@ -20,7 +20,7 @@ from tests.cluster.agreement import Group
 from tests.cluster.kubectl import Object, eventually
 from tests.cluster.life import LOGSTORE, NAME, NAMESPACE, SHARDS, Story
 from tests.cluster.release import Release
-from tests.cluster.stack import SERVICE_NAMESPACE, example
+from tests.cluster.stack import SERVICE_NAMESPACE, SHORT_LIFE, example
 
 RESTART_BOUND_S = 180  # the group's timeout: longer than a worker's restart on a busy machine
 AWAY_S = 60.0
@@ -102,7 +102,8 @@ def a_rolling_restart_moves_no_shard(story: Story) -> None:
     before, held = story.stack.workers(NAME, NAMESPACE), story.group.real(story.hub)
     with life.holders(story) as holders:
         sink = {"logstore": None, "parquet": {"path": "access", "volumeClaim": "life-sink"}}
-        story.patch(timeoutSeconds=RESTART_BOUND_S, pipeline={"sql": SQL, "sink": sink})
+        pipeline = {"sql": SQL, "sink": sink}
+        story.patch(timeoutSeconds=RESTART_BOUND_S, pipeline=pipeline, spark=SHORT_LIFE)
         eventually(lambda: life.all_new(story, before), what="both workers restarted", guard_s=300)
         assert story.group.wait_held(story.hub, life.workers(2)) == held
     moved = {shard: seen for shard, seen in holders.seen.items() if len(seen) != 1}

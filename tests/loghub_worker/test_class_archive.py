@@ -1,11 +1,14 @@
-"""The JVM of a worker really maps the class archive; one of another JVM would be passed over in silence."""
+"""What makes a worker start fast really takes effect: Spark would pass over it in silence."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 
 from loghub.worker_contract import ENV_CLASS_ARCHIVE, ParquetSink
 from tests.loghub_worker.support import worker_config
@@ -25,6 +28,18 @@ def test_most_classes_come_from_the_archive(tmp_path: Path) -> None:
     loaded = (tmp_path / "classes").read_text().splitlines()
     mapped = [line for line in loaded if "source: shared objects file (top)" in line]
     assert len(mapped) > len(loaded) / 2, f"{len(mapped)} of {len(loaded)} classes"
+
+
+def test_sparks_python_processes_import_the_compiled_pyspark(spark: SparkSession) -> None:
+    """`make setup` and the image remove the archives of pyspark, which Spark would put first."""
+
+    @udf("string")
+    def place() -> str:
+        import pyspark
+
+        return pyspark.__file__
+
+    assert [row[0] for row in spark.range(1).select(place()).collect()] == [pyspark.__file__]
 
 
 def start_and_count(folder: Path, archive: Path) -> None:

@@ -29,7 +29,7 @@ from loghub_worker.hub import Trouble, reason_of_code, trouble_of
 from loghub_worker.keeper import Keeper
 from loghub_worker.ledger import LeaseLostError, RangeTakenError
 from loghub_worker.logstore_writer import FORMAT
-from loghub_worker.pipeline import PipelineError, Transform
+from loghub_worker.pipeline import WITHOUT_PANDAS, PipelineError, Transform
 from loghub_worker.planning import Plan, Range
 from loghub_worker.session import Session
 from loghub_worker.sink import Sink
@@ -299,4 +299,6 @@ def _trouble_of_line(name: str, message: str, place: str) -> Trouble:
         return Trouble(UNREACHABLE, message)
     if name == "LogHubError" and code is not None:
         return Trouble(reason_of_code(code[1]), message)
-    return Trouble(FAILED, f"{name}: {message}{place}")
+    # What a function of the user's imports in Spark's own processes comes as a text alone.
+    advice = WITHOUT_PANDAS if message == "No module named 'pandas'" else ""
+    return Trouble(FAILED, f"{name}: {message}{place}{advice}")

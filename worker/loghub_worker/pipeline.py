@@ -18,6 +18,7 @@ from typing import Protocol
 
 import py4j
 import pyspark
+from pyspark.errors import PySparkImportError
 from pyspark.sql import DataFrame, SparkSession
 
 from loghub.worker_contract import Pipeline, PythonPipeline, SqlPipeline
@@ -28,6 +29,13 @@ from loghub_worker.spark import SPARK_ERRORS, VIEW, FatalError, first_lines, inv
 TAKEN = sys.stdlib_module_names | {"loghub", "loghub_worker", "py4j", "pyarrow", "pyspark"}
 _NOT_THEIRS = tuple(
     str(Path(file).parent) for file in (__file__, py4j.__file__ or "", pyspark.__file__ or "")
+)
+
+
+# Spark's functions over Arrow batches ask for pandas too, but for `arrow_udf`.
+WITHOUT_PANDAS = (
+    "; this worker has no pandas: use an image from the target worker-pandas of the Dockerfile and set it as"
+    " worker.image, or without a cluster install the extra `pandas`"
 )
 
 
@@ -156,7 +164,15 @@ def _imported(name: str, code: Path | None) -> Callable[[DataFrame], object]:
 def in_users_words(error: BaseException, code: Path | None) -> str:
     """The last line of the user's own traceback, and where in the user's files it came from."""
     message = first_lines(error) or "no message"
-    return f"{type(error).__name__}: {message}{_place(error, code)}"
+    advice = WITHOUT_PANDAS if _lacks_pandas(error) else ""
+    return f"{type(error).__name__}: {message}{_place(error, code)}{advice}"
+
+
+def _lacks_pandas(error: BaseException) -> bool:
+    if isinstance(error, PySparkImportError):
+        package = (error.getMessageParameters() or {}).get("package_name")
+        return (error.getCondition(), package) == ("PACKAGE_NOT_INSTALLED", "Pandas")
+    return isinstance(error, ModuleNotFoundError) and error.name == "pandas"
 
 
 def _place(error: BaseException, code: Path | None) -> str:

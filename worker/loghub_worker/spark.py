@@ -25,6 +25,15 @@ from loghub_worker.source import LogHubDataSource
 log = structlog.get_logger()
 
 VIEW = "logs"
+# The JVM's second compiler begins four times later than by default: most code of a start runs too seldom for
+# its work to pay. A start takes a quarter less CPU time and the throughput stays the same. Without that
+# compiler at all, a long run costs half as much again.
+SECOND_COMPILER_LATER = (
+    "-XX:Tier4InvocationThreshold=20000",
+    "-XX:Tier4MinInvocationThreshold=2400",
+    "-XX:Tier4CompileThreshold=60000",
+    "-XX:Tier4BackEdgeThreshold=160000",
+)
 MESSAGE_LINES = 4  # of Spark's message that are told; the plan that follows helps nobody
 CAUSED_BY = "Caused by: "
 _FRAME_OF_JAVA = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)$")
@@ -114,6 +123,7 @@ def _java_options(state_dir: Path, class_archive: Path | None) -> str:
     """Each in quotes: Spark splits at spaces, and a folder's name may have one."""
     options = [
         "-XX:+UseSerialGC",
+        *SECOND_COMPILER_LATER,
         # The home need not exist for the pod's user; Spark asks for it all the same.
         f"-Duser.home={state_dir}",
         # What a killed JVM leaves there, the worker's next start removes.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Java 17 or newer for Spark: found, else installed where we may (apt, as root), else one line that says how.
-# With --look nothing is installed.
+# Finds Java 17 or newer for Spark, else installs it from Debian, else ends with 1 and one line that says how to
+# get it. With --look nothing is installed.
 set -u
 wanted=17
 
@@ -11,15 +11,21 @@ java_version() {
     "$java" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9][0-9]*\).*/\2/p' | head -n 1
 }
 
-found=$(java_version)
-[ -n "$found" ] && [ "$found" -ge "$wanted" ] && exit 0
-if [ "${1:-}" != --look ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-    echo "installing Java $wanted (apt-get)"
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
-        "openjdk-$wanted-jre-headless"; } >/dev/null 2>&1 ||
-        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends default-jre-headless >/dev/null
+debian() {
+    /bin/sh "${0%/*}/debian.sh" "$@"
+}
+
+is_there() {
     found=$(java_version)
-    [ -n "$found" ] && [ "$found" -ge "$wanted" ] && exit 0
+    [ -n "$found" ] && [ "$found" -ge "$wanted" ]
+}
+
+is_there && exit 0
+declined=$(debian --check 2>&1)
+if [ "${1:-}" != --look ] && [ -z "$declined" ]; then
+    # A later Debian has only a later Java.
+    debian "openjdk-$wanted-jre-headless" 2>/dev/null || debian default-jre-headless
+    is_there && exit 0
 fi
-echo "Spark needs Java $wanted or newer (found: ${found:-none}); install it, e.g.: sudo apt-get install openjdk-$wanted-jre-headless (macOS: brew install openjdk@$wanted), or set JAVA_HOME" >&2
+echo "Spark needs Java $wanted or newer (found: ${found:-none})${declined:+; $declined}; install it, e.g.: sudo apt-get install openjdk-$wanted-jre-headless (macOS: brew install openjdk@$wanted), or set JAVA_HOME" >&2
 exit 1

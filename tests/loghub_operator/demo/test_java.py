@@ -15,14 +15,17 @@ def program(folder: Path, name: str, body: str) -> None:
     path.chmod(0o755)
 
 
-def run(folder: Path, *arguments: str, uid: int = 1000) -> subprocess.CompletedProcess[str]:
-    """Only what the script needs besides is taken from the machine; as a rule, nobody is root."""
-    for name in ("sed", "head"):
+def run(
+    folder: Path, *arguments: str, uid: int = 1000, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Only the tools that the script needs come from the machine; the user is not root by default."""
+    for name in ("sed", "head", "tail"):
         found = next(Path(one, name) for one in os.environ["PATH"].split(":") if Path(one, name).exists())
         (folder / name).symlink_to(found)
     program(folder, "id", f"echo {uid}")
     command = ["/bin/sh", str(SCRIPT), *arguments]
-    return subprocess.run(command, env={"PATH": str(folder)}, capture_output=True, text=True, check=False)
+    environment["PATH"] = str(folder)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
@@ -56,3 +59,31 @@ def test_root_gets_it_installed_unless_only_a_look_is_wanted(
     found = run(tmp_path, *arguments, uid=0)
     assert found.returncode == 1  # this apt-get installs nothing
     assert (tmp_path / "asked").exists() is asked
+
+
+def test_the_variable_declines_and_the_message_says_so(tmp_path: Path) -> None:
+    program(tmp_path, "apt-get", f'echo "$@" >>{tmp_path}/asked')
+    found = run(tmp_path, uid=0, LOGHUB_INSTALL="no")
+    assert found.returncode == 1
+    assert "LOGHUB_INSTALL=no" in found.stderr
+    assert not (tmp_path / "asked").exists()
+
+
+def test_empty_package_lists_are_fetched_and_a_later_java_is_taken(tmp_path: Path) -> None:
+    """As on a new machine of a Debian that has no Java 17: its apt-get knows the package after an update."""
+    program(
+        tmp_path,
+        "apt-get",
+        f"""echo "$@" >>{tmp_path}/asked
+case "$*" in
+    update*) : >{tmp_path}/lists ;;
+    *default-jre-headless*)
+        [ -e {tmp_path}/lists ] || exit 100
+        printf '#!/bin/sh\necho openjdk version \\"21\\" >&2\n' >{tmp_path}/java
+        /bin/chmod +x {tmp_path}/java ;;
+    *) exit 100 ;;
+esac""",
+    )
+    found = run(tmp_path, uid=0)
+    assert found.returncode == 0, found.stderr
+    assert "update -q" in (tmp_path / "asked").read_text()
