@@ -6,6 +6,9 @@ next: `loghub_operator.__main__`.
 ``LOGHUB_EMBEDDED_ENDPOINT``  URL that ``endpoint: embedded`` stands for; default ``http://loghub.svc``.
                               With a host ``<namespace>.svc`` the operator makes one Service per
                               project in that namespace; with any other it makes none.
+``LOGHUB_CLIENT``             client of the log service: ``sdk`` (the vendor's SDK), ``http`` (our own, which
+                              alone reads the embedded service's extensions) or ``auto``, the default:
+                              ``http`` for the embedded endpoint and for an IP address, ``sdk`` for any other
 ``LOGHUB_WORKER_IMAGE``       image of workers whose CR names none; default ``loghub-worker:dev``
 ``LOGHUB_LIVENESS_ADDRESS``   ``host:port`` of ``/healthz``, ``/readyz`` and ``/metrics``; absent: none
 ``LOGHUB_RESYNC_SECONDS``     longest time between two looks at a group; default 30
@@ -26,8 +29,10 @@ next: `loghub_operator.__main__`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from urllib.parse import urlsplit
 
+from loghub.wire import hosts
 from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.lease import Place
 
@@ -40,11 +45,20 @@ SHARD_SERIES = 1000
 _SVC = ".svc"
 
 
+class Client(StrEnum):
+    """Which client the operator asks log services with."""
+
+    AUTO = "auto"
+    SDK = "sdk"
+    HTTP = "http"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The operator's own settings."""
 
     embedded_endpoint: str = EMBEDDED_ENDPOINT
+    client: Client = Client.AUTO
     worker_image: str = WORKER_IMAGE
     liveness_address: str | None = None
     resync_s: float = RESYNC_S
@@ -62,6 +76,19 @@ class Settings:
         """The URL that ``spec.endpoint`` stands for."""
         return self.embedded_endpoint if given == EMBEDDED else given
 
+    def uses_sdk(self, endpoint: str) -> bool:
+        """Whether the vendor's SDK asks at this URL. SLS has names only, and the SDK cannot put a project
+        before an address."""
+        if self.client is not Client.AUTO:
+            return self.client is Client.SDK
+        if hosts.log_service(endpoint) == hosts.log_service(self.embedded_endpoint):
+            return False
+        try:
+            host = urlsplit(endpoint).hostname or ""
+        except ValueError:  # no URL, which our own adapter explains
+            return False
+        return not hosts.is_direct(host)
+
     @property
     def project_namespace(self) -> str | None:
         """Where the projects' Services are made; None where the endpoint is not one of a cluster."""
@@ -71,13 +98,15 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
-        """Raises ValueError for a number that makes no sense, half a Lease, or an address without a port."""
+        """Raises ValueError for a number that makes no sense, half a Lease, an address without a port, or an
+        unknown client."""
         resync_s = float(environment.get("LOGHUB_RESYNC_SECONDS", RESYNC_S))
         if not resync_s > 0:
             raise ValueError(f"LOGHUB_RESYNC_SECONDS is {resync_s}, and must be above 0")
         names = environment.get("LOGHUB_NAMESPACES", "").split(",")
         return cls(
             embedded_endpoint=environment.get("LOGHUB_EMBEDDED_ENDPOINT", EMBEDDED_ENDPOINT),
+            client=_client(environment),
             worker_image=environment.get("LOGHUB_WORKER_IMAGE", WORKER_IMAGE),
             liveness_address=environment.get("LOGHUB_LIVENESS_ADDRESS") or None,
             resync_s=resync_s,
@@ -99,6 +128,14 @@ def _lease(environment: Mapping[str, str]) -> Place | None:
     if bool(namespace) != bool(name):
         raise ValueError("LOGHUB_LEASE_NAMESPACE and LOGHUB_LEASE_NAME are given together or not at all")
     return Place(namespace=namespace, name=name) if name else None
+
+
+def _client(environment: Mapping[str, str]) -> Client:
+    given = environment.get("LOGHUB_CLIENT") or Client.AUTO
+    try:
+        return Client(given)
+    except ValueError as error:
+        raise ValueError(f"LOGHUB_CLIENT is {given}, and must be one of {', '.join(Client)}") from error
 
 
 def _shard_series(environment: Mapping[str, str]) -> int:
