@@ -161,7 +161,7 @@ class AliyunLogHub:
 
     def get_cursor(self, logstore: str, shard: int, position: Position) -> str:
         check_logstore(logstore)
-        return str(self._read(self._sdk.get_cursor, logstore, shard, position).get_cursor())
+        return _converted(self._read(self._sdk.get_cursor, logstore, shard, position).get_cursor(), str)
 
     def get_cursor_time(self, logstore: str, shard: int, cursor: str) -> int:
         check_logstore(logstore)
