@@ -27,7 +27,7 @@ import msgspec
 import requests
 from aliyun.log.compress import Compressor, CompressType
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import HTTPError, MaxRetryError
+from urllib3.exceptions import HTTPError, MaxRetryError, ProxyError
 
 from loghub.client.checks import check_count, check_group, check_logstore, exists
 from loghub.client.http import user_agent
@@ -264,13 +264,14 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
         self, endpoint: str, project: str, ask: Callable[[], Credentials], *, retries: Retries
     ) -> None:
         scheme, host, port = split_endpoint(endpoint)
-        if hosts.is_direct(host) and (scheme != "http" or ":" in host):
+        self._is_direct = hosts.is_direct(host)
+        if self._is_direct and (scheme != "http" or ":" in host):
             raise BadEndpoint(f"{endpoint!r}: the vendor SDK reaches an address by IPv4 and http only")
         super().__init__(f"{scheme}://{host}:{port}", source=_SOURCE, credentials_provider=_Credentials(ask))
         self._given_endpoint = endpoint
         self._retries = retries
         self._try = threading.local()  # .deadline_s of the try that runs in this thread
-        through = f"http://{host}:{port}" if hosts.is_direct(host) else parse(endpoint, project).proxy
+        through = f"http://{host}:{port}" if self._is_direct else parse(endpoint, project).proxy
         self._prepare_session({scheme: through} if through else {})
 
     def _prepare_session(self, proxies: dict[str, str]) -> None:
@@ -333,6 +334,8 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
         cause = error.args[0] if isinstance(error, requests.RequestException) and error.args else error
         if isinstance(cause, MaxRetryError) and cause.reason is not None:
             cause = cause.reason
+        if self._is_direct and isinstance(cause, ProxyError):  # the service itself
+            cause = cause.original_error
         if isinstance(cause, HTTPError):
             raise unreachable(self._given_endpoint, cause) from cause
         # Refused by requests before it was sent. Its message may quote a header.
