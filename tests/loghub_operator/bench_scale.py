@@ -46,7 +46,6 @@ from tests.support import ServiceProcess, running_service
 
 METRICS = f"127.0.0.1:{free_port()}"
 SCRAPE_S = 15.0
-SHARDS = 32
 GROUPS_PER_PROJECT = 10
 PER_SECOND = 4.0
 CHANGES = 200
@@ -144,8 +143,8 @@ def many(number: int) -> list[Group]:
     return [Group(name=f"g-{n:04}", project=f"p-{n // GROUPS_PER_PROJECT:03}") for n in range(number)]
 
 
-def prepare(server: Apiserver, service: ServiceProcess, groups: list[Group]) -> None:
-    """Namespaces with a Secret, projects, and a logstore of 32 shards for each group."""
+def prepare(server: Apiserver, service: ServiceProcess, groups: list[Group], shards: int) -> None:
+    """Namespaces with a Secret, projects, and a logstore for each group."""
     keys = {
         "accessKeyId": service.credentials.access_key_id,
         "accessKeySecret": service.credentials.access_key_secret,
@@ -160,7 +159,7 @@ def prepare(server: Apiserver, service: ServiceProcess, groups: list[Group]) -> 
         hub.create_project()
         for group in groups:
             if group.project == project:
-                hub.create_logstore(group.name, shards=SHARDS)
+                hub.create_logstore(group.name, shards=shards)
         hub.close()
     done = server.run("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(objects))
     assert done.returncode == 0, done.stderr
@@ -324,7 +323,8 @@ async def _latencies(watch: Watch, asked: dict[str, float], value: str | dict[st
     return [found.get(name, float("inf")) for name in asked]
 
 
-def main(number: int, rest_s: float, played: int, *, adapter: str, latency_ms: float) -> Bench:
+def main(given: argparse.Namespace, adapter: str) -> Bench:
+    number, played, latency_ms = given.groups, given.worked, given.latency_ms
     with (
         tempfile.TemporaryDirectory() as name,
         running_service(Path(name, "service")) as service,
@@ -337,14 +337,14 @@ def main(number: int, rest_s: float, played: int, *, adapter: str, latency_ms: f
         flags = (f"--audit-policy-file={policy}", f"--audit-log-path={audit}")
         apiserver.start(layout, Processes(folder), flags=flags)
         server, groups = Apiserver(layout.kubeconfig), many(number)
-        prepare(server, service, groups)
+        prepare(server, service, groups, given.shards)
         worked = groups[:: max(1, number // played)][:played] if played else []
-        words = f"{number} groups of {SHARDS} shards, {len(worked)} of them with a worker"
+        words = f"{number} groups of {given.shards} shards, {len(worked)} of them with a worker"
         way = f"client {adapter}, {latency_ms:g} ms to the log service"
         print(f"{words}; {PER_SECOND:.0f} requests per second; {way}", flush=True)
         with operator(server, Path(name), endpoint, adapter) as process:
             bench = Bench(server, service, groups, worked, audit, process)
-            bench.run(rest_s)
+            bench.run(given.rest_seconds)
             return bench
 
 
@@ -353,6 +353,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("groups", nargs="?", type=int, default=500)
     parser.add_argument("rest_seconds", nargs="?", type=float, default=600.0)
     parser.add_argument("worked", nargs="?", type=int, default=50, help="groups whose workers are played")
+    parser.add_argument("--shards", type=int, default=32, help="of each group's logstore")
     parser.add_argument("--client", nargs="+", choices=("auto", "http", "sdk"), default=["auto"])
     parser.add_argument("--latency-ms", type=float, default=0.0, help="0: extensions, and no delay")
     return parser.parse_args()
@@ -361,12 +362,7 @@ def arguments() -> argparse.Namespace:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended
     given = arguments()
-    benches = {
-        adapter: main(
-            given.groups, given.rest_seconds, given.worked, adapter=adapter, latency_ms=given.latency_ms
-        )
-        for adapter in given.client
-    }
+    benches = {adapter: main(given, adapter) for adapter in given.client}
     if len(benches) > 1:
         compare({adapter: bench.load for adapter, bench in benches.items()})
     sys.exit(1 if any(bench.missed for bench in benches.values()) else 0)

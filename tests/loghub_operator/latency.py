@@ -44,16 +44,17 @@ class _Requests(asyncio.Protocol):
         self._address = (host, port)
         self._delay_s = delay_s
         self._waiting: deque[bytes] = deque()
+        self._due = 0  # pieces whose time came before the connection to the service stood
         self._service: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._client = cast(asyncio.Transport, transport)
-        self._client.pause_reading()
         self._connecting = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
         self._service, _ = await self._loop.create_connection(lambda: _Answers(self._client), *self._address)
-        self._client.resume_reading()
+        for _ in range(self._due):
+            self._service.write(self._waiting.popleft())
 
     def data_received(self, data: bytes) -> None:
         if data.startswith(EXTENSION):
@@ -63,8 +64,10 @@ class _Requests(asyncio.Protocol):
         self._loop.call_later(self._delay_s, self._pass_on)
 
     def _pass_on(self) -> None:
-        assert self._service is not None
-        self._service.write(self._waiting.popleft())
+        if self._service is None:
+            self._due += 1
+        else:
+            self._service.write(self._waiting.popleft())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connecting.cancel()
