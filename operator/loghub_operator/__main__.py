@@ -41,6 +41,7 @@ from loghub_operator.settings import Settings
 
 # One slow endpoint holds one of the threads for so long at most.
 TIMEOUTS = Timeouts(connect_s=3.0, read_s=5.0, total_s=10.0)
+AGENT = "loghub-operator"
 LEASE_LOST = 3
 REFUSED_TRIES = 5  # an apiserver that just began refuses what it will allow
 log = structlog.get_logger()
@@ -50,9 +51,18 @@ class LeaseLostError(Exception):
     """Another operator is, or may become, the leader."""
 
 
-def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
-    """Our own adapter; it takes both kinds of endpoint."""
-    return HttpLogHub(endpoint, project, credentials=credentials, agent="loghub-operator", timeouts=TIMEOUTS)
+def connector(settings: Settings) -> Connect:
+    """Clients by the vendor's SDK or our own adapter, as the settings choose for an endpoint."""
+
+    def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
+        if not settings.uses_sdk(endpoint):
+            return HttpLogHub(endpoint, project, credentials=credentials, agent=AGENT, timeouts=TIMEOUTS)
+        # Here, so that an operator without such an endpoint never loads the SDK.
+        from loghub.client.aliyun import AliyunLogHub
+
+        return AliyunLogHub(endpoint, project, credentials=credentials, agent=AGENT, timeouts=TIMEOUTS)
+
+    return connect
 
 
 def end_now(why: str) -> None:
@@ -236,12 +246,12 @@ async def run(
     settings: Settings,
     stop: asyncio.Event,
     *,
-    connect: Connect = connect,
+    connect: Connect | None = None,
     kube: Kube | None = None,
     end: Callable[[str], None] = end_now,
     terms: Terms | None = None,
 ) -> None:
-    """Until ``stop`` is set; the cluster is `configured` unless its port is given."""
+    """Until ``stop`` is set; without ``kube`` and ``connect`` they are `configured` and `connector`."""
     async with AsyncExitStack() as stack:
         clock = SystemClock()
         publishing = Publishing(settings, clock)
@@ -252,7 +262,7 @@ async def run(
         operator = Operator(
             settings,
             kube=port,
-            connect=connect,
+            connect=connect or connector(settings),
             clock=clock,
             terms=terms or Terms(),
             publishing=publishing,

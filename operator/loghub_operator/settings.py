@@ -3,6 +3,10 @@
 ``LOGHUB_EMBEDDED_ENDPOINT``  URL that ``endpoint: embedded`` stands for; default ``http://loghub.svc``.
                               With a host ``<namespace>.svc`` the operator creates one Service per
                               project in that namespace; with any other host it creates none
+``LOGHUB_CLIENT``             client of the log service: ``sdk`` (the vendor's SDK), ``http`` (our own, which
+                              alone reads the extensions of the embedded service) or ``auto``, the
+                              default: ``http`` for the embedded endpoint and for an IP address, ``sdk``
+                              for any other
 ``LOGHUB_WORKER_IMAGE``       image of workers whose object names none; default ``loghub-worker:dev``
 ``LOGHUB_HTTP_ADDRESS``       ``host:port`` that serves ``/healthz``, ``/readyz`` and ``/metrics``;
                               unset: not served
@@ -26,8 +30,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from urllib.parse import urlsplit
 
+from loghub.wire import hosts
 from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.lease import Place
 
@@ -40,11 +46,20 @@ MAX_SHARD_SERIES = 1000
 _SVC = ".svc"
 
 
+class Client(StrEnum):
+    """Which client the operator asks log services with."""
+
+    AUTO = "auto"
+    SDK = "sdk"
+    HTTP = "http"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The operator's own settings."""
 
     embedded_endpoint: str = EMBEDDED_ENDPOINT
+    client: Client = Client.AUTO
     worker_image: str = WORKER_IMAGE
     http_address: str | None = None
     resync_s: float = RESYNC_S
@@ -62,6 +77,19 @@ class Settings:
         """The URL that ``spec.endpoint`` stands for."""
         return self.embedded_endpoint if given == EMBEDDED else given
 
+    def uses_sdk(self, endpoint: str) -> bool:
+        """Whether the vendor's SDK asks at this URL. SLS has names only, and the SDK cannot put a project
+        before an address."""
+        if self.client is not Client.AUTO:
+            return self.client is Client.SDK
+        if hosts.log_service(endpoint) == hosts.log_service(self.embedded_endpoint):
+            return False
+        try:
+            host = urlsplit(endpoint).hostname or ""
+        except ValueError:  # no URL, which our own adapter explains
+            return False
+        return not hosts.is_direct(host)
+
     @property
     def project_namespace(self) -> str | None:
         """Where the operator creates the projects' Services; None for an endpoint outside the cluster."""
@@ -78,6 +106,7 @@ class Settings:
         names = environment.get("LOGHUB_WATCH_NAMESPACES", "").split(",")
         return cls(
             embedded_endpoint=environment.get("LOGHUB_EMBEDDED_ENDPOINT", EMBEDDED_ENDPOINT),
+            client=_client(environment),
             worker_image=environment.get("LOGHUB_WORKER_IMAGE", WORKER_IMAGE),
             http_address=environment.get("LOGHUB_HTTP_ADDRESS") or None,
             resync_s=resync_s,
@@ -99,6 +128,14 @@ def _lease(environment: Mapping[str, str]) -> Place | None:
     if bool(namespace) != bool(name):
         raise ValueError("set both LOGHUB_LEASE_NAMESPACE and LOGHUB_LEASE_NAME, or neither")
     return Place(namespace=namespace, name=name) if name else None
+
+
+def _client(environment: Mapping[str, str]) -> Client:
+    given = environment.get("LOGHUB_CLIENT") or Client.AUTO
+    try:
+        return Client(given)
+    except ValueError as error:
+        raise ValueError(f"LOGHUB_CLIENT is {given}, and must be one of {', '.join(Client)}") from error
 
 
 def _max_shard_series(environment: Mapping[str, str]) -> int:

@@ -18,6 +18,7 @@ WRONG: dict[str, tuple[Values, str]] = {
     "a namespace twice": ({"watchNamespaces": ["a", "a"]}, "watchNamespaces"),
     "no URL": ({"embeddedEndpoint": "loghub.svc"}, "embeddedEndpoint"),
     "key in a URL": ({"embeddedEndpoint": "http://id:key@host"}, "embeddedEndpoint"),
+    "no client": ({"logServiceClient": "java"}, "logServiceClient"),
     "no digest": ({"image": {"digest": "sha256:abc"}}, "image/digest"),
     "no pull policy": ({"image": {"pullPolicy": "Sometimes"}}, "image/pullPolicy"),
     "resync of nothing": ({"resyncSeconds": 0}, "resyncSeconds"),
@@ -76,6 +77,7 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
 
     values = {
         "watchNamespaces": ["a", "b"],
+        "logServiceClient": "sdk",
         "resyncSeconds": 2.5,
         "metrics": {"maxShardSeries": 1_000_000},  # helm reads every number as a float
         "worker": {"image": {"tag": "t"}},
@@ -83,6 +85,7 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
     told = environment(only(chart.render(values), "Deployment"))
     settings = Settings.from_environment({**told, "LOGHUB_POD_NAME": "pod"})
     assert settings.namespaces == ("a", "b")
+    assert settings.client == "sdk"
     assert settings.resync_s == 2.5
     assert settings.max_shard_series == 1_000_000
     assert settings.worker_image == "loghub-worker:t"

@@ -77,6 +77,7 @@ TOGGLES: dict[str, Values] = {
         "resyncSeconds": 5,
         "metrics": {"maxShardSeries": 0},
     },
+    "client given": {"logServiceClient": "http"},
     "one operator, no CRD": {"replicas": 1, "crds": {"install": False}},
     "placed and named": {
         **PLACED,

@@ -1,7 +1,9 @@
 """The operator over 500 groups of 32 shards: latencies, writes at rest, memory, beside their goals.
 
 What for: ``python -m tests.loghub_operator.bench_scale [GROUPS [REST_SECONDS [WORKED]]]`` prints them,
-and ends with exit status 1 where a goal is missed. A real apiserver with its audit log, the real LogHub
+and ends with exit status 1 where a goal is missed. With ``--client http sdk --latency-ms 20`` it runs once
+over each client of the log service, which then is as far away as a cloud region and has no extensions, and
+prints both runs side by side. A real apiserver with its audit log, the real LogHub
 service with every shard, the operator in a process of its own with the rights of deploy/, its Lease and
 a scrape of its metrics. No nodes: the pods of WORKED groups are played (`bench_workers`), those of the
 others never come. What it must not know: how the operator works. Read next: `tests.cluster.apiserver`.
@@ -11,6 +13,7 @@ in which the apiserver's audit log counts what the operator writes; then specs a
 changed at the same rate. Latencies are those of a watcher: from before the request to the line.
 """
 
+import argparse
 import asyncio
 import base64
 import json
@@ -21,9 +24,8 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,17 +33,19 @@ import yaml
 
 from loghub.client.http import HttpLogHub
 from loghub_operator.kube import CONSUMER_GROUP, AioKube, configured
+from loghub_operator.settings import RESYNC_S
 from tests.cluster import apiserver, build, runs
 from tests.cluster.processes import Processes
 from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.bench_figures import Figures, Load, compare, peak_kib, sample
 from tests.loghub_operator.bench_workers import Worked, beating, start_pod
 from tests.loghub_operator.examples import Document, document
+from tests.loghub_operator.latency import distant
 from tests.loghub_operator.programs import free_port
 from tests.support import ServiceProcess, running_service
 
 METRICS = f"127.0.0.1:{free_port()}"
 SCRAPE_S = 15.0
-SHARDS = 32
 GROUPS_PER_PROJECT = 10
 PER_SECOND = 4.0
 CHANGES = 200
@@ -93,11 +97,14 @@ def watching(server: Apiserver, kind: str, value: str) -> Iterator[Watch]:
 
 
 @contextmanager
-def operator(server: Apiserver, folder: Path, service: ServiceProcess) -> Iterator[subprocess.Popen[bytes]]:
+def operator(
+    server: Apiserver, folder: Path, endpoint: str, adapter: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """The operator as it runs in a cluster, but for its endpoint."""
     environment = {
         "KUBECONFIG": str(server.as_the_operator(folder)),
-        "LOGHUB_EMBEDDED_ENDPOINT": service.endpoint,
+        "LOGHUB_EMBEDDED_ENDPOINT": endpoint,
+        "LOGHUB_CLIENT": adapter,
         "LOGHUB_LEASE_NAMESPACE": "loghub-system",
         "LOGHUB_LEASE_NAME": "loghub-operator",
         "LOGHUB_HTTP_ADDRESS": METRICS,
@@ -136,8 +143,8 @@ def many(number: int) -> list[Group]:
     return [Group(name=f"g-{n:04}", project=f"p-{n // GROUPS_PER_PROJECT:03}") for n in range(number)]
 
 
-def prepare(server: Apiserver, service: ServiceProcess, groups: list[Group]) -> None:
-    """Namespaces with a Secret, projects, and a logstore of 32 shards for each group."""
+def prepare(server: Apiserver, service: ServiceProcess, groups: list[Group], shards: int) -> None:
+    """Namespaces with a Secret, projects, and a logstore for each group."""
     keys = {
         "accessKeyId": service.credentials.access_key_id,
         "accessKeySecret": service.credentials.access_key_secret,
@@ -152,7 +159,7 @@ def prepare(server: Apiserver, service: ServiceProcess, groups: list[Group]) -> 
         hub.create_project()
         for group in groups:
             if group.project == project:
-                hub.create_logstore(group.name, shards=SHARDS)
+                hub.create_logstore(group.name, shards=shards)
         hub.close()
     done = server.run("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(objects))
     assert done.returncode == 0, done.stderr
@@ -160,25 +167,6 @@ def prepare(server: Apiserver, service: ServiceProcess, groups: list[Group]) -> 
 
 def client(service: ServiceProcess, project: str) -> HttpLogHub:
     return HttpLogHub(service.endpoint, project, credentials=service.credentials, agent="bench")
-
-
-class Figures:
-    """What was measured, told as it comes; ``missed`` once one is beyond its goal."""
-
-    def __init__(self) -> None:
-        self.missed = False
-
-    def tell(self, what: str, told: str, value: float, *, most: float) -> None:
-        good = value <= most
-        self.missed = self.missed or not good
-        verdict = "as it should be" if good else "MISSED"
-        print(f"{what + ':':36} {told}; goal: at most {most:g}, {verdict}", flush=True)
-
-    def latencies(self, what: str, seconds: list[float], *, most_s: float) -> None:
-        """The goal is on the 99th of a hundred."""
-        ordered = sorted(seconds)
-        p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * part))] for part in (0.5, 0.99))
-        self.tell(what, f"p50 {p50:6.2f} s, p99 {p99:6.2f} s, of {len(ordered)}", p99, most=most_s)
 
 
 class Bench:
@@ -200,9 +188,14 @@ class Bench:
         self._audit = audit
         self._process = process
         self._figures = Figures()
+        self.load: dict[str, float] = {}
 
-    def run(self, rest_s: float) -> bool:
-        """Whether all goals were reached."""
+    @property
+    def missed(self) -> bool:
+        """Whether a figure is beyond its goal."""
+        return self._figures.missed
+
+    def run(self, rest_s: float) -> None:
         tell, first_checkpoint = self._figures.latencies, "{.status.shards[0].checkpoint}"
         hubs = {project: client(self._service, project) for project in {one.project for one in self._worked}}
         worked = [
@@ -223,9 +216,9 @@ class Bench:
                 tell("checkpoint moved, to the status", self._move_checkpoints(told), most_s=STATUS_P99_S)
         for hub in hubs.values():
             hub.close()
-        peak_mib = _peak_kib(self._process.pid) / 1024
+        peak_mib = peak_kib(self._process.pid) / 1024
+        self.load["memory, peak, MiB"] = peak_mib
         self._figures.tell("memory of the operator", f"peak {peak_mib:6.1f} MiB", peak_mib, most=MEMORY_MIB)
-        return not self._figures.missed
 
     async def _start(self, worked: list[Worked], phases: Watch) -> None:
         """Until the operator says of each that its worker runs."""
@@ -280,18 +273,25 @@ class Bench:
         print("the operator did not come to rest")
 
     def _rest(self, rest_s: float) -> None:
-        before, cpu_s, end = len(self._writes()), _cpu_s(self._process.pid), time.monotonic() + rest_s
-        while (left_s := end - time.monotonic()) > 0:
+        before, began, load = (
+            len(self._writes()),
+            time.monotonic(),
+            Load([sample(METRICS, self._process.pid)]),
+        )
+        while (left_s := began + rest_s - time.monotonic()) > 0:
             time.sleep(min(SCRAPE_S, left_s))
-            _scrape()
+            load.samples.append(sample(METRICS, self._process.pid))
         written = self._writes()[before:]
-        share = 100 * (_cpu_s(self._process.pid) - cpu_s) / rest_s
+        self.load = load.figures(
+            groups=len(self._groups), seconds=time.monotonic() - began, resync_s=RESYNC_S
+        )
         names = tuple(one.name for one in self._worked)
         theirs = [one for one in written if one.split(" ")[-1].startswith(names)] if names else []
         self._told_of_rest(f"of {len(names)} groups that run", rest_s, theirs)
         others = [one for one in written if one not in theirs]
         self._told_of_rest(f"of {len(self._groups) - len(names)} that wait", rest_s, others)
-        print(f"{'CPU of the operator at rest:':36} {share:.1f} % of one")
+        for what, value in self.load.items():
+            print(f"{what + ', at rest:':36} {value:.1f}", flush=True)
 
     def _told_of_rest(self, whose: str, rest_s: float, written: list[str]) -> None:
         told = f"{len(written)} in {rest_s:.0f} s"
@@ -323,28 +323,12 @@ async def _latencies(watch: Watch, asked: dict[str, float], value: str | dict[st
     return [found.get(name, float("inf")) for name in asked]
 
 
-def _scrape() -> None:
-    """As a Prometheus does."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{METRICS}/metrics", timeout=30) as answer:
-        assert b"loghub_operator_group_lag_seconds" in answer.read()
-
-
-def _peak_kib(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-
-
-def _cpu_s(pid: int) -> float:
-    """User and system time so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def main(number: int, rest_s: float, played: int) -> bool:
+def main(given: argparse.Namespace, adapter: str) -> Bench:
+    number, played, latency_ms = given.groups, given.worked, given.latency_ms
     with (
         tempfile.TemporaryDirectory() as name,
         running_service(Path(name, "service")) as service,
+        distant(service.endpoint, latency_ms) if latency_ms else nullcontext(service.endpoint) as endpoint,
         runs.own_folder("bench") as folder,
     ):
         layout = apiserver.plan(build.ensure(), folder)
@@ -353,16 +337,32 @@ def main(number: int, rest_s: float, played: int) -> bool:
         flags = (f"--audit-policy-file={policy}", f"--audit-log-path={audit}")
         apiserver.start(layout, Processes(folder), flags=flags)
         server, groups = Apiserver(layout.kubeconfig), many(number)
-        prepare(server, service, groups)
+        prepare(server, service, groups, given.shards)
         worked = groups[:: max(1, number // played)][:played] if played else []
-        words = f"{number} groups of {SHARDS} shards, {len(worked)} of them with a worker"
-        print(f"{words}; {PER_SECOND:.0f} requests per second", flush=True)
-        with operator(server, Path(name), service) as process:
-            return Bench(server, service, groups, worked, audit, process).run(rest_s)
+        words = f"{number} groups of {given.shards} shards, {len(worked)} of them with a worker"
+        way = f"client {adapter}, {latency_ms:g} ms to the log service"
+        print(f"{words}; {PER_SECOND:.0f} requests per second; {way}", flush=True)
+        with operator(server, Path(name), endpoint, adapter) as process:
+            bench = Bench(server, service, groups, worked, audit, process)
+            bench.run(given.rest_seconds)
+            return bench
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The operator over many groups")
+    parser.add_argument("groups", nargs="?", type=int, default=500)
+    parser.add_argument("rest_seconds", nargs="?", type=float, default=600.0)
+    parser.add_argument("worked", nargs="?", type=int, default=50, help="groups whose workers are played")
+    parser.add_argument("--shards", type=int, default=32, help="of each group's logstore")
+    parser.add_argument("--client", nargs="+", choices=("auto", "http", "sdk"), default=["auto"])
+    parser.add_argument("--latency-ms", type=float, default=0.0, help="0: extensions, and no delay")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended
-    numbers = [float(word) for word in sys.argv[1:]]
-    number, rest_s, played = [*numbers, *(500.0, 600.0, 50.0)[len(numbers) :]]
-    sys.exit(0 if main(int(number), rest_s, int(played)) else 1)
+    given = arguments()
+    benches = {adapter: main(given, adapter) for adapter in given.client}
+    if len(benches) > 1:
+        compare({adapter: bench.load for adapter, bench in benches.items()})
+    sys.exit(1 if any(bench.missed for bench in benches.values()) else 0)

@@ -29,7 +29,7 @@ async def main() -> None:
     fate = Fate(At(sys.argv[2], sys.argv[1]), lambda: os.kill(os.getpid(), signal.SIGKILL))
     settings = Settings.from_environment(os.environ)
     async with AioKube(await configured()) as kube:
-        connect = mortal_connect(program.connect, fate)
+        connect = mortal_connect(program.connector(settings), fate)
         await program.run(settings, asyncio.Event(), connect=connect, kube=MortalKube(kube, fate))
 
 

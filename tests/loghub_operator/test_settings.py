@@ -3,7 +3,7 @@
 import pytest
 
 from loghub_operator.lease import Place
-from loghub_operator.settings import Settings
+from loghub_operator.settings import Client, Settings
 
 
 def test_nothing_given_to_defaults() -> None:
@@ -13,6 +13,7 @@ def test_nothing_given_to_defaults() -> None:
 def test_all_given() -> None:
     given = {
         "LOGHUB_EMBEDDED_ENDPOINT": "http://logs.svc",
+        "LOGHUB_CLIENT": "sdk",
         "LOGHUB_WORKER_IMAGE": "w:1",
         "LOGHUB_HTTP_ADDRESS": "0.0.0.0:8081",
         "LOGHUB_RESYNC_SECONDS": "2.5",
@@ -23,6 +24,7 @@ def test_all_given() -> None:
     }
     assert Settings.from_environment(given) == Settings(
         embedded_endpoint="http://logs.svc",
+        client=Client.SDK,
         worker_image="w:1",
         http_address="0.0.0.0:8081",
         resync_s=2.5,
@@ -73,3 +75,29 @@ def test_numbers_for_others() -> None:
 def test_numbers_for_others_that_make_no_sense(given: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Settings.from_environment(given)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "sdk"),
+    [
+        ("https://cn-hangzhou.log.aliyuncs.com", True),
+        ("http://cn-hangzhou-intranet.log.aliyuncs.com", True),
+        ("https://sls.example.com", True),
+        ("http://loghub.svc", False),  # the embedded service, whatever its spelling
+        ("http://LOGHUB.svc:80/", False),
+        ("http://10.0.0.7:8080", False),  # SLS has names only
+        ("https://[fd00::7]:8443", False),
+        ("http://localhost:8080", False),
+        ("http://[no-address", False),
+    ],
+)
+def test_client_of_an_endpoint(endpoint: str, sdk: bool) -> None:
+    assert Settings().uses_sdk(endpoint) is sdk
+    assert Settings(client=Client.SDK).uses_sdk(endpoint)
+    assert not Settings(client=Client.HTTP).uses_sdk(endpoint)
+
+
+def test_client_that_is_unknown_is_refused() -> None:
+    assert Settings.from_environment({"LOGHUB_CLIENT": ""}).client is Client.AUTO
+    with pytest.raises(ValueError, match="LOGHUB_CLIENT is java, and must be one of auto, sdk, http"):
+        Settings.from_environment({"LOGHUB_CLIENT": "java"})

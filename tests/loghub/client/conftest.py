@@ -6,7 +6,7 @@ import pytest
 
 from loghub.client.port import LogHub
 from tests.loghub.client.contract import GROUP, STORE
-from tests.loghub.client.hubs import ADAPTERS, Opener, fresh_project, opener
+from tests.loghub.client.hubs import ADAPTERS, OVER_HTTP, Client, Opener, client_of, fresh_project, opener
 
 
 @pytest.fixture(scope="module", params=ADAPTERS)
@@ -34,3 +34,9 @@ def grouped(hub: LogHub) -> LogHub:
     """The same, with a consumer group."""
     hub.create_group(STORE, GROUP)
     return hub
+
+
+@pytest.fixture(params=OVER_HTTP)
+def client(request: pytest.FixtureRequest) -> Client:
+    """One test for every adapter that goes over HTTP."""
+    return client_of(request.param)

@@ -2,18 +2,27 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from loghub.client.aliyun import AliyunLogHub
 from loghub.client.http import HttpLogHub
 from loghub.client.memory import MemoryServer
-from loghub.client.port import LogHub
+from loghub.client.port import Credentials, LogHub
+from loghub.wire import loggroup
+from loghub.wire.loggroup import Log, LogGroup
 from tests.support import running_service
 
 # A client of a project at one service, which the clients of one `Opener` share.
 Opener = Callable[[str], LogHub]
 
+# A client of project demo at an endpoint; further parameters are the adapter's.
+Client = Callable[..., AbstractContextManager[LogHub]]
+
+KEY = Credentials(access_key_id="keyId", access_key_secret="secret")
+BODY = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
+OVER_HTTP = {"http": HttpLogHub, "aliyun": AliyunLogHub}
 ADAPTERS = ("memory", "http", "aliyun")
 _numbers = itertools.count(1)
 
@@ -32,14 +41,29 @@ def opener(adapter: str, folder: Path) -> Iterator[Opener]:
             server = MemoryServer()
             yield lambda project: keep(server.client(project))
             return
-        kind = HttpLogHub if adapter == "http" else AliyunLogHub
         with running_service(folder) as service:
             yield lambda project: keep(
-                kind(service.endpoint, project, credentials=service.credentials, agent="group/consumer")
+                OVER_HTTP[adapter](
+                    service.endpoint, project, credentials=service.credentials, agent="group/consumer"
+                )
             )
     finally:
         for hub in opened:
             hub.close()
+
+
+def client_of(adapter: str) -> Client:
+    """Open clients by this adapter, which goes over HTTP; each is closed at its end."""
+
+    @contextmanager
+    def opened(endpoint: str, **options: Any) -> Iterator[LogHub]:
+        hub = OVER_HTTP[adapter](endpoint, "demo", **{"credentials": KEY, **options})
+        try:
+            yield hub
+        finally:
+            hub.close()
+
+    return opened
 
 
 def fresh_project() -> str:

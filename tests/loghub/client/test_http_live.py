@@ -1,4 +1,4 @@
-"""Our HTTP adapter against a real service process: wrong key, kill, many threads."""
+"""The adapters over HTTP against a real service process: wrong key, kill, many threads."""
 
 import threading
 from pathlib import Path
@@ -7,11 +7,11 @@ import pytest
 
 from loghub.client.port import Credentials
 from loghub.wire.errors import EndpointUnreachable, LogHubError
-from tests.loghub.client.test_http import BODY, client
+from tests.loghub.client.hubs import BODY, Client
 from tests.support import running_service
 
 
-def test_wrong_key_is_told_and_a_restart_is_survived(tmp_path: Path) -> None:
+def test_wrong_key_is_told_and_a_restart_is_survived(client: Client, tmp_path: Path) -> None:
     with running_service(tmp_path) as service:
         wrong = Credentials(access_key_id="testKeyId", access_key_secret="guess")
         with client(service.endpoint, credentials=wrong) as hub:
@@ -32,7 +32,7 @@ def test_wrong_key_is_told_and_a_restart_is_survived(tmp_path: Path) -> None:
             assert hub.pull_logs("access", 0, cursor=begin, count=10).count == 1
 
 
-def test_many_threads_share_one_client(tmp_path: Path) -> None:
+def test_many_threads_share_one_client(client: Client, tmp_path: Path) -> None:
     threads, puts = 8, 20
     failures: list[BaseException] = []
     with (

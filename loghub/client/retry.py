@@ -1,0 +1,125 @@
+"""What both adapters over HTTP do alike: which request is sent again, for how long, and how much is read.
+
+A request is sent again only when that cannot do it twice: when the service certainly did not act on it
+(no connection, ServerBusy), or when doing it twice is the same as doing it once. The vendor's SDK on its own
+sends everything up to ten times, PutLogs too (docs/sls-protocol.md 2.4).
+"""
+
+import ssl
+import threading
+from collections.abc import Callable
+from enum import Enum
+from typing import TypeVar
+
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    MaxRetryError,
+    NewConnectionError,
+    ProxyError,
+    SSLError,
+)
+from urllib3.exceptions import TimeoutError as TooSlow
+
+from loghub.client.port import Credentials
+from loghub.clock import Clock
+from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
+
+T = TypeVar("T")
+_BACKOFF_S = (0.1, 0.5)  # before the second and the third try
+_MAX_BODY_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 20
+
+
+class Repeat(Enum):
+    """What a second request does when the outcome of the first one is unknown."""
+
+    READ = "it changes nothing"
+    IDEMPOTENT = "done twice is the same as done once"
+    ONCE = "it would be done twice"
+
+
+class Retries:
+    """At most three tries of a call within ``total_s``; safe to use from several threads."""
+
+    def __init__(self, *, clock: Clock, total_s: float) -> None:
+        self._clock = clock
+        self._total_s = total_s
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """End a pause between two tries: no further one begins."""
+        self._closed.set()
+
+    def run(self, send: Callable[[float], T], repeat: Repeat) -> T:
+        """The answer, LogHubError or EndpointUnreachable; ``send`` gets the deadline in monotonic seconds."""
+        began = self._clock.monotonic_s()
+        for pause_s in (*_BACKOFF_S, None):
+            try:
+                return send(began + self._total_s)
+            except (LogHubError, EndpointUnreachable) as error:
+                spent = self._clock.monotonic_s() - began
+                if pause_s is None or not _may_repeat(repeat, error) or spent > self._total_s:
+                    raise
+                if self._closed.wait(pause_s):
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def read(self, response: urllib3.BaseHTTPResponse, deadline_s: float, *, decode: bool = False) -> bytes:
+        """The whole body. The connection returns to the pool; too long or too slow a body closes it.
+
+        Each piece is what has arrived so far, so that a trickle meets the deadline. The loop runs to the
+        empty piece: only there does urllib3 notice that the body was cut.
+        """
+        pieces: list[bytes] = []
+        size = 0
+        while piece := response.read1(_PIECE_BYTES, decode_content=decode):
+            pieces.append(piece)
+            size += len(piece)
+            if size > _MAX_BODY_BYTES:
+                response.close()
+                raise LogHubError(
+                    Code.BAD_RESPONSE, response.status, f"the answer has more than {_MAX_BODY_BYTES} bytes"
+                )
+            if response.length_remaining != 0 and self._clock.monotonic_s() > deadline_s:
+                response.close()
+                raise TooSlow(f"timed out: the answer was not whole after {self._total_s:g} s")
+        response.release_conn()
+        return b"".join(pieces)
+
+
+def check_sendable(key: Credentials) -> None:
+    """Raise LogHubError for what no header can carry: the HTTP library would quote it in its own error,
+    and so it would reach a log."""
+    for name, part in (("access key id", key.access_key_id), ("security token", key.security_token)):
+        if not (part.isascii() and part.isprintable()):
+            message = f"the {name} has a character that no header can carry, a line's end perhaps"
+            raise LogHubError(Code.UNAUTHORIZED, 401, message)
+
+
+def unreachable(endpoint: str, error: HTTPError) -> EndpointUnreachable:
+    """The error that callers know; raise it from ``error``, which `Retries` looks at."""
+    cause = error.reason if isinstance(error, MaxRetryError) and error.reason is not None else error
+    # Without the object addresses that urllib3 puts in front.
+    reason = str(cause).rpartition(">: ")[2] or type(cause).__name__
+    return EndpointUnreachable(endpoint, reason, definite=_never_sent(cause))
+
+
+def _may_repeat(repeat: Repeat, error: LogHubError | EndpointUnreachable) -> bool:
+    if isinstance(error, EndpointUnreachable):
+        # A request that was abandoned as too slow may still arrive, after a later heartbeat or checkpoint
+        # of this caller: the caller must know, so the caller decides whether to send it again.
+        too_slow = isinstance(error.__cause__, TooSlow)
+        return error.definite or repeat is Repeat.READ or (repeat is Repeat.IDEMPOTENT and not too_slow)
+    if error.code == Code.SERVER_BUSY:
+        return True
+    return repeat is not Repeat.ONCE and error.status >= 500
+
+
+def _never_sent(error: BaseException) -> bool:
+    """Whether no byte of the request can have reached the service."""
+    cause = error.original_error if isinstance(error, ProxyError) else error
+    if isinstance(cause, SSLError):  # in the handshake; a later one may follow a sent request
+        return any(isinstance(reason, ssl.SSLCertVerificationError) for reason in cause.args)
+    return isinstance(cause, NewConnectionError | ConnectTimeoutError)
