@@ -42,6 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for fixture in MARKS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARKS[fixture])
+    # The longest come first, so that none of them is left alone at the end of a run in several processes.
+    # As pytest-xdist hands out a run in thirds, say, they also share one Spark in one of the processes.
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
