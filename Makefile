@@ -44,7 +44,7 @@ $(READY): $(LOCKS) pyproject.toml
 	@touch $@
 
 demo: $(READY) ## run the demo on this machine and verify its output; LOGS=file, ARGS=--keep
-	@sh operator/loghub_operator/demo/java.sh
+	@sh operator/loghub_operator/demo/ensure_java.sh
 	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
 check: $(READY) ## run the fast tests: no long tests, no Spark, no Kubernetes
@@ -80,7 +80,7 @@ lock: $(READY) ## regenerate locks/ from pyproject.toml
 crds: $(READY) ## regenerate crds/, the chart's copy and docs/reasons.md from the models
 	$(PY) -m loghub_operator.api.crd > crds/.made && mv crds/.made crds/loghubconsumergroups.loghub.dev.yaml
 	cp crds/loghubconsumergroups.loghub.dev.yaml charts/loghub-operator/files/crd.yaml
-	$(PY) -m loghub_operator.reasons > docs/.made && mv docs/.made docs/reasons.md
+	$(PY) -m loghub_operator.tools.reasons_page > docs/.made && mv docs/.made docs/reasons.md
 
 clean: ## remove the venv and build outputs of this folder
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

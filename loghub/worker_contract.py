@@ -3,7 +3,7 @@
 What for: the operator (cluster) and `loghub up` (local processes) start the same
 worker; both write this, the worker reads it. What it must not know: Kubernetes,
 Spark, HTTP. Read next: `loghub_worker.__main__` (reader),
-`loghub_operator.workers` (writer).
+`loghub_operator.resources.worker_config` (writer).
 
 Environment of a worker process:
 
@@ -100,7 +100,7 @@ class PythonPipeline(
 ):
     """A function from the DataFrame of the logs to the DataFrame of the rows for the sink.
 
-    Its module is one of `files`, or in `folder`, or, with neither, in the worker's image.
+    Its module is one of `atomic_file`, or in `folder`, or, with neither, in the worker's image.
     The files are part of the settings, so that a worker that starts again runs what it ran.
     """
 

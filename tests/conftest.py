@@ -6,11 +6,14 @@ that is missing there must not pass unseen.
 
 import os
 from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from tests import java
+from tests.cluster.fixtures import apiserver, apiserver_of_its_own  # noqa: F401 - fixtures
 from tests.totals import pytest_terminal_summary  # noqa: F401 - a hook
 
 # No deadline and no fresh randomness: other work on the machine must not fail a test, and the
@@ -65,3 +68,15 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _fail_if_skipped(report)
     return report
+
+
+if TYPE_CHECKING:  # so that tests without an apiserver do not wait for its import
+    from tests.loghub_operator.support.apiserver import Apiserver
+
+
+@pytest.fixture(scope="session")
+def server(apiserver: Path) -> "Apiserver":  # noqa: F811
+    """kubectl on the session's kube-apiserver, with the CRD and the operator's rights in it."""
+    from tests.loghub_operator.support.apiserver import Apiserver
+
+    return Apiserver(apiserver)

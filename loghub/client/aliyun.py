@@ -30,9 +30,7 @@ from aliyun.log.compress import Compressor, CompressType
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ProxyError
 
-from loghub.client.checks import check_count, check_group, check_logstore, exists
 from loghub.client.http import user_agent
-from loghub.client.middle import split_key
 from loghub.client.paging import PAGE, all_pages
 from loghub.client.port import (
     CheckpointInfo,
@@ -44,9 +42,11 @@ from loghub.client.port import (
     ShardInfo,
 )
 from loghub.client.retry import Repeat, Retries, check_sendable, unreachable
-from loghub.client.shapes import Checkpoint, Group, Shard
+from loghub.client.schemas import Checkpoint, Group, Shard
+from loghub.client.split_key import split_key
 from loghub.client.target import BadEndpoint, parse, split_endpoint
 from loghub.client.transport import PROTOBUF, Timeouts
+from loghub.client.validation import check_count, check_group, check_logstore, exists
 from loghub.clock import Clock, SystemClock
 from loghub.wire import hosts
 from loghub.wire.errors import Code, EndpointUnreachable, ExtensionMissing, LogHubError

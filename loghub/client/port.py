@@ -2,7 +2,7 @@
 
 What for: one narrow interface with several adapters: `http` (ours, used by worker, data
 source and operator), `aliyun` (the vendor SDK, a second opinion in the same tests) and
-`memory` (for fast tests). What it must not know: HTTP, Kubernetes,
+`tests.fakes.fake_log_service` (for fast tests). What it must not know: HTTP, Kubernetes,
 Spark. Read next: `errors` in `loghub.wire`, then `http`.
 
 Every call is synchronous, has a bounded time and a bounded number of tries, and raises

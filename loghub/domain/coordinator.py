@@ -20,7 +20,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from loghub.domain.balance import Standing, balance
-from loghub.domain.draft import Draft
 from loghub.domain.fsm import ShardState, Trigger
 from loghub.domain.group import (
     Checkpoint,
@@ -43,6 +42,7 @@ from loghub.domain.group import (
     Tick,
     Transition,
 )
+from loghub.domain.group_builder import Draft
 
 __all__ = [
     "Checkpoint",

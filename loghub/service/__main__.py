@@ -15,8 +15,8 @@ import uvloop
 
 from loghub.clock import SystemClock
 from loghub.service.disk import OsDice, OsDisk
-from loghub.service.errors import ServiceFault
-from loghub.service.logs import configure
+from loghub.service.faults import ServiceFault
+from loghub.service.log_setup import configure
 from loghub.service.server import serve
 from loghub.service.settings import MIB, Settings
 

@@ -1,7 +1,7 @@
 """What may go wrong on the wire, as one tree of exceptions.
 
 What for: the service answers with them, the clients raise them. What it must not know: who
-retries what. Read next: `codes` (the registry: meaning and status of each code), then
+retries what. Read next: `error_codes` (the registry: meaning and status of each code), then
 `loghub.client.port`.
 
 The tree::
@@ -23,7 +23,7 @@ The tree::
 from http import HTTPStatus
 from typing import ClassVar
 
-from loghub.wire.codes import REGISTRY, Code, ErrorEntry
+from loghub.wire.error_codes import REGISTRY, Code, ErrorEntry
 
 __all__ = [
     "REGISTRY",

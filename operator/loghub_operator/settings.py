@@ -35,15 +35,20 @@ from urllib.parse import urlsplit
 
 from loghub.wire import hosts
 from loghub_operator.api.v1alpha1 import EMBEDDED
-from loghub_operator.lease import Place
 
-SINK_ROOT = "/sink"
-CODE_ROOT = "/code"
 EMBEDDED_ENDPOINT = "http://loghub.svc"
 WORKER_IMAGE = "loghub-worker:dev"
 RESYNC_S = 30.0
 MAX_SHARD_SERIES = 1000
 _SVC = ".svc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRef:
+    """Which Lease."""
+
+    namespace: str
+    name: str
 
 
 class Client(StrEnum):
@@ -64,7 +69,7 @@ class Settings:
     http_address: str | None = None
     resync_s: float = RESYNC_S
     namespaces: tuple[str, ...] = ()
-    lease: Place | None = None
+    lease: LeaseRef | None = None
     pod_name: str = ""
     max_shard_series: int = MAX_SHARD_SERIES
     keda_address: str | None = None
@@ -122,12 +127,12 @@ class Settings:
         )
 
 
-def _lease(environment: Mapping[str, str]) -> Place | None:
+def _lease(environment: Mapping[str, str]) -> LeaseRef | None:
     namespace = environment.get("LOGHUB_LEASE_NAMESPACE", "")
     name = environment.get("LOGHUB_LEASE_NAME", "")
     if bool(namespace) != bool(name):
         raise ValueError("set both LOGHUB_LEASE_NAMESPACE and LOGHUB_LEASE_NAME, or neither")
-    return Place(namespace=namespace, name=name) if name else None
+    return LeaseRef(namespace=namespace, name=name) if name else None
 
 
 def _client(environment: Mapping[str, str]) -> Client:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.charts.chart import FOLDER, Chart, only
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
 SCRIPT = FOLDER / "files" / "check.py"
 

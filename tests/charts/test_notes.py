@@ -8,7 +8,7 @@ import yaml
 
 from loghub_operator.api import parse_resource
 from tests.charts.chart import Chart, Values
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
 SERVICE: Values = {"embeddedService": {"enabled": True}}
 

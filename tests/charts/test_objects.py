@@ -11,7 +11,7 @@ import pytest
 
 from tests.charts.chart import Chart, Object, RefusedError, as_list
 from tests.charts.toggles import TOGGLES
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
 # Kinds of the Prometheus operator and KEDA, which the test's apiserver does not have.
 FOREIGN = ("monitoring.coreos.com/", "keda.sh/")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.charts.chart import ROOT, Chart, Object, Values
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
 # As deploy/ has it: the service in a namespace of its own, one image tag.
 VALUES: dict[str, Any] = {

@@ -8,14 +8,7 @@ Read next: `host` (bridge, mounts, control groups), `upstream` (starts it all).
 import json
 from pathlib import Path
 
-from tests.cluster.control_plane import (
-    BRIDGE_ADDRESS,
-    CLUSTER_DOMAIN,
-    LOOPBACK,
-    NODE_NAME,
-    POD_RANGE,
-    Plan,
-)
+from tests.cluster.control_plane import BRIDGE_ADDRESS, CLUSTER_DOMAIN, LOOPBACK, NODE_NAME, POD_RANGE, Plan
 from tests.cluster.images import PAUSE
 
 BRIDGE = "loghub0"

@@ -65,7 +65,7 @@ def _archive_classes() -> None:
     """For the workers that tests start; where it cannot be written they start without."""
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
     if archive and not Path(archive).exists() and not java.missing():
-        subprocess.run([sys.executable, "-m", "loghub_worker.class_archive", archive], check=False)
+        subprocess.run([sys.executable, "-m", "loghub_worker.cds_archive", archive], check=False)
 
 
 def in_background() -> None:

@@ -223,7 +223,7 @@ def test_a_key_of_an_image_follows_its_sources_only(tmp_path: Path, monkeypatch:
     for name in ("Dockerfile", ".dockerignore", *(f"locks/{target}.txt" for target in images.TARGETS)):
         (tmp_path / name).write_text(name)
     before = {target: images.key(target) for target in images.TARGETS}
-    (tmp_path / "worker/loghub_worker/job.py").write_text("new")
+    (tmp_path / "worker/loghub_worker/worker.py").write_text("new")
     after = {target: images.key(target) for target in images.TARGETS}
     assert [target for target in before if before[target] != after[target]] == ["worker"]
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from loghub.client.memory import MemoryLogHub, MemoryServer
 from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.processes import wait_until
 from tests.cluster.watching import Held, HoldersWatch, PodsWatch
+from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 
 
 def seen(**shards: list[Held]) -> HoldersWatch:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from loghub_operator.lease import Place
-from loghub_operator.settings import Client, Settings
+from loghub_operator.settings import Client, LeaseRef, Settings
 
 
 def test_nothing_given_to_defaults() -> None:
@@ -29,7 +28,7 @@ def test_all_given() -> None:
         http_address="0.0.0.0:8081",
         resync_s=2.5,
         namespaces=("a", "b"),
-        lease=Place(namespace="loghub-system", name="loghub-operator"),
+        lease=LeaseRef(namespace="loghub-system", name="loghub-operator"),
         pod_name="loghub-operator-0",
     )
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from loghub.worker_contract import ParquetSink, PythonPipeline
-from loghub_worker.pipeline import empty_logs, make_transform
-from loghub_worker.spark import start_spark
+from loghub_worker.query.spark_session import start_spark
+from loghub_worker.query.transform import empty_logs, make_transform
 from tests.loghub_worker.support import worker_config
 
 LOGS = "SELECT map('line', 'a line') AS contents, 3 AS __shard__"

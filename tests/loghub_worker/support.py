@@ -176,7 +176,7 @@ class WorkerProcess:
 
     def drain(self) -> int:
         """As a pod ends, whose hook runs first."""
-        words, environment = [sys.executable, "-m", "loghub_worker.drain"], os.environ | self._environment
+        words, environment = [sys.executable, "-m", "loghub_worker.pre_stop"], os.environ | self._environment
         subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=GUARD_S)
         return self.wait()
 

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from loghub.worker_contract import PythonPipeline
-from loghub_worker.job import trouble_in
-from loghub_worker.pipeline import empty_logs, make_transform
-from loghub_worker.spark import FatalError
+from loghub_worker.query.spark_session import FatalError
+from loghub_worker.query.streaming_query import trouble_in
+from loghub_worker.query.transform import empty_logs, make_transform
 from tests import locked
 from tests.loghub_worker.conftest import CODE
 from tests.loghub_worker.pandas_pipelines import LOGS, NEED_PANDAS, SHARDS, WITHOUT

@@ -16,9 +16,9 @@ import structlog
 
 from loghub.clock import SystemClock
 from loghub.worker_contract import ENV_TERMINATION_LOG
-from loghub_worker.drain import can_be_asked
+from loghub_worker.pre_stop import can_be_asked
+from loghub_worker.query.spark_session import FatalError, end_jvm
 from loghub_worker.settings import BadSettingsError, read_settings
-from loghub_worker.spark import FatalError, end_jvm
 from loghub_worker.worker import Worker
 
 log = structlog.get_logger()

@@ -7,9 +7,9 @@ What for: GET on a shard that is no pull. What it must not know: ASGI, files. Re
 import asyncio
 
 from loghub.service.api import lookup, parse
+from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.failure import failure
-from loghub.service.http.exchange import Answer, Request, json_answer
+from loghub.service.messages import Answer, Request, json_answer
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import Code

@@ -11,11 +11,11 @@ import msgspec
 
 from loghub.domain import shards as rules
 from loghub.service.api import lookup, parse
+from loghub.service.api_errors import failure
 from loghub.service.catalog import Logstore, Project
 from loghub.service.engine import Engine
 from loghub.service.facts import LogstoreDeleted, LogstoreSaved, ShardSaved
-from loghub.service.failure import failure
-from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.service.messages import EMPTY, Answer, Request, json_answer
 from loghub.service.settings import KEEP_FOR_EVER_DAYS, Limits
 from loghub.wire import names
 from loghub.wire.errors import Code

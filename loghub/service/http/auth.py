@@ -7,9 +7,9 @@ not know: what the request wants. Read next: `loghub.wire.signing`.
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
+from loghub.service.api_errors import failure
 from loghub.service.credentials import AccessKey
-from loghub.service.failure import failure
-from loghub.service.http.exchange import Request
+from loghub.service.messages import Request
 from loghub.wire import signing
 from loghub.wire.errors import Code
 

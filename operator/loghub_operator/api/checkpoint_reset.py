@@ -8,7 +8,7 @@ from pydantic import Field
 from loghub_operator.api import patterns
 from loghub_operator.api.explain import described
 from loghub_operator.api.fields import ObjectName, Timestamp, once
-from loghub_operator.api.rules import ApiModel, Rule
+from loghub_operator.api.validation import ApiModel, Rule
 
 MAX_SHARDS = 2048
 

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from loghub_operator.api.rules import RULE_ERROR, Immutable
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup, Spec
+from loghub_operator.api.validation import RULE_ERROR, Immutable
 
 
 @dataclass(frozen=True, slots=True)

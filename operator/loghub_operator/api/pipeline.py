@@ -7,7 +7,7 @@ from pydantic import Field
 from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, SPARK_OWN, SPARK_OWN_PREFIX, is_workers_own
 from loghub_operator.api import patterns
 from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, RelativePath, Seconds
-from loghub_operator.api.rules import ApiModel, Rule
+from loghub_operator.api.validation import ApiModel, Rule
 
 Claim = Annotated[
     ObjectName,

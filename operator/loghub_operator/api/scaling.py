@@ -8,7 +8,7 @@ from pydantic import Field
 from loghub_operator.api import patterns
 from loghub_operator.api.explain import described
 from loghub_operator.api.fields import MAX_REPLICAS, Replicas
-from loghub_operator.api.rules import ApiModel, Rule
+from loghub_operator.api.validation import ApiModel, Rule
 
 MOST_SHARDS = 256
 LEAST_CAPACITY = 0.001

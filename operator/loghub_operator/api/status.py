@@ -11,8 +11,8 @@ from pydantic import Field
 
 from loghub_operator.api.explain import described
 from loghub_operator.api.fields import Count, Time
-from loghub_operator.api.rules import ApiModel
 from loghub_operator.api.scaling import ScalingMode
+from loghub_operator.api.validation import ApiModel
 
 # Large lists do not belong into a status; /metrics has every shard.
 MAX_SHARDS = 256

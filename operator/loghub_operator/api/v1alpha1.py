@@ -22,9 +22,9 @@ from loghub_operator.api.fields import (
     Timestamp,
 )
 from loghub_operator.api.pipeline import Pipeline, Spark
-from loghub_operator.api.rules import ApiModel, Immutable, Rule
 from loghub_operator.api.scaling import Scaling
 from loghub_operator.api.status import Status
+from loghub_operator.api.validation import ApiModel, Immutable, Rule
 from loghub_operator.api.worker import Worker
 
 GROUP = "loghub.dev"

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from loghub_operator.api import patterns
 from loghub_operator.api.fields import ObjectName, Quantity, once
-from loghub_operator.api.rules import ApiModel, Rule
+from loghub_operator.api.validation import ApiModel, Rule
 
 
 class Resources(ApiModel):

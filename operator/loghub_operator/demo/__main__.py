@@ -16,11 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from loghub_operator.api import InvalidResourceError
-from loghub_operator.demo.lines import BadLogsError, check_file
+from loghub_operator.demo.log_source import BadLogsError, check_file
 from loghub_operator.demo.run import Options, Outcome, run
-from loghub_operator.local.places import PRIVATE, InUseError, Root
-from loghub_operator.local.service import ServiceStartError
-from loghub_operator.local.up import StartFailed
+from loghub_operator.local.commands import StartFailed
+from loghub_operator.local.embedded_service import ServiceStartError
+from loghub_operator.local.file_lock import InUseError
+from loghub_operator.local.paths import PRIVATE, Root
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "access-log.yaml"
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -59,7 +60,7 @@ def summary(outcome: Outcome) -> Iterator[str]:
         yield f"the producer failed: {outcome.producer_failed}"
     yield f"output (Parquet):    {outcome.sink}"
     yield f"what was sent:       {outcome.record}"
-    count = [sys.executable, "-m", "loghub_operator.demo.check", str(outcome.record), str(outcome.sink)]
+    count = [sys.executable, "-m", "loghub_operator.demo.verify", str(outcome.record), str(outcome.sink)]
     yield f"count it again with: {shlex.join(count)}"
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from loghub.client import target
 from loghub_operator.api import InvalidResourceError
-from loghub_operator.local.places import InUseError, Root
-from loghub_operator.local.service import ServiceStartError
-from loghub_operator.local.show import show_status
-from loghub_operator.local.up import DownOptions, Refused, StartFailed, UpOptions, down, serve, up
+from loghub_operator.local.commands import DownOptions, Refused, StartFailed, UpOptions, down, serve, up
+from loghub_operator.local.embedded_service import ServiceStartError
+from loghub_operator.local.file_lock import InUseError
+from loghub_operator.local.paths import Root
+from loghub_operator.local.status_command import show_status
 
 DONE, FAILED, MISUSED = 0, 1, 2
 MOST_SHARDS = 256

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loghub_operator.api.crd import crd
-from tests.loghub_operator.examples import Document, document, merge
+from tests.loghub_operator.support.examples import Document, document, merge
 
 Path = tuple[str, ...]
 ITEM, KEY = "0", "any-key"  # in a path: the item of a list, the value of a map

@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from loghub_operator.api import InvalidResourceError, parse_resource
-from loghub_operator.kube import CONSUMER_GROUP, AioKube, KubeError, configured
+from loghub_operator.clients.kube import CONSUMER_GROUP, AioKube, KubeError, configured
 from tests.loghub_operator.api.crd_cases import (
     BOUNDS,
     OTHER,
@@ -23,9 +23,9 @@ from tests.loghub_operator.api.crd_cases import (
     place,
     root,
 )
-from tests.loghub_operator.api.test_rules import in_kubernetes
-from tests.loghub_operator.api_server import Apiserver
-from tests.loghub_operator.examples import Document
+from tests.loghub_operator.api.test_validation import in_kubernetes
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import Document
 
 BROKEN, KEPT = broken(), kept()
 # Around a group: Kubernetes holds these itself, whatever a CRD says.
@@ -104,7 +104,7 @@ async def _refusal(kube: AioKube, value: Document) -> str:
         await kube.create({**value, "metadata": about})
         if "status" in value:
             # Merged, not applied: the bounds are asked for, not the merging of lists.
-            await kube.merge(
+            await kube.patch(
                 CONSUMER_GROUP, about["namespace"], f"{name}/status", {"status": value["status"]}
             )
     except KubeError as error:

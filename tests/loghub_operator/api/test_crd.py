@@ -9,8 +9,8 @@ import yaml
 from loghub_operator.api import InvalidResourceError, parse_resource, patterns
 from loghub_operator.api.crd import COLUMNS, SELECTABLE, WIDE_COLUMNS, crd, crd_yaml
 from tests.loghub_operator.api.crd_cases import ITEM, nodes, place, root, schema_at
-from tests.loghub_operator.api_server import Apiserver
-from tests.loghub_operator.examples import Document, document
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import Document, document
 
 CRD = Path(__file__).parents[3] / "crds" / "loghubconsumergroups.loghub.dev.yaml"
 FIELDS = [

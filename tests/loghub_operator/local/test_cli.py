@@ -1,7 +1,7 @@
 """`loghub`: refusals in the apiserver's words, and the life of a group with a real service.
 
-The workers are `fake_worker` processes: what they do with logs is tried by the demo's test.
-"""
+The workers are `tests.loghub_operator.local.processes.fake_worker` processes: what they do with logs is tried
+by the demo's test."""
 
 import copy
 import functools
@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 import yaml
 
-from loghub_operator.local import up as up_module
+from loghub_operator.local import commands as up_module
 from loghub_operator.local.cli import main
-from loghub_operator.local.group import LocalGroup
-from loghub_operator.local.places import Root, is_locked
-from tests.loghub_operator.examples import MINIMAL, document
-from tests.loghub_operator.local.test_supervisor import FAKE, alive
+from loghub_operator.local.file_lock import is_locked
+from loghub_operator.local.paths import Root
+from loghub_operator.local.runner import LocalGroup
+from tests.loghub_operator.local.processes.test_supervisor import FAKE, alive
+from tests.loghub_operator.support.examples import MINIMAL, document
 from tests.support import ROOT, running_service, wait_until
 
 pytestmark = pytest.mark.long
@@ -29,10 +30,10 @@ pytestmark = pytest.mark.long
 GUARD_S = 120.0
 DRIVER = """
 import functools, sys
-from loghub_operator.local import up
+from loghub_operator.local import commands as up
 from loghub_operator.local.cli import main
-from loghub_operator.local.group import LocalGroup
-from tests.loghub_operator.local.test_supervisor import FAKE
+from loghub_operator.local.runner import LocalGroup
+from tests.loghub_operator.local.processes.test_supervisor import FAKE
 up.LocalGroup = functools.partial(LocalGroup, command=FAKE)
 sys.exit(main())
 """
