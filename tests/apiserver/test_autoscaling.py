@@ -41,7 +41,7 @@ def test_auto_up_to_the_shards_down_to_one_to_none_and_back(server: Apiserver, t
         assert (scaling["mode"], scaling["recommendedReplicas"], scaling["desiredReplicas"]) == ("Auto", 4, 4)
         assert scaling["formula"].startswith("ceil((")
         up = next(step for step in scaling["history"] if step["to"] == 4)
-        assert (up["of"], up["before"], up["reason"]) == ("workers", 1, "ScalingUp")
+        assert (up["target"], up["from"], up["reason"]) == ("Workers", 1, "ScalingUp")
 
         on.player.groups_at_once = 1000
         await on.until_phase("Running", "1/1")
@@ -100,7 +100,7 @@ def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
         by_number = {shard.shard: shard for shard in on.hub.list_shards(LOGSTORE)}
         assert [number for number, shard in by_number.items() if shard.read_only] == [0]
         steps = (await on.status())["scaling"]["history"]
-        (noted,) = [step for step in steps if step["of"] == "shards"]
+        (noted,) = [step for step in steps if step["target"] == "Shards"]
         assert (noted["before"], noted["after"], noted["reason"]) == (4, 5, "ShardSplit")
 
     stage(server, tmp_path, story)

@@ -152,7 +152,7 @@ def test_missing_logstore_is_told(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"logstore": "other", "pipeline": {"sink": {"parquet": {"path": "x"}}}})
         told = await on.until_reason("GroupSynced", "LogstoreNotFound")
-        assert "there is no logstore other" in told["message"]
+        assert "logstore other does not exist" in told["message"]
         assert await on.get(STATEFUL_SET) is None
 
     stage(server, tmp_path, story)
@@ -294,8 +294,8 @@ def test_kubectl_scale_and_columns(server: Apiserver, tmp_path: Path) -> None:
         await on.until_phase("Running", "3/3")
         table = await asyncio.to_thread(server.must, "get", "lhcg", GROUP, *here)
         head, row = table.splitlines()
-        assert head.split() == ["NAME", "PHASE", "WORKERS", "SHARDS", "ASSIGNABLE", "LAG(S)", "AGE"]
-        assert row.split()[:6] == [GROUP, "Running", "3/3", "4", "4", "0"]
+        assert head.split() == ["NAME", "PHASE", "READY", "UP-TO-DATE", "REASON", "SHARDS", "LAG(S)", "AGE"]
+        assert row.split()[:7] == [GROUP, "Running", "3/3", "3", "Running", "4", "0"]
         scale = await asyncio.to_thread(
             server.must,
             "get",

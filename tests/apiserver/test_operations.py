@@ -138,7 +138,7 @@ def test_reset_and_undo(server: Apiserver, tmp_path: Path) -> None:
 
 
 def test_the_orders_of_the_readme_word_for_word(server: Apiserver, tmp_path: Path) -> None:
-    """Suspend, reposition and undo, for an object of another name."""
+    """Suspend, reset and undo, for an object of another name."""
     lines = re.findall(r"^kubectl (patch lhcg access-log .*)$", README.read_text(), re.MULTILINE)
     suspend, move, undo = (shlex.split(line.replace("access-log", GROUP)) for line in lines)
 
@@ -175,8 +175,8 @@ def test_a_reset_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_path: 
         await on.until_phase("Running", "1/1")
         orders: dict[str, tuple[Document, str]] = {
             "a": ({"to": "Begin", "shards": [0, 9]}, "the logstore has no shard 9"),
-            "b": ({"to": "ConfigMap", "configMapName": "nowhere"}, "there is no ConfigMap nowhere"),
-            "c": ({"to": "ConfigMap", "configMapName": "by-hand"}, "not readable as checkpoints"),
+            "b": ({"to": "ConfigMap", "configMapName": "nowhere"}, "ConfigMap nowhere does not exist"),
+            "c": ({"to": "ConfigMap", "configMapName": "by-hand"}, "does not map shard IDs to cursors"),
         }
         for nonce, (order, words) in orders.items():
             await on.apply({"resetCheckpoints": {**order, "nonce": nonce}})
@@ -195,7 +195,7 @@ def test_reset_while_suspended(server: Apiserver, tmp_path: Path) -> None:
         fill(on.server)
         await on.apply({"suspend": True, "resetCheckpoints": {"to": "Begin", "nonce": "old"}})
         made = await until_moved(on, "old", "Succeeded")
-        assert "it stood there when the object was made" in made["message"]
+        assert "it was already in the manifest when the object was created" in made["message"]
         assert set(checkpoints(on).values()) == {""}
         await on.apply({"suspend": True, "resetCheckpoints": {"to": "End", "nonce": "x"}})
         await until_moved(on, "x", "Succeeded")
@@ -225,7 +225,7 @@ def test_two_objects_on_one_group(
             found = await on.get(CONSUMER_GROUP, later) or {}
             conditions = found.get("status", {}).get("conditions", [])
             synced: Document = next((one for one in conditions if one["type"] == "GroupSynced"), {})
-            words = "LogHubConsumerGroup access names"
+            words = "LogHubConsumerGroup access owns"
             return synced.get("reason") == "OwnershipConflict" and words in synced["message"]
 
         await on.until("the later one gives way", owned)

@@ -62,7 +62,7 @@ def test_code_is_waited_for_followed_and_outlived(server: Apiserver, tmp_path: P
         before = await pods(on)
         await on.kube.delete(CONFIG_MAP, on.namespace, "enrich")
         told = await on.until_reason("WorkersAvailable", "PipelineCodeNotFound")
-        assert "what runs goes on with the code that it has" in told["message"]
+        assert "running workers continue with the code that they have" in told["message"]
         await on.until_rounds(3)
         assert await pods(on) == before
 

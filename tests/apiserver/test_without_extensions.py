@@ -34,7 +34,7 @@ def test_whoever_is_told_to_leave_is_stopped_when_it_says_that_it_left(
         await on.until_phase("Suspended", "0/0")
         await on.apply({"replicas": 2, "suspend": False})
         await on.until_phase("Running", "2/2")
-        assert {"Scaled", "Suspended", "Resumed"} <= await reasons(on)
+        assert {"ScaledUp", "ScaledDown", "Suspended", "Resumed"} <= await reasons(on)
         await on.remove()
         await on.until_gone()
         assert "DrainTimedOut" not in await reasons(on)

@@ -74,9 +74,9 @@ def the_group_starts_and_shows_itself(story: Story) -> None:
     groups = {group.name: group for group in story.hub.list_groups("access")}
     assert groups[NAME].timeout_s == 10
     shown = story.stack.kubectl.run("get", "lhcg", NAME, "-n", NAMESPACE).splitlines()
-    assert shown[0].split() == ["NAME", "PHASE", "WORKERS", "SHARDS", "ASSIGNABLE", "LAG(S)", "AGE"]
-    assert shown[1].split()[:5] == [NAME, "Running", "2/2", str(SHARDS), str(SHARDS)]
-    assert int(shown[1].split()[5]) >= 0
+    assert shown[0].split() == ["NAME", "PHASE", "READY", "UP-TO-DATE", "REASON", "SHARDS", "LAG(S)", "AGE"]
+    assert shown[1].split()[:6] == [NAME, "Running", "2/2", "2", "Running", str(SHARDS)]
+    assert int(shown[1].split()[6]) >= 0
     eventually(lambda: lines.in_parquet(story.sink) or None, what="first rows in the sink")
 
 
@@ -87,8 +87,9 @@ def a_worker_is_added_by_the_load(story: Story) -> None:
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"scaling": auto}})
     wait_held(story, {f"{NAME}-{ordinal}" for ordinal in range(SHARDS)})
     told = story.stack.group(NAME, NAMESPACE)["status"]["scaling"]
-    assert (told["wanted"] > SHARDS, told["bound"], told["applied"]) == (True, "Shards", SHARDS)
-    newest, first = told["steps"]
+    assert (told["uncappedReplicas"] > SHARDS, told["limitedBy"]) == (True, "Shards")
+    assert told["desiredReplicas"] == SHARDS
+    newest, first = told["history"]
     assert [(step["from"], step["to"]) for step in (first, newest)] == [(0, 2), (2, SHARDS)]
     assert before.items() <= story.stack.workers(NAME, NAMESPACE).items(), "nobody was restarted for it"
     by_hand = {"scaling": {"mode": "Fixed", "workerCapacity": None, "scaleUp": None}, "replicas": SHARDS}

@@ -109,7 +109,7 @@ async def life_with_a_split(on: Stage) -> None:
 
     async def noted() -> bool:
         steps = (await on.status()).get("scaling", {}).get("history", [])
-        return [(one["of"], one["before"], one["after"]) for one in steps] == [("shards", 4, 5)]
+        return [(one["target"], one["from"], one["to"]) for one in steps] == [("Shards", 4, 5)]
 
     await on.until("the split noted", noted)
 
