@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from loghub_operator import __main__ as program
+from loghub_operator.clients.connector import connector
 from loghub_operator.clients.kube import AioKube, configured
 from loghub_operator.controller import app
 from loghub_operator.settings import Settings
@@ -30,7 +30,7 @@ async def main() -> None:
     fate = Fate(At(sys.argv[2], sys.argv[1]), lambda: os.kill(os.getpid(), signal.SIGKILL))
     settings = Settings.from_environment(os.environ)
     async with AioKube(await configured()) as kube:
-        connect = mortal_connect(program.connector(settings.uses_sdk), fate)
+        connect = mortal_connect(connector(settings.uses_sdk), fate)
         await app.run(settings, asyncio.Event(), connect=connect, kube=MortalKube(kube, fate))
 
 
