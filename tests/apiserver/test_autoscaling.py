@@ -101,7 +101,7 @@ def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
         assert [number for number, shard in by_number.items() if shard.read_only] == [0]
         steps = (await on.status())["scaling"]["history"]
         (noted,) = [step for step in steps if step["target"] == "Shards"]
-        assert (noted["before"], noted["after"], noted["reason"]) == (4, 5, "ShardSplit")
+        assert (noted["from"], noted["to"], noted["reason"]) == (4, 5, "ShardSplit")
 
     stage(server, tmp_path, story)
 
