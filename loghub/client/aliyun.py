@@ -28,7 +28,7 @@ import msgspec
 import requests
 from aliyun.log.compress import Compressor, CompressType
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import HTTPError, MaxRetryError, ProxyError
+from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ProxyError
 
 from loghub.client.checks import check_count, check_group, check_logstore, exists
 from loghub.client.http import user_agent
@@ -337,10 +337,13 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
             cause = cause.reason
         if self._is_direct and isinstance(cause, ProxyError):  # the service itself
             cause = cause.original_error
+        if isinstance(cause, OSError):  # as urllib3 has it without a proxy
+            cause = ProtocolError("Connection aborted.", cause)
         if isinstance(cause, HTTPError):
             raise unreachable(self._given_endpoint, cause) from cause
-        # Refused by requests before it was sent. Its message may quote a header.
-        raise EndpointUnreachable(self._given_endpoint, type(error).__name__, definite=True) from None
+        # What requests refuses to send is a ValueError. Its message may quote a header.
+        sent = not isinstance(error, ValueError)
+        raise EndpointUnreachable(self._given_endpoint, type(error).__name__, definite=not sent) from None
 
     def _sendRequest(self, *request: Any, **options: Any) -> Any:  # noqa: N802 - the SDK's name
         try:
