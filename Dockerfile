@@ -1,13 +1,14 @@
-# The images of LogHub for Kubernetes: one file, three targets.
+# The images of LogHub for Kubernetes: one file, three targets, and a larger worker for pipelines that use pandas.
 #
-#   docker build --target service  -t loghub-service:0.1.0  .
-#   docker build --target operator -t loghub-operator:0.1.0 .
-#   docker build --target worker   -t loghub-worker:0.1.0   .
+#   docker build --target service       -t loghub-service:0.1.0       .
+#   docker build --target operator      -t loghub-operator:0.1.0      .
+#   docker build --target worker        -t loghub-worker:0.1.0        .
+#   docker build --target worker-pandas -t loghub-worker-pandas:0.1.0 .
 #
-# BASE_IMAGE is any Debian 12 (or newer) root; what it lacks is installed from Debian,
-# so a base that has everything already (the tests make one) needs no network for that.
-# Dependencies are a layer of their own, made from the hash-locked lists before any
-# source is copied: a change of source rebuilds the last layer only.
+# BASE_IMAGE is any image of Debian 12 or newer. Missing packages are installed from Debian, so a base
+# image that has them all (the tests build one) needs no network for that. Dependencies have layers of
+# their own, built from hash-locked lists before the source is copied: a change to the source rebuilds
+# only the last layers.
 ARG BASE_IMAGE=debian:bookworm-slim
 
 FROM ${BASE_IMAGE} AS base
@@ -16,7 +17,7 @@ RUN if ! command -v python3 || ! command -v tini; then \
       && apt-get install -y --no-install-recommends python3 tini ca-certificates \
       && rm -rf /var/lib/apt/lists/*; \
     fi
-# An entry in passwd and a writable home: Spark asks the system who it runs as.
+# Spark looks up its user, so there must be an entry in passwd and a writable home.
 RUN useradd --uid 10001 --user-group --create-home --home-dir /home/loghub --shell /usr/sbin/nologin loghub
 ENV PATH=/opt/loghub/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONPATH=/app \
@@ -31,8 +32,8 @@ RUN if ! python3 -c 'import ensurepip'; then \
       && rm -rf /var/lib/apt/lists/*; \
     fi
 RUN python3 -m venv /opt/loghub
-# Where packages come from, for networks with an index or a certificate authority of
-# their own; used while building only, not kept in the images.
+# For networks with their own package index or certificate authority. Used only during the build and not
+# stored in the images.
 ARG PIP_INDEX_URL
 ARG PIP_CERT
 
@@ -52,7 +53,10 @@ FROM tooling AS worker-packages
 ARG PIP_INDEX_URL
 ARG PIP_CERT
 COPY locks/worker.txt /locks/
-RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker.txt
+# Without its archives every Python that Spark starts imports the installed, compiled pyspark: Spark would put
+# the archives first, and each process would compile what it imports from them.
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker.txt \
+    && rm /opt/loghub/lib/python3*/site-packages/pyspark/python/lib/*.zip
 
 FROM base AS service
 COPY --from=service-packages /opt/loghub /opt/loghub
@@ -72,7 +76,7 @@ RUN python -m compileall -q /app
 USER 10001:10001
 
 FROM base AS worker
-# The Java package links manual pages into a folder that slim bases lack.
+# The Java package links manual pages into a directory that slim base images lack.
 RUN if ! command -v java; then \
       mkdir -p /usr/share/man/man1 \
       && apt-get update \
@@ -80,12 +84,20 @@ RUN if ! command -v java; then \
       && rm -rf /var/lib/apt/lists/*; \
     fi
 COPY --from=worker-packages /opt/loghub /opt/loghub
-# The classes of Spark's JVM, read and linked once: a worker starts with half the CPU time.
-COPY worker/loghub_worker/class_archive.py /opt/loghub/
+# A class data sharing archive for Spark's JVM halves the CPU time of a worker's start.
+COPY worker/loghub_worker/cds_archive.py /opt/loghub/
 RUN python /opt/loghub/class_archive.py /opt/loghub/spark.jsa
 ENV LOGHUB_CLASS_ARCHIVE=/opt/loghub/spark.jsa
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
 COPY loghub /app/loghub
 COPY worker/loghub_worker /app/loghub_worker
 RUN python -m compileall -q /app
+USER 10001:10001
+
+FROM worker AS worker-pandas
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+USER root
+COPY locks/worker-pandas.txt /locks/
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker-pandas.txt
 USER 10001:10001

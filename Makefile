@@ -1,72 +1,86 @@
-# Every goal does its own set-up; `make` alone lists them.
+# Every target sets up what it needs; `make` alone lists the targets.
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 READY := $(VENV)/.ready
-# Half the CPU time of Spark's start, for who has it; a missing one is done without.
+# The archive halves the CPU time of Spark's start; without it, workers start more slowly.
 ARCHIVE := $(VENV)/spark.jsa
 export LOGHUB_CLASS_ARCHIVE := $(abspath $(ARCHIVE))
-# Tests and demo start hundreds of processes: what they import is compiled once.
+# Tests and demo start hundreds of processes, so keep compiled bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 LOCKS := locks/bootstrap.txt locks/dev.txt
-# The fast tests share nothing but the machine; many wait for processes and timeouts, hence one more than cores.
+# Fast tests are independent of each other, and many wait for processes and timeouts: one more than cores.
 PARALLEL = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 FAST := not (long or spark or cluster or apiserver or tools or node or deep)
-# Stories over an apiserver wait more than they compute, so what computes goes beside them.
-STORIES := (long or cluster or apiserver or tools) and not (spark or node or deep)
+# Tests with an API server mostly wait, so tests that compute run next to them, Spark included.
+STORIES := (long or cluster or apiserver or tools or spark) and not (node or deep)
+# Each part of `make test` records how many tests ran and were skipped; its last line adds them up.
+PARTS := fast stories cluster
+TOTALS := build/test-totals
+PYTEST = LOGHUB_TEST_TOTALS=$(TOTALS)/$(1).json $(PY) -m pytest
+# Installs Debian packages as root; LOGHUB_INSTALL=no declines.
+DEBIAN := sh operator/loghub_operator/demo/debian.sh
 
-.PHONY: help setup demo test test-cluster check check-deep bench lock crds clean
+.PHONY: help setup demo test test-parts test-cluster check check-deep bench lock crds clean
 
-help: ## list the goals
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(READY) ## local venv with the locked packages
+setup: $(READY) ## create .venv with the locked packages
 
 $(READY): $(LOCKS) pyproject.toml
 	@echo "setting up $(VENV) with the locked packages"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'
+	@test -x $(PY) || $(PYTHON) -c 'import ensurepip' 2>/dev/null || $(DEBIAN) python3-venv || \
+		{ echo "venv needs ensurepip: apt-get install python3-venv"; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt
 	@$(UV) pip sync --quiet --compile-bytecode --python $(PY) --require-hashes locks/bootstrap.txt locks/dev.txt
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@# Without them Spark's Python processes import the compiled pyspark (see the Dockerfile).
+	@rm -f $(VENV)/lib/python3*/site-packages/pyspark/python/lib/*.zip
 	@rm -f $(ARCHIVE)
 	@touch $@
 
-demo: $(READY) ## the main job on this machine, shown and counted; LOGS=file, ARGS=--keep
-	@sh operator/loghub_operator/demo/java.sh
+demo: $(READY) ## run the demo on this machine and verify its output; LOGS=file, ARGS=--keep
+	@sh operator/loghub_operator/demo/ensure_java.sh
 	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
-check: $(READY) ## the fast tests: no long story, no Spark, no Kubernetes
+check: $(READY) ## run the fast tests: no long tests, no Spark, no Kubernetes
 	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
 
-test: $(READY) ## every test; what cannot run here is skipped with its reason
+test: $(READY) ## run all tests; those that cannot run on this machine are skipped with a reason
+	@rm -rf $(TOTALS)
+	@$(MAKE) --no-print-directory test-parts; code=$$?; $(PY) -m tests.totals $(TOTALS) $(PARTS); exit $$code
+
+test-parts:
 	@$(PY) -m tests.cluster.prepare --background
-	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
-	@# Tests with times in them wait until nothing is being compiled any more.
-	@# (If that failed, the tests that need it skip with the reason, or fail where all is required.)
+	$(call PYTEST,fast) $(PARALLEL) -m "$(FAST)"
+	@# Timing-sensitive tests wait until the compilation has finished.
+	@# If it failed, the tests that need its output are skipped, or fail if LOGHUB_TEST_REQUIRE=all.
 	@$(PY) -m tests.cluster.prepare || true
-	$(PY) -m pytest $(PARALLEL) -m "$(STORIES)"
-	$(PY) -m pytest -m "(spark or node) and not deep"
+	$(call PYTEST,stories) $(PARALLEL) -m "$(STORIES)"
+	$(call PYTEST,cluster) -m "node and not deep"
 
-test-cluster: $(READY) ## only the tests on a real Kubernetes: kind where a Docker engine answers
-	@$(PY) -m tests.cluster.prepare
+test-cluster: $(READY) ## run the tests on a real Kubernetes; uses kind if a Docker engine is available
+	@$(PY) -m tests.cluster.prepare --cluster
 	$(PY) -m pytest -m "node and not deep" tests/cluster
 
-check-deep: $(READY) ## the long searches too
+check-deep: $(READY) ## run the long searches
 	$(PY) -m pytest -m deep
 
-bench: $(READY) ## figures: CPU of a worker for a log, beside the vendor SDK; the operator over 500 groups (20 minutes)
+bench: $(READY) ## run the benchmarks: worker CPU per log against the vendor SDK, operator with 500 groups (20 minutes)
 	$(PY) -m tests.loghub_worker.bench_throughput
 	$(PY) -m tests.loghub_operator.bench_scale
 
-lock: $(READY) ## write locks/ anew from pyproject.toml
+lock: $(READY) ## regenerate locks/ from pyproject.toml
 	$(PY) tests/house/lock.py
 
-crds: $(READY) ## write crds/, the chart's copy and docs/reasons.md anew from the models
+crds: $(READY) ## regenerate crds/, the chart's copy and docs/reasons.md from the models
 	$(PY) -m loghub_operator.api.crd > crds/.made && mv crds/.made crds/loghubconsumergroups.loghub.dev.yaml
 	cp crds/loghubconsumergroups.loghub.dev.yaml charts/loghub-operator/files/crd.yaml
-	$(PY) -m loghub_operator.reasons > docs/.made && mv docs/.made docs/reasons.md
+	$(PY) -m loghub_operator.tools.reasons_page > docs/.made && mv docs/.made docs/reasons.md
 
 clean: ## remove the venv and build outputs of this folder
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

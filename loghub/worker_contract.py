@@ -3,7 +3,7 @@
 What for: the operator (cluster) and `loghub up` (local processes) start the same
 worker; both write this, the worker reads it. What it must not know: Kubernetes,
 Spark, HTTP. Read next: `loghub_worker.__main__` (reader),
-`loghub_operator.workers` (writer).
+`loghub_operator.resources.worker_config` (writer).
 
 Environment of a worker process:
 
@@ -11,16 +11,17 @@ Environment of a worker process:
 ``LOGHUB_CONSUMER``         the consumer name: the pod's name
 ``LOGHUB_CREDENTIALS_DIR``  folder with the files ``accessKeyId``, ``accessKeySecret`` and,
                             for STS, ``securityToken``; read again when they change
-``LOGHUB_SEAT_FILE``        path of a file that says `SEAT_KEEP` or `SEAT_LEAVE`; absent means
-                            keep. On ``leave`` the worker drains, checkpoints, gives every
-                            shard up, leaves the group, and then waits to be stopped.
-                            In a pod this is a downwardAPI file of the annotation `SEAT_ANNOTATION`.
+``LOGHUB_DRAIN_FILE``       path of a file; once its content is `DRAIN_REQUESTED` the worker drains:
+                            it checkpoints, releases every shard, leaves the group, and waits to
+                            be stopped. With no file or any other content it keeps working. In a
+                            pod this is a downwardAPI file of the annotation `DRAIN_ANNOTATION`.
 ``LOGHUB_STATE_DIR``        writable scratch folder: Spark's own checkpoints, the exchange files
                             between the worker's processes; may be empty at every start
 ``LOGHUB_STATUS_FILE``      path at which the worker replaces a JSON `WorkerStatus` about once a second
 ``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz`` and ``/readyz``; absent: none.
-                            Ready is who works on shards, also while it drains: a worker that was
-                            told to leave and is not ready works on none and saves nothing more
+                            A worker is ready while it works on shards, which includes draining. A
+                            worker that was asked to drain and is not ready holds no shard and saves
+                            nothing more
 ``LOGHUB_TERMINATION_LOG``  path for the last words of a fatal error: ``Reason: message``
                             (in a pod the container's terminationMessagePath)
 ``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image has one
@@ -31,14 +32,14 @@ from typing import Literal
 
 import msgspec
 
-SEAT_KEEP = "keep"
-SEAT_LEAVE = "leave"
-SEAT_ANNOTATION = "loghub.dev/seat"
+DRAIN_ANNOTATION = "loghub.dev/drain"
+DRAIN_REQUESTED = "true"
+DRAIN_NOT_REQUESTED = "false"
 
 ENV_CONFIG = "LOGHUB_WORKER_CONFIG"
 ENV_CONSUMER = "LOGHUB_CONSUMER"
 ENV_CREDENTIALS_DIR = "LOGHUB_CREDENTIALS_DIR"
-ENV_SEAT_FILE = "LOGHUB_SEAT_FILE"
+ENV_DRAIN_FILE = "LOGHUB_DRAIN_FILE"
 ENV_STATE_DIR = "LOGHUB_STATE_DIR"
 ENV_STATUS_FILE = "LOGHUB_STATUS_FILE"
 ENV_METRICS_ADDRESS = "LOGHUB_METRICS_ADDRESS"
@@ -99,7 +100,7 @@ class PythonPipeline(
 ):
     """A function from the DataFrame of the logs to the DataFrame of the rows for the sink.
 
-    Its module is one of `files`, or in `folder`, or, with neither, in the worker's image.
+    Its module is one of `atomic_file`, or in `folder`, or, with neither, in the worker's image.
     The files are part of the settings, so that a worker that starts again runs what it ran.
     """
 
@@ -120,7 +121,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     consumer_group: str
     heartbeat_interval_s: float
     timeout_s: int  # the group's: a consumer silent for so long loses its shards
-    initial_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists
+    start_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists
     fetch_interval_s: float  # how often the end of a held shard is asked for
     max_log_groups: int  # per shard and micro-batch, 1..1000
     max_bytes: int  # about the most of log groups per shard and micro-batch; one is read in any case
@@ -131,7 +132,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cores: int  # Spark local[cores]
     spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: our own
     spark_conf: dict[str, str]  # without those of `is_workers_own`
-    drain_timeout_s: float  # how long SIGTERM or leave may take
+    drain_timeout_s: float  # how long a drain may take, after SIGTERM or a drain request
 
 
 SPARK_MASTER = "spark.master"  # said by `cores`
@@ -154,39 +155,39 @@ def is_workers_own(setting: str) -> bool:
 
 
 class WorkerReason(StrEnum):
-    """A worker's own word for what is wrong; a code of the log service for which there is none stands
-    as it is. The first ones here end the worker, which is then started again; the last ones are tried
-    again for ever, or end it after the tenth batch in a row.
+    """What a worker itself reports. A code of the log service that has no reason here is shown as it is. For
+    the first group the worker exits and is restarted; for the second it retries, or exits after the tenth
+    failed batch in a row.
 
-    PIPELINE_INVALID: the query or the function cannot be used, or not with this sink; the message has
-    Spark's words, or the last line of the traceback and its place in the user's file.
-    PIPELINE_FAILED: a micro-batch failed with the logs that it was given, ten times in a row; the message
-    has what was raised first, and where. SINK_INVALID: the sink's settings make no sense.
-    SINK_UNUSABLE: the sink cannot be written, say, a full disk, no rights or a volume without hard links;
-    once shards are held it is tried again first. JAVA_MISSING: the worker's image, or this machine, has no
-    Java. SPARK_NOT_STARTED: Spark refused its settings, see spark.conf. SPARK_LOST: Spark's JVM ended, often
-    for want of memory: raise spark.memory. WORKER_FAULT: a fault of the worker itself; please report it.
-    SPARK_STARVED: Spark's Python processes do not
-    start in time for want of CPU; raise worker.resources. ENDPOINT_UNREACHABLE: no answer of the log
-    service. PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND: it answers, and has no such
-    thing; the group is made again by the operator. UNAUTHORIZED: the access key is missing, unknown or
-    without the right to do this. CLOCK_SKEWED: the node's clock and the log service's are too far apart.
-    """
+    INVALID_PIPELINE: the query or the function cannot be used, or not with this sink; the message has
+    Spark's error, or the last line of the traceback with its place in the user's file. PIPELINE_FAILED: a
+    micro-batch failed ten times in a row with the same logs; the message has the first error and its place.
+    INVALID_SINK: the sink's settings are invalid. SINK_UNAVAILABLE: the sink cannot be written, for example
+    because the disk is full, permissions are missing or the volume has no hard links; a worker that holds
+    shards retries first. JAVA_MISSING: the worker's image, or this machine, has no Java. SPARK_NOT_STARTED:
+    Spark rejected its settings, see spark.conf. SPARK_DRIVER_EXITED: Spark's JVM exited, often because it
+    ran out of memory; raise spark.memory. INTERNAL_ERROR: a defect in the worker; please report it.
+    PYTHON_WORKER_TIMEOUT: Spark's Python processes do not start in time because the worker has too little
+    CPU; raise worker.resources. ENDPOINT_UNREACHABLE: the endpoint does not answer. PROJECT_NOT_FOUND,
+    LOGSTORE_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND: the endpoint answers, and the project, logstore or group
+    does not exist; the operator recreates the group. AUTHENTICATION_FAILED: the access key is missing or
+    unknown, or lacks the permission. CLOCK_SKEWED: the clocks of the node and of the log service differ too
+    much."""
 
-    PIPELINE_INVALID = "PipelineInvalid"
+    INVALID_PIPELINE = "InvalidPipeline"
     PIPELINE_FAILED = "PipelineFailed"
-    SINK_INVALID = "SinkInvalid"
-    SINK_UNUSABLE = "SinkUnusable"
+    INVALID_SINK = "InvalidSink"
+    SINK_UNAVAILABLE = "SinkUnavailable"
     JAVA_MISSING = "JavaMissing"
     SPARK_NOT_STARTED = "SparkNotStarted"
-    SPARK_LOST = "SparkLost"
-    WORKER_FAULT = "WorkerFault"
-    SPARK_STARVED = "SparkStarved"
+    SPARK_DRIVER_EXITED = "SparkDriverExited"
+    INTERNAL_ERROR = "InternalError"
+    PYTHON_WORKER_TIMEOUT = "PythonWorkerTimeout"
     ENDPOINT_UNREACHABLE = "EndpointUnreachable"
     PROJECT_NOT_FOUND = "ProjectNotFound"
     LOGSTORE_NOT_FOUND = "LogstoreNotFound"
     CONSUMER_GROUP_NOT_FOUND = "ConsumerGroupNotFound"
-    UNAUTHORIZED = "Unauthorized"
+    AUTHENTICATION_FAILED = "AuthenticationFailed"
     CLOCK_SKEWED = "ClockSkewed"
 
 
@@ -206,7 +207,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     consumer: str
     phase: Literal["starting", "running", "fenced", "draining", "left", "failed"]
-    reason: str  # one CamelCase word (`WorkerReason`), "" while all is well
+    reason: str  # a `WorkerReason`, "" while all is well
     message: str
     rows_written: int  # by the sink, since the process started
     last_heartbeat_age_s: float | None

@@ -6,11 +6,15 @@ that is missing there must not pass unseen.
 
 import os
 from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from tests import java
+from tests.cluster.fixtures import apiserver, apiserver_of_its_own  # noqa: F401 - fixtures
+from tests.totals import pytest_terminal_summary  # noqa: F401 - a hook
 
 # No deadline and no fresh randomness: other work on the machine must not fail a test, and the
 # gate must say the same twice. Long random searches are marked `deep`.
@@ -41,12 +45,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for fixture in MARKS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARKS[fixture])
+    # The longest come first, so that none of them is left alone at the end of a run in several processes.
+    # As pytest-xdist hands out a run in thirds, say, they also share one Spark in one of the processes.
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Spark needs a Java; whoever has none is told how to get one."""
-    if item.get_closest_marker("spark") is not None and (trouble := java.trouble()):
-        pytest.skip(trouble)
+    """Spark needs Java; the reason of the skip says how to get it."""
+    if item.get_closest_marker("spark") is not None and (missing := java.missing()):
+        pytest.skip(missing)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,3 +68,15 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _fail_if_skipped(report)
     return report
+
+
+if TYPE_CHECKING:  # so that tests without an apiserver do not wait for its import
+    from tests.loghub_operator.support.apiserver import Apiserver
+
+
+@pytest.fixture(scope="session")
+def server(apiserver: Path) -> "Apiserver":  # noqa: F811
+    """kubectl on the session's kube-apiserver, with the CRD and the operator's rights in it."""
+    from tests.loghub_operator.support.apiserver import Apiserver
+
+    return Apiserver(apiserver)

@@ -8,7 +8,7 @@ The SDK forms, signs and reads the requests. What is sent again, how long a call
 are reported is ours, the same as over `http`: the SDK alone sends everything up to ten times a second
 apart, PutLogs too, follows redirects, and reads an answer of any length. It has no extensions of the
 embedded service. It puts the project before any host name, which an address cannot take, so it reaches
-an address through the embedded service's forward-proxy mode (sls-protocol.md 1.1).
+an address through the embedded service's forward-proxy mode (docs/sls-protocol.md 1.1).
 
 One client serves several threads: the SDK's client keeps no state of a request, the session's pool is
 locked, and its only shared mutable state, the jar of cookies, accepts none here. To sign, the SDK sets the
@@ -19,6 +19,7 @@ import ssl
 import threading
 from collections.abc import Callable
 from functools import partial
+from http.client import HTTPException
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NoReturn, TypeVar
 
@@ -30,9 +31,7 @@ from aliyun.log.compress import Compressor, CompressType
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ProxyError
 
-from loghub.client.checks import check_count, check_group, check_logstore, exists
 from loghub.client.http import user_agent
-from loghub.client.middle import split_key
 from loghub.client.paging import PAGE, all_pages
 from loghub.client.port import (
     CheckpointInfo,
@@ -44,9 +43,11 @@ from loghub.client.port import (
     ShardInfo,
 )
 from loghub.client.retry import Repeat, Retries, check_sendable, unreachable
-from loghub.client.shapes import Checkpoint, Group, Shard
+from loghub.client.schemas import Checkpoint, Group, Shard
+from loghub.client.split_key import split_key
 from loghub.client.target import BadEndpoint, parse, split_endpoint
 from loghub.client.transport import PROTOBUF, Timeouts
+from loghub.client.validation import check_count, check_group, check_logstore, exists
 from loghub.clock import Clock, SystemClock
 from loghub.wire import hosts
 from loghub.wire.errors import Code, EndpointUnreachable, ExtensionMissing, LogHubError
@@ -337,13 +338,13 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
             cause = cause.reason
         if self._is_direct and isinstance(cause, ProxyError):  # the service itself
             cause = cause.original_error
-        if isinstance(cause, OSError):  # as urllib3 has it without a proxy
-            cause = ProtocolError("Connection aborted.", cause)
+        if isinstance(cause, OSError | HTTPException) and not isinstance(cause, requests.RequestException):
+            cause = ProtocolError(str(cause) or type(cause).__name__, cause)
         if isinstance(cause, HTTPError):
             raise unreachable(self._given_endpoint, cause) from cause
-        # What requests refuses to send is a ValueError. Its message may quote a header.
-        sent = not isinstance(error, ValueError)
-        raise EndpointUnreachable(self._given_endpoint, type(error).__name__, definite=not sent) from None
+        # What requests rejects before it sends is a ValueError. Its message may quote a header.
+        rejected = isinstance(error, ValueError)
+        raise EndpointUnreachable(self._given_endpoint, type(error).__name__, definite=rejected) from None
 
     def _sendRequest(self, *request: Any, **options: Any) -> Any:  # noqa: N802 - the SDK's name
         try:

@@ -1,8 +1,8 @@
 """The port over our own HTTP client: the adapter that workers, operator and demo use.
 
-What for: one method per API, each a call and the reading of its answer (sls-protocol.md 2).
+What for: one method per API, each a call and the reading of its answer (docs/sls-protocol.md 2).
 What it must not know: Kubernetes, Spark, which service answers. Read next: `transport` (how a
-call is sent, and when again), `shapes` (the JSON), `port` (the contract).
+call is sent, and when again), `schemas` (the JSON), `port` (the contract).
 """
 
 from collections.abc import Callable, Mapping
@@ -12,8 +12,6 @@ from importlib.metadata import version as package_version
 import msgspec
 
 from loghub.client import target
-from loghub.client.checks import check_count, check_group, check_logstore, exists
-from loghub.client.middle import split_key
 from loghub.client.paging import PAGE, all_pages
 from loghub.client.port import (
     CheckpointInfo,
@@ -24,24 +22,17 @@ from loghub.client.port import (
     Pulled,
     ShardInfo,
 )
-from loghub.client.shapes import (
-    Checkpoint,
-    Cursor,
-    CursorTime,
-    Group,
-    Info,
-    Logstores,
-    Shard,
-    decode,
-)
+from loghub.client.schemas import Checkpoint, Cursor, CursorTime, Group, Info, Logstores, Shard, decode
+from loghub.client.split_key import split_key
 from loghub.client.transport import JSON, PROTOBUF, Answer, Call, Timeouts, Transport
+from loghub.client.validation import check_count, check_group, check_logstore, exists
 from loghub.clock import Clock, SystemClock
 from loghub.wire.compression import Compression, compress, decompress
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInput
 
 EXTENSIONS = frozenset({"leave", "group_status"})
 
-_MAX_PULL_BYTES = 64 << 20  # 10 MB are usual, and the last group may pass them (sls-protocol.md 5)
+_MAX_PULL_BYTES = 64 << 20  # 10 MB are usual, and the last group may pass them (docs/sls-protocol.md 5)
 _EXTENSION_PATH = "/_loghub/v1"
 
 
@@ -292,7 +283,7 @@ def _shards(answer: Answer) -> tuple[ShardInfo, ...]:
 
 
 def _pulled(answer: Answer, *, cursor: str, bounded: bool) -> Pulled:
-    """A PullLogs answer (sls-protocol.md 2.2)."""
+    """A PullLogs answer (docs/sls-protocol.md 2.2)."""
     headers = answer.headers
     count, raw_size = int(headers["x-log-count"]), int(headers["x-log-bodyrawsize"])
     next_cursor = headers["x-log-cursor"] or cursor  # empty means unchanged (2.1)

@@ -2,12 +2,12 @@
 
 What for: one narrow interface with several adapters: `http` (ours, used by worker, data
 source and operator), `aliyun` (the vendor SDK, a second opinion in the same tests) and
-`memory` (for fast tests). What it must not know: HTTP, Kubernetes,
+`tests.fakes.fake_log_service` (for fast tests). What it must not know: HTTP, Kubernetes,
 Spark. Read next: `errors` in `loghub.wire`, then `http`.
 
 Every call is synchronous, has a bounded time and a bounded number of tries, and raises
 `loghub.wire.errors.LogHubError` (an answer of the service) or `EndpointUnreachable`.
-Cursors are the wire's: base64 of a decimal 64-bit integer (sls-protocol.md 2.1).
+Cursors are the wire's: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1).
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardInfo:
-    """One shard as ListShards tells it (sls-protocol.md 2.3); keys are 32 hex digits."""
+    """One shard as ListShards tells it (docs/sls-protocol.md 2.3); keys are 32 hex digits."""
 
     shard: int
     read_only: bool
@@ -50,7 +50,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
-    """One shard's checkpoint; ``cursor`` and ``consumer`` may be empty (sls-protocol.md 2.1)."""
+    """One shard's checkpoint; ``cursor`` and ``consumer`` may be empty (docs/sls-protocol.md 2.1)."""
 
     shard: int
     cursor: str

@@ -2,7 +2,7 @@
 
 A request is sent again only when that cannot do it twice: when the service certainly did not act on it
 (no connection, ServerBusy), or when doing it twice is the same as doing it once. The vendor's SDK on its own
-sends everything up to ten times, PutLogs too (sls-protocol.md 2.4).
+sends everything up to ten times, PutLogs too (docs/sls-protocol.md 2.4).
 """
 
 import ssl

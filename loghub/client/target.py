@@ -2,7 +2,7 @@
 
 What for: a project is a label of the host name, which no DNS serves for an IP address or for
 localhost; there the connection goes to the endpoint itself and only the Host names the project
-(sls-protocol.md 1.1). What it must not know: requests. Read next: `transport`.
+(docs/sls-protocol.md 1.1). What it must not know: requests. Read next: `transport`.
 """
 
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ API_VERSION = "0.6.0"
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 
-_OK = 200  # any other status is an error to every client (sls-protocol.md 1.7)
+_OK = 200  # any other status is an error to every client (docs/sls-protocol.md 1.7)
 _CONNECTIONS = 16  # kept per endpoint; more are opened when needed, and then dropped
 _MAX_QUOTED_CHARS = 200
 

@@ -1,7 +1,7 @@
 """The balancer: which consumer each shard should be counted for.
 
 What for: counts of live consumers that differ by at most one, with the fewest moves
-(architecture.md, invariants). What it must not know: states, time, how a shard gets there.
+(docs/shard-states.md 3). What it must not know: states, time, how a shard gets there.
 Read next: `coordinator`, which carries it out edge by edge.
 
 An example. Consumers a, b, c; a is counted for shards 0 1 2 3, b for 4, nobody for 5::

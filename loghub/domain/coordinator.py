@@ -1,6 +1,6 @@
 """The coordinator of one consumer group: one event in, the next state and the answer out.
 
-What for: every decision about who holds which shard (architecture.md, "The FSM's edges").
+What for: every decision about who holds which shard (docs/shard-states.md 2).
 What it must not know: HTTP, storage, real time, logging. Read next: `group` (the values),
 `fsm` (the table), `balance`.
 
@@ -20,7 +20,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from loghub.domain.balance import Standing, balance
-from loghub.domain.draft import Draft
 from loghub.domain.fsm import ShardState, Trigger
 from loghub.domain.group import (
     Checkpoint,
@@ -43,6 +42,7 @@ from loghub.domain.group import (
     Tick,
     Transition,
 )
+from loghub.domain.group_builder import Draft
 
 __all__ = [
     "Checkpoint",
@@ -167,8 +167,8 @@ def _deadline(consumer: ConsumerEntry, timeout_s: float) -> float:
 def _time_out(draft: Draft, now: float) -> None:
     """Remove who has been silent for the timeout.
 
-    Only a tick does this: a late heartbeat that comes before the tick keeps its seat, since
-    nobody else has been given anything yet and moving would gain nothing.
+    Only a tick does this: a late heartbeat that comes before the tick keeps its consumer in the group,
+    since no shard has been reassigned yet and moving one would gain nothing.
     """
     silent = {c.name for c in draft.consumers.values() if _deadline(c, draft.timeout_s) <= now}
     _remove(draft, silent, holder_gone=Trigger.HOLDER_TIMED_OUT, next_gone=Trigger.NEXT_TIMED_OUT)
@@ -239,7 +239,7 @@ def _appear(draft: Draft, log_shard: LogShard) -> None:
 
 
 def _configure(draft: Draft, event: Configure) -> None:
-    """Take new settings. Order switched on touches only shards yet to come (architecture.md)."""
+    """Take new settings. Order switched on touches only shards yet to come (docs/shard-states.md 3)."""
     draft.configure(timeout_s=event.timeout_s, order=event.order)
     if not draft.order:
         for entry in list(draft.shards.values()):

@@ -1,7 +1,7 @@
 """The shard FSM of a consumer group: one table, and the one gate through it.
 
 What for: which state changes a shard may make, by which trigger, and why
-(architecture.md, "The FSM's edges"). What it must not know: consumers, cursors, time;
+(docs/shard-states.md 2). What it must not know: consumers, cursors, time;
 the effects of an edge are the coordinator's. Read next: `loghub.domain.coordinator`.
 
 The states, as on the wire:
@@ -82,7 +82,7 @@ class IllegalTransition(Exception):  # noqa: N818 - says what happened, as the F
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """One row: ``number`` is architecture.md's for 1 to 9 and DECISIONS.md's from 10 on."""
+    """One row: ``number`` is docs/shard-states.md's for 1 to 9 and docs/decisions/domain.md's from 10 on."""
 
     number: int
     old: ShardState | None  # None: the group has just learned of the shard

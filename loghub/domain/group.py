@@ -4,7 +4,7 @@ What for: the words that the coordinator, the service and the simulator share. W
 must not know: how a step is decided, the wire, storage, clocks. Read next:
 `loghub.domain.coordinator`, which decides.
 
-Cursors are integers here, consecutive within a shard (sls-protocol.md 2.1); the wire's
+Cursors are integers here, consecutive within a shard (docs/sls-protocol.md 2.1); the wire's
 base64 is `loghub.wire.cursor`. ``now`` is monotonic seconds.
 """
 
@@ -77,7 +77,7 @@ class ShardEntry:
 
     @property
     def counted_for(self) -> str | None:
-        """The consumer in whose count balance puts the shard (architecture.md, invariants)."""
+        """The consumer in whose count balance puts the shard (docs/shard-states.md 3)."""
         return self.next_holder or self.holder
 
     @property
@@ -120,7 +120,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A consumer says which shards it still works on; the first one registers it (sls-protocol.md 4.3)."""
+    """A consumer says which shards it works on; the first one registers it (docs/sls-protocol.md 4.3)."""
 
     consumer: str
     held: frozenset[int] = frozenset()
@@ -196,7 +196,7 @@ Fact = GroupSaved | ShardSaved | ShardForgotten
 
 
 class Refusal(StrEnum):
-    """Why nothing was done. The values are error codes of the wire (sls-protocol.md 2.4)."""
+    """Why nothing was done. The values are error codes of the wire (docs/sls-protocol.md 2.4)."""
 
     # A checkpoint without force from one who does not hold the shard, known or not: the one
     # code that the Go and the Java client both understand.

@@ -5,7 +5,7 @@ know: shards. Read next: `shards`.
 
 Keys are integers of [0, 2**128); on the wire they are 32 lower-case hex digits. A range is
 half-open, and the whole space ends at 2**128, which 32 digits cannot say: the wire writes all-f
-there (sls-protocol.md 2.3, ListShards). So on the wire all-f as the exclusive end means "the
+there (docs/sls-protocol.md 2.3, ListShards). So on the wire all-f as the exclusive end means "the
 top included": the key all-f belongs to the last shard.
 """
 

@@ -1,7 +1,7 @@
 """How far a group is behind: log groups, logs, seconds.
 
 What for: the same numbers in the service's group status, the operator's status and the
-scaler. What it must not know: where the numbers come from. Read next: `observed`, which works
+scaler. What it must not know: where the numbers come from. Read next: `state_inference`, which works
 out the FSM state where the service does not tell it.
 
 Unknown is None, never 0: a zero says "nothing is left" and would scale a group down.

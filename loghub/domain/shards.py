@@ -1,6 +1,6 @@
 """The shards of one logstore: made evenly, split, merged, deleted, found by key.
 
-What for: the rules of sls-protocol.md 2.3 and 5 as pure functions over an immutable
+What for: the rules of docs/sls-protocol.md 2.3 and 5 as pure functions over an immutable
 `ShardMap`. What it must not know: log data, consumer groups, time. Read next: `hashrange`;
 `group.LogShard` is a shard as a group sees it.
 
@@ -114,7 +114,7 @@ def delete(before: ShardMap, *, shard: int) -> ShardMap:
 
 
 def route(shards: ShardMap, *, key: int) -> Shard:
-    """The writable shard whose range holds the key (sls-protocol.md 2.3, PutLogs by key)."""
+    """The writable shard whose range holds the key (docs/sls-protocol.md 2.3, PutLogs by key)."""
     found = next((s for s in shards.writable() if key in s.keys), None)
     if found is None:
         raise BadHashKey(f"the key {key:#x} is outside the MD5 key space")

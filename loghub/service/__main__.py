@@ -15,8 +15,8 @@ import uvloop
 
 from loghub.clock import SystemClock
 from loghub.service.disk import OsDice, OsDisk
-from loghub.service.errors import ServiceFault
-from loghub.service.logs import configure
+from loghub.service.faults import ServiceFault
+from loghub.service.log_setup import configure
 from loghub.service.server import serve
 from loghub.service.settings import MIB, Settings
 
@@ -39,19 +39,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> Settings:
     """Exits with status 2 and the usage on a bad command line."""
-    parser = argparse.ArgumentParser(prog="python -m loghub.service", description="Embedded LogHub service")
-    parser.add_argument("--data", required=True, help="folder of the data, made if it is not there")
-    parser.add_argument(
-        "--listen", required=True, type=_address, metavar="HOST:PORT", help="port 0: a free one"
+    parser = argparse.ArgumentParser(
+        prog="python -m loghub.service", description="Run the embedded LogHub service.", allow_abbrev=False
     )
-    parser.add_argument("--port-file", help="gets HOST:PORT once requests are accepted")
+    parser.add_argument("--data", required=True, help="data directory; created if it does not exist")
+    parser.add_argument(
+        "--listen",
+        required=True,
+        type=_address,
+        metavar="HOST:PORT",
+        help="address to listen on; port 0 chooses a free one",
+    )
+    parser.add_argument("--port-file", help="file to which HOST:PORT is written once requests are accepted")
     parser.add_argument(
         "--base-name", nargs="+", action="extend", default=[], metavar="NAME",
-        help="a host name of the endpoint: Host is <project>.<NAME>. Without one, any is taken",
+        help="host name of the endpoint: requests have Host <project>.<NAME>; default: any host name",
     )  # fmt: skip
-    parser.add_argument("--credentials-dir", help="folder with the files accessKeyId and accessKeySecret")
-    parser.add_argument("--segment-mib", type=_positive, default=16, help="size of a log file")
-    parser.add_argument("--log-format", choices=("json", "console"), default="json")
+    parser.add_argument("--credentials-dir", help="directory with the files accessKeyId and accessKeySecret")
+    parser.add_argument(
+        "--segment-mib", type=_positive, default=16, help="size of a log segment in MiB (default: 16)"
+    )
+    parser.add_argument("--log-format", choices=("json", "console"), default="json", help="default: json")
     given = parser.parse_args(arguments)
     host, port = given.listen
     return Settings(
@@ -75,7 +83,7 @@ def _address(text: str) -> tuple[str, int]:
 
 def _positive(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 1024:
-        raise argparse.ArgumentTypeError("must be a number of 1 to 1024")
+        raise argparse.ArgumentTypeError("must be a number from 1 to 1024")
     return int(text)
 
 

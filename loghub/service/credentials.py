@@ -8,7 +8,7 @@ once and kept in the data directory. What it must not know: signatures. Read nex
 import os
 from dataclasses import dataclass
 
-from loghub.service.errors import ServiceFault
+from loghub.service.faults import ServiceFault
 from loghub.service.ports import Dice
 
 ACCESS_KEY_ID_FILE = "accessKeyId"

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from loghub.service.errors import ServiceFault
+from loghub.service.faults import ServiceFault
 from loghub.service.ports import Disk
 
 LOCK_NAME = "lock"

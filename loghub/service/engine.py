@@ -1,7 +1,7 @@
 """One running service: its memory, its logs, its commits, bound together.
 
 What for: what the API actions work on. What it must not know: HTTP, the wire. Read next:
-`api` (the actions), `storage.commits`, `groups`.
+`api` (the actions), `storage.commits`, `group_registry`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from loghub.domain import coordinator
 from loghub.domain.group import LogShard, ShardsChanged
 from loghub.service.catalog import Catalog, Logstore
 from loghub.service.facts import CatalogFact, Fact, ShardSaved
-from loghub.service.groups import Group, Groups
+from loghub.service.group_registry import Group, Groups
 from loghub.service.ports import Dice, Disk
 from loghub.service.settings import KEEP_FOR_EVER_DAYS, Settings
 from loghub.service.storage.batches import Batches, StartBatches, StorageFailed, ThreadedBatches

@@ -20,7 +20,7 @@ class File(Protocol):
         """Write all of it, or raise."""
 
     def allocate(self, size: int) -> None:
-        """Make the file ``size`` bytes long, with real blocks, reading as zeros."""
+        """Make the file ``plan_replicas`` bytes long, with real blocks, reading as zeros."""
 
     def truncate(self, size: int) -> None: ...
 

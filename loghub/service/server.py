@@ -15,13 +15,13 @@ from pathlib import Path
 import structlog
 import uvicorn
 
+from loghub.atomic_file import replace_file
 from loghub.clock import Clock
-from loghub.files import replace_file
 from loghub.service import datadir
 from loghub.service.credentials import CredentialsFolder, own_folder
 from loghub.service.engine import Engine, open_engine
-from loghub.service.errors import ServiceFault
-from loghub.service.http.frame import Application
+from loghub.service.faults import ServiceFault
+from loghub.service.http.app import Application
 from loghub.service.http.protocol import BoundedProtocol
 from loghub.service.ports import Dice, Disk
 from loghub.service.settings import Settings

@@ -12,7 +12,7 @@ KEEP_FOR_EVER_DAYS = 3650
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on every input and queue (sls-protocol.md 5); sizes in bytes."""
+    """Bounds on every input and queue (docs/sls-protocol.md 5); sizes in bytes."""
 
     body_bytes: int = 10 * MIB  # of a request as it travels
     raw_bytes: int = 10 * MIB  # of a log group after decompression
@@ -45,6 +45,6 @@ class Settings:
     segment_bytes: int = 16 * MIB
     retention_interval_s: float = 60
     tick_interval_s: float = 0.5  # how soon a consumer's timeout is noticed
-    keep_alive_s: int = 75  # above the clients' 60 s (sls-protocol.md 1.7)
+    keep_alive_s: int = 75  # above the clients' 60 s (docs/sls-protocol.md 1.7)
     log_format: str = "json"
     limits: Limits = field(default_factory=Limits)

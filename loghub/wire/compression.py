@@ -1,6 +1,6 @@
 """Compressed bodies: raw LZ4 blocks and zstd frames, with a bound on what comes out.
 
-What for: PutLogs bodies in, pull answers out (sls-protocol.md 1.6). What it must not know:
+What for: PutLogs bodies in, pull answers out (docs/sls-protocol.md 1.6). What it must not know:
 what is inside. Read next: `loggroup`.
 
 LZ4 here is a bare block: no frame, no length in front; the size travels in x-log-bodyrawsize,

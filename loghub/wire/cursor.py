@@ -1,4 +1,4 @@
-"""Cursors as they travel: base64 of a decimal 64-bit integer (sls-protocol.md 2.1).
+"""Cursors as they travel: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1).
 
 What for: the one place that turns the wire's cursor into the domain's integer and back.
 What it must not know: shards, or which cursors exist. Read next: `loghub.domain.lag`.

@@ -1,7 +1,7 @@
 """What may go wrong on the wire, as one tree of exceptions.
 
 What for: the service answers with them, the clients raise them. What it must not know: who
-retries what. Read next: `codes` (the registry: meaning and status of each code), then
+retries what. Read next: `error_codes` (the registry: meaning and status of each code), then
 `loghub.client.port`.
 
 The tree::
@@ -11,7 +11,7 @@ The tree::
     ├── EndpointUnreachable      no answer; `definite` says whether the request was surely not done
     ├── ExtensionMissing         asked for an extension of the embedded service; this is not one
     └── MalformedInput           bytes or text that break the wire's rules; `code` is the answer to it
-        ├── MalformedLogGroup      not a LogGroup or LogGroupList (sls-protocol.md 3)
+        ├── MalformedLogGroup      not a LogGroup or LogGroupList (docs/sls-protocol.md 3)
         ├── MalformedCompression   cannot be decompressed, or not to the announced size (1.6)
         ├── TooLarge               longer than a stated bound
         ├── MalformedCursor        not base64 of a decimal 64-bit integer (2.1)
@@ -23,7 +23,7 @@ The tree::
 from http import HTTPStatus
 from typing import ClassVar
 
-from loghub.wire.codes import REGISTRY, Code, ErrorEntry
+from loghub.wire.error_codes import REGISTRY, Code, ErrorEntry
 
 __all__ = [
     "REGISTRY",
@@ -49,7 +49,7 @@ class LogHubException(Exception):  # noqa: N818 - LogHubError is one of its bran
 
 
 class LogHubError(LogHubException):
-    """An answer of the service that is not 200 (sls-protocol.md 1.7).
+    """An answer of the service that is not 200 (docs/sls-protocol.md 1.7).
 
     ``code`` is as the service spelt it, and may be one that the registry does not have.
     """

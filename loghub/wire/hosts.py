@@ -1,4 +1,4 @@
-"""Where the project stands: the first label of the Host (sls-protocol.md 1.1).
+"""Where the project stands: the first label of the Host (docs/sls-protocol.md 1.1).
 
 What for: the service reads the project from a Host, the client writes one. What it must not
 know: sockets, DNS. Read next: `names`, `loghub.client.http`.

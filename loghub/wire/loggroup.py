@@ -1,25 +1,15 @@
-"""LogGroup and LogGroupList: values, bytes, and lists of groups (sls-protocol.md 3).
+"""LogGroup and LogGroupList: values, bytes, and lists of groups (docs/sls-protocol.md 3).
 
 What for: producers encode, tools and tests decode, the service puts stored groups into a list
 and the readers take them out, in all cases without touching the groups' own bytes. What it
-must not know: HTTP, shards. Read next: `scan` (the check on PutLogs' way), `protobuf`.
+must not know: HTTP, shards. Read next: `loggroup_validation` (the check on PutLogs' way), `protobuf`.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from loghub.wire.errors import MalformedLogGroup
-from loghub.wire.protobuf import (
-    BYTES,
-    FIXED32,
-    VARINT,
-    Buffer,
-    delimited,
-    fields,
-    read_varint,
-    tag,
-    varint,
-)
+from loghub.wire.protobuf import BYTES, FIXED32, VARINT, Buffer, delimited, fields, read_varint, tag, varint
 
 Text = str | bytes
 
@@ -166,7 +156,7 @@ def _text(raw: Buffer) -> str:
 
 
 def list_header(size: int) -> bytes:
-    """What stands in front of a group of ``size`` bytes in a list."""
+    """What stands in front of a group of ``plan_replicas`` bytes in a list."""
     return _GROUPS + varint(size)
 
 

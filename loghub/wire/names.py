@@ -1,4 +1,4 @@
-"""Name rules: projects, logstores, consumer groups, consumers (sls-protocol.md 2.4).
+"""Name rules: projects, logstores, consumer groups, consumers (docs/sls-protocol.md 2.5).
 
 What for: the same rule in the service, the clients and the operator's schema. What it must
 not know: which names exist. Read next: `hosts` (a project is a DNS label).

@@ -1,9 +1,9 @@
 """The few pieces of the protobuf encoding that LogHub's messages need.
 
 What for: a codec by hand is small, has no generated code and no version to agree on with the
-vendor SDK's protobuf. What it must not know: any message. Read next: `loggroup`, `scan`.
+vendor SDK's protobuf. What it must not know: any message. Read next: `loggroup`, `loggroup_validation`.
 
-Only wire types 0, 1, 2 and 5 exist here: Java's reader knows no others (sls-protocol.md 3).
+Only wire types 0, 1, 2 and 5 exist here: Java's reader knows no others (docs/sls-protocol.md 3).
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Signature version 1: what is signed, signing it, checking it (sls-protocol.md 1.3).
+"""Signature version 1: what is signed, signing it, checking it (docs/sls-protocol.md 1.3).
 
 What for: the client signs and the service checks with the same text. Pure: headers and
 query in, text out. What it must not know: time, sockets, whose key it is. Read next:

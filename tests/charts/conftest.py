@@ -6,7 +6,7 @@ import pytest
 
 from tests.charts.chart import Chart
 from tests.cluster.fixtures import actionlint, apiserver, helm  # noqa: F401 - fixtures
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.charts.chart import FOLDER, Chart, only
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
 SCRIPT = FOLDER / "files" / "check.py"
 
@@ -71,7 +71,7 @@ def test_all_is_well(server: Apiserver, account: Path) -> None:
         done = check(server, account, url)
     assert (done.returncode, done.stdout) == (
         0,
-        "/apis/loghub.dev/v1alpha1 is served and the operator works\n",
+        "/apis/loghub.dev/v1alpha1 is served and the operator is healthy\n",
     )
 
 
@@ -79,14 +79,14 @@ def test_an_operator_that_hangs(server: Apiserver, account: Path) -> None:
     with operator(503) as url:
         done = check(server, account, url)
     assert done.returncode == 1
-    assert "does not answer that it works: HTTP Error 503" in done.stdout
+    assert "the operator is not healthy: HTTP Error 503" in done.stdout
     assert "what it said" in done.stdout
 
 
 def test_no_operator(server: Apiserver, account: Path) -> None:
     done = check(server, account, "http://127.0.0.1:9/healthz")
     assert done.returncode == 1
-    assert "does not answer" in done.stdout
+    assert "the operator is not healthy" in done.stdout
 
 
 def test_no_crd(server: Apiserver, account: Path) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
-from loghub_operator.numbers.external_metrics import LABEL
-from loghub_operator.numbers.offers import BY_METRIC
-from loghub_operator.numbers.trigger import trigger_of
+from loghub_operator.autoscaling.external_metrics.documents import LABEL
+from loghub_operator.autoscaling.keda.trigger import trigger_of
+from loghub_operator.autoscaling.metric_catalog import BY_METRIC
 from tests.charts.chart import ROOT, Chart, Object, as_list, only
 from tests.cluster import kind
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
 DEPLOY = ROOT / "deploy"
 SCALED = {

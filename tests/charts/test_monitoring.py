@@ -10,21 +10,21 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from loghub.worker_contract import WorkerStatus
-from loghub_operator.conditions import ConditionType
-from loghub_operator.model import Site
-from loghub_operator.names import worker_selector
-from loghub_operator.numbers.meters import Meters
-from loghub_operator.numbers.prometheus import Exposition
-from loghub_operator.resources.worker_set import worker_set
-from loghub_operator.workers import worker_config
+from loghub_operator.api.conditions import ConditionType
+from loghub_operator.api.labels import worker_selector
+from loghub_operator.metrics.collector import Exposition
+from loghub_operator.metrics.operator_metrics import OperatorMetrics
+from loghub_operator.model.observed import Placement
+from loghub_operator.resources.statefulset import stateful_set
+from loghub_operator.resources.worker_config import worker_config
 from loghub_worker.metrics import Figures
 from tests.charts.chart import FOLDER, Chart, Object, only
 from tests.charts.toggles import MONITORING, NAMESPACED
-from tests.loghub_operator.examples import resource
-from tests.loghub_operator.numbers.support import board, condition, readings
+from tests.loghub_operator.support.examples import resource
+from tests.loghub_operator.support.group_metrics import board, condition, readings
 
-SITE = Site(endpoint="http://x", sink_root="/sink", needs_project_address=False)
-OFTEN_USED = {"le", "namespace", "name", "job", "instance", "pod"}
+SITE = Placement(endpoint="http://x", sink_root="/sink", needs_project_address=False)
+OFTEN_USED = {"le", "namespace", "consumer_group", "job", "instance", "pod"}
 SERIES = re.compile(r"(loghub_\w+)(\{[^}]*\})?")
 LABEL = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 
@@ -46,12 +46,12 @@ def worker_text() -> str:
 
 
 def operator_text() -> str:
-    meters, on = Meters(), board()
-    meters.round_ended("done", 0.1)
+    meters, on = OperatorMetrics(), board()
+    meters.reconciled("success", 0.1)
     meters.kube_answered("GET", 200)
     meters.hub_answered("list_groups", "OK")
-    on.post(readings(), tuple(condition(str(kind), "True") for kind in ConditionType))
-    return Exposition(meters, on, shard_series=10).text().decode()
+    on.update(readings(), tuple(condition(str(kind), "True") for kind in ConditionType))
+    return Exposition(meters, on, max_shard_series=10).text().decode()
 
 
 @pytest.fixture(scope="module")
@@ -127,14 +127,14 @@ def test_the_operator_is_found_by_its_service_and_port(chart: Chart) -> None:
 def test_the_workers_are_found_by_label_and_port(chart: Chart, namespaces: list[str]) -> None:
     values = MONITORING | (NAMESPACED if namespaces else {})
     monitor = only(chart.render(values), "PodMonitor")["spec"]
-    workers = worker_set(resource(), worker_config(resource(), SITE), replicas=1, image="i")
+    workers = stateful_set(resource(), worker_config(resource(), SITE), replicas=1, image="i")
     labels = workers["spec"]["template"]["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
     assert monitor["podMetricsEndpoints"][0]["port"] in _ports(workers)
     expected = {"matchNames": namespaces} if namespaces else {"any": True}
     assert monitor["namespaceSelector"] == expected
     (relabeling,) = monitor["podMetricsEndpoints"][0]["relabelings"]
-    assert relabeling["targetLabel"] == "name"
+    assert relabeling["targetLabel"] == "consumer_group"
     (instance,) = [key for key, value in worker_selector("g").items() if value == "g"]
     assert relabeling["sourceLabels"][0].endswith(re.sub(r"\W", "_", instance))
 

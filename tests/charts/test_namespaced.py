@@ -1,7 +1,7 @@
 """The operator with the rights that the chart gives it for one namespace, and no others.
 
 The apiserver, its authorization, kopf, and the operator are real; pods and the log service are
-played (`tests.loghub_operator.stage`). What the chart tells the operator is what it runs with.
+played (`tests.loghub_operator.support.harness`). What the chart tells the operator is what it runs with.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loghub_operator.kube import CONSUMER_GROUP, POD, Kind
-from loghub_operator.numbers import acting
+from loghub_operator.clients.kube import CONSUMER_GROUP, POD, Kind
+from loghub_operator.leader import leader_label
 from loghub_operator.settings import Settings
 from tests.charts.chart import Chart, Object, as_list, environment, only
-from tests.loghub_operator.api_server import Apiserver
-from tests.loghub_operator.examples import document
-from tests.loghub_operator.stage import GROUP, PROJECT, Stage, make_namespace, play
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import document
+from tests.loghub_operator.support.harness import GROUP, PROJECT, Stage, make_namespace, play
 
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 OPERATOR_POD = "loghub-operator-0"
@@ -25,7 +25,7 @@ OPERATOR_POD = "loghub-operator-0"
 HERE = {
     "LOGHUB_POD_NAME": OPERATOR_POD,
     "LOGHUB_EMBEDDED_ENDPOINT": "http://127.0.0.1:1",
-    "LOGHUB_LIVENESS_ADDRESS": "",
+    "LOGHUB_HTTP_ADDRESS": "",
     "LOGHUB_RESYNC_SECONDS": "0.5",
 }
 
@@ -80,7 +80,7 @@ def test_a_groups_life_with_the_rights_of_one_namespace(
 
         async def labelled() -> bool:
             found = await on.kube.get(POD, home, OPERATOR_POD) or {}
-            return bool((found["metadata"].get("labels") or {}).get(acting.LABEL) == "loghub-operator")
+            return bool((found["metadata"].get("labels") or {}).get(leader_label.LABEL) == "loghub-operator")
 
         await on.until("the label of the one who acts", labelled)
         await on.apply({"replicas": 1, "deletionPolicy": "Delete"})
@@ -103,7 +103,7 @@ def test_a_groups_life_with_the_rights_of_one_namespace(
         ({}, "GroupSynced", "CredentialsMissing", "no right to read Secret loghub-credentials"),
         (
             {"LOGHUB_EMBEDDED_ENDPOINT": "http://elsewhere.svc"},
-            *("Ready", "ActionFailed", 'cannot get resource "services"'),
+            *("Ready", "ReconcileError", 'cannot get resource "services"'),
         ),
     ],
     ids=["a Secret of another name", "no role where the projects' Services are"],

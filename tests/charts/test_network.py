@@ -11,7 +11,7 @@ from tests.charts.chart import Chart, Object, Values, only
 
 ON: Values = {"networkPolicy": {"enabled": True}}
 NUMBERS: Values = {"externalMetrics": {"enabled": True}, "keda": {"enabled": True}}
-SERVICE: Values = {"service": {"enabled": True}}
+SERVICE: Values = {"embeddedService": {"enabled": True}}
 SCRAPERS = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
 # DNS, Services of projects and plain HTTP, the apiserver before and after its Service, the service's pods.
 USUAL = {53, 80, 443, 6443, 8080}

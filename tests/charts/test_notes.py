@@ -8,9 +8,9 @@ import yaml
 
 from loghub_operator.api import parse_resource
 from tests.charts.chart import Chart, Values
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
-SERVICE: Values = {"service": {"enabled": True}}
+SERVICE: Values = {"embeddedService": {"enabled": True}}
 
 
 def pasted(notes: str) -> dict[str, object]:
@@ -43,5 +43,5 @@ def test_the_endpoint_is_the_embedded_service_where_there_is_one(chart: Chart) -
 
 
 def test_a_secret_that_the_operator_may_not_read_is_pointed_out(chart: Chart) -> None:
-    assert "may read these Secrets only: other" in chart.notes({"rbac": {"secretNames": ["other"]}})
-    assert "may read these" not in chart.notes({"rbac": {"secretNames": ["loghub-credentials"]}})
+    assert "permission to read only these Secrets: other" in chart.notes({"rbac": {"secretNames": ["other"]}})
+    assert "permission to read only" not in chart.notes({"rbac": {"secretNames": ["loghub-credentials"]}})

@@ -11,7 +11,7 @@ import pytest
 
 from tests.charts.chart import Chart, Object, RefusedError, as_list
 from tests.charts.toggles import TOGGLES
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
 # Kinds of the Prometheus operator and KEDA, which the test's apiserver does not have.
 FOREIGN = ("monitoring.coreos.com/", "keda.sh/")
@@ -140,7 +140,7 @@ def test_two_releases_share_no_object(chart: Chart) -> None:
 
 
 def test_a_release_of_any_length_has_names_that_fit(chart: Chart) -> None:
-    for one in chart.render({"service": {"enabled": True}}, release="r" * 53):
+    for one in chart.render({"embeddedService": {"enabled": True}}, release="r" * 53):
         assert len(one["metadata"]["name"]) <= 63
 
 

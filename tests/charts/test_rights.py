@@ -6,7 +6,7 @@ import pytest
 
 from tests.charts.chart import Chart, Object, Values, as_list, kinds
 from tests.charts.toggles import TOGGLES
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
 HOME, WATCHED, OTHER, PROJECTS = "rights-home", "rights-watched", "rights-other", "rights-projects"
 RBAC = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ServiceAccount")

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from tests.charts.chart import ROOT, Chart, Object, Values
-from tests.loghub_operator.api_server import Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 
 # As deploy/ has it: the service in a namespace of its own, one image tag.
 VALUES: dict[str, Any] = {
-    "service": {"enabled": True, "namespace": "loghub", "image": {"tag": "dev"}},
+    "embeddedService": {"enabled": True, "namespace": "loghub", "image": {"tag": "dev"}},
     "image": {"tag": "dev"},
     "worker": {"image": {"tag": "dev"}},
 }

@@ -9,14 +9,14 @@ import asyncio
 import pytest
 
 from loghub.clock import SystemClock
-from loghub_operator.kube import AioKube, KubeError, configured
-from loghub_operator.numbers.external_server import Reviewer
-from loghub_operator.numbers.front_proxy import User
+from loghub_operator.autoscaling.external_metrics.request_header_auth import User
+from loghub_operator.autoscaling.external_metrics.server import AccessReviewer
+from loghub_operator.clients.kube import AioKube, KubeError, configured
 from tests.charts.chart import Chart, Object, Values, as_list, only
 from tests.charts.test_namespaced import kubeconfig_of
 from tests.charts.test_rights import RBAC, allowed_of, question
-from tests.loghub_operator.api_server import Apiserver
-from tests.loghub_operator.examples import document
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import document
 
 HOME, OWN, OTHER = "users-home", "users-shop", "users-bank"
 RELEASE = "users-loghub-operator"
@@ -151,7 +151,7 @@ def test_who_may_read_a_number_is_asked_of_the_apiserver(
 
     async def ask() -> dict[tuple[str, str], bool]:
         async with AioKube(await configured(str(config))) as kube:
-            reviewer = Reviewer(kube, SystemClock())
+            reviewer = AccessReviewer(kube, SystemClock())
             return {
                 (user, namespace): await reviewer.allows(
                     User(user), namespace=namespace, metric="loghub_lag_seconds"
@@ -174,7 +174,7 @@ def test_without_external_metrics_the_operator_may_not_ask(
 
     async def ask() -> None:
         async with AioKube(await configured(str(config))) as kube:
-            await Reviewer(kube, SystemClock()).allows(User(SCALER), namespace=OWN, metric="m")
+            await AccessReviewer(kube, SystemClock()).allows(User(SCALER), namespace=OWN, metric="m")
 
     with pytest.raises(KubeError, match="cannot create resource"):
         asyncio.run(ask())

@@ -9,7 +9,7 @@ from tests.charts.chart import Chart, RefusedError, Values, environment, only
 # What is wrong, and where helm has to say that it is (its words differ from version to version).
 WRONG: dict[str, tuple[Values, str]] = {
     "misspelt": ({"replica": 2}, "replica"),
-    "misspelt below": ({"service": {"storage": {"sise": "1Gi"}}}, "sise"),
+    "misspelt below": ({"embeddedService": {"storage": {"sise": "1Gi"}}}, "sise"),
     "no operator": ({"replicas": 0}, "replicas"),
     "too many": ({"replicas": 11}, "replicas"),
     "text for a number": ({"replicas": "2"}, "replicas"),
@@ -24,7 +24,7 @@ WRONG: dict[str, tuple[Values, str]] = {
     "resync of nothing": ({"resyncSeconds": 0}, "resyncSeconds"),
     "no Secret's name": ({"rbac": {"secretNames": ["*"]}}, "rbac/secretNames/0"),
     "no quantity": ({"resources": {"limits": {"memory": "much"}}}, "resources/limits/memory"),
-    "no size": ({"service": {"storage": {"size": "big"}}}, "service/storage/size"),
+    "no size": ({"embeddedService": {"storage": {"size": "big"}}}, "embeddedService/storage/size"),
     "no duration": (
         {"metrics": {"serviceMonitor": {"interval": "often"}}},
         "metrics/serviceMonitor/interval",
@@ -59,10 +59,10 @@ def test_name_of_an_image(chart: Chart, image: dict[str, Any], name: str) -> Non
     ("values", "endpoint"),
     [
         ({}, "http://loghub.svc"),
-        ({"service": {"enabled": True}}, "http://loghub-system.svc"),
-        ({"service": {"enabled": True, "namespace": "logs"}}, "http://logs.svc"),
+        ({"embeddedService": {"enabled": True}}, "http://loghub-system.svc"),
+        ({"embeddedService": {"enabled": True, "namespace": "logs"}}, "http://logs.svc"),
         (
-            {"embeddedEndpoint": "https://10.0.0.7:8443", "service": {"enabled": True}},
+            {"embeddedEndpoint": "https://10.0.0.7:8443", "embeddedService": {"enabled": True}},
             "https://10.0.0.7:8443",
         ),
     ],
@@ -79,7 +79,7 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
         "watchNamespaces": ["a", "b"],
         "logServiceClient": "sdk",
         "resyncSeconds": 2.5,
-        "metrics": {"shardSeries": 1_000_000},  # helm reads every number as a float
+        "metrics": {"maxShardSeries": 1_000_000},  # helm reads every number as a float
         "worker": {"image": {"tag": "t"}},
     }
     told = environment(only(chart.render(values), "Deployment"))
@@ -87,7 +87,7 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
     assert settings.namespaces == ("a", "b")
     assert settings.client == "sdk"
     assert settings.resync_s == 2.5
-    assert settings.shard_series == 1_000_000
+    assert settings.max_shard_series == 1_000_000
     assert settings.worker_image == "loghub-worker:t"
     assert settings.lease is not None
     assert (settings.lease.namespace, settings.lease.name) == ("loghub-system", "loghub-operator")
@@ -95,7 +95,7 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
 
 def test_what_is_not_said_is_left_to_the_operator(chart: Chart) -> None:
     told = environment(only(chart.render(), "Deployment"))
-    left = {"LOGHUB_RESYNC_SECONDS", "LOGHUB_SHARD_SERIES", "LOGHUB_NAMESPACES"}
+    left = {"LOGHUB_RESYNC_SECONDS", "LOGHUB_MAX_SHARD_SERIES", "LOGHUB_WATCH_NAMESPACES"}
     assert not left & told.keys()
     assert not [name for name in told if "KEDA" in name or "EXTERNAL" in name]
 

@@ -76,4 +76,4 @@ def test_it_may_read_and_nothing_else() -> None:
 
 
 def test_it_says_that_it_never_ran() -> None:
-    assert "Never run here" in FILE.read_text().split("name:")[0]
+    assert "has never been run on GitHub" in FILE.read_text().split("name:")[0]

@@ -14,7 +14,7 @@ MONITORING: Values = {
         "dashboard": {"enabled": True},
     }
 }
-SERVICE: Values = {"service": {"enabled": True}}
+SERVICE: Values = {"embeddedService": {"enabled": True}}
 PLACED: Values = {
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "dedicated", "operator": "Exists"}],
@@ -37,9 +37,9 @@ NAMESPACED: Values = {"watchNamespaces": ["chart-team-a", "chart-team-b"]}
 TOGGLES: dict[str, Values] = {
     "defaults": {},
     "service": SERVICE,
-    "service elsewhere": {"service": {"enabled": True, "namespace": "chart-team-a"}},
+    "service elsewhere": {"embeddedService": {"enabled": True, "namespace": "chart-team-a"}},
     "service placed": {
-        "service": {
+        "embeddedService": {
             "enabled": True,
             **{key: PLACED[key] for key in ("nodeSelector", "tolerations", "affinity")},
             "storage": {"className": "fast", "size": "1Ti"},
@@ -50,7 +50,7 @@ TOGGLES: dict[str, Values] = {
     "cluster-wide, some secrets": {"rbac": {"secretNames": ["one"], "userRoles": False}},
     "service in a watched namespace": {
         **NAMESPACED,
-        "service": {"enabled": True, "namespace": "chart-team-a"},
+        "embeddedService": {"enabled": True, "namespace": "chart-team-a"},
     },
     "rights made by somebody else": {
         "rbac": {"create": False},
@@ -75,7 +75,7 @@ TOGGLES: dict[str, Values] = {
         "externalMetrics": {"enabled": True, "certificateSecret": "one", "caBundle": CA_BUNDLE},
         "keda": {"enabled": True, "certificateSecret": "two"},
         "resyncSeconds": 5,
-        "metrics": {"shardSeries": 0},
+        "metrics": {"maxShardSeries": 0},
     },
     "client given": {"logServiceClient": "http"},
     "one operator, no CRD": {"replicas": 1, "crds": {"install": False}},
@@ -87,6 +87,6 @@ TOGGLES: dict[str, Values] = {
         "podAnnotations": {"note": "x"},
         "imagePullSecrets": [{"name": "registry"}],
         "serviceAccount": {"annotations": {"note": "y"}},
-        "service": {"enabled": True},
+        "embeddedService": {"enabled": True},
     },
 }

@@ -28,7 +28,7 @@ def main() -> int:
                 cluster = _up(chosen)
             elif command == "up":
                 chosen.load_images()
-    except (provider.ClusterUnavailableError, build.BuildError) as error:
+    except (provider.ClusterUnavailableError, packages.PackagesMissingError, build.BuildError) as error:
         print(error, file=sys.stderr)
         return 1
     if cluster is None:
@@ -39,11 +39,8 @@ def main() -> int:
 
 
 def _up(chosen: provider.ClusterProvider) -> provider.Cluster:
-    names = packages.missing(packages.ALL) if chosen.name == "upstream" else []
-    if names:
-        raise provider.ClusterUnavailableError(
-            f"not installed: {', '.join(names)}; {packages.way_to_get(names)}"
-        )
+    if chosen.name == "upstream":
+        packages.install(packages.ALL)
     return chosen.up()
 
 

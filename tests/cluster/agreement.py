@@ -26,7 +26,7 @@ class Group:
     def told(self) -> Places:
         """By the status."""
         status = self.stack.group(self.name, self.namespace).get("status", {})
-        return {shard["id"]: (shard["state"], shard.get("holder")) for shard in status.get("shards", [])}
+        return {shard["id"]: (shard["state"], shard.get("consumer")) for shard in status.get("shards", [])}
 
     def real(self, hub: LogHub) -> Places:
         """By the log service."""

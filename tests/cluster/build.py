@@ -1,6 +1,6 @@
 """Compiles the cluster's programs once, into a cache folder.
 
-What for: upstream Kubernetes and CoreDNS from the pinned modules in `tools/go.mod`, 10 to
+What for: upstream Kubernetes, etcd and CoreDNS from the pinned modules in `tools/go.mod`, 10 to
 40 minutes when nothing is there yet. What it must not know: how the programs are started.
 Read next: `compiling` for how, `packages` for the programs that Debian brings, `prepare`
 for all of it in one command, `fixtures` for who asks.
@@ -32,13 +32,13 @@ def _stamp() -> str:
 
 
 KUBERNETES = Recipe(
-    what=f"Kubernetes {VERSION} with CoreDNS",
+    what=f"Kubernetes {VERSION} with etcd and CoreDNS",
     prefix="",
     source=paths.TOOLS,
-    inputs=("go.mod", "go.sum", "coredns/main.go"),
+    inputs=("go.mod", "go.sum", "coredns/main.go", "etcd/main.go"),
     flags=_stamp(),
-    arguments=(*(f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS), "./coredns"),
-    programs=(*PROGRAMS, "coredns"),
+    arguments=(*(f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS), "./coredns", "./etcd"),
+    programs=(*PROGRAMS, "coredns", "etcd"),
 )
 
 

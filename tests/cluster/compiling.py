@@ -8,6 +8,7 @@ programs these are. Read next: `build` (Kubernetes), `chart_tools` (helm and act
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import locked
 from tests.cluster import paths, runs
 
 SAY_EVERY_S = 20.0
 GUARD_S = 3 * 3600.0
+OLDEST_GO = (1, 21)  # fetches by itself the version that a module asks for
 
 
 class BuildError(RuntimeError):
@@ -54,10 +57,10 @@ class Recipe:
         complete = all((self.folder() / name).exists() for name in self.programs)
         return self.folder() if complete else None
 
-    def command(self, out: Path) -> list[str]:
+    def command(self, out: Path, go: str = "go") -> list[str]:
         """One `go build` for all programs, so that packages they share are compiled once."""
         options = ["-v", "-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {self.flags}".strip()]
-        return ["go", "build", *options, "-o", f"{out}/", *self.arguments]
+        return [go, "build", *options, "-o", f"{out}/", *self.arguments]
 
     def lock(self) -> Path:
         return paths.cache_folder() / "cluster-bin" / f"{self.prefix}{self.key()}.lock"
@@ -67,13 +70,36 @@ def ensure(recipe: Recipe) -> Path:
     """The folder of the programs; builds them, or waits for the build that runs."""
     if (done := recipe.built()) is not None:
         return done
-    if shutil.which("go") is None:
-        raise BuildError(
-            f"{recipe.what} is compiled from its Go modules and there is no `go` here: "
-            "install Go 1.21 or newer (https://go.dev/doc/install)"
-        )
+    go = find_go(recipe.what)
     with runs.locked(recipe.lock(), guard_s=GUARD_S, what=f"compiling {recipe.what}", say=say):
-        return recipe.built() or _build(recipe)
+        return recipe.built() or _build(recipe, go)
+
+
+def find_go(what: str) -> str:
+    """The user's own Go from 1.21 on, else the pinned one of locks/go.txt. Raises `BuildError`."""
+    own = shutil.which("go")
+    if own and is_new_enough(_version_of(own)):
+        return own
+    advice = f"{what} is compiled from its Go modules; install Go 1.21 or newer (https://go.dev/doc/install)"
+    if os.environ.get("LOGHUB_INSTALL") == "no":
+        raise BuildError(f"{advice}: LOGHUB_INSTALL=no declines to fetch it")
+    try:
+        return str(locked.folder("go") / "go" / "bin" / "go")
+    except RuntimeError as error:
+        raise BuildError(f"{advice}: {error}") from error
+
+
+def is_new_enough(version: str) -> bool:
+    """For the output of ``go version``: ``go version go1.26.6 linux/amd64``."""
+    found = re.search(r"\bgo(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) >= OLDEST_GO
+
+
+def _version_of(go: str) -> str:
+    # Outside any module, else a newer version is fetched first.
+    return subprocess.run(
+        [go, "version"], capture_output=True, text=True, timeout=60, check=False, cwd="/"
+    ).stdout
 
 
 def in_progress(recipe: Recipe) -> bool:
@@ -88,14 +114,14 @@ def in_progress(recipe: Recipe) -> bool:
     return False
 
 
-def _build(recipe: Recipe) -> Path:
+def _build(recipe: Recipe, go: str) -> Path:
     out = recipe.folder().with_suffix(".building")
     out.mkdir(parents=True, exist_ok=True)
     log = recipe.folder().with_suffix(".log")
     say(f"compiling {recipe.what}, once; log: {log}")
     with log.open("w") as output:
         child = subprocess.Popen(
-            recipe.command(out),
+            recipe.command(out, go),
             cwd=recipe.source,
             stdout=output,
             stderr=output,

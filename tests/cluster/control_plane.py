@@ -1,7 +1,7 @@
 """Command lines of etcd, the apiserver, the controllers and the scheduler.
 
 What for: pure functions from a `Plan` (addresses, ports, folders) to an argument
-list, so that a test can read them without starting anything; cluster.md says why each
+list, so that a test can read them without starting anything; docs/test-cluster.md says why each
 unusual flag is there. What it must not know: processes. Read next: `apiserver`
 (starts two of them), `node` (the node's half), `upstream` (starts all).
 """
@@ -116,7 +116,7 @@ def etcd(plan: Plan) -> list[str]:
     client = f"http://{LOOPBACK}:{plan.etcd_port}"
     peer = f"http://{LOOPBACK}:{plan.etcd_peer_port}"
     return [
-        "etcd",
+        str(plan.binaries / "etcd"),
         "--name=default",
         f"--data-dir={plan.folder / 'etcd'}",
         f"--listen-client-urls={client}",

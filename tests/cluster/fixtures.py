@@ -84,13 +84,10 @@ def _tool(recipe: Recipe, get: Callable[[], Path]) -> Path:
 
 
 def _have(wanted: dict[str, str]) -> None:
-    """Install what is missing where everything is required and we may, else skip."""
-    if not (names := packages.missing(wanted)):
-        return
-    if require.everything() and packages.can_install():
-        packages.install(names)
-        return
-    require.absent(f"not installed: {', '.join(names)}; {packages.way_to_get(names)}")
+    try:
+        packages.require(wanted)
+    except packages.PackagesMissingError as error:
+        require.absent(str(error))
 
 
 def cluster_lock() -> AbstractContextManager[None]:

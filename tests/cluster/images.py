@@ -48,7 +48,7 @@ class Image:
 
 
 def ensure_all() -> dict[str, Image]:
-    """Every target and ``pause``, built if needed, by target."""
+    """Every target and ``suspension_of``, built if needed, by target."""
     with runs.locked(paths.image_folder() / "lock", guard_s=GUARD_S, what="building the images", say=_say):
         try:
             return {"pause": _pause(), **{target: _target(target) for target in TARGETS}}

@@ -126,17 +126,17 @@ def texts(found: Counter[Line]) -> Counter[str]:
     return Counter(text for _, _, _, text in found.elements())
 
 
-def reposition(story: Story, **order: object) -> str:
+def reset_checkpoints(story: Story, **order: object) -> str:
     """Give the order and wait for it; name of the record of the checkpoints of before."""
-    story.stack.kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"reposition": None}})
-    story.patch(reposition=order)
+    story.stack.kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"resetCheckpoints": None}})
+    story.patch(resetCheckpoints=order)
 
     def done() -> Object | None:
-        told: Object = story.stack.group(NAME, NAMESPACE)["status"].get("reposition", {})
+        told: Object = story.stack.group(NAME, NAMESPACE)["status"].get("checkpointReset", {})
         assert told.get("phase") != "Failed", told
-        return told if (told.get("nonce"), told.get("phase")) == (order["nonce"], "Done") else None
+        return told if (told.get("nonce"), told.get("phase")) == (order["nonce"], "Succeeded") else None
 
-    record: str = eventually(done, what=f"reposition {order['nonce']}")["undo"]
+    record: str = eventually(done, what=f"reposition {order['nonce']}")["backupConfigMap"]
     return record
 
 

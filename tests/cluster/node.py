@@ -1,21 +1,14 @@
 """Settings and command lines of the node: containerd, kubelet, kube-proxy, CoreDNS.
 
 What for: pure functions from a `Plan` to files' contents and argument lists
-(cluster.md says why each unusual setting is there). What it must not know: processes.
+(docs/test-cluster.md says why each unusual setting is there). What it must not know: processes.
 Read next: `host` (bridge, mounts, control groups), `upstream` (starts it all).
 """
 
 import json
 from pathlib import Path
 
-from tests.cluster.control_plane import (
-    BRIDGE_ADDRESS,
-    CLUSTER_DOMAIN,
-    LOOPBACK,
-    NODE_NAME,
-    POD_RANGE,
-    Plan,
-)
+from tests.cluster.control_plane import BRIDGE_ADDRESS, CLUSTER_DOMAIN, LOOPBACK, NODE_NAME, POD_RANGE, Plan
 from tests.cluster.images import PAUSE
 
 BRIDGE = "loghub0"

@@ -2,7 +2,7 @@
 
 What for: one table of what the upstream cluster and the image builder need beside the
 compiled programs. What it must not know: how they are called. Read next: `upstream`,
-`images`.
+`images`, and the demo's `debian.sh`, which installs packages for demo and tests alike.
 
 ``python -m tests.cluster.packages``  install what is missing (root, with apt-get)
 """
@@ -13,8 +13,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cluster import paths
+
+INSTALLER = paths.REPOSITORY / "operator" / "loghub_operator" / "demo" / "debian.sh"
+
 # Package -> a program on PATH, or a file, that shows it is installed.
-FOR_APISERVER = {"etcd-server": "etcd", "openssl": "openssl"}
+FOR_APISERVER = {"openssl": "openssl"}
 FOR_NODE = {
     "containerd": "containerd",
     "runc": "runc",
@@ -45,33 +49,42 @@ def _is_here(sign: str) -> bool:
     return shutil.which(sign, path=f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}") is not None
 
 
-def way_to_get(names: list[str]) -> str:
-    return "as root: apt-get install -y --no-install-recommends " + " ".join(names)
+class PackagesMissingError(RuntimeError):
+    """Debian packages are missing; the message says which, why, and how to get them."""
 
 
-def can_install() -> bool:
-    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+def require(wanted: dict[str, str]) -> None:
+    """Raises `PackagesMissingError` where one is missing."""
+    if names := missing(wanted):
+        raise PackagesMissingError(_message(names, _installer("--check")))
 
 
-def install(names: list[str]) -> None:
-    """Install by apt-get; only root can. Retries once with fresh package lists."""
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *names]
-    if subprocess.run(command, env=environment, stdout=sys.__stderr__, check=False).returncode == 0:
-        return
-    subprocess.run(["apt-get", "update", "-q"], env=environment, stdout=sys.__stderr__, check=True)
-    subprocess.run(command, env=environment, stdout=sys.__stderr__, check=True)
+def install(wanted: dict[str, str]) -> None:
+    """Install what is missing. Raises `PackagesMissingError` where that is not possible."""
+    if (names := missing(wanted)) and (reason := _installer(*names)):
+        raise PackagesMissingError(_message(names, reason))
+
+
+def _message(names: list[str], reason: str) -> str:
+    way = f"as root: apt-get install -y --no-install-recommends {' '.join(names)}"
+    return f"not installed: {', '.join(names)}; {reason or '`make test` installs them'}; {way}"
+
+
+def _installer(*arguments: str) -> str:
+    """Why it could not or may not install; empty where it could."""
+    done = subprocess.run(["sh", INSTALLER, *arguments], stderr=subprocess.PIPE, text=True, check=False)
+    said = done.stderr.strip().splitlines()
+    if done.returncode == 0:
+        return ""
+    return said[-1] if said else f"debian.sh ended with {done.returncode}"
 
 
 def main() -> int:
-    names = missing(ALL)
-    if not names:
-        print("nothing is missing")
-        return 0
-    if not can_install():
-        print(f"missing: {' '.join(names)}; {way_to_get(names)}")
+    try:
+        install(ALL)
+    except PackagesMissingError as error:
+        print(error, file=sys.stderr)
         return 1
-    install(names)
     return 0
 
 

@@ -4,8 +4,9 @@ What for: `make test` starts it in the background and goes on with other tests; 
 fixture waits for what is not ready by then. What it must not know: the tests. Read
 next: `packages`, `build`, `images`.
 
-``python -m tests.cluster.prepare``               programs and images; waits until they are there
+``python -m tests.cluster.prepare``               packages, programs, images; waits until they are there
 ``python -m tests.cluster.prepare --background``  the same, by a process that outlives the command
+``python -m tests.cluster.prepare --cluster``     only what the tests on a cluster with nodes need
 """
 
 import argparse
@@ -13,40 +14,58 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from tests import java
-from tests.cluster import build, chart_tools, images, packages, paths, provider, require
+from tests.cluster import build, chart_tools, images, packages, paths, provider
 
 NICE = 10
 
 
-def prepare() -> None:
-    """Raises `provider.ClusterUnavailableError` or `build.BuildError` where that cannot be."""
-    everything = require.everything() and packages.can_install()
-    if everything:
-        java.install()
-    _archive_classes()
-    if provider.choose() != "upstream":
-        chart_tools.ensure_all()
-        return  # Docker builds what `kind` needs, when it is needed
-    names = packages.missing(packages.ALL)
-    if names and everything:
-        packages.install(names)
-    elif names:
-        reason = f"not installed: {', '.join(names)}; {packages.way_to_get(names)}"
-        raise provider.ClusterUnavailableError(reason)
-    build.ensure()
-    chart_tools.ensure_all()  # after the programs that they share packages with
-    images.ensure_all()
+def prepare(*, cluster_only: bool = False) -> list[str]:
+    """Make ready what this machine can have; returns why the rest is missing."""
+    problems = []
+    try:
+        upstream = provider.choose() == "upstream"
+    except provider.ClusterUnavailableError as error:
+        problems.append(str(error))
+        upstream = False
+    for step in _steps(upstream=upstream, cluster_only=cluster_only):
+        try:
+            step()
+        # A missing image, say, must not keep the apiserver's tests from running.
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            problems.append(str(error))
+    return problems
+
+
+def _steps(*, upstream: bool, cluster_only: bool) -> list[Callable[[], object]]:
+    """In this order: seconds first, and images last, which only the last tests need."""
+    steps: list[Callable[[], object]] = [
+        lambda: packages.install(packages.ALL if upstream else packages.FOR_APISERVER),
+        java.install,
+        _archive_classes,
+    ]
+    if upstream or not cluster_only:  # kind brings a Kubernetes of its own, but no apiserver without nodes
+        steps.append(build.ensure)
+    steps.append(chart_tools.ensure_all)  # after the programs that they share packages with
+    if upstream:
+        steps.append(_build_images)
+    return steps
+
+
+def _build_images() -> None:
+    if not packages.missing(packages.FOR_IMAGES):  # which the first step has reported already
+        images.ensure_all()
 
 
 def _archive_classes() -> None:
     """For the workers that tests start; where it cannot be written they start without."""
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
-    if archive and not Path(archive).exists() and not java.trouble():
-        subprocess.run([sys.executable, "-m", "loghub_worker.class_archive", archive], check=False)
+    if archive and not Path(archive).exists() and not java.missing():
+        subprocess.run([sys.executable, "-m", "loghub_worker.cds_archive", archive], check=False)
 
 
 def in_background() -> None:
@@ -71,18 +90,17 @@ def main() -> int:
     )
     parser.add_argument("--background", action="store_true", help="start it and return at once")
     parser.add_argument("--nice", action="store_true", help="let other work go first")
+    parser.add_argument("--cluster", action="store_true", help="only for the tests on a cluster with nodes")
     options = parser.parse_args()
     if options.background:
         in_background()
         return 0
     if options.nice:
         os.nice(NICE)
-    try:
-        prepare()
-    except (provider.ClusterUnavailableError, build.BuildError) as error:
-        print(f"[cluster] {error}", file=sys.stderr)
-        return 1
-    return 0
+    problems = prepare(cluster_only=options.cluster)
+    for problem in problems:
+        print(f"[cluster] {problem}", file=sys.stderr)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ class Release:
         return {
             "image": images["operator"],
             "worker": {"image": images["worker"]},
-            "service": {"enabled": True, "image": images["service"]},
+            "embeddedService": {"enabled": True, "image": images["service"]},
         }
 
     def _run(self, *words: str, text: str | None = None) -> str:

@@ -27,6 +27,8 @@ _NAMES = "{.items[*].metadata.name}"
 CRD = "loghubconsumergroups.loghub.dev"
 _STOCK = ("default", "local-path-storage")
 SECRET = "loghub-credentials"
+# `spec.spark` of workers that live for minutes: the JVM's second compiler would not pay.
+SHORT_LIFE = {"conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}}
 EXAMPLES = paths.REPOSITORY / "deploy" / "examples"
 
 
@@ -194,6 +196,8 @@ def example(name: str) -> list[Object]:
     for one in objects:
         if one["kind"] == "PersistentVolumeClaim":
             one["spec"]["storageClassName"] = ""
+        if one["kind"] == "LogHubConsumerGroup":
+            one["spec"]["spark"] = SHORT_LIFE
     return objects
 
 
@@ -201,7 +205,7 @@ def consumer_group(name: str, **spec: Any) -> Object:
     """A small consumer group for tests of what goes wrong."""
     sink = {"logstore": {"name": "nowhere"}}
     pipeline = {"sql": "SELECT contents FROM logs", "sink": sink}
-    base: Object = {"project": "demo", "logstore": "access", "pipeline": pipeline}
+    base: Object = {"project": "demo", "logstore": "access", "pipeline": pipeline, "spark": SHORT_LIFE}
     return {
         "apiVersion": "loghub.dev/v1alpha1",
         "kind": "LogHubConsumerGroup",

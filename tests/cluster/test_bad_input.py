@@ -40,8 +40,12 @@ def group(name: str, **spec: object) -> Object:
     ("name", "spec", "message"),
     [
         ("unknown-field", {"colour": "blue"}, 'unknown field "colour"'),
-        ("min-max", {"scaling": {"minReplicas": 3, "maxReplicas": 1}}, "minReplicas must not be more than"),
-        ("no-sink", {"pipeline": {"sql": "SELECT 1", "sink": {}}}, "exactly one sink must be given"),
+        (
+            "min-max",
+            {"scaling": {"minReplicas": 3, "maxReplicas": 1}},
+            "minReplicas must not be greater than",
+        ),
+        ("no-sink", {"pipeline": {"sql": "SELECT 1", "sink": {}}}, "exactly one sink must be set"),
         ("bad-url", {"endpoint": "ftp://nowhere"}, "endpoint must be 'embedded' or the URL"),
     ],
 )
@@ -55,7 +59,7 @@ def test_what_the_schema_sees_is_refused_at_apply(
 
 def test_the_group_of_an_object_is_for_ever(place: Stack) -> None:
     place.kubectl.apply(group("fixed"), namespace=NAMESPACE)
-    with pytest.raises(RefusedError, match="logstore cannot be changed"):
+    with pytest.raises(RefusedError, match="logstore is immutable"):
         place.kubectl.patch("lhcg", "fixed", NAMESPACE, {"spec": {"logstore": "another"}})
 
 
@@ -66,13 +70,13 @@ def test_a_missing_secret_is_named(place: Stack) -> None:
     )
     assert "absent" in message
     place.make_secret(NAMESPACE, "absent")
-    place.wait_condition("no-secret", NAMESPACE, "GroupSynced", status="True", reason="InSync")
+    place.wait_condition("no-secret", NAMESPACE, "GroupSynced", status="True", reason="UpToDate")
 
 
 def test_a_wrong_key_is_said_to_be_wrong_and_never_shown(place: Stack) -> None:
     place.make_secret(NAMESPACE, "wrong-key", key_secret="not-the-secret-of-this-key")
     place.kubectl.apply(group("wrong-key", credentialsSecret={"name": "wrong-key"}), namespace=NAMESPACE)
-    place.wait_condition("wrong-key", NAMESPACE, "GroupSynced", status="False", reason="CredentialsRefused")
+    place.wait_condition("wrong-key", NAMESPACE, "GroupSynced", status="False", reason="AuthenticationFailed")
     shown = place.kubectl.run("get", "lhcg,events", "-n", NAMESPACE, "-o", "yaml")
     assert "not-the-secret-of-this-key" not in shown
 
@@ -142,6 +146,6 @@ def test_sql_that_does_not_parse_is_told_in_the_words_of_spark(place: Stack) -> 
     pipeline = {"sql": "SELEKT contents FROM logs", "sink": {"logstore": {"name": "elsewhere"}}}
     place.kubectl.apply(group("bad-sql", replicas=1, pipeline=pipeline), namespace=NAMESPACE)
     message = place.wait_condition(
-        "bad-sql", NAMESPACE, "WorkersAvailable", status="False", reason="PipelineInvalid"
+        "bad-sql", NAMESPACE, "WorkersAvailable", status="False", reason="InvalidPipeline"
     )
     assert "SELEKT" in message

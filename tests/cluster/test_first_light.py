@@ -83,15 +83,15 @@ def the_group_starts_and_shows_itself(story: Story) -> None:
 def a_worker_is_added_by_the_load(story: Story) -> None:
     """One worker is said to stand half a log group a second; more are written, so every shard gets one."""
     kubectl, before = story.stack.kubectl, story.stack.workers(NAME, NAMESPACE)
-    auto = {"mode": "Auto", "workerRate": 0.5, "scaleUp": {"stabilizationSeconds": 0}}
+    auto = {"mode": "Auto", "workerCapacity": "500m", "scaleUp": {"stabilizationWindowSeconds": 0}}
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"scaling": auto}})
     wait_held(story, {f"{NAME}-{ordinal}" for ordinal in range(SHARDS)})
     told = story.stack.group(NAME, NAMESPACE)["status"]["scaling"]
     assert (told["wanted"] > SHARDS, told["bound"], told["applied"]) == (True, "Shards", SHARDS)
     newest, first = told["steps"]
-    assert [(step["before"], step["after"]) for step in (first, newest)] == [(0, 2), (2, SHARDS)]
+    assert [(step["from"], step["to"]) for step in (first, newest)] == [(0, 2), (2, SHARDS)]
     assert before.items() <= story.stack.workers(NAME, NAMESPACE).items(), "nobody was restarted for it"
-    by_hand = {"scaling": {"mode": "Fixed", "workerRate": None, "scaleUp": None}, "replicas": SHARDS}
+    by_hand = {"scaling": {"mode": "Fixed", "workerCapacity": None, "scaleUp": None}, "replicas": SHARDS}
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": by_hand})
 
 
@@ -107,10 +107,12 @@ def more_workers_than_shards_are_refused_with_a_reason(story: Story) -> None:
 
 
 def a_killed_pod_comes_back_and_consumes(story: Story) -> None:
+    """The worker of the second example starts beside it, for `a_logstore_is_copied`."""
     killed = f"{NAME}-1"
     before = story.stack.workers(NAME, NAMESPACE)
     words = ("delete", "pod", killed, "-n", NAMESPACE, "--force", "--grace-period=0")
     story.stack.kubectl.run(*words)
+    story.stack.kubectl.apply(*example("copy-logstore.yaml"), namespace=NAMESPACE)
     eventually(
         lambda: story.stack.workers(NAME, NAMESPACE).get(killed) not in (None, before[killed]),
         what=f"a new {killed} is ready",
@@ -123,7 +125,7 @@ def a_broken_query_stops_one_worker_only(story: Story) -> None:
     query = stack.group(NAME, NAMESPACE)["spec"]["pipeline"]["sql"]
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"pipeline": {"sql": query + " WHERE nonsense = 1"}}})
     message = stack.wait_condition(
-        NAME, NAMESPACE, "WorkersAvailable", status="False", reason="PipelineInvalid"
+        NAME, NAMESPACE, "WorkersAvailable", status="False", reason="InvalidPipeline"
     )
     assert "nonsense" in message
     assert {f"{NAME}-0", f"{NAME}-1"} <= set(stack.workers(NAME, NAMESPACE))
@@ -142,7 +144,6 @@ def the_project_has_a_name_in_the_cluster(story: Story) -> None:
 
 
 def every_line_is_in_the_sink_once(story: Story) -> None:
-    story.stack.kubectl.apply(*example("copy-logstore.yaml"), namespace=NAMESPACE)
     story.producer.stop()
     assert story.producer.error is None
     assert len(story.producer.sent) > 100
@@ -184,7 +185,7 @@ def wait_held(story: Story, expected: set[str]) -> None:
         fresh = all(_unix_s(shard["observedAt"]) >= since for shard in shards)
         if len(shards) != SHARDS or not fresh or status.get("phase") != "Running":
             return False
-        told = {shard["id"]: (shard["state"], shard.get("holder")) for shard in shards}
+        told = {shard["id"]: (shard["state"], shard.get("consumer")) for shard in shards}
         real = {
             shard.shard: (shard.state, shard.holder)
             for shard in story.hub.group_status("access", NAME).shards

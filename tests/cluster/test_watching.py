@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from loghub.client.memory import MemoryLogHub, MemoryServer
 from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.processes import wait_until
 from tests.cluster.watching import Held, HoldersWatch, PodsWatch
+from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 
 
 def seen(**shards: list[Held]) -> HoldersWatch:
@@ -47,9 +47,9 @@ def test_a_pods_steps_are_kept_by_its_uid() -> None:
     watch = PodsWatch(Kubectl(Path("kubectl"), Path("config")), "default", "a=b")
     watch.note("ADDED", pod("one"))
     assert watch.asked() == []
-    watch.note("MODIFIED", pod("one", {"loghub.dev/seat": "leave"}))
+    watch.note("MODIFIED", pod("one", {"loghub.dev/drain": "true"}))
     assert watch.asked() == ["w-0"]
-    watch.note("DELETED", pod("one", {"loghub.dev/seat": "leave"}))
+    watch.note("DELETED", pod("one", {"loghub.dev/drain": "true"}))
     watch.note("ADDED", pod("two"))
     assert watch.asked() == []
     assert [(one.name, one.gone_s is None) for one in watch.pods.values()] == [("w-0", False), ("w-0", True)]

@@ -20,7 +20,7 @@ from tests.cluster.agreement import Group
 from tests.cluster.kubectl import Object, eventually
 from tests.cluster.life import LOGSTORE, NAME, NAMESPACE, SHARDS, Story
 from tests.cluster.release import Release
-from tests.cluster.stack import SERVICE_NAMESPACE, example
+from tests.cluster.stack import SERVICE_NAMESPACE, SHORT_LIFE, example
 
 RESTART_BOUND_S = 180  # the group's timeout: longer than a worker's restart on a busy machine
 AWAY_S = 60.0
@@ -102,7 +102,8 @@ def a_rolling_restart_moves_no_shard(story: Story) -> None:
     before, held = story.stack.workers(NAME, NAMESPACE), story.group.real(story.hub)
     with life.holders(story) as holders:
         sink = {"logstore": None, "parquet": {"path": "access", "volumeClaim": "life-sink"}}
-        story.patch(timeoutSeconds=RESTART_BOUND_S, pipeline={"sql": SQL, "sink": sink})
+        pipeline = {"sql": SQL, "sink": sink}
+        story.patch(timeoutSeconds=RESTART_BOUND_S, pipeline=pipeline, spark=SHORT_LIFE)
         eventually(lambda: life.all_new(story, before), what="both workers restarted", guard_s=300)
         assert story.group.wait_held(story.hub, life.workers(2)) == held
     moved = {shard: seen for shard, seen in holders.seen.items() if len(seen) != 1}
@@ -127,7 +128,7 @@ def suspended_while_the_leader_is_killed(story: Story) -> None:
         eventually(lambda: story.release.holder() not in ("", leader), what="another leader")
         story.say(f"another leader after {time.monotonic() - killed_s:.1f} s")
         eventually(lambda: all(pod.gone_s for pod in pods.pods.values()), what="no worker left")
-    story.stack.wait_condition(NAME, NAMESPACE, "Paused", status="True", reason="Suspended")
+    story.stack.wait_condition(NAME, NAMESPACE, "Suspended", status="True", reason="Suspended")
     assert life.replicas(story) == 0
     assert {shard: holder for shard, (_, holder) in story.group.real(story.hub).items()} == dict.fromkeys(
         range(SHARDS)
@@ -141,11 +142,11 @@ def checkpoints_are_moved_and_moved_back(story: Story) -> None:
     consumed = lines.in_logstore(story.hub, LOGSTORE, until=old)
     assert life.texts(story.before) + copied == life.texts(consumed)
     begin = {shard: story.hub.get_cursor(LOGSTORE, shard, "begin") for shard in range(SHARDS)}
-    record = life.reposition(story, to="begin", nonce="again")
+    record = life.reset_checkpoints(story, to="Begin", nonce="again")
     assert life.checkpoints(story) == life.numbers(begin)
-    life.reposition(story, to="checkpoints", checkpointsFrom=record, nonce="undo")
+    life.reset_checkpoints(story, to="ConfigMap", configMapName=record, nonce="undo")
     assert life.checkpoints(story) == old
-    life.reposition(story, to="begin", nonce="once-more")
+    life.reset_checkpoints(story, to="Begin", nonce="once-more")
     assert life.checkpoints(story) == life.numbers(begin)
 
 
@@ -157,7 +158,7 @@ def an_autoscaler_brings_four_workers(story: Story) -> None:
     """
     story.producers[-1].pause_s = BUSY_S
     story.stack.kubectl.apply(_autoscaler(), namespace=NAMESPACE)
-    scaling = {"mode": "External", "minReplicas": 1, "maxReplicas": SHARDS, "workerRate": 1}
+    scaling = {"mode": "External", "minReplicas": 1, "maxReplicas": SHARDS, "workerCapacity": 1}
     with life.watched(story) as pods:
         story.patch(suspend=False, scaling=scaling)
         eventually(lambda: pods.pods, what="the first worker")
@@ -178,7 +179,7 @@ def the_log_service_is_away_for_a_minute(story: Story) -> None:
     away_s = time.monotonic()
     stack = story.stack
     stack.wait_condition(NAME, NAMESPACE, "GroupSynced", status="False", reason="EndpointUnreachable")
-    stack.wait_condition(NAME, NAMESPACE, "LagKnown", status="False", reason="ServiceNotAsked")
+    stack.wait_condition(NAME, NAMESPACE, "LagAvailable", status="False", reason="LogServiceUnavailable")
 
     def is_over() -> bool:
         assert life.replicas(story) == SHARDS
@@ -188,8 +189,8 @@ def the_log_service_is_away_for_a_minute(story: Story) -> None:
     eventually(is_over, what="a minute is over")
     life.scale_service(story, 1)
     kubectl.run("rollout", "status", "statefulset/loghub-service", "-n", SERVICE_NAMESPACE)
-    stack.wait_condition(NAME, NAMESPACE, "GroupSynced", status="True", reason="InSync")
-    stack.wait_condition(NAME, NAMESPACE, "LagKnown", status="True", reason="Known")
+    stack.wait_condition(NAME, NAMESPACE, "GroupSynced", status="True", reason="UpToDate")
+    stack.wait_condition(NAME, NAMESPACE, "LagAvailable", status="True", reason="Available")
 
 
 def the_apiserver_is_restarted(story: Story) -> None:
@@ -250,10 +251,10 @@ def a_second_object_takes_the_group_over(story: Story) -> None:
         resource["metadata"] = {"name": heir}
         resource["spec"] |= {"consumerGroup": NAME, "replicas": 0, "deletionPolicy": "Delete"}
         stack.kubectl.apply(resource, namespace=NAMESPACE)
-        stack.wait_condition(heir, NAMESPACE, "GroupSynced", status="False", reason="OwnedByAnother")
+        stack.wait_condition(heir, NAMESPACE, "GroupSynced", status="False", reason="OwnershipConflict")
         assert stack.group(NAME, NAMESPACE)["spec"]["deletionPolicy"] == "Delete"
         stack.kubectl.run("delete", "lhcg", NAME, "-n", NAMESPACE, "--timeout=120s")
-        stack.wait_condition(heir, NAMESPACE, "GroupSynced", status="True", reason="InSync")
+        stack.wait_condition(heir, NAMESPACE, "GroupSynced", status="True", reason="UpToDate")
         assert stack.group(heir, NAMESPACE)["status"]["groupOrigin"] == "Adopted"
         stack.kubectl.run("delete", "lhcg", heir, "-n", NAMESPACE, "--timeout=120s")
         assert NAME in {group.name for group in hub.list_groups(LOGSTORE)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from loghub.client.port import LogHub
-from loghub.worker_contract import SEAT_ANNOTATION, SEAT_LEAVE
+from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
 from tests.cluster.kubectl import Kubectl, Object, is_ready
 
 ASK_EVERY_S = 0.2
@@ -66,7 +66,7 @@ class PodsWatch:
         """One event of the watch."""
         now, meta = time.monotonic(), pod["metadata"]
         seen = self.pods.setdefault(meta["uid"], PodTimes(name=meta["name"], made_s=now))
-        if meta.get("annotations", {}).get(SEAT_ANNOTATION) == SEAT_LEAVE:
+        if meta.get("annotations", {}).get(DRAIN_ANNOTATION) == DRAIN_REQUESTED:
             seen.asked_to_leave_s = seen.asked_to_leave_s or now
         if is_ready(pod):
             seen.ready_s = seen.ready_s or now

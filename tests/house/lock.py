@@ -29,11 +29,15 @@ def compile_lock(name: str, sources: list[str]) -> None:
 
 def main() -> None:
     compile_lock("bootstrap", ["locks/bootstrap.in"])
+    compile_lock("go", ["locks/go.in"])
     every_extra = [f"--extra={extra}" for extra in ("service", "worker", "operator")]
     compile_lock("dev", ["pyproject.toml", *every_extra, "--group=dev"])
     for part in ("service", "worker", "operator"):
         # The image's versions are the tested ones: dev.txt constrains them.
         compile_lock(part, ["pyproject.toml", f"--extra={part}", "--constraints=locks/dev.txt"])
+    # Not in dev.txt: the tests also cover what a worker without pandas reports.
+    extras = ["--extra=worker", "--extra=pandas"]
+    compile_lock("worker-pandas", ["pyproject.toml", *extras, "--constraints=locks/dev.txt"])
 
 
 if __name__ == "__main__":

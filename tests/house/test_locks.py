@@ -41,5 +41,12 @@ def test_image_lock_holds_its_extra_at_the_tested_versions(part: str) -> None:
     assert {name: version for name, version in locked.items() if tested.get(name) != version} == {}
 
 
+def test_the_workers_lock_with_pandas_is_the_workers_and_more() -> None:
+    locked, plain = pins("worker-pandas"), pins("worker")
+    assert wanted("worker", "pandas") <= locked.keys()
+    assert plain.items() <= locked.items()
+    assert "pandas" not in pins("dev"), "the tests cover a worker without pandas too"
+
+
 def test_dev_lock_holds_everything() -> None:
     assert wanted("service", "worker", "operator", "dev") <= pins("dev").keys()

@@ -1,4 +1,4 @@
-"""What must not be in a tracked file, and the shape of the tree (style.md)."""
+"""What must not be in a tracked file, and the shape of the tree (CONTRIBUTING.md 4)."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Limits of style.md, habit 5.
+# Limits of CONTRIBUTING.md 4.
 LONGEST_FUNCTION_LINES = 60
 LONGEST_FILE_LINES = 400
 

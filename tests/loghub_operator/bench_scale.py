@@ -32,16 +32,16 @@ from pathlib import Path
 import yaml
 
 from loghub.client.http import HttpLogHub
-from loghub_operator.kube import CONSUMER_GROUP, AioKube, configured
+from loghub_operator.clients.kube import CONSUMER_GROUP, AioKube, configured
 from loghub_operator.settings import RESYNC_S
 from tests.cluster import apiserver, build, runs
 from tests.cluster.processes import Processes
-from tests.loghub_operator.api_server import Apiserver
 from tests.loghub_operator.bench_figures import Figures, Load, compare, peak_kib, sample
 from tests.loghub_operator.bench_workers import Worked, beating, start_pod
-from tests.loghub_operator.examples import Document, document
 from tests.loghub_operator.latency import distant
-from tests.loghub_operator.programs import free_port
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import Document, document
+from tests.loghub_operator.support.subprocesses import free_port
 from tests.support import ServiceProcess, running_service
 
 METRICS = f"127.0.0.1:{free_port()}"
@@ -107,7 +107,7 @@ def operator(
         "LOGHUB_CLIENT": adapter,
         "LOGHUB_LEASE_NAMESPACE": "loghub-system",
         "LOGHUB_LEASE_NAME": "loghub-operator",
-        "LOGHUB_LIVENESS_ADDRESS": METRICS,
+        "LOGHUB_HTTP_ADDRESS": METRICS,
     }
     with (folder / "operator.log").open("wb") as output:
         process = subprocess.Popen(
@@ -247,7 +247,7 @@ class Bench:
             for group in self._groups[:CHANGES]:
                 asked[group.name] = time.monotonic()
                 patch = {"spec": {"replicas": 2}}
-                await kube.merge(CONSUMER_GROUP, group.namespace, group.name, patch)
+                await kube.patch(CONSUMER_GROUP, group.namespace, group.name, patch)
                 await asyncio.sleep(1 / PER_SECOND)
             return await _latencies(sets, asked, "2")
 

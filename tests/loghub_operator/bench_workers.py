@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from loghub.client.port import LogHub
 from loghub.wire.errors import LogHubException
-from loghub_operator.kube import STATEFUL_SET, Kube
-from tests.loghub_operator.examples import Document
+from loghub_operator.clients.kube import STATEFUL_SET, Kube
+from tests.loghub_operator.support.examples import Document
 
 BEAT_S = 5.0
 _CONTAINER: Document = {

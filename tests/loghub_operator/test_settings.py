@@ -2,8 +2,7 @@
 
 import pytest
 
-from loghub_operator.lease import Place
-from loghub_operator.settings import Client, Settings
+from loghub_operator.settings import Client, LeaseRef, Settings
 
 
 def test_nothing_given_to_defaults() -> None:
@@ -15,9 +14,9 @@ def test_all_given() -> None:
         "LOGHUB_EMBEDDED_ENDPOINT": "http://logs.svc",
         "LOGHUB_CLIENT": "sdk",
         "LOGHUB_WORKER_IMAGE": "w:1",
-        "LOGHUB_LIVENESS_ADDRESS": "0.0.0.0:8081",
+        "LOGHUB_HTTP_ADDRESS": "0.0.0.0:8081",
         "LOGHUB_RESYNC_SECONDS": "2.5",
-        "LOGHUB_NAMESPACES": "a, b,",
+        "LOGHUB_WATCH_NAMESPACES": "a, b,",
         "LOGHUB_LEASE_NAMESPACE": "loghub-system",
         "LOGHUB_LEASE_NAME": "loghub-operator",
         "LOGHUB_POD_NAME": "loghub-operator-0",
@@ -26,10 +25,10 @@ def test_all_given() -> None:
         embedded_endpoint="http://logs.svc",
         client=Client.SDK,
         worker_image="w:1",
-        liveness_address="0.0.0.0:8081",
+        http_address="0.0.0.0:8081",
         resync_s=2.5,
         namespaces=("a", "b"),
-        lease=Place(namespace="loghub-system", name="loghub-operator"),
+        lease=LeaseRef(namespace="loghub-system", name="loghub-operator"),
         pod_name="loghub-operator-0",
     )
 
@@ -42,13 +41,13 @@ def test_a_resync_that_is_none_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["LOGHUB_LEASE_NAMESPACE", "LOGHUB_LEASE_NAME"])
 def test_half_a_lease_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="together or not at all"):
+    with pytest.raises(ValueError, match="or neither"):
         Settings.from_environment({name: "x"})
 
 
 def test_numbers_for_others() -> None:
     given = {
-        "LOGHUB_SHARD_SERIES": "0",
+        "LOGHUB_MAX_SHARD_SERIES": "0",
         "LOGHUB_KEDA_ADDRESS": "0.0.0.0:9090",
         "LOGHUB_KEDA_CERTS": "/keda",
         "LOGHUB_EXTERNAL_METRICS_ADDRESS": "0.0.0.0:8443",
@@ -56,7 +55,7 @@ def test_numbers_for_others() -> None:
         "LOGHUB_EXTERNAL_METRICS_CERTS": "/external",
     }
     made = Settings.from_environment(given)
-    assert (made.shard_series, made.keda_address, made.keda_certs) == (0, "0.0.0.0:9090", "/keda")
+    assert (made.max_shard_series, made.keda_address, made.keda_certs) == (0, "0.0.0.0:9090", "/keda")
     assert made.external_metrics_address == "0.0.0.0:8443"
     assert made.external_metrics_service == "loghub-system/numbers"
     assert made.external_metrics_certs == "/external"
@@ -65,8 +64,8 @@ def test_numbers_for_others() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"LOGHUB_SHARD_SERIES": "-1"}, "must not be below 0"),
-        ({"LOGHUB_SHARD_SERIES": "few"}, "invalid literal"),
+        ({"LOGHUB_MAX_SHARD_SERIES": "-1"}, "must be at least 0"),
+        ({"LOGHUB_MAX_SHARD_SERIES": "few"}, "invalid literal"),
         ({"LOGHUB_KEDA_ADDRESS": "9090x"}, "must be host:port"),
         ({"LOGHUB_KEDA_ADDRESS": "host"}, "must be host:port"),
         ({"LOGHUB_EXTERNAL_METRICS_ADDRESS": "0.0.0.0:8443"}, "must be namespace/name"),

@@ -50,7 +50,7 @@ print(logs)
 
 def sdk_loop(service: ServiceProcess) -> tuple[int, float]:
     """Logs read by the SDK, and the CPU seconds of its process. It reaches loopback through the
-    service's forward-proxy mode (sls-protocol.md 1.1)."""
+    service's forward-proxy mode (docs/sls-protocol.md 1.1)."""
     before = _children_cpu_s()
     keys = (service.credentials.access_key_id, service.credentials.access_key_secret)
     run = subprocess.run(

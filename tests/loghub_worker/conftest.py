@@ -23,7 +23,7 @@ def spark_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def spark(spark_state: Path) -> "Iterator[SparkSession]":
-    from loghub_worker.spark import start_spark
+    from loghub_worker.query.spark_session import start_spark
 
     (spark_state / CODE).mkdir()
     archive = os.environ.get(ENV_CLASS_ARCHIVE)

@@ -97,7 +97,7 @@ def worker_config(endpoint: str, sink: Sink, **changes: Any) -> WorkerConfig:
         "consumer_group": GROUP,
         "heartbeat_interval_s": 0.5,
         "timeout_s": 30,
-        "initial_position": "begin",
+        "start_position": "begin",
         "fetch_interval_s": 0.2,
         "max_log_groups": 100,
         "max_bytes": 64 << 20,
@@ -120,7 +120,7 @@ def worker_environment(folder: Path, *, name: str, credentials_dir: Path) -> dic
         "LOGHUB_WORKER_CONFIG": str(folder / "config.json"),
         "LOGHUB_CONSUMER": name,
         "LOGHUB_CREDENTIALS_DIR": str(credentials_dir),
-        "LOGHUB_SEAT_FILE": str(folder / "seat"),
+        "LOGHUB_DRAIN_FILE": str(folder / "drain"),
         "LOGHUB_STATE_DIR": str(folder / "state"),
         "LOGHUB_STATUS_FILE": str(folder / "status.json"),
         "LOGHUB_TERMINATION_LOG": str(folder / "termination"),
@@ -135,7 +135,7 @@ class WorkerProcess:
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "config.json").write_bytes(msgspec.json.encode(config))
-        self.seat = self.folder / "seat"
+        self.drain_file = self.folder / "drain"
         self._status = self.folder / "status.json"
         self._log = (self.folder / "log").open("ab")
         self._status.unlink(missing_ok=True)
@@ -176,7 +176,7 @@ class WorkerProcess:
 
     def drain(self) -> int:
         """As a pod ends, whose hook runs first."""
-        words, environment = [sys.executable, "-m", "loghub_worker.drain"], os.environ | self._environment
+        words, environment = [sys.executable, "-m", "loghub_worker.pre_stop"], os.environ | self._environment
         subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=GUARD_S)
         return self.wait()
 

@@ -70,10 +70,10 @@ def test_wrong_sql_ends_the_worker_before_it_takes_a_shard(
         monkeypatch.setenv(name, value)
     assert program.main() == program.FATAL
     words = (folder / "termination").read_text()
-    assert words.startswith("PipelineInvalid: [UNRESOLVED_COLUMN")
+    assert words.startswith("InvalidPipeline: [UNRESOLVED_COLUMN")
     assert "nope" in words
     status = status_in(folder)
-    assert (status.phase, status.reason) == ("failed", "PipelineInvalid")
+    assert (status.phase, status.reason) == ("failed", "InvalidPipeline")
     assert hub.group_status(LOGSTORE, GROUP).consumers == ()
 
 
@@ -103,6 +103,6 @@ def test_unreachable_service_is_waited_for(
         thread.join(GUARD_S)
     assert not thread.is_alive()
     assert delivered(sink) == producer.sent
-    assert [c.name for c in hub.group_status(LOGSTORE, GROUP).consumers] == ["w-0"], "the seat is kept"
+    assert [c.name for c in hub.group_status(LOGSTORE, GROUP).consumers] == ["w-0"], "it stays a member"
     assert all(s.checkpoint == s.end_cursor for s in hub.group_status(LOGSTORE, GROUP).shards)
     assert status_in(folder).phase == "draining"

@@ -11,7 +11,7 @@ import pytest
 
 from loghub.client.http import HttpLogHub
 from loghub.wire import loggroup
-from loghub.worker_contract import SEAT_LEAVE, LogstoreSink, ParquetSink, SqlPipeline
+from loghub.worker_contract import DRAIN_REQUESTED, LogstoreSink, ParquetSink, SqlPipeline
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,
@@ -57,7 +57,7 @@ def wait_shared(workers: list[WorkerProcess], hub: HttpLogHub) -> None:
 
 def test_killed_then_fenced_then_stopped_every_line_comes_once(tmp_path: Path) -> None:
     """Two workers share the shards; one is killed while it works; the other takes over, loses the
-    service for longer than its timeout, comes back, and at last is stopped, keeping its seat."""
+    service for longer than its timeout, comes back, and at last is stopped without leaving the group."""
     sink = tmp_path / "sink"
     timeout_s = 8
     with (
@@ -86,7 +86,7 @@ def test_killed_then_fenced_then_stopped_every_line_comes_once(tmp_path: Path) -
 
         producer.put(groups=40)
         assert second.end(signal.SIGTERM) == 0, second.log_tail()
-        assert holders(hub) == dict.fromkeys(ALL, "w-1"), "the seat is kept"
+        assert holders(hub) == dict.fromkeys(ALL, "w-1"), "it stays a member"
         third = workers.start("w-1", config)
         wait_delivered(sink, producer.sent, [third])
         wait_until(lambda: all_saved(hub), "the last checkpoints")
@@ -122,7 +122,7 @@ def test_leaving_hands_the_shards_over_at_once_into_another_logstore(tmp_path: P
         producer.put(groups=40)
         wait_shared([stays, goes], hub)
         producer.put(groups=40)
-        goes.seat.write_text(SEAT_LEAVE)
+        goes.drain_file.write_text(DRAIN_REQUESTED)
         wait_until(lambda: goes.phase == "left", "the worker to leave", guard_s=GUARD_S)
         wait_until(lambda: stays.shards == ALL, "the other to take all", guard_s=GUARD_S)
         assert [consumer.name for consumer in hub.group_status(LOGSTORE, GROUP).consumers] == ["w-0"]

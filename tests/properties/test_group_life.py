@@ -1,4 +1,4 @@
-"""Long random lives of a group: Hypothesis drives, architecture.md's invariants judge.
+"""Long random lives of a group: Hypothesis drives, the invariants of docs/shard-states.md 3 judge.
 
 Two lives: one with well-behaved consumers and real seconds, where no two processes may ever work
 on one shard; one with unruly consumers that name and checkpoint anything, which must not break
@@ -110,7 +110,7 @@ class Life(RuleBasedStateMachine):
 
 
 class WellBehaved(Life):
-    """Consumers that keep the contract of sls-protocol.md 4.3."""
+    """Consumers that keep the contract of docs/sls-protocol.md 4.3."""
 
     @initialize(shards=st.integers(1, 4), order=st.booleans())
     def start(self, shards: int, order: bool) -> None:

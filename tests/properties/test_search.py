@@ -1,6 +1,6 @@
 """A search through every order of events over a small group, to a stated depth.
 
-Each world reached has passed the invariants of architecture.md (in `world`), and from each the
+Each world reached has passed the invariants of docs/shard-states.md 3 (in `simulation`), and from each the
 group settles within two heartbeats once nothing else happens.
 """
 
@@ -8,14 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.properties.world import (
-    World,
-    check_settled,
-    check_world,
-    new_world,
-    settle,
-    successors,
-)
+from tests.properties.simulation import World, check_settled, check_world, new_world, settle, successors
 
 pytestmark = pytest.mark.long
 

@@ -16,9 +16,9 @@ import structlog
 
 from loghub.clock import SystemClock
 from loghub.worker_contract import ENV_TERMINATION_LOG
-from loghub_worker.drain import can_be_asked
+from loghub_worker.pre_stop import can_be_asked
+from loghub_worker.query.spark_session import FatalError, end_jvm
 from loghub_worker.settings import BadSettingsError, read_settings
-from loghub_worker.spark import FatalError, end_jvm
 from loghub_worker.worker import Worker
 
 log = structlog.get_logger()
@@ -48,7 +48,7 @@ def main() -> int:
         return FATAL
     except Exception as fault:
         log.exception("fault")
-        _last_words(settings.termination_log, f"WorkerFault: {type(fault).__name__}: {fault}")
+        _last_words(settings.termination_log, f"InternalError: {type(fault).__name__}: {fault}")
         return FATAL
     return STOPPED
 

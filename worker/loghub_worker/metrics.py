@@ -1,8 +1,4 @@
-"""``/metrics``, ``/healthz`` and ``/readyz`` of a worker.
-
-What for: Prometheus and the kubelet. What it must not know: Spark, the service.
-Read next: `loghub_worker.status`.
-"""
+"""``/metrics``, ``/healthz`` and ``/readyz`` of a worker, for Prometheus and the kubelet."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -16,13 +12,13 @@ from prometheus_client.registry import Collector
 
 from loghub.worker_contract import WorkerStatus
 
-STALE_S = 30.0  # a status older than this means that a thread hangs, with the lock perhaps
-REQUEST_S = 10.0  # a caller that says nothing for so long is left
+STALE_S = 30.0  # an older status means that a thread hangs, perhaps while holding the lock
+REQUEST_S = 10.0  # a connection that sends nothing for so long is closed
 
 
 class Figures(Collector):
-    """Metrics made from the status when they are asked for. `numbers` gives further
-    name -> (help, value) pairs of counters."""
+    """Builds the metrics from the status at each scrape. `numbers` returns further counters:
+    name -> (help, value)."""
 
     def __init__(
         self, status: Callable[[], WorkerStatus], numbers: Callable[[], dict[str, tuple[str, float]]]
@@ -33,9 +29,13 @@ class Figures(Collector):
     def collect(self) -> Iterator[Metric]:
         status = self._status()
         lag = GaugeMetricFamily(
-            "loghub_worker_shard_lag_seconds", "Age of what is to be read next.", labels=["shard"]
+            "loghub_worker_shard_lag_seconds",
+            "Age of the log group that is read next, by shard.",
+            labels=["shard"],
         )
-        logs = CounterMetricFamily("loghub_worker_shard_logs", "Logs in committed batches.", labels=["shard"])
+        logs = CounterMetricFamily(
+            "loghub_worker_shard_logs", "Number of logs in committed batches, by shard.", labels=["shard"]
+        )
         for shard in status.shards:
             logs.add_metric([str(shard.shard)], shard.logs)
             if shard.lag_s is not None:
@@ -43,21 +43,26 @@ class Figures(Collector):
         yield lag
         yield logs
         fenced = float(status.phase == "fenced")
-        yield GaugeMetricFamily("loghub_worker_fenced", "1 while the worker may not deliver.", value=fenced)
+        yield GaugeMetricFamily(
+            "loghub_worker_fenced",
+            "1 while the worker must not write because its group session may have expired, otherwise 0.",
+            value=fenced,
+        )
         if status.last_heartbeat_age_s is not None:
             age = status.last_heartbeat_age_s
             yield GaugeMetricFamily(
-                "loghub_worker_heartbeat_age_seconds", "Since the last good beat.", value=age
+                "loghub_worker_heartbeat_age_seconds", "Time since the last successful heartbeat.", value=age
             )
         yield CounterMetricFamily(
-            "loghub_worker_rows_written", "Rows in the sink.", value=status.rows_written
+            "loghub_worker_rows_written", "Number of rows written to the sink.", value=status.rows_written
         )
         for name, (text, value) in self._numbers().items():
             yield CounterMetricFamily(name, text, value=value)
 
 
 class MetricsServer:
-    """A small server on its own threads. `status` gives the last one written, so that its age tells."""
+    """A small server on its own threads. `status` returns the status that was last written, so that its age
+    shows whether the worker hangs."""
 
     def __init__(
         self, address: str, figures: Figures, status: Callable[[], WorkerStatus], unix_s: Callable[[], float]
@@ -77,7 +82,7 @@ class MetricsServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Probes come every few seconds; they are not worth a line."""
+                """Log nothing: probes arrive every few seconds."""
 
         host, _, port = address.rpartition(":")
         self._server = ThreadingHTTPServer((host, int(port)), Handler)
@@ -96,7 +101,8 @@ def answer(
 ) -> tuple[int, str, bytes]:
     """Status code, content type and body for a path.
 
-    Who has left is not ready: so the operator hears of it where the endpoint tells nobody.
+    A worker that has left the group is not ready: that is how the operator learns of it with an endpoint
+    that does not report the members.
     """
     if path == "/metrics":
         return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)

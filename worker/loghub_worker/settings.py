@@ -25,7 +25,7 @@ class Settings:
     config: WorkerConfig
     consumer: str
     credentials_dir: str
-    seat_file: Path | None
+    drain_file: Path | None
     state_dir: Path
     status_file: Path
     metrics_address: str | None
@@ -37,7 +37,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     """Raises `BadSettingsError` with the name of the variable."""
     optional = {
         name: environment.get(name)
-        for name in (contract.ENV_SEAT_FILE, contract.ENV_TERMINATION_LOG, contract.ENV_CLASS_ARCHIVE)
+        for name in (contract.ENV_DRAIN_FILE, contract.ENV_TERMINATION_LOG, contract.ENV_CLASS_ARCHIVE)
     }
     return Settings(
         config=_config(_required(environment, contract.ENV_CONFIG)),
@@ -45,7 +45,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         credentials_dir=_required(environment, contract.ENV_CREDENTIALS_DIR),
         state_dir=Path(_required(environment, contract.ENV_STATE_DIR)).absolute(),
         status_file=Path(_required(environment, contract.ENV_STATUS_FILE)),
-        seat_file=_path(optional[contract.ENV_SEAT_FILE]),
+        drain_file=_path(optional[contract.ENV_DRAIN_FILE]),
         termination_log=_path(optional[contract.ENV_TERMINATION_LOG]),
         class_archive=_path(optional[contract.ENV_CLASS_ARCHIVE]),
         metrics_address=environment.get(contract.ENV_METRICS_ADDRESS) or None,
@@ -70,11 +70,11 @@ def _config(path: str) -> WorkerConfig:
         raise BadSettingsError(f"{contract.ENV_CONFIG}: {error}") from error
 
 
-def says_leave(seat_file: Path | None) -> bool:
-    """Whether the operator wants this consumer gone for good. An absent file says keep."""
-    if seat_file is None:
+def is_drain_requested(drain_file: Path | None) -> bool:
+    """Whether the operator has asked this worker to drain and leave the group. An absent file means no."""
+    if drain_file is None:
         return False
     try:
-        return seat_file.read_text(encoding="utf-8").strip() == contract.SEAT_LEAVE
+        return drain_file.read_text(encoding="utf-8").strip() == contract.DRAIN_REQUESTED
     except OSError:
         return False

@@ -9,33 +9,33 @@ from typing import Literal
 
 from loghub.wire.cursor import encode
 from loghub.worker_contract import ShardProgress, WorkerStatus
-from loghub_worker.consumer import Consumer, Goal, HeldShard, Phase, Standing
-from loghub_worker.hub import Trouble
+from loghub_worker.log_service import ServiceError
+from loghub_worker.membership.state import HeldShard, Membership, MemberState, Phase, ShutdownMode
 
 PhaseWord = Literal["starting", "running", "fenced", "draining", "left", "failed"]
 
 
-def phase_of(consumer: Consumer) -> PhaseWord:
+def phase_of(consumer: Membership) -> PhaseWord:
     """The one word for where the worker is."""
-    if consumer.standing is Standing.LEFT:
+    if consumer.standing is MemberState.LEFT:
         return "left"
-    if consumer.goal is not Goal.SERVE:
+    if consumer.goal is not ShutdownMode.SERVE:
         return "draining"
-    words: dict[Standing, PhaseWord] = {
-        Standing.JOINING: "starting",
-        Standing.MEMBER: "running",
-        Standing.FENCED: "fenced",
+    words: dict[MemberState, PhaseWord] = {
+        MemberState.JOINING: "starting",
+        MemberState.MEMBER: "running",
+        MemberState.FENCED: "fenced",
     }
     return words[consumer.standing]
 
 
 def status_of(
-    consumer: Consumer,
+    consumer: Membership,
     *,
     name: str,
     now: float,
     unix_s: float,
-    trouble: Trouble,
+    trouble: ServiceError,
     rows: int,
     oldest_unix_s: Mapping[int, float | None],
 ) -> WorkerStatus:

@@ -1,7 +1,8 @@
-"""One worker, put together: Spark and the pipeline first, then the seat in the group, then the shards.
+"""One worker, put together: Spark and the pipeline first, then group membership, then the shards.
 
 What for: the order of start and stop, in one place. What it must not know: how any part works.
-Read next: `loghub_worker.membership`, `loghub_worker.keeper`, `loghub_worker.job`.
+Read next: `loghub_worker.membership.heartbeat`, `loghub_worker.membership.shard_manager`,
+`loghub_worker.query.streaming_query`.
 
 The order matters. The query or function is checked and Spark is warm before the first beat, since
 from that beat on shards are assigned here and would idle. At the end the shards are drained while
@@ -17,26 +18,26 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from loghub.atomic_file import replace_file
 from loghub.clock import Clock
-from loghub.files import replace_file
 from loghub.worker_contract import WorkerStatus
-from loghub_worker.consumer import Consumer, Goal, Standing, Terms
-from loghub_worker.handover import Handover
-from loghub_worker.hub import Address, Trouble, connect
-from loghub_worker.job import Job
-from loghub_worker.keeper import Keeper
-from loghub_worker.membership import Membership
+from loghub_worker.exchange_files import Handover
+from loghub_worker.log_service import Address, ServiceError, connect
+from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.shard_manager import ShardManager
+from loghub_worker.membership.shared_state import SharedState
+from loghub_worker.membership.state import Membership, MembershipTimings, MemberState, ShutdownMode
 from loghub_worker.metrics import Figures, MetricsServer
-from loghub_worker.pipeline import empty_logs, make_transform, place_code
-from loghub_worker.session import Session
-from loghub_worker.settings import Settings, says_leave
-from loghub_worker.sink import InvalidSinkError, Sink, make_sink
-from loghub_worker.spark import SPARK_ERRORS, FatalError, invalid, start_spark
+from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError, invalid, start_spark
+from loghub_worker.query.streaming_query import Job
+from loghub_worker.query.transform import empty_logs, make_transform, place_code
+from loghub_worker.settings import Settings, is_drain_requested
+from loghub_worker.sink.sinks import InvalidSinkError, Sink, make_sink
 from loghub_worker.status import status_of
 
 log = structlog.get_logger()
 
-STEP_S = 0.4  # how often the seat file and the threads are looked at
+STEP_S = 0.4  # how often the drain file and the threads are checked
 STATUS_S = 1.0
 # A lease ends so much before the service would end it: time for a commit to finish.
 MARGIN_PART, MOST_MARGIN_S = 0.2, 5.0
@@ -61,17 +62,19 @@ class Worker:
         )
         self._handover = Handover(_emptied(settings.state_dir / "handover"))
         margin_s = min(MOST_MARGIN_S, config.timeout_s * MARGIN_PART)
-        terms = Terms(interval_s=config.heartbeat_interval_s, timeout_s=config.timeout_s, margin_s=margin_s)
-        self._session = Session(Consumer(terms), self._handover, clock)
-        self._membership: Membership | None = None
-        self._keeper: Keeper | None = None
+        terms = MembershipTimings(
+            interval_s=config.heartbeat_interval_s, timeout_s=config.timeout_s, margin_s=margin_s
+        )
+        self._session = SharedState(Membership(terms), self._handover, clock)
+        self._membership: HeartbeatThread | None = None
+        self._keeper: ShardManager | None = None
         self._job: Job | None = None
-        self._failed = Trouble()
+        self._failed = ServiceError()
         self._starting = False
         self._told = self.status()  # as last written
 
     def request_stop(self) -> None:
-        """From a signal handler in the main thread: drain, keep the seat, end. Before the first
+        """From a signal handler in the main thread: drain, stay a member, end. Before the first
         beat there is nothing to drain, and Spark's start is not waited for. It takes no lock, not
         even an event's: the thread that it interrupts may hold that one."""
         self._stop = True
@@ -92,7 +95,7 @@ class Worker:
         except _StoppedAtStart:
             log.info("stopped before the first beat")
         except FatalError as fatal:
-            self._failed = Trouble(fatal.reason, fatal.message)
+            self._failed = ServiceError(fatal.reason, fatal.message)
             raise
         finally:
             self._starting = False
@@ -123,7 +126,7 @@ class Worker:
         beats = connect(
             self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
         )
-        self._membership = Membership(self._session, beats, **self._names())
+        self._membership = HeartbeatThread(self._session, beats, **self._names())
         self._keeper = self._make_keeper(sink)
         self._job = Job(
             self._config,
@@ -170,18 +173,18 @@ class Worker:
                 now_unix_s=self._clock.unix_s(),
             )
         except InvalidSinkError as error:
-            raise FatalError("SinkInvalid", str(error)) from error
+            raise FatalError("InvalidSink", str(error)) from error
         except OSError as error:
-            raise FatalError("SinkUnusable", str(error)) from error
+            raise FatalError("SinkUnavailable", str(error)) from error
 
-    def _make_keeper(self, sink: Sink) -> Keeper:
-        return Keeper(
+    def _make_keeper(self, sink: Sink) -> ShardManager:
+        return ShardManager(
             self._session,
             connect(self._address, agent=self._agent()),
             sink,
             self._handover,
             self._clock,
-            initial=self._config.initial_position,
+            initial=self._config.start_position,
             interval_s=self._config.checkpoint_interval_s,
             **self._names(),
         )
@@ -209,8 +212,8 @@ class Worker:
     def _serve(self) -> None:
         while not self._is_stopped_in(STEP_S):
             self._raise_failures()
-            if says_leave(self._settings.seat_file):
-                self._drain(Goal.LEAVE)
+            if is_drain_requested(self._settings.drain_file):
+                self._drain(ShutdownMode.LEAVE)
                 self._await_stop()
 
     def _await_stop(self) -> None:
@@ -225,7 +228,7 @@ class Worker:
 
     def _has_left(self) -> bool:
         with self._session.use() as (consumer, _):
-            return consumer.standing is Standing.LEFT
+            return consumer.standing is MemberState.LEFT
 
     def _raise_failures(self) -> None:
         parts = (self._membership, self._keeper, self._job)
@@ -233,18 +236,20 @@ class Worker:
             if isinstance(failure, FatalError):
                 raise failure
             if failure is not None:
-                raise FatalError("WorkerFault", f"{type(failure).__name__}: {failure}") from failure
+                raise FatalError("InternalError", f"{type(failure).__name__}: {failure}") from failure
 
     # -- end
 
     def _end(self) -> None:
         if not self._has_left():
-            self._drain(Goal.LEAVE if says_leave(self._settings.seat_file) else Goal.STOP)
+            self._drain(
+                ShutdownMode.LEAVE if is_drain_requested(self._settings.drain_file) else ShutdownMode.STOP
+            )
         for part in (self._membership, self._keeper, self._job):
             if part is not None:
                 part.stop()
 
-    def _drain(self, goal: Goal) -> None:
+    def _drain(self, goal: ShutdownMode) -> None:
         """Deliver and save what is under way; bounded by the drain timeout."""
         log.info("draining", goal=goal)
         with self._session.use() as (consumer, _):
@@ -260,8 +265,8 @@ class Worker:
             self._session.wait(since, min(left_s, STEP_S))
             since = self._session.changes  # before the next look: no change may fall between
 
-    def _is_drained(self, goal: Goal) -> bool:
-        if goal is Goal.LEAVE:
+    def _is_drained(self, goal: ShutdownMode) -> bool:
+        if goal is ShutdownMode.LEAVE:
             return self._has_left()
         with self._session.use() as (consumer, _):
             return consumer.drained
@@ -283,13 +288,13 @@ class Worker:
             )
         return msgspec.structs.replace(status, phase="failed") if self._failed.reason else status
 
-    def _trouble(self) -> Trouble:
+    def _trouble(self) -> ServiceError:
         """The first that is wrong, the nearest to the cause first."""
         troubles = [self._failed]
         if self._membership and self._keeper and self._job:
             keeper = self._keeper
             troubles += [self._membership.trouble, self._job.trouble, keeper.trouble, keeper.source_trouble]
-        return next((trouble for trouble in troubles if trouble.reason), Trouble())
+        return next((trouble for trouble in troubles if trouble.reason), ServiceError())
 
     def _tick_status(self) -> None:
         while not self._ended.wait(STATUS_S):
@@ -307,11 +312,23 @@ class Worker:
             return {}
         tally = self._job.tally
         return {
-            "loghub_worker_batches": ("Batches in the sink.", tally.batches),
-            "loghub_worker_batches_refused": ("Batches not let through.", tally.refused),
-            "loghub_worker_texts_replaced": ("Texts that were not UTF-8.", tally.replaced),
-            "loghub_worker_log_groups_expired": ("Log groups that expired unread.", tally.missing),
-            "loghub_worker_batch_seconds": ("Seconds spent in batches.", tally.seconds),
+            "loghub_worker_batches": ("Number of micro-batches committed to the sink.", tally.batches),
+            "loghub_worker_batches_discarded": (
+                "Number of micro-batches discarded because the worker no longer held their shards.",
+                tally.refused,
+            ),
+            "loghub_worker_invalid_utf8_values": (
+                "Number of text values in which invalid UTF-8 was replaced.",
+                tally.replaced,
+            ),
+            "loghub_worker_log_groups_expired": (
+                "Number of log groups that expired before they were read.",
+                tally.missing,
+            ),
+            "loghub_worker_batch_duration_seconds": (
+                "Total duration of the committed micro-batches.",
+                tally.seconds,
+            ),
         }
 
     def _serve_metrics(self) -> MetricsServer | None:

@@ -1,8 +1,7 @@
-"""`helm test`: is the CRD served, and does the operator work?
+"""`helm test`: checks that the CRD is served and that the operator is healthy.
 
-What for: runs in a pod of its own with the operator's image and nothing but the standard
-library. What it must not know: the operator's code. Read next: `templates/tests/check.yaml`,
-which says what is in the environment.
+Runs in a pod of its own with the operator's image, and uses only the standard library. The environment is
+set in `templates/tests/check.yaml`.
 """
 
 import json
@@ -22,7 +21,8 @@ PAUSE_S = 1.0
 
 
 def served_kinds() -> list[str]:
-    """Plurals that the apiserver serves of our API; every account may ask for that."""
+    """Plural names of the resources that the API server serves in the API group; discovery is open to every
+    account."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     address = f"[{host}]" if ":" in host else host
     token = (ACCOUNT / "token").read_text().strip()
@@ -35,7 +35,7 @@ def served_kinds() -> list[str]:
 
 
 def operator_says() -> str:
-    """What the operator answers to a probe of its liveness."""
+    """The response of the operator's liveness endpoint."""
     url = os.environ["LOGHUB_CHECK_OPERATOR"]
     return _opened(urllib.request.Request(url), urllib.request.HTTPHandler()).decode()  # noqa: S310
 
@@ -47,16 +47,16 @@ def _opened(request: urllib.request.Request, handler: urllib.request.BaseHandler
 
 
 def trouble() -> str:
-    """What is wrong now; "" if nothing is."""
+    """The first check that fails; "" if none does."""
     try:
         if PLURAL not in served_kinds():
-            return f"the apiserver serves {API} without {PLURAL}"
+            return f"the API server serves {API} without {PLURAL}"
     except (OSError, ValueError, KeyError) as error:
         return f"the CRD is not served: {_words(error)}"
     try:
         operator_says()
     except OSError as error:
-        return f"the operator does not answer that it works: {_words(error)}"
+        return f"the operator is not healthy: {_words(error)}"
     return ""
 
 
@@ -66,14 +66,14 @@ def _words(error: Exception) -> str:
 
 
 def main() -> int:
-    """0 once both are well, 1 when they are not within the time allowed."""
+    """0 once both checks pass, 1 if they do not pass in time."""
     end_s = time.monotonic() + float(os.environ.get("LOGHUB_CHECK_SECONDS", "60"))
     while found := trouble():
         if time.monotonic() > end_s:
             sys.stdout.write(found + "\n")
             return 1
         time.sleep(PAUSE_S)
-    sys.stdout.write(f"{API} is served and the operator works\n")
+    sys.stdout.write(f"{API} is served and the operator is healthy\n")
     return 0
 
 

@@ -2,7 +2,7 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 54 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- /* At most 54 characters, so that the longest suffix still fits into a label. */ -}}
+{{- /* At most 54 characters, so that the name fits into a label with the longest suffix. */ -}}
 {{- define "loghub.fullname" -}}
 {{- $name := include "loghub.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -34,18 +34,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "loghub.commonLabels" . }}
 {{- end -}}
 
-{{- define "loghub.serviceSelector" -}}
+{{- define "loghub.embeddedServiceSelector" -}}
 app.kubernetes.io/name: loghub-service
 {{- end -}}
 
-{{- define "loghub.serviceLabels" -}}
-{{ include "loghub.serviceSelector" . }}
+{{- define "loghub.embeddedServiceLabels" -}}
+{{ include "loghub.embeddedServiceSelector" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "loghub.commonLabels" . }}
 {{- end -}}
 
-{{- define "loghub.serviceNamespace" -}}
-{{- .Values.service.namespace | default .Release.Namespace -}}
+{{- define "loghub.embeddedServiceNamespace" -}}
+{{- .Values.embeddedService.namespace | default .Release.Namespace -}}
 {{- end -}}
 
 {{- define "loghub.serviceAccount" -}}
@@ -56,7 +56,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
-{{- /* An image's whole name. Takes {image: ..., appVersion: ...}. */ -}}
+{{- /* The full name of an image. Takes {image: ..., appVersion: ...}. */ -}}
 {{- define "loghub.image" -}}
 {{- if .image.digest -}}
 {{- printf "%s@%s" .image.repository .image.digest -}}
@@ -68,19 +68,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "loghub.embeddedEndpoint" -}}
 {{- if .Values.embeddedEndpoint -}}
 {{- .Values.embeddedEndpoint -}}
-{{- else if .Values.service.enabled -}}
-{{- printf "http://%s.svc" (include "loghub.serviceNamespace" .) -}}
+{{- else if .Values.embeddedService.enabled -}}
+{{- printf "http://%s.svc" (include "loghub.embeddedServiceNamespace" .) -}}
 {{- else -}}
 http://loghub.svc
 {{- end -}}
 {{- end -}}
 
-{{- /* The port that the endpoint spells out; empty where it names none. */ -}}
+{{- /* The explicit port of the endpoint; empty if it has none. */ -}}
 {{- define "loghub.embeddedPort" -}}
 {{- regexFind ":[0-9]+$" (urlParse (include "loghub.embeddedEndpoint" .)).host | trimPrefix ":" -}}
 {{- end -}}
 
-{{- /* Where the operator makes the projects' Services; empty where the endpoint is no NAMESPACE.svc. */ -}}
+{{- /* The namespace of the projects' Services; empty unless the endpoint's host is NAMESPACE.svc. */ -}}
 {{- define "loghub.projectNamespace" -}}
 {{- $host := (urlParse (include "loghub.embeddedEndpoint" .)).hostname -}}
 {{- if regexMatch "^[a-z0-9-]+\\.svc$" $host -}}

@@ -1,6 +1,6 @@
 {{- /*
-What the operator may do in a namespace that it watches. The same as in deploy/loghub-operator.yaml
-(a test compares them).
+Permissions of the operator in a namespace that it watches. A test compares them with those in
+deploy/loghub-operator.yaml.
 */ -}}
 {{- define "loghub.rules" -}}
 - apiGroups: [loghub.dev]
@@ -9,33 +9,33 @@ What the operator may do in a namespace that it watches. The same as in deploy/l
 - apiGroups: [loghub.dev]
   resources: [loghubconsumergroups/status]
   verbs: [patch]
-# Owner references that block the owner's deletion ask for this where that is enforced.
+# Required to set blockOwnerDeletion where the API server enforces OwnerReferencesPermissionEnforcement.
 - apiGroups: [loghub.dev]
   resources: [loghubconsumergroups/finalizers]
   verbs: [update]
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, delete]
-# Pods are read for their own words, told to leave by an annotation, restarted by deletion.
+# The operator reads pods for their failures, annotates them to drain, and deletes them to restart them.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, patch, delete]
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, patch, delete]
-# Who the workers are: an account without rights of its own, and without a token in the pods.
+# The workers' ServiceAccount has no permissions, and no token is mounted into the pods.
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, create, patch, delete]
-# Listed by our labels, to remove settings that no worker runs with any more; one by its name is
-# read for a pipeline's code.
+# The operator lists its own ConfigMaps to delete outdated worker settings, and reads a ConfigMap with
+# a pipeline's code by name.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, create, patch, delete]
-# One Secret by its name at a time: never listed, never watched.
+# The operator gets Secrets by name and never lists or watches them.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]
@@ -47,14 +47,14 @@ What the operator may do in a namespace that it watches. The same as in deploy/l
   verbs: [create]
 {{- end -}}
 
-{{- /* The Services of projects, in the embedded service's namespace: made, never deleted. */ -}}
+{{- /* The projects' Services in the namespace of the embedded service: created, never deleted. */ -}}
 {{- define "loghub.projectRules" -}}
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, patch]
 {{- end -}}
 
-{{- /* Making a Lease cannot be bound to a name, hence a role in the operator's own namespace. */ -}}
+{{- /* RBAC cannot restrict `create` to a name, hence a Role in the operator's own namespace. */ -}}
 {{- define "loghub.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
@@ -64,21 +64,21 @@ What the operator may do in a namespace that it watches. The same as in deploy/l
   resourceNames: [{{ include "loghub.fullname" . }}]
   verbs: [get, patch]
 {{- if .Values.watchNamespaces }}
-# The one that acts labels its own pod, so that Services find it; with a ClusterRole it may already.
+# The leader labels its own pod, so that Services select it. With a ClusterRole it already has permission.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, patch]
 {{- end }}
 {{- end -}}
 
-{{- /* What the API of external metrics takes besides: of the whole cluster, since that is what it is of. */ -}}
+{{- /* Additional permissions for external.metrics.k8s.io; cluster-wide, as is the API. */ -}}
 {{- define "loghub.externalMetricsRules" -}}
-# May the one who asks read this?
+# Authorize the clients of the API.
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
   verbs: [create]
 {{- if not .Values.externalMetrics.certificateSecret }}
-# Our certificate, made at each start.
+# Write the certificate, which the operator creates at each start.
 - apiGroups: [apiregistration.k8s.io]
   resources: [apiservices]
   resourceNames: [v1beta1.external.metrics.k8s.io]

@@ -1,4 +1,4 @@
-"""GetCursor and GetCursorTime (sls-protocol.md 2.1, 2.3).
+"""GetCursor and GetCursorTime (docs/sls-protocol.md 2.1, 2.3).
 
 What for: GET on a shard that is no pull. What it must not know: ASGI, files. Read next:
 `pull_logs`, `loghub.service.storage.shardlog`.
@@ -7,9 +7,9 @@ What for: GET on a shard that is no pull. What it must not know: ASGI, files. Re
 import asyncio
 
 from loghub.service.api import lookup, parse
+from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.failure import failure
-from loghub.service.http.exchange import Answer, Request, json_answer
+from loghub.service.messages import Answer, Request, json_answer
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import Code
@@ -49,7 +49,7 @@ async def _time_of(log: ShardLog, text: str) -> int:
 
 def check_cursor(log: ShardLog, text: str) -> int:
     """The integer of a cursor of this shard. Below the oldest group is no error: it is clamped
-    later (sls-protocol.md 7, item 8); beyond the end nothing was ever written. Raises InvalidCursor."""
+    later (docs/sls-protocol.md 7.8); beyond the end nothing was ever written. Raises InvalidCursor."""
     cursor = wire_cursor.decode(text)
     if cursor > log.extent.end_cursor:
         raise failure(Code.INVALID_CURSOR, f"cursor {text} lies beyond the end of the shard")

@@ -12,8 +12,8 @@ from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag
 from loghub.service.api import lookup, parse
 from loghub.service.api.groups import shown
 from loghub.service.engine import Engine
-from loghub.service.groups import Group
-from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.service.group_registry import Group
+from loghub.service.messages import EMPTY, Answer, Request, json_answer
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import cursor as wire_cursor
 

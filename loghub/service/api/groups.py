@@ -1,4 +1,4 @@
-"""Consumer groups: list, create, update, delete, heartbeat, checkpoints (sls-protocol.md 2.1, 4.3).
+"""Consumer groups: list, create, update, delete, heartbeat, checkpoints (docs/sls-protocol.md 2.1, 4.3).
 
 What for: the actions on ``/logstores/{ls}/consumergroups``. What it must not know: ASGI,
 SQL, how shards are given out. Read next: `loghub.domain.coordinator`.
@@ -7,12 +7,12 @@ SQL, how shards are given out. Read next: `loghub.domain.coordinator`.
 from loghub.domain.group import Checkpoint, Configure, Heartbeat, Refusal, ShardEntry
 from loghub.service.api import lookup, parse
 from loghub.service.api.cursors import check_cursor
+from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.failure import failure
-from loghub.service.groups import Group
-from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.service.group_registry import Group
+from loghub.service.messages import EMPTY, Answer, Request, json_answer
+from loghub.wire import client_quirks, names
 from loghub.wire import cursor as wire_cursor
-from loghub.wire import names, special
 from loghub.wire.errors import Code, LogHubError
 
 
@@ -121,7 +121,7 @@ def _position(engine: Engine, group: Group, shard: int, text: str) -> int:
 def _refused(refusal: Refusal, request: Request, message: str) -> LogHubError:
     error = failure(Code(refusal.value), message)
     if refusal is Refusal.SHARD_NOT_EXIST:
-        error.code = special.checkpoint_of_no_shard(request.headers.get("user-agent", ""))
+        error.code = client_quirks.checkpoint_of_no_shard(request.headers.get("user-agent", ""))
     return error
 
 

@@ -1,4 +1,4 @@
-"""Logstores: create, get, list, update, delete (sls-protocol.md 2.3).
+"""Logstores: create, get, list, update, delete (docs/sls-protocol.md 2.3).
 
 What for: the actions on ``/logstores``. What it must not know: ASGI, SQL, log data. Read
 next: `shards`.
@@ -11,11 +11,11 @@ import msgspec
 
 from loghub.domain import shards as rules
 from loghub.service.api import lookup, parse
+from loghub.service.api_errors import failure
 from loghub.service.catalog import Logstore, Project
 from loghub.service.engine import Engine
 from loghub.service.facts import LogstoreDeleted, LogstoreSaved, ShardSaved
-from loghub.service.failure import failure
-from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.service.messages import EMPTY, Answer, Request, json_answer
 from loghub.service.settings import KEEP_FOR_EVER_DAYS, Limits
 from loghub.wire import names
 from loghub.wire.errors import Code
@@ -36,7 +36,7 @@ _SHOWN_DEFAULTS: dict[str, object] = {
 
 
 async def create_logstore(engine: Engine, request: Request) -> Answer:
-    """Unknown keys are accepted (sls-protocol.md 2.3)."""
+    """Unknown keys are accepted (docs/sls-protocol.md 2.3)."""
     fields = parse.json_object(request)
     limits = engine.settings.limits
     name = names.LOGSTORE.check(parse.string(fields, "logstoreName"))

@@ -5,12 +5,12 @@ it. Read next: `loghub.service.catalog`.
 """
 
 from loghub.service.api import parse
+from loghub.service.api_errors import failure
 from loghub.service.catalog import Logstore, Project
 from loghub.service.engine import Engine
 from loghub.service.facts import ShardSaved
-from loghub.service.failure import failure
-from loghub.service.groups import Group
-from loghub.service.http.exchange import Request
+from loghub.service.group_registry import Group
+from loghub.service.messages import Request
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire.errors import Code
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from loghub.service.failure import failure
-from loghub.service.http.exchange import Request
+from loghub.service.api_errors import failure
+from loghub.service.messages import Request
 from loghub.wire import names
 from loghub.wire.errors import Code
 

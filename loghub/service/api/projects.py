@@ -1,4 +1,4 @@
-"""Projects: create, get, list, update, delete (sls-protocol.md 2.3).
+"""Projects: create, get, list, update, delete (docs/sls-protocol.md 2.3).
 
 What for: the actions on ``/``. What it must not know: ASGI, SQL. Read next: `logstores`.
 """
@@ -6,11 +6,11 @@ What for: the actions on ``/``. What it must not know: ASGI, SQL. Read next: `lo
 from dataclasses import replace
 
 from loghub.service.api import lookup, parse
+from loghub.service.api_errors import failure
 from loghub.service.catalog import Project
 from loghub.service.engine import Engine
 from loghub.service.facts import ProjectDeleted, ProjectSaved
-from loghub.service.failure import failure
-from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.service.messages import EMPTY, Answer, Request, json_answer
 from loghub.wire import names
 from loghub.wire.errors import Code
 

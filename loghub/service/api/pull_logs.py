@@ -1,4 +1,4 @@
-"""PullLogs: groups from a cursor on, as they were received (sls-protocol.md 2.1, 2.2).
+"""PullLogs: groups from a cursor on, as they were received (docs/sls-protocol.md 2.1, 2.2).
 
 What for: one of the three hot actions. What it must not know: ASGI, files. Read next:
 `loghub.service.storage.shardlog`, `loghub.wire.loggroup`.
@@ -8,9 +8,9 @@ import asyncio
 
 from loghub.service.api import lookup, parse
 from loghub.service.api.cursors import check_cursor
+from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.failure import failure
-from loghub.service.http.exchange import Answer, Request
+from loghub.service.messages import Answer, Request
 from loghub.service.settings import Limits
 from loghub.service.storage.shardlog import Read, ShardLog
 from loghub.wire import compression, loggroup

@@ -1,7 +1,7 @@
-"""PutLogs: check, choose a shard, commit (sls-protocol.md 2.3, 3).
+"""PutLogs: check, choose a shard, commit (docs/sls-protocol.md 2.3, 3).
 
 What for: one of the three hot actions. What it must not know: ASGI, files. Read next:
-`loghub.wire.scan` (the check), `loghub.service.storage.commits` (what makes it durable).
+`loghub.wire.loggroup_validation` (the check), `loghub.service.storage.commits` (what makes it durable).
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from loghub.domain import shards as rules
 from loghub.domain.hashrange import parse_key
 from loghub.service.api import lookup, parse
+from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.failure import failure
-from loghub.service.http.exchange import EMPTY, Answer, Request
+from loghub.service.messages import EMPTY, Answer, Request
 from loghub.service.storage.shardlog import ShardLog
-from loghub.wire import compression, scan
+from loghub.wire import compression, loggroup_validation
 from loghub.wire.compression import Compression
 from loghub.wire.errors import Code
 
@@ -71,7 +71,7 @@ def check_group(request: Request, *, max_size: int) -> Checked:
         group = compression.decompress(group, how, raw_size=_raw_size(request), max_size=max_size)
     elif len(group) != _raw_size(request):
         raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not the body's size")
-    return Checked(group=group, logs=scan.scan(group).logs)
+    return Checked(group=group, logs=loggroup_validation.scan(group).logs)
 
 
 def _raw_size(request: Request) -> int:

@@ -1,4 +1,4 @@
-"""Shards: list, split, merge, delete (sls-protocol.md 2.3).
+"""Shards: list, split, merge, delete (docs/sls-protocol.md 2.3).
 
 What for: the actions on ``/logstores/{ls}/shards`` but PutLogs and PullLogs. What it must
 not know: ASGI, SQL. Read next: `loghub.domain.shards` (the rules), `cursors`.
@@ -12,11 +12,11 @@ from loghub.domain.hashrange import parse_key
 from loghub.domain.shards import Reshard, Shard
 from loghub.service.api import lookup, parse
 from loghub.service.api.logstores import check_shard_room
+from loghub.service.api_errors import failure
 from loghub.service.catalog import Logstore
 from loghub.service.engine import Engine
 from loghub.service.facts import ShardDeleted, ShardSaved
-from loghub.service.failure import failure
-from loghub.service.http.exchange import EMPTY, Answer, Request, json_answer
+from loghub.service.messages import EMPTY, Answer, Request, json_answer
 from loghub.wire.errors import Code
 
 

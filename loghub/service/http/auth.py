@@ -1,4 +1,4 @@
-"""Who asks, and when: signature version 1 and the clock skew (sls-protocol.md 1.3, 1.5).
+"""Who asks, and when: signature version 1 and the clock skew (docs/sls-protocol.md 1.3, 1.5).
 
 What for: nothing is looked up or stored for a request before this has passed. What it must
 not know: what the request wants. Read next: `loghub.wire.signing`.
@@ -7,9 +7,9 @@ not know: what the request wants. Read next: `loghub.wire.signing`.
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
+from loghub.service.api_errors import failure
 from loghub.service.credentials import AccessKey
-from loghub.service.failure import failure
-from loghub.service.http.exchange import Request
+from loghub.service.messages import Request
 from loghub.wire import signing
 from loghub.wire.errors import Code
 

@@ -1,15 +1,15 @@
 """Receiving a request body within bounds.
 
 What for: a sender can fill neither the memory nor a connection's time. What it must not
-know: what the body means. Read next: `frame`.
+know: what the body means. Read next: `app`.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from loghub.service.errors import ServiceFault
-from loghub.service.failure import failure
+from loghub.service.api_errors import failure
+from loghub.service.faults import ServiceFault
 from loghub.service.settings import Limits
 from loghub.wire.errors import Code
 

@@ -2,7 +2,7 @@
 
 What for: neither an endless header nor a head that never ends may hold memory or a connection,
 nor an answer that nobody takes; bodies have their own bounds in `body`, the sizes of answers in
-`answers`. What it must not know: requests' meaning.
+`send`. What it must not know: requests' meaning.
 Read next: `loghub.service.server` (names it to uvicorn).
 """
 

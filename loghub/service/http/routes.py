@@ -1,7 +1,7 @@
 """Which action serves a request: the hot ones by hand, the rest through Starlette's router.
 
 What for: the whole list of paths in one place. What it must not know: what actions do. Read
-next: `loghub.service.api`, `frame`.
+next: `loghub.service.api`, `app`.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -11,9 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from loghub.service.api import cursors, extensions, groups, logstores, projects, pull_logs, put_logs, shards
+from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.failure import failure
-from loghub.service.http.exchange import Answer, Request
+from loghub.service.messages import Answer, Request
 from loghub.wire.errors import Code
 
 Action = Callable[..., Awaitable[Answer]]

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from loghub.service.errors import ServiceFault
+from loghub.service.faults import ServiceFault
 
 T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)

@@ -30,7 +30,7 @@ def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
     appends that were surely not done.
 
     WriteFailed is let through: what the kernel has dropped by then is unknown, so nothing may
-    be acknowledged after it (DECISIONS.md, Service).
+    be acknowledged after it (docs/decisions/service.md).
     """
     outcomes: list[object] = [None] * len(batch)
     appends: dict[int, list[int]] = {}

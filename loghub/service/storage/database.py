@@ -17,7 +17,6 @@ from loghub.domain import group as domain
 from loghub.domain.fsm import ShardState
 from loghub.domain.hashrange import HashRange
 from loghub.domain.shards import Shard
-from loghub.service.errors import ServiceFault
 from loghub.service.facts import (
     CatalogFact,
     Fact,
@@ -30,6 +29,7 @@ from loghub.service.facts import (
     ShardDeleted,
     ShardSaved,
 )
+from loghub.service.faults import ServiceFault
 
 SCHEMA_VERSION = 1
 _SCHEMA = """

@@ -19,7 +19,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from loghub.service.errors import ServiceFault
+from loghub.service.faults import ServiceFault
 
 _MAGIC = b"LOGHUB1\n"
 _SEGMENT = struct.Struct("<8sqqqI")

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loghub.service.errors import ServiceFault
+from loghub.service.faults import ServiceFault
 from loghub.service.ports import Disk, File
 from loghub.service.storage import record
 from loghub.service.storage.record import DamagedRecord, SegmentHeader

@@ -15,14 +15,7 @@ from dataclasses import dataclass
 
 from loghub.service.ports import Disk
 from loghub.service.storage.record import SEGMENT_HEADER_BYTES, SegmentHeader, stored_bytes
-from loghub.service.storage.segment import (
-    Entry,
-    LogDamaged,
-    NewGroup,
-    Segment,
-    create_segment,
-    open_segment,
-)
+from loghub.service.storage.segment import Entry, LogDamaged, NewGroup, Segment, create_segment, open_segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,11 @@
-"""The CustomResourceDefinition, made from the models.
+"""The CustomResourceDefinition, generated from the models.
 
-What for: ``python -m loghub_operator.api.crd > crds/loghubconsumergroups.loghub.dev.yaml``; a
-test compares the committed file with this. What it must not know: any one field. Read
-next: `loghub_operator.api.v1alpha1`.
-
-Pydantic writes JSON Schema; Kubernetes takes a structural part of it: no references, no
-nulls, no ``const``. `structural` is the way from one to the other.
+``python -m loghub_operator.api.crd`` prints ``crds/loghubconsumergroups.loghub.dev.yaml``; a test compares
+the committed file with it. Pydantic writes JSON Schema; Kubernetes accepts a structural part of it: no
+references, no nulls, no ``const``. `structural` turns one into the other.
 """
 
+import math
 import sys
 from typing import Any
 
@@ -29,6 +27,7 @@ Schema = dict[str, Any]
 _KEPT = (
     "description",
     "type",
+    "format",
     "default",
     "enum",
     "pattern",
@@ -41,14 +40,28 @@ _KEPT = (
     "maxProperties",
     "required",
 )
+CATEGORIES = ("all", "loghub")
+_READY_REASON = '.status.conditions[?(@.type=="Ready")].reason'
+# Name, type, path; the second group is shown with `kubectl get -o wide`.
 COLUMNS = (
     ("Phase", "string", ".status.phase"),
-    ("Workers", "string", ".status.workers"),
-    ("Shards", "integer", ".status.shardCount"),
-    ("Assignable", "integer", ".status.assignable"),
+    ("Ready", "string", ".status.workers"),
+    ("Up-To-Date", "integer", ".status.updatedReplicas"),
+    ("Reason", "string", _READY_REASON),
+    ("Shards", "integer", ".status.shardSummary.total"),
     ("Lag(s)", "integer", ".status.lag.seconds"),
     ("Age", "date", ".metadata.creationTimestamp"),
 )
+WIDE_COLUMNS = (
+    ("Project", "string", ".spec.project"),
+    ("Logstore", "string", ".spec.logstore"),
+    ("Group", "string", ".status.consumerGroup"),
+    ("Mode", "string", ".spec.scaling.mode"),
+    ("Assignable", "integer", ".status.shardSummary.assignable"),
+    ("Lag(logs)", "integer", ".status.lag.logs"),
+)
+SELECTABLE = (".spec.project", ".spec.logstore", ".spec.consumerGroup", ".spec.scaling.mode", ".status.phase")
+_INT32 = 2**31 - 1
 
 
 def crd() -> Schema:
@@ -59,6 +72,7 @@ def crd() -> Schema:
         "plural": PLURAL,
         "singular": SINGULAR,
         "shortNames": [SHORT_NAME],
+        "categories": list(CATEGORIES),
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -69,17 +83,21 @@ def crd() -> Schema:
 
 
 def _version() -> Schema:
-    scale = {
+    scale: Schema = {
         "specReplicasPath": ".spec.replicas",
         "statusReplicasPath": ".status.replicas",
         "labelSelectorPath": ".status.selector",
     }
-    columns = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in COLUMNS]
+    columns: list[Schema] = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in COLUMNS]
+    columns += [
+        {"name": name, "type": kind, "jsonPath": path, "priority": 1} for name, kind, path in WIDE_COLUMNS
+    ]
     return {
         "name": VERSION,
         "served": True,
         "storage": True,
         "subresources": {"status": {}, "scale": scale},
+        "selectableFields": [{"jsonPath": path} for path in SELECTABLE],
         "additionalPrinterColumns": columns,
         "schema": {"openAPIV3Schema": _root()},
     }
@@ -87,14 +105,14 @@ def _version() -> Schema:
 
 def _root() -> Schema:
     return {
-        "description": "A consumer group of a logstore, and the workers that consume it.",
+        "description": "A consumer group of an SLS logstore, and the workers that consume it.",
         "type": "object",
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": structural(Spec.model_json_schema(by_alias=True)),
+            "spec": with_defaults_explained(structural(Spec.model_json_schema(by_alias=True))),
             "status": without_defaults(structural(Status.model_json_schema(by_alias=True))),
         },
         "x-kubernetes-validations": [rule.as_cel() for rule in LogHubConsumerGroup.RULES],
@@ -102,7 +120,7 @@ def _root() -> Schema:
 
 
 def structural(schema: Schema) -> Schema:
-    """The same schema in the part of JSON Schema that Kubernetes takes."""
+    """The same schema in the part of JSON Schema that Kubernetes accepts."""
     return _structural(schema, schema.get("$defs", {}))
 
 
@@ -112,6 +130,8 @@ def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     made |= {key: value for key, value in node.items() if key.startswith("x-kubernetes-")}
     if isinstance(made.get("default"), dict):
         made["default"] = {key: value for key, value in made["default"].items() if value is not None}
+    if "format" not in made and made.get("type") in ("integer", "number"):
+        made["format"] = _format(made)
     if "description" in made:
         made["description"] = " ".join(made["description"].split())
     if "properties" in node:
@@ -125,8 +145,14 @@ def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     return made
 
 
+def _format(number: Schema) -> str:
+    if number["type"] == "number":
+        return "double"
+    return "int32" if number.get("maximum", math.inf) <= _INT32 else "int64"
+
+
 def _resolved(node: Schema, definitions: dict[str, Schema]) -> Schema:
-    """Follow a reference, drop the null of an optional field, fold "integer or string"."""
+    """Resolve references, drop the null of an optional field, fold "integer or string"."""
     own = {key: value for key, value in node.items() if key not in ("$ref", "anyOf", "title")}
     if "$ref" in node:
         return _resolved(definitions[node["$ref"].rsplit("/", 1)[1]], definitions) | own
@@ -144,8 +170,22 @@ def _resolved(node: Schema, definitions: dict[str, Schema]) -> Schema:
     raise ValueError(f"no structural form of {node}")
 
 
+def with_defaults_explained(schema: Schema) -> Schema:
+    """`kubectl explain` does not show a default, so the description names it."""
+    if isinstance(schema.get("properties"), dict):
+        parts = {name: with_defaults_explained(part) for name, part in schema["properties"].items()}
+        schema = {**schema, "properties": parts}
+    if isinstance(schema.get("items"), dict):
+        schema = {**schema, "items": with_defaults_explained(schema["items"])}
+    default = schema.get("default")
+    if default is None or isinstance(default, dict | list):
+        return schema
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    return {**schema, "description": f"{schema['description']} Default: {text}."}
+
+
 def without_defaults(schema: Schema) -> Schema:
-    """A status is written whole: the apiserver adds nothing to it."""
+    """The operator writes a status whole, so the apiserver must not add anything to it."""
     if isinstance(schema.get("properties"), dict):
         parts = {name: without_defaults(part) for name, part in schema["properties"].items()}
         schema = {**schema, "properties": parts}
@@ -156,8 +196,13 @@ def without_defaults(schema: Schema) -> Schema:
 
 def crd_yaml() -> str:
     """The committed file."""
-    head = "# Made by `python -m loghub_operator.api.crd`; change the models, not this file.\n"
-    return head + yaml.safe_dump(crd(), sort_keys=False, width=110, allow_unicode=True)
+    head = "# Generated by `python -m loghub_operator.api.crd`; change the models, not this file.\n"
+    return head + yaml.dump(crd(), Dumper=_WithoutAnchors, sort_keys=False, width=110, allow_unicode=True)
+
+
+class _WithoutAnchors(yaml.SafeDumper):
+    def ignore_aliases(self, _data: Any) -> bool:
+        return True
 
 
 if __name__ == "__main__":

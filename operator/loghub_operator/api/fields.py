@@ -1,9 +1,4 @@
-"""The kinds of value that several parts of the spec share.
-
-What for: a name or a time span is bounded the same wherever it is asked for. What it must not
-know: who asks. Read next: `loghub_operator.api.patterns` (the spellings),
-`loghub_operator.api.v1alpha1`.
-"""
+"""The kinds of value that several parts of the resource share, each bounded in one place."""
 
 from collections import Counter
 from typing import Annotated, Any
@@ -17,21 +12,40 @@ MAX_REPLICAS = 1000
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 Replicas = Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.OBJECT_NAME)]
 ProjectName = Annotated[str, Field(min_length=3, max_length=63, pattern=patterns.PROJECT)]
 LogstoreName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.LOGSTORE)]
 GroupName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.CONSUMER_GROUP)]
 RelativePath = Annotated[str, Field(min_length=1, max_length=512, pattern=patterns.RELATIVE_PATH)]
 Quantity = Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
+# The apiserver writes times itself; only a user's are checked.
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+def _is_date_time(value: str) -> str:
+    try:
+        patterns.unix_s(value)
+    except ValueError:
+        raise PydanticCustomError(
+            "date_time", "must be of type date-time (RFC 3339), for example 2026-01-31T08:00:00Z"
+        ) from None
+    return value
+
+
+Timestamp = Annotated[
+    str, Field(max_length=64, json_schema_extra={"format": "date-time"}), AfterValidator(_is_date_time)
+]
 
 
 def once(by: str = "") -> AfterValidator:
-    """No two items alike (in ``by``), as the apiserver has it of a list that is a set (a map)."""
+    """No two items with the same value (of ``by``), as in a list that is a set (a map) to the apiserver."""
 
     def check(items: tuple[Any, ...]) -> tuple[Any, ...]:
         counted = Counter(getattr(item, by) if by else item for item in items)
-        if twice := [str(key) for key, count in counted.items() if count > 1]:
-            raise PydanticCustomError("duplicate", "Duplicate value: {values}", {"values": ", ".join(twice)})
+        if repeated := [str(key) for key, count in counted.items() if count > 1]:
+            values = {"values": ", ".join(repeated)}
+            raise PydanticCustomError("duplicate", "Duplicate value: {values}", values)
         return items
 
     return AfterValidator(check)

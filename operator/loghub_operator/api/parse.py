@@ -1,11 +1,7 @@
-"""Read a CR, or say everything that is wrong with it, in the apiserver's words.
-
-What for: `loghub up -f` and the operator read objects through it. What it must not know:
-where the text came from. Read next: `loghub_operator.api.v1alpha1`.
-"""
+"""Parse a resource, or report everything that is wrong with it, worded as by the apiserver."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +10,9 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from loghub_operator.api.rules import RULE_ERROR, Immutable
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup, Spec
+from loghub_operator.api.validation import RULE_ERROR, Immutable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +27,7 @@ class Problem:
 
 
 class InvalidResourceError(ValueError):
-    """The object is refused; `problems` has every reason, in the order of the fields."""
+    """The object is invalid; `problems` has every reason, in the order of the fields."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -41,13 +37,13 @@ class InvalidResourceError(ValueError):
 def parse_resource(
     document: Mapping[str, Any], *, old: LogHubConsumerGroup | None = None
 ) -> LogHubConsumerGroup:
-    """The object; with ``old``, also whether it may become this. Raises `InvalidResourceError`."""
+    """The object; with ``old``, checks the immutable fields too. Raises `InvalidResourceError`."""
     written = {key: value for key, value in document.items() if key != "status"}
     try:
         resource = LogHubConsumerGroup.model_validate_json(json.dumps(written, default=str))
     except ValidationError as error:
         raise InvalidResourceError(
-            tuple(problem for detail in error.errors() for problem in _problems(detail))
+            tuple(_joined(problem for detail in error.errors() for problem in _problems(detail)))
         ) from None
     problems = () if old is None else tuple(_changed(old.spec, resource.spec))
     if problems:
@@ -56,7 +52,7 @@ def parse_resource(
 
 
 def resources_in(text: str) -> tuple[dict[str, Any], ...]:
-    """The documents of our kind in a YAML file; others (a Secret, a claim) are left to kubectl.
+    """The documents of our kind in a YAML file; others, such as a Secret, are left to kubectl.
 
     Raises `InvalidResourceError` where the text is not YAML.
     """
@@ -79,7 +75,7 @@ def documents_in(text: str, group: str, kind: str) -> tuple[dict[str, Any], ...]
 
 
 def parse_status(document: object) -> Status:
-    """What an earlier round told; one that we cannot read (another version wrote it) counts as none."""
+    """The last reported status; one that another version wrote and this one cannot parse counts as none."""
     try:
         return Status.model_validate_json(json.dumps(document or {}))
     except ValidationError:
@@ -101,8 +97,23 @@ def _problems(detail: ErrorDetails) -> tuple[Problem, ...]:
             return (Problem(path, f"Invalid value: {given}: {detail['msg']}"),)
 
 
+def _joined(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """One problem where every type of a union rejects the value."""
+    messages: dict[str, list[str]] = {}
+    for problem in problems:
+        messages.setdefault(problem.path, []).append(problem.message)
+    for path, found in messages.items():
+        first, *others = found
+        start = first.rpartition(": ")[0]
+        if others and start and all(other.startswith(f"{start}: ") for other in others):
+            yield Problem(path, " or ".join((first, *(other[len(start) + 2 :] for other in others))))
+        else:
+            yield from (Problem(path, message) for message in found)
+
+
 def _path(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location) or "(object)"
+    """Without the types of a union, which pydantic counts as parts."""
+    return ".".join(str(part) for part in location if not str(part).startswith("constrained-")) or "(object)"
 
 
 def _changed(old: Spec, new: Spec) -> Iterator[Problem]:

@@ -1,7 +1,6 @@
-"""The spellings that the CR accepts, in the regular expressions that Go's RE2 and Python both read.
+"""The spellings that the resource accepts, as regular expressions that Go's RE2 and Python both read.
 
-What for: the CRD and our own check use one text each. What it must not know: which field
-uses which. Read next: `loghub_operator.api.v1alpha1`.
+The CRD and the check of `loghub up` use one text each.
 """
 
 import json
@@ -10,11 +9,23 @@ from datetime import datetime
 
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 NAME = r"^[a-z][-a-z0-9]{0,50}[a-z0-9]$"
-# Names of SLS: sls-protocol.md 1 (project), 2.2 (logstore), 2.6 (consumer group).
+# Names of SLS: docs/sls-protocol.md 2.5.
 PROJECT = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 LOGSTORE = r"^[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
 CONSUMER_GROUP = r"^[a-zA-Z0-9]([-_a-zA-Z0-9]*[a-zA-Z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
+_SUFFIXES = {
+    "": 1.0,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+}
 # No leading slash, no dot segment: a path never leaves the claim.
 RELATIVE_PATH = r"^[A-Za-z0-9_=-][A-Za-z0-9_.=-]*(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*$"
 # module:function, as an entry point is spelled.
@@ -24,9 +35,10 @@ ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 DATA_KEY = r"^[-._a-zA-Z0-9]+$"
 NONCE = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 ENDPOINT = r"^https?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?/?$"
-RFC3339 = (
+# What the apiserver accepts as format date-time and CEL can read.
+DATE_TIME = (
     r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 )
 
 
@@ -41,10 +53,16 @@ def cel(pattern: str) -> str:
 
 
 def unix_s(time: str) -> int:
-    """Unix seconds of an RFC 3339 time; -1 where it is none."""
-    if not matches(RFC3339, time):
-        return -1
-    try:
-        return int(datetime.fromisoformat(time).timestamp())
-    except ValueError:  # a day that does not exist, such as 30 February
-        return -1
+    """Unix seconds of an RFC 3339 time. Raises ValueError for any other text."""
+    if not matches(DATE_TIME, time):
+        raise ValueError(f"{time} is not an RFC 3339 time")
+    return int(datetime.fromisoformat(time).timestamp())  # raises for 30 February
+
+
+def amount(quantity: int | str) -> float:
+    """The number that a quantity stands for: 0.5 for "500m". Raises ValueError."""
+    text = str(quantity)
+    if not matches(QUANTITY, text):
+        raise ValueError(f"{text} is not a quantity")
+    number = text.rstrip("mkKMGTi")
+    return float(number) * _SUFFIXES[text[len(number) :]]

@@ -1,118 +1,161 @@
-"""The part of the spec that says how many workers run: ``spec.scaling``.
+"""The part of the spec that says how many workers run: ``spec.scaling``."""
 
-What for: one module for the bounds and the modes. What it must not know: how a number is
-decided. Read next: `loghub_operator.api.v1alpha1`, `loghub_operator.sizing`.
-"""
-
-from typing import Annotated, ClassVar, Literal
+from enum import StrEnum
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from loghub_operator.api import patterns
+from loghub_operator.api.explain import described
 from loghub_operator.api.fields import MAX_REPLICAS, Replicas
-from loghub_operator.api.rules import ApiModel, Rule
+from loghub_operator.api.validation import ApiModel, Rule
 
 MOST_SHARDS = 256
-ScalingMode = Literal["Fixed", "Auto", "External", "Recommend"]
+LEAST_CAPACITY = 0.001
+MOST_CAPACITY = 1_000_000
+Capacity = (
+    Annotated[int, Field(ge=1, le=MOST_CAPACITY)]
+    | Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
+)
+
+
+class ScalingMode(StrEnum):
+    """Who decides how many workers run.
+
+    FIXED: `replicas`. AUTO: the operator, from the arrival rate and the lag; `replicas` is the number
+    it starts with. EXTERNAL: `replicas`, which an autoscaler such as an HPA or KEDA sets through the scale
+    subresource. RECOMMEND: `replicas`; status.scaling shows what Auto would run.
+    """
+
+    FIXED = "Fixed"
+    AUTO = "Auto"
+    EXTERNAL = "External"
+    RECOMMEND = "Recommend"
 
 
 class ScaleUp(ApiModel):
-    """How fast more workers come."""
+    """How fast workers are added."""
 
-    stabilization_seconds: Annotated[int, Field(ge=0, le=3600)] = Field(
+    stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] = Field(
         default=30,
-        description="The need must have lasted so long; the smallest number wanted meanwhile counts.",
+        description=(
+            "How long more workers must be needed before scaling up; the lowest recommendation within "
+            "the window is used. In seconds."
+        ),
     )
-    max_step: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        default=MAX_REPLICAS, description="Most workers added at once."
+    max_pods_per_step: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        default=MAX_REPLICAS, description="The most workers added in one step."
     )
 
 
 class ScaleDown(ApiModel):
-    """How fast workers go; each leaves the group before it is stopped."""
+    """How fast workers are removed. Each worker leaves the consumer group before it is stopped."""
 
-    stabilization_seconds: Annotated[int, Field(ge=0, le=86_400)] = Field(
-        default=300, description="The largest number wanted within this time counts."
+    stabilization_window_seconds: Annotated[int, Field(ge=0, le=86_400)] = Field(
+        default=300,
+        description=(
+            "How long fewer workers must suffice before scaling down; the highest recommendation "
+            "within the window is used. In seconds."
+        ),
     )
 
 
-class ToZero(ApiModel):
-    """No worker while there is nothing to do; one comes back as soon as a log waits."""
+class ScaleToZero(ApiModel):
+    """Stops all workers while there is nothing to consume. One starts again as soon as a log arrives."""
 
-    after_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
-        default=300, description="Nothing arrived and nothing was left for so long."
+    idle_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
+        default=300,
+        description="How long nothing must have arrived and no lag remained before the last worker stops.",
     )
 
 
 class Shards(ApiModel):
-    """What may be done where more workers cannot help: a shard has one holder."""
+    """What the operator may do about a hot shard. More workers do not help: a shard has one consumer."""
 
     RULES: ClassVar = (
         Rule(
             cel="self.minShards <= self.maxShards",
-            message="minShards must not be more than maxShards",
+            message="minShards must not be greater than maxShards",
             holds=lambda self: self.min_shards <= self.max_shards,
         ),
     )
 
     auto_split: bool = Field(
         default=False,
-        description="Split a shard that is too busy for one worker; merge neighbours that are cold, where "
-        "no other consumer group reads the logstore. What the log service refuses is told in condition "
-        "HotShard and tried again after one minute, later each time, at last once an hour.",
+        description=(
+            "Split a shard that is too busy for one worker, and merge neighbouring shards with little "
+            "traffic if no other consumer group reads the logstore. Condition HotShard reports what the log "
+            "service rejects; the operator retries after one minute, backing off to once an hour."
+        ),
     )
     min_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = Field(
         default=1,
-        description="Merging stops at so many shards that take logs; never are fewer left than workers "
-        "should run.",
+        description=(
+            "Merging keeps at least this many writable shards, and never fewer than there are workers."
+        ),
     )
     max_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = Field(
-        default=64, description="Splitting stops at so many shards that take logs."
+        default=64, description="Splitting stops at this many writable shards."
     )
     cooldown_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
-        default=600, description="Between two splits or merges."
+        default=600, description="Time between two splits or merges, in seconds."
     )
 
 
 class Scaling(ApiModel):
-    """How many workers run, within bounds and never more than there are assignable shards.
-
-    Fixed: `replicas`. External: `replicas` too, which an autoscaler sets on /scale. Auto: the
-    operator decides by arrival rate and lag, `replicas` is where it begins. Recommend: `replicas`,
-    and the status says what Auto would do.
-    """
+    """How many workers run. There are never more workers than assignable shards."""
 
     RULES: ClassVar = (
         Rule(
             cel="self.minReplicas <= self.maxReplicas",
-            message="minReplicas must not be more than maxReplicas",
+            message="minReplicas must not be greater than maxReplicas",
             holds=lambda self: self.min_replicas <= self.max_replicas,
         ),
         Rule(
-            cel="!has(self.toZero) || (self.mode == 'Auto' && self.minReplicas == 0)",
-            message="toZero needs mode Auto and minReplicas 0",
-            holds=lambda self: self.to_zero is None or (self.mode == "Auto" and self.min_replicas == 0),
+            cel="!has(self.scaleToZero) || (self.mode == 'Auto' && self.minReplicas == 0)",
+            message="scaleToZero requires mode Auto and minReplicas 0",
+            holds=lambda self: (
+                self.scale_to_zero is None or (self.mode == ScalingMode.AUTO and self.min_replicas == 0)
+            ),
         ),
-        # Not a minimum of the schema: the apiserver cuts that to 0 where the value is written as 0.
         Rule(
-            cel="!has(self.workerRate) || self.workerRate >= 0.001",
-            message="workerRate must be at least 0.001",
-            holds=lambda self: self.worker_rate is None or self.worker_rate >= 0.001,
-            field="workerRate",
+            field="workerCapacity",
+            cel="!has(self.workerCapacity) || type(self.workerCapacity) == int "
+            "|| isQuantity(self.workerCapacity) "
+            "&& quantity(self.workerCapacity).compareTo(quantity('1m')) >= 0 "
+            "&& quantity(self.workerCapacity).compareTo(quantity('1M')) <= 0",
+            message="workerCapacity must be from 1m to 1M",
+            holds=lambda self: (
+                self.worker_capacity is None
+                or LEAST_CAPACITY <= patterns.amount(self.worker_capacity) <= MOST_CAPACITY
+            ),
         ),
     )
 
-    mode: ScalingMode = Field(default="Fixed", description="Who decides how many workers run.")
+    mode: ScalingMode = Field(default=ScalingMode.FIXED, strict=False, description=described(ScalingMode))
     min_replicas: Replicas = Field(
-        default=0, description="Fewest workers; in mode Auto 1 even at 0, but for toZero."
+        default=0,
+        description=(
+            "Lower bound. In Auto mode at least one worker runs even if this is 0, unless scaleToZero is set."
+        ),
     )
-    max_replicas: Replicas = Field(default=MAX_REPLICAS, description="Most workers.")
+    max_replicas: Replicas = Field(default=MAX_REPLICAS, description="Upper bound.")
     catch_up_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
-        default=300, description="Within so long a lag should be worked off."
+        default=300, description="Time in which Auto plans to work off the lag, in seconds."
     )
-    worker_rate: Annotated[float, Field(le=1_000_000)] | None = Field(
-        default=None, description="Log groups per second that one worker consumes; default: measured."
+    worker_capacity: Capacity | None = Field(
+        default=None,
+        description=(
+            "Log groups per second that one worker consumes, for example 250, '1.5' or 500m. "
+            "Default: measured."
+        ),
     )
-    scale_up: ScaleUp = Field(default=ScaleUp(), description="How fast more workers come.")
-    scale_down: ScaleDown = Field(default=ScaleDown(), description="How fast workers go.")
-    to_zero: ToZero | None = None
-    shards: Shards = Field(default=Shards(), description="What may be done about a hot shard.")
+    scale_up: ScaleUp = Field(default=ScaleUp(), description="How fast workers are added.")
+    scale_down: ScaleDown = Field(default=ScaleDown(), description="How fast workers are removed.")
+    scale_to_zero: ScaleToZero | None = None
+    shards: Shards = Field(default=Shards(), description="What the operator may do about a hot shard.")
+
+    @property
+    def capacity_per_s(self) -> float | None:
+        """`worker_capacity` as a number of log groups per second."""
+        return None if self.worker_capacity is None else patterns.amount(self.worker_capacity)

@@ -1,10 +1,7 @@
-"""The status of a `LogHubConsumerGroup`: what we tell.
+"""The status of a `LogHubConsumerGroup`: what the operator reports.
 
-What for: the one definition; `plan` computes it, both executors show it, the CRD is
-generated from it. What it must not know: how anything was observed. Read next:
-`loghub_operator.plan`, `loghub_operator.conditions` (the reasons, a paragraph each).
-
-A number that is not known is absent, never zero.
+The planner computes it; the cluster and `loghub up` show it; the CRD is generated from it. A number that
+is unknown is absent, never zero.
 """
 
 from enum import StrEnum
@@ -12,178 +9,274 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from loghub_operator.api.rules import ApiModel
+from loghub_operator.api.explain import described
+from loghub_operator.api.fields import Count, Time
+from loghub_operator.api.scaling import ScalingMode
+from loghub_operator.api.validation import ApiModel
 
-MAX_SHARDS = 2048
+# Large lists do not belong into a status; /metrics has every shard.
+MAX_SHARDS = 256
 MAX_PARENTS = 2
 ShardStateText = Literal["not_alloc", "already_alloc", "wait", "transfer", "over", "unknown"]
 
 
 class Phase(StrEnum):
-    """One word for `kubectl get`; the conditions say why.
+    """A summary for `kubectl get`; the conditions say why.
 
-    PENDING: no worker is ready yet. RUNNING: a worker is ready, and as many were started as
-    should run; the column of workers says how many are ready. PAUSED: no worker should run, on
-    purpose, and none does; condition Paused says why. REBALANCING: shards are on
-    their way between workers, or the number of workers is being changed. DEGRADED: something
-    is wrong that will not pass by waiting, or the log service does not answer; workers that
-    run go on. DELETING: the object is being deleted.
+    PENDING: no worker is ready yet. RUNNING: a worker is ready and as many workers were started as should
+    run; column READY shows how many are ready. SUSPENDED: no worker should run, on purpose, and none
+    does; condition Suspended says why. REBALANCING: shards are being handed over between workers, or
+    the number of workers is changing. DEGRADED: something is wrong that does not pass by itself, or the log
+    service does not answer; running workers continue. TERMINATING: the object is being deleted.
     """
 
     PENDING = "Pending"
     RUNNING = "Running"
-    PAUSED = "Paused"
+    SUSPENDED = "Suspended"
     REBALANCING = "Rebalancing"
     DEGRADED = "Degraded"
-    DELETING = "Deleting"
+    TERMINATING = "Terminating"
 
 
 class ShardStatus(ApiModel):
-    """One shard, as last written; `observedAt` is the time of the answer that it stands for."""
+    """One shard as the log service last reported it, at observedAt."""
 
-    id: Annotated[int, Field(ge=0)] = Field(description="Number of the shard.")
-    state: ShardStateText = Field(description="State of the shard in this group, as on the wire.")
-    holder: str | None = Field(default=None, description="The consumer that holds it.")
-    next_holder: str | None = Field(default=None, description="In transfer: who gets it next.")
-    checkpoint: str | None = Field(default=None, description="Saved cursor.")
+    id: Count = Field(description="ID of the shard.")
+    state: ShardStateText = Field(
+        description=(
+            "State of the shard in this group, as on the wire. not_alloc: no consumer has it. already_alloc:"
+            " `consumer` reads it. wait: it waits until its parents are consumed. transfer: `consumer`"
+            " finishes its batch, then `nextConsumer` gets it. over: it is read-only and consumed to its end."
+            " unknown: the log service cannot tell."
+        )
+    )
+    consumer: str | None = Field(default=None, description="The consumer that holds the shard.")
+    next_consumer: str | None = Field(
+        default=None, description="In state transfer, the consumer that gets the shard next."
+    )
+    checkpoint: str | None = Field(default=None, description="The saved cursor.")
     checkpoint_age_seconds: int | None = Field(
-        default=None, description="Age of the checkpoint at observedAt."
+        default=None, description="Age of the checkpoint at observedAt, in seconds."
     )
     lag_seconds: int | None = Field(
-        default=None, description="Age of the oldest log not yet checkpointed; 0: none is left."
-    )
-    lag_logs: int | None = Field(default=None, description="Logs not yet checkpointed.")
-    read_only: bool = Field(default=False, description="Split or merged: nothing more comes in.")
-    parents: Annotated[tuple[int, ...], Field(max_length=MAX_PARENTS)] = Field(
-        default=(), description="Shards that it came from."
-    )
-    observed_at: str | None = Field(
         default=None,
-        description="When the log service said so. It is looked at more often than this is written: the time "
-        "alone is no news, so an old one beside a group at rest means that nothing changed since.",
+        description="Age of the oldest log that is not checkpointed, in seconds; 0 if there is none.",
+    )
+    lag_logs: int | None = Field(default=None, description="Number of logs that are not checkpointed.")
+    read_only: bool = Field(
+        default=False, description="The shard was split or merged and accepts no more logs."
+    )
+    parents: Annotated[tuple[Count, ...], Field(max_length=MAX_PARENTS)] = Field(
+        default=(), description="IDs of the shards that this shard was split or merged from."
+    )
+    observed_at: Time | None = Field(
+        default=None,
+        description=(
+            "When the log service reported this. Updated only together with another field of this "
+            "entry, so an old value on an idle group means that nothing has changed."
+        ),
     )
 
 
 class Condition(ApiModel):
-    """As in every Kubernetes API."""
+    """A condition as in every Kubernetes API."""
 
-    type: Annotated[str, Field(max_length=64)]
-    status: Literal["True", "False", "Unknown"]
+    type: Annotated[str, Field(max_length=64)] = Field(description="Type of the condition.")
+    status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
     reason: Annotated[str, Field(max_length=64)] = Field(
-        description="One word; docs/reasons.md of the project tells each, and what to do."
+        description=(
+            "One CamelCase word. docs/reasons.md in the project's repository explains each reason and "
+            "what to do."
+        )
     )
-    message: Annotated[str, Field(max_length=4096)] = ""
-    last_transition_time: str
-    observed_generation: int | None = None
+    message: Annotated[str, Field(max_length=4096)] = Field(
+        default="", description="The particulars, for people."
+    )
+    last_transition_time: Time = Field(description="When the status last changed.")
+    observed_generation: int | None = Field(
+        default=None, description="The generation that this condition is about."
+    )
+
+
+class ShardSummary(ApiModel):
+    """Numbers of shards of the logstore."""
+
+    total: Count = Field(description="All shards.")
+    assignable: Count = Field(description="Shards that a worker can hold now.")
+    waiting: Count = Field(description="Shards that wait until their parents are consumed (state wait).")
+    completed: Count = Field(description="Shards consumed to their end (state over).")
 
 
 class Lag(ApiModel):
-    """Over all shards; absent while one of them is not known."""
+    """Lag over all shards. A number is absent while it is unknown for one of them."""
 
-    seconds: int | None = Field(default=None, description="The largest of the shards' lags.")
-    logs: int | None = Field(default=None, description="The sum of the shards' lags.")
+    seconds: int | None = Field(default=None, description="The largest lag of a shard, in seconds.")
+    logs: int | None = Field(default=None, description="The sum of the shards' lags, in logs.")
 
 
 class ScalingInputs(ApiModel):
-    """What a decision stood on; log groups as cursors count them. Absent: not known."""
+    """What the last decision is based on. Absent: unknown."""
 
     arrival_per_second: float | None = Field(default=None, description="Log groups written, per second.")
-    lag_groups: int | None = Field(
+    lag_log_groups: int | None = Field(
         default=None,
-        description="Log groups not yet checkpointed; without a shard that waits for its parents and was "
-        "never begun.",
+        description=(
+            "Log groups that are not checkpointed, without shards that wait for their parents and were "
+            "never started."
+        ),
     )
     worker_per_second: float | None = Field(
         default=None, description="Log groups that one worker consumes, per second."
     )
-    catch_up_seconds: int | None = None
-    assignable: int | None = Field(default=None, description="Shards that a worker can hold.")
-    ready: int | None = Field(default=None, description="Workers that are ready.")
+    catch_up_seconds: Count | None = Field(
+        default=None, description="spec.scaling.catchUpSeconds at the time of the decision."
+    )
+    assignable_shards: Count | None = Field(default=None, description="Shards that a worker can hold.")
+    ready_workers: Count | None = Field(default=None, description="Workers that are ready.")
 
 
 class ScalingStep(ApiModel):
-    """One change of the number of workers, or of shards that take logs."""
+    """One change of the number of workers or of writable shards."""
 
-    at: str
-    of: Literal["workers", "shards"] = "workers"
-    before: int
-    after: int
-    reason: Annotated[str, Field(max_length=64)]
+    target: Literal["Workers", "Shards"] = Field(
+        default="Workers",
+        description="What changed. Workers: the number of workers. Shards: the number of writable shards.",
+    )
+    time: Time = Field(description="When it changed.")
+    from_: Count = Field(description="The number before.")
+    to: Count = Field(description="The number after.")
+    reason: Annotated[str, Field(max_length=64)] = Field(
+        description="Why; a reason of condition ScalingActive, or an event's."
+    )
+
+
+class ScalingLimit(StrEnum):
+    """What limits the number of workers below or above what the load needs.
+
+    MINIMUM: spec.scaling.minReplicas. MAXIMUM: spec.scaling.maxReplicas. SHARDS: the number of assignable
+    shards. STEP: spec.scaling.scaleUp.maxPodsPerStep.
+    """
+
+    MINIMUM = "Minimum"
+    MAXIMUM = "Maximum"
+    SHARDS = "Shards"
+    STEP = "Step"
 
 
 class ScalingStatus(ApiModel):
-    """The ledger of decisions on the number of workers: the last one, and the last changes."""
+    """The last decision on the number of workers, and the last changes."""
 
-    mode: Literal["Fixed", "Auto", "External", "Recommend"]
-    wanted: int | None = Field(default=None, description="By the formula, before bounds; absent: not known.")
-    recommended: int | None = Field(default=None, description="Within bounds and steadied.")
-    applied: int = Field(description="Workers asked for.")
-    held: bool = Field(default=False, description="The number is kept although another is recommended.")
+    mode: ScalingMode = Field(
+        strict=False, description=described(ScalingMode, "spec.scaling.mode at the time of the decision.")
+    )
+    uncapped_replicas: Count | None = Field(
+        default=None, description="Workers that the formula asks for, before bounds and stabilization."
+    )
+    recommended_replicas: Count | None = Field(
+        default=None, description="The same within the bounds and after stabilization."
+    )
+    desired_replicas: Count = Field(description="Workers that the operator runs now.")
+    blocked: bool = Field(
+        default=False,
+        description="The current number is kept although another one is needed; reason says why.",
+    )
     reason: Annotated[str, Field(max_length=64)] = Field(
-        description="Why; the words are those of condition ScalingActive."
+        description="Why; the same reason as in condition ScalingActive."
     )
-    bound: Literal["Minimum", "Maximum", "Shards", "Step"] | None = Field(
-        default=None, description="What cut the wanted number, if anything did."
-    )
+    limited_by: ScalingLimit | None = Field(default=None, strict=False, description=described(ScalingLimit))
     formula: Annotated[str, Field(max_length=256)] | None = Field(
-        default=None, description="With the numbers in it."
+        default=None, description="The formula with its numbers."
     )
-    inputs: ScalingInputs = Field(default=ScalingInputs(), description="What it stood on.")
-    at: str | None = Field(default=None, description="When this was decided.")
-    steps: Annotated[tuple[ScalingStep, ...], Field(max_length=10)] = Field(
+    inputs: ScalingInputs = Field(
+        default=ScalingInputs(), description="What the decision is based on. Absent numbers are unknown."
+    )
+    last_decision_time: Time | None = Field(default=None, description="When this was decided.")
+    history: Annotated[tuple[ScalingStep, ...], Field(max_length=10)] = Field(
         default=(), description="The last changes, newest first."
     )
 
 
-class RepositionPhase(StrEnum):
-    """STOPPING: the workers leave. FORCING: the old checkpoints are kept, the new ones forced.
-    RESUMING: the workers start. DONE. FAILED: the message says why; nothing further is tried
-    for this nonce, and the workers run again."""
+class CheckpointResetPhase(StrEnum):
+    """How far the reset is.
 
-    STOPPING = "Stopping"
-    FORCING = "Forcing"
+    STOPPING_WORKERS: the workers finish their batches and leave the group. COMMITTING: the old checkpoints
+    are saved, and the new ones are being committed. RESUMING: the workers start again. SUCCEEDED: the reset
+    is complete. FAILED: message says why; this nonce is not tried again, and the workers run.
+    """
+
+    STOPPING_WORKERS = "StoppingWorkers"
+    COMMITTING = "Committing"
     RESUMING = "Resuming"
-    DONE = "Done"
+    SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
 
-class RepositionStatus(ApiModel):
-    """How far the last order to move checkpoints is."""
+class CheckpointResetStatus(ApiModel):
+    """How far the last reset of checkpoints is."""
 
-    nonce: Annotated[str, Field(max_length=64)]
-    phase: RepositionPhase = Field(strict=False)
-    undo: str | None = Field(default=None, description="ConfigMap with the checkpoints of before.")
-    message: Annotated[str, Field(max_length=1024)] = ""
-    at: str = Field(description="When this phase began.")
+    nonce: Annotated[str, Field(max_length=64)] = Field(
+        description="spec.resetCheckpoints.nonce of the reset."
+    )
+    phase: CheckpointResetPhase = Field(strict=False, description=described(CheckpointResetPhase))
+    backup_config_map: str | None = Field(
+        default=None, description="The ConfigMap with the checkpoints from before the reset."
+    )
+    message: Annotated[str, Field(max_length=1024)] = Field(
+        default="", description="The particulars, for people."
+    )
+    last_transition_time: Time = Field(description="When this phase began.")
 
 
 class Status(ApiModel):
-    """All that the operator tells about one consumer group."""
+    """What the operator reports about one consumer group."""
 
-    phase: Phase | None = Field(default=None, description="One word; the conditions say why.", strict=False)
-    observed_generation: int | None = Field(default=None, description="The generation this status is about.")
-    replicas: int = Field(default=0, description="Workers asked for after all bounds.")
-    ready_replicas: int = Field(default=0, description="Workers that are ready.")
-    workers: str | None = Field(default=None, description="ready/asked for, for people.")
-    selector: str | None = Field(default=None, description="Selects the worker pods, for /scale.")
-    group_origin: Literal["Created", "Adopted"] | None = Field(
-        default=None, description="Whether this object made the consumer group or found it."
+    phase: Phase | None = Field(default=None, strict=False, description=described(Phase))
+    observed_generation: int | None = Field(
+        default=None, description="The generation of the object that this status is about."
     )
-    shard_count: int | None = Field(default=None, description="Shards of the logstore.")
-    assignable: int | None = Field(default=None, description="Shards that a worker can hold now.")
-    waiting: int | None = Field(default=None, description="Shards that wait for their parents.")
-    over: int | None = Field(default=None, description="Shards consumed to their end.")
-    lag: Lag | None = Field(default=None, description="How far the group is behind.")
+    consumer_group: str | None = Field(
+        default=None, description="Name of the consumer group at the log service."
+    )
+    replicas: Count = Field(default=0, description="Workers that the operator runs, after all bounds.")
+    ready_replicas: Count = Field(default=0, description="Workers that are ready.")
+    updated_replicas: Count = Field(
+        default=0, description="Workers that run with the settings that the spec stands for."
+    )
+    workers: str | None = Field(
+        default=None, description="readyReplicas/replicas, for the column READY of `kubectl get`."
+    )
+    selector: str | None = Field(
+        default=None, description="Label selector of the worker pods, for the scale subresource."
+    )
+    group_origin: Literal["Created", "Adopted"] | None = Field(
+        default=None,
+        description="Created: this object created the consumer group. Adopted: the group existed before.",
+    )
+    shard_summary: ShardSummary | None = Field(
+        default=None, description="Numbers of shards of the logstore. Absent while unknown."
+    )
+    lag: Lag | None = Field(
+        default=None,
+        description="Lag over all shards. A number is absent while it is unknown for one of them.",
+    )
     shards: Annotated[
         tuple[ShardStatus, ...],
         Field(
             max_length=MAX_SHARDS,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]},
         ),
-    ] = Field(default=(), description="Each shard.")
-    scaling: ScalingStatus | None = Field(default=None, description="Decisions on the number of workers.")
-    reposition: RepositionStatus | None = Field(
-        default=None, description="The last order to move checkpoints."
+    ] = Field(
+        default=(),
+        description=(
+            f"The shards, at most {MAX_SHARDS}; those that are not completed come first. "
+            "shardSummary counts all of them."
+        ),
+    )
+    scaling: ScalingStatus | None = Field(
+        default=None, description="The last decision on the number of workers, and the last changes."
+    )
+    checkpoint_reset: CheckpointResetStatus | None = Field(
+        default=None, description="How far the last reset of checkpoints is (spec.resetCheckpoints)."
     )
     conditions: Annotated[
         tuple[Condition, ...],
@@ -191,4 +284,4 @@ class Status(ApiModel):
             max_length=32,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
-    ] = Field(default=(), description="What is so, and why.")
+    ] = Field(default=(), description="The state of the group; docs/reasons.md explains types and reasons.")

@@ -1,22 +1,30 @@
 """The custom resource ``loghub.dev/v1alpha1 LogHubConsumerGroup``: what a user writes.
 
-What for: the one definition of the spec; the CRD in ``crds/`` is generated from it and
-`loghub up` reads files through it. What it must not know: how any of it is carried out.
-Read next: `loghub_operator.api.status` (what we answer), `loghub_operator.api.parse`.
+The CRD in ``crds/`` is generated from these models, and `loghub up` reads files through them.
 """
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
 from loghub_operator.api import patterns
-from loghub_operator.api.fields import GroupName, LogstoreName, ObjectName, ProjectName, Replicas, Seconds
+from loghub_operator.api.checkpoint_reset import ResetCheckpoints
+from loghub_operator.api.explain import described
+from loghub_operator.api.fields import (
+    GroupName,
+    LogstoreName,
+    ObjectName,
+    ProjectName,
+    Replicas,
+    Seconds,
+    Timestamp,
+)
 from loghub_operator.api.pipeline import Pipeline, Spark
-from loghub_operator.api.reposition import Reposition
-from loghub_operator.api.rules import ApiModel, Immutable, Rule
 from loghub_operator.api.scaling import Scaling
 from loghub_operator.api.status import Status
+from loghub_operator.api.validation import ApiModel, Immutable, Rule
 from loghub_operator.api.worker import Worker
 
 GROUP = "loghub.dev"
@@ -28,35 +36,98 @@ SINGULAR = "loghubconsumergroup"
 SHORT_NAME = "lhcg"
 EMBEDDED = "embedded"
 
-_WORDS: tuple[Literal["begin"], Literal["end"]] = ("begin", "end")
-
 
 class CredentialsSecret(ApiModel):
-    """The Secret with accessKeyId, accessKeySecret and, for STS, securityToken; in the CR's namespace."""
+    """The Secret with accessKeyId, accessKeySecret and, for STS, securityToken, in this namespace."""
 
     name: ObjectName = Field(default="loghub-credentials", description="Name of the Secret.")
 
 
+class StartFrom(StrEnum):
+    """Where the group starts to read a shard that has no checkpoint.
+
+    BEGIN: at the oldest log. END: after the newest log. TIMESTAMP: at the first log received at or after
+    `timestamp`.
+    """
+
+    BEGIN = "Begin"
+    END = "End"
+    TIMESTAMP = "Timestamp"
+
+
+class StartPosition(ApiModel):
+    """Where the group starts to read a shard that has no checkpoint."""
+
+    RULES: ClassVar = (
+        Rule(
+            cel="(self.from == 'Timestamp') == has(self.timestamp)",
+            message="timestamp is required with from: Timestamp and not allowed otherwise",
+            holds=lambda self: (self.from_ == StartFrom.TIMESTAMP) == (self.timestamp is not None),
+        ),
+        Rule(
+            field="timestamp",
+            cel="!has(self.timestamp) || self.timestamp > timestamp('1970-01-01T00:00:00Z')",
+            message="timestamp must be after 1970-01-01T00:00:00Z",
+            holds=lambda self: self.timestamp is None or patterns.unix_s(self.timestamp) > 0,
+        ),
+    )
+
+    from_: StartFrom = Field(default=StartFrom.BEGIN, strict=False, description=described(StartFrom))
+    timestamp: Timestamp | None = Field(
+        default=None,
+        description="With from: Timestamp, the time at which the log service received the logs.",
+    )
+
+    def begin_end_or_unix_s(self) -> Literal["begin", "end"] | int:
+        """As workers and clients of the log service take it."""
+        match self.from_:
+            case StartFrom.BEGIN:
+                return "begin"
+            case StartFrom.END:
+                return "end"
+            case StartFrom.TIMESTAMP:
+                assert self.timestamp is not None  # a rule of this class
+                return patterns.unix_s(self.timestamp)
+
+
+class DeletionPolicy(StrEnum):
+    """What happens to the consumer group and its checkpoints when this object is deleted.
+
+    RETAIN: they are kept. DELETE: they are deleted if this object created the group; a group that existed
+    before is kept unless the object has the annotation loghub.dev/delete-adopted-group: "true".
+    """
+
+    DELETE = "Delete"
+    RETAIN = "Retain"
+
+
 class Fetch(ApiModel):
-    """How a held shard is read."""
+    """How a worker reads its shards."""
 
     interval_seconds: Seconds = Field(
-        default=1, description="How often the end of a held shard is asked for."
+        default=1, description="How often a worker asks for new logs of a shard, in seconds."
     )
     max_log_groups: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=1000, description="Most log groups per shard and micro-batch."
+        default=1000, description="The most log groups per shard in one micro-batch."
     )
     max_bytes: Annotated[int, Field(ge=65_536, le=1 << 30)] = Field(
         default=64 << 20,
-        description="About the most bytes per shard and micro-batch; one log group is read in any case.",
+        description=(
+            "Approximate limit of bytes per shard in one micro-batch. One log group is always read, "
+            "whatever its size."
+        ),
     )
 
 
 class Checkpoint(ApiModel):
-    """When the position of a shard is saved at the log service."""
+    """When a worker saves the checkpoint of a shard at the log service."""
 
     interval_seconds: Annotated[int, Field(ge=0, le=600)] = Field(
-        default=0, description="At most so often; 0: after each micro-batch. A worker that stops saves first."
+        default=0,
+        description=(
+            "The shortest time between two checkpoints of a shard, in seconds; 0 saves one after each "
+            "micro-batch. A worker that stops always saves first."
+        ),
     )
 
 
@@ -67,20 +138,12 @@ class Spec(ApiModel):
         Rule(
             field="endpoint",
             cel=f"self.endpoint == '{EMBEDDED}' || self.endpoint.matches({patterns.cel(patterns.ENDPOINT)})",
-            message="endpoint must be 'embedded' or the URL of an endpoint without project and path, "
-            "such as https://cn-hangzhou.log.aliyuncs.com",
+            message=(
+                "endpoint must be 'embedded' or the URL of an endpoint without project and path, "
+                "such as https://cn-hangzhou.log.aliyuncs.com"
+            ),
             holds=lambda self: (
                 self.endpoint == EMBEDDED or patterns.matches(patterns.ENDPOINT, self.endpoint)
-            ),
-        ),
-        Rule(
-            field="initialPosition",
-            cel="self.initialPosition in ['begin', 'end'] || "
-            f"(self.initialPosition.matches({patterns.cel(patterns.RFC3339)}) && "
-            "timestamp(self.initialPosition) > timestamp('1970-01-01T00:00:00Z'))",
-            message="initialPosition must be 'begin', 'end' or a time such as 2026-01-31T08:00:00Z",
-            holds=lambda self: (
-                self.initial_position in ("begin", "end") or patterns.unix_s(self.initial_position) > 0
             ),
         ),
         Rule(
@@ -91,9 +154,11 @@ class Spec(ApiModel):
         ),
         Rule(
             field="pipeline",
-            cel="!has(self.pipeline.sink.logstore) || self.pipeline.sink.logstore.name != self.logstore || "
-            "(has(self.pipeline.sink.logstore.project) && "
-            "self.pipeline.sink.logstore.project != self.project)",
+            cel=(
+                "!has(self.pipeline.sink.logstore) || self.pipeline.sink.logstore.name != self.logstore || "
+                "(has(self.pipeline.sink.logstore.project) && "
+                "self.pipeline.sink.logstore.project != self.project)"
+            ),
             message="the sink must not be the logstore that is consumed",
             holds=lambda self: not self.writes_to_its_source(),
         ),
@@ -106,63 +171,78 @@ class Spec(ApiModel):
 
     endpoint: Annotated[str, Field(min_length=1, max_length=512)] = Field(
         default=EMBEDDED,
-        description="'embedded' (the service that came with the operator) or the URL of an SLS endpoint.",
+        description=(
+            "URL of an SLS endpoint without project and path, such as "
+            "https://cn-hangzhou.log.aliyuncs.com, or 'embedded' for the LogHub service that comes with the "
+            "operator."
+        ),
     )
     project: ProjectName = Field(description="Project of the logstore.")
     logstore: LogstoreName = Field(description="The logstore to consume.")
     consumer_group: GroupName | None = Field(
-        default=None, description="Name of the consumer group; default: this object's name."
+        default=None, description="Name of the consumer group. Default: the name of this object."
     )
     credentials_secret: CredentialsSecret = Field(
-        default=CredentialsSecret(), description="Secret with the access key."
+        default=CredentialsSecret(),
+        description=(
+            "The Secret with accessKeyId, accessKeySecret and, for STS, securityToken, in this namespace."
+        ),
     )
-    order: bool = Field(
-        default=False, description="Shards of a split or merge wait until their parents are consumed."
+    in_order: bool = Field(
+        default=False,
+        description=(
+            "Consume in order: the shards that result from a split or merge wait until their parents "
+            "are consumed."
+        ),
     )
     heartbeat_interval_seconds: Annotated[int, Field(ge=1, le=600)] = Field(
-        default=5, description="How often a worker beats."
+        default=5, description="How often a worker sends a heartbeat, in seconds."
     )
     timeout_seconds: Annotated[int, Field(ge=2, le=3600)] = Field(
-        default=30, description="A worker silent for so long loses its shards."
+        default=30,
+        description=(
+            "A worker that sends no heartbeat for this many seconds loses its shards. At least twice "
+            "heartbeatIntervalSeconds."
+        ),
     )
-    initial_position: Annotated[str, Field(min_length=1, max_length=64)] = Field(
-        default="begin", description="begin, end or a time (RFC 3339); used only where no checkpoint exists."
+    start_position: StartPosition = Field(
+        default=StartPosition(),
+        description="Where the group starts to read a shard that has no checkpoint.",
     )
-    fetch: Fetch = Field(default=Fetch(), description="How a held shard is read.")
+    fetch: Fetch = Field(default=Fetch(), description="How a worker reads its shards.")
     replicas: Replicas = Field(
-        default=1, description="Workers wanted; never more run than there are assignable shards."
+        default=1,
+        description=(
+            "Number of workers. There are never more workers than assignable shards. "
+            "scaling.mode says who sets this."
+        ),
     )
     scaling: Scaling = Field(default=Scaling(), description="How many workers run.")
-    pipeline: Pipeline = Field(description="What every worker does with its logs.")
-    spark: Spark = Field(default=Spark(), description="The Spark inside each worker.")
+    pipeline: Pipeline = Field(description="What every worker does with the logs.")
+    spark: Spark = Field(default=Spark(), description="Spark inside each worker.")
     worker: Worker = Field(default=Worker(), description="The worker pods.")
-    checkpoint: Checkpoint = Field(default=Checkpoint(), description="When positions are saved.")
-    suspend: bool = Field(
-        default=False, description="No worker runs; the group and its checkpoints stay as they are."
+    checkpoint: Checkpoint = Field(
+        default=Checkpoint(),
+        description="When a worker saves the checkpoint of a shard at the log service.",
     )
-    reposition: Reposition | None = None
-    deletion_policy: Literal["Delete", "Retain"] = Field(
-        default="Retain",
-        description="What becomes of the group and its checkpoints when this object is deleted. "
-        "A group that existed before this object is kept in any case.",
+    suspend: bool = Field(
+        default=False,
+        description="Stop all workers. The consumer group and its checkpoints stay as they are.",
+    )
+    reset_checkpoints: ResetCheckpoints | None = None
+    deletion_policy: DeletionPolicy = Field(
+        default=DeletionPolicy.RETAIN, strict=False, description=described(DeletionPolicy)
     )
 
     @property
-    def reposition_nonce(self) -> str | None:
-        """Of the order to move checkpoints, if there is one."""
-        return None if self.reposition is None else self.reposition.nonce
+    def reset_nonce(self) -> str | None:
+        """The nonce of the requested reset of checkpoints, if there is one."""
+        return None if self.reset_checkpoints is None else self.reset_checkpoints.nonce
 
     def writes_to_its_source(self) -> bool:
-        """The pipeline would read its own output for ever."""
+        """The pipeline would read its own output forever."""
         sink = self.pipeline.sink.logstore
         return sink is not None and (sink.project or self.project, sink.name) == (self.project, self.logstore)
-
-    def initial_position_or_time(self) -> Literal["begin", "end"] | int:
-        """``begin``, ``end`` or unix seconds."""
-        for word in _WORDS:
-            if self.initial_position == word:
-                return word
-        return patterns.unix_s(self.initial_position)
 
 
 class Metadata(ApiModel):
@@ -180,7 +260,7 @@ class Metadata(ApiModel):
     finalizers: tuple[str, ...] = ()
 
     def deleted_at_unix_s(self) -> float | None:
-        """When the deletion was asked for; None while nobody did."""
+        """When the deletion was requested; None if it was not."""
         if self.deletion_timestamp is None:
             return None
         return datetime.fromisoformat(self.deletion_timestamp).timestamp()
@@ -194,8 +274,10 @@ class LogHubConsumerGroup(ApiModel):
     RULES: ClassVar = (
         Rule(
             cel=f"self.metadata.name.matches({patterns.cel(patterns.NAME)})",
-            message="metadata.name must be 2 to 52 lower-case letters, digits and hyphens, "
-            "with a letter first and a letter or digit last",
+            message=(
+                "metadata.name must be 2 to 52 lower-case letters, digits and hyphens, "
+                "with a letter first and a letter or digit last"
+            ),
             holds=lambda self: patterns.matches(patterns.NAME, self.metadata.name),
         ),
     )
@@ -213,7 +295,7 @@ class LogHubConsumerGroup(ApiModel):
 
     @property
     def is_new(self) -> bool:
-        """Nothing was told of it yet: it was just made, or made anew."""
+        """No status was written yet: the object was just created or recreated."""
         return self.status.observed_generation is None
 
     def consumer(self, ordinal: int) -> str:

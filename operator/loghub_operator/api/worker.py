@@ -1,9 +1,4 @@
-"""The part of the spec that says what a worker pod looks like: ``spec.worker``.
-
-What for: image, resources, environment and the overlay for everything else. What it must not
-know: the StatefulSet. Read next: `loghub_operator.api.v1alpha1`,
-`loghub_operator.resources.worker_set`.
-"""
+"""The part of the spec that describes the worker pods: ``spec.worker``."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -11,30 +6,36 @@ from pydantic import Field
 
 from loghub_operator.api import patterns
 from loghub_operator.api.fields import ObjectName, Quantity, once
-from loghub_operator.api.rules import ApiModel, Rule
+from loghub_operator.api.validation import ApiModel, Rule
 
 
 class Resources(ApiModel):
-    """Requests and limits of the worker container, as in a pod; a key that is not given keeps our default."""
+    """Requests and limits of the worker container, as in a pod. A key that is not set keeps its default."""
 
-    requests: Annotated[dict[str, Quantity], Field(max_length=16)] = Field(default={})
-    limits: Annotated[dict[str, Quantity], Field(max_length=16)] = Field(default={})
+    requests: Annotated[dict[str, Quantity], Field(max_length=16)] = Field(
+        default={}, description="Requested amount of each resource, such as cpu and memory."
+    )
+    limits: Annotated[dict[str, Quantity], Field(max_length=16)] = Field(
+        default={}, description="Limit of each resource, such as cpu and memory."
+    )
 
 
 class KeyRef(ApiModel):
-    """One key of a Secret or a ConfigMap in the CR's namespace."""
+    """One key of a Secret or a ConfigMap in this namespace."""
 
-    name: ObjectName
-    key: Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.DATA_KEY)]
+    name: ObjectName = Field(description="Name of the Secret or ConfigMap.")
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.DATA_KEY)] = Field(
+        description="The key whose value is used."
+    )
 
 
 class EnvSource(ApiModel):
-    """Where the value of a variable comes from."""
+    """Where the value of a variable comes from. Exactly one of secretKeyRef and configMapKeyRef is set."""
 
     RULES: ClassVar = (
         Rule(
             cel="has(self.secretKeyRef) != has(self.configMapKeyRef)",
-            message="exactly one source must be given: secretKeyRef or configMapKeyRef",
+            message="exactly one source must be set: secretKeyRef or configMapKeyRef",
             holds=lambda self: (self.secret_key_ref is None) != (self.config_map_key_ref is None),
         ),
     )
@@ -44,35 +45,41 @@ class EnvSource(ApiModel):
 
 
 class EnvVar(ApiModel):
-    """A variable for the user's code; names that begin with LOGHUB_ are the worker's own."""
+    """A variable for the pipeline's code. Names that begin with LOGHUB_ are reserved for the worker."""
 
     RULES: ClassVar = (
         Rule(
             cel="!(has(self.value) && has(self.valueFrom))",
-            message="value and valueFrom must not both be given",
+            message="value and valueFrom must not both be set",
             holds=lambda self: self.value is None or self.value_from is None,
         ),
         Rule(
             field="name",
             cel="!self.name.startsWith('LOGHUB_')",
-            message="names that begin with LOGHUB_ are the worker's own",
+            message="names that begin with LOGHUB_ are reserved for the worker",
             holds=lambda self: not self.name.startswith("LOGHUB_"),
         ),
     )
 
-    name: Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.ENV_NAME)]
-    value: Annotated[str, Field(max_length=4096)] | None = None
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.ENV_NAME)] = Field(
+        description="Name of the variable."
+    )
+    value: Annotated[str, Field(max_length=4096)] | None = Field(
+        default=None, description="Value of the variable."
+    )
     value_from: EnvSource | None = None
 
 
 class Worker(ApiModel):
-    """The worker pods. `loghub up` takes of it the values of env."""
+    """The worker pods. Of this, `loghub up` uses the plain values of env."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
         default=None,
-        description="Image of the workers, whose entry point starts one; default: the operator's.",
+        description="Image whose entry point starts a worker. Default: the operator's setting.",
     )
-    resources: Resources = Field(default=Resources(), description="Requests and limits of a worker.")
+    resources: Resources = Field(
+        default=Resources(), description="Requests and limits of the worker container."
+    )
     env: Annotated[
         tuple[EnvVar, ...],
         Field(
@@ -80,10 +87,11 @@ class Worker(ApiModel):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
         once("name"),
-    ] = Field(default=(), description="Variables for the user's code.")
+    ] = Field(default=(), description="Environment variables for the pipeline's code.")
     pod_template: dict[str, Any] | None = Field(
         default=None,
-        description="metadata and spec as in a pod template, merged strategically over ours: lists with "
-        "names are merged by name. What the group's membership stands on stays ours.",
+        description="metadata and spec of a pod template, merged over the operator's by strategic merge: "
+        "lists of named items are merged by name. Fields that group membership depends on (labels, the drain "
+        "annotation, mounts, the minimum grace period) cannot be overridden.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )

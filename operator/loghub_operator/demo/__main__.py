@@ -16,11 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from loghub_operator.api import InvalidResourceError
-from loghub_operator.demo.lines import BadLogsError, check_file
+from loghub_operator.demo.log_source import BadLogsError, check_file
 from loghub_operator.demo.run import Options, Outcome, run
-from loghub_operator.local.places import PRIVATE, InUseError, Root
-from loghub_operator.local.service import ServiceStartError
-from loghub_operator.local.up import CannotStart
+from loghub_operator.local.commands import StartFailed
+from loghub_operator.local.embedded_service import ServiceStartError
+from loghub_operator.local.file_lock import InUseError
+from loghub_operator.local.paths import PRIVATE, Root
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "access-log.yaml"
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = asyncio.run(run(_options(given, folder)))
     except (BadLogsError, InvalidResourceError) as error:
         return _complain(str(error), MISUSED)
-    except (CannotStart, InUseError, ServiceStartError, OSError) as error:
+    except (StartFailed, InUseError, ServiceStartError, OSError) as error:
         return _complain(str(error), FAILED)
     for line in summary(outcome):
         print(line)  # noqa: T201 - the program's output
@@ -59,7 +60,7 @@ def summary(outcome: Outcome) -> Iterator[str]:
         yield f"the producer failed: {outcome.producer_failed}"
     yield f"output (Parquet):    {outcome.sink}"
     yield f"what was sent:       {outcome.record}"
-    count = [sys.executable, "-m", "loghub_operator.demo.check", str(outcome.record), str(outcome.sink)]
+    count = [sys.executable, "-m", "loghub_operator.demo.verify", str(outcome.record), str(outcome.sink)]
     yield f"count it again with: {shlex.join(count)}"
 
 
@@ -82,15 +83,25 @@ def _complain(text: str, status: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="make demo", description="Shows the main job, then counts")
-    parser.add_argument("--logs", type=Path, help="any text file; default: an access log made on the fly")
-    parser.add_argument("--keep", action="store_true", help="go on after the story, until Ctrl-C")
-    parser.add_argument("--rate", type=_positive, default=400.0, help="lines per second (400)")
-    parser.add_argument("--pause", type=_positive, default=4.0, help="seconds between the steps (4)")
-    parser.add_argument("--limit", type=_positive, default=120.0, help="seconds for the story (120)")
-    parser.add_argument("--state-dir", type=Path, help="default: $XDG_STATE_HOME/loghub/demo")
-    parser.add_argument("--cr", type=Path, default=EXAMPLE, help="another LogHubConsumerGroup")
-    parser.add_argument("--plain", action="store_true", help="lines instead of the live view")
+    parser = argparse.ArgumentParser(
+        prog="make demo",
+        description="Run a consumer group through a scripted scenario and verify its output.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--logs", type=Path, help="text file to send; default: a generated access log")
+    parser.add_argument("--keep", action="store_true", help="keep running after the scenario until Ctrl-C")
+    parser.add_argument("--rate", type=_positive, default=400.0, help="lines sent per second (default: 400)")
+    parser.add_argument(
+        "--pause", type=_positive, default=4.0, help="seconds between the steps of the scenario (default: 4)"
+    )
+    parser.add_argument(
+        "--limit", type=_positive, default=120.0, help="time limit of the scenario in seconds (default: 120)"
+    )
+    parser.add_argument(
+        "--state-dir", type=Path, help="directory for all state; default: $XDG_STATE_HOME/loghub/demo"
+    )
+    parser.add_argument("--cr", type=Path, default=EXAMPLE, help="YAML file with another LogHubConsumerGroup")
+    parser.add_argument("--plain", action="store_true", help="print plain lines instead of the live view")
     return parser
 
 

@@ -1,8 +1,8 @@
 """``python -m loghub_operator.demo.producer``: writes lines to a logstore, at a pace, until told to stop.
 
 What for: a process of its own, so that the view does not slow it down, with a record of its own.
-What it must not know: who consumes. Read next: `loghub_operator.demo.lines`,
-`loghub_operator.demo.ids`.
+What it must not know: who consumes. Read next: `loghub_operator.demo.log_source`,
+`loghub_operator.demo.ground_truth`.
 
 SIGTERM ends it after the log group under way has its outcome. Exit status: 0 stopped; 1 the log
 service refused, in its words; 2 wrong input. The access key comes from the environment's
@@ -19,17 +19,17 @@ from pathlib import Path
 
 import msgspec
 
+from loghub.atomic_file import replace_file
 from loghub.client.http import HttpLogHub
 from loghub.client.port import LogHub
 from loghub.clock import Clock, SystemClock
-from loghub.files import replace_file
 from loghub.wire import loggroup
 from loghub.wire.errors import EndpointUnreachable, LogHubException
 from loghub.worker_contract import ENV_CREDENTIALS_DIR
-from loghub_operator.demo.ids import RecordWriter
-from loghub_operator.demo.lines import BadLogsError, Line, check_file, generated, of_file
+from loghub_operator.demo.ground_truth import RecordWriter
+from loghub_operator.demo.log_source import BadLogsError, Line, check_file, generated, of_file
 from loghub_operator.local.credentials import read_folder
-from loghub_operator.model import Trouble
+from loghub_operator.model.observed import ServiceError
 
 GROUPS_PER_S = 8
 GROUP_BYTES = 1 << 20
@@ -116,7 +116,7 @@ class Producer:
 
 
 def take(lines: Iterator[Line], carried: list[Line], size: int) -> tuple[list[Line], list[Line]]:
-    """The next group, at most `size` lines and `GROUP_BYTES`, and what did not fit any more."""
+    """The next group, at most `plan_replicas` lines and `GROUP_BYTES`, and what did not fit any more."""
     group, weight = list(carried), sum(map(_most_bytes, carried))
     while len(group) < size:
         line = next(lines)
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     clock = SystemClock()
     credentials = read_folder(Path(os.environ.get(ENV_CREDENTIALS_DIR, "")))
-    if isinstance(credentials, Trouble):
+    if isinstance(credentials, ServiceError):
         return _complain(credentials.message, 2)
     try:
         if given.logs is not None:

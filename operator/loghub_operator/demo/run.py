@@ -1,8 +1,8 @@
 """One run of the demo: the service, the producer, the consumer group, the story, the count.
 
 What for: starts everything, in parallel where it can, and ends all of it. What it must not know:
-argument parsing, how things are drawn. Read next: `loghub_operator.demo.story`,
-`loghub_operator.demo.check`.
+argument parsing, how things are drawn. Read next: `loghub_operator.demo.scenario`,
+`loghub_operator.demo.verify`.
 """
 
 import asyncio
@@ -19,23 +19,25 @@ from loghub.clock import SystemClock
 from loghub.worker_contract import ENV_CREDENTIALS_DIR
 from loghub_operator.api import LogHubConsumerGroup, Phase, parse_resource
 from loghub_operator.api.v1alpha1 import EMBEDDED
-from loghub_operator.demo.check import SinkCounter, Verdict, compare, read_sink
-from loghub_operator.demo.ids import read_record
-from loghub_operator.demo.lines import GENERATED
+from loghub_operator.demo.ground_truth import read_record
+from loghub_operator.demo.log_source import GENERATED
 from loghub_operator.demo.producer import Progress
-from loghub_operator.demo.scene import Scene
-from loghub_operator.demo.story import first_row, play, with_a_line_of_replicas
+from loghub_operator.demo.scenario import first_row, play, with_a_line_of_replicas
+from loghub_operator.demo.scenario_context import Scene
+from loghub_operator.demo.verify import SinkCounter, Verdict, compare, read_sink
+from loghub_operator.local.commands import StartFailed, stopping, surroundings
 from loghub_operator.local.credentials import read_folder, without_keys
-from loghub_operator.local.crfile import CrFile
-from loghub_operator.local.group import LocalGroup, Look, Surroundings, connect
-from loghub_operator.local.leftovers import end_leftovers
-from loghub_operator.local.places import Root, locked
-from loghub_operator.local.process import Child
-from loghub_operator.local.record import Record
-from loghub_operator.local.screen import Screen
-from loghub_operator.local.sources import create_sources
-from loghub_operator.local.up import CannotStart, stopping, surroundings
-from loghub_operator.model import Trouble
+from loghub_operator.local.file_lock import locked
+from loghub_operator.local.manifest import CrFile
+from loghub_operator.local.object_store import Record
+from loghub_operator.local.paths import Root
+from loghub_operator.local.processes.child_process import Child
+from loghub_operator.local.processes.orphans import end_leftovers
+from loghub_operator.local.provisioning import create_sources
+from loghub_operator.local.runner import LocalGroup, Surroundings, connect
+from loghub_operator.local.snapshot import GroupSnapshot
+from loghub_operator.local.ui.screen import Screen
+from loghub_operator.model.observed import ServiceError
 
 SHARDS = 4
 PRODUCER_GRACE_S = 90.0  # a call under way ends by its own bound
@@ -73,7 +75,7 @@ class Outcome:
 
 
 async def run(options: Options) -> Outcome:
-    """The whole demo. Raises `InUseError`, `InvalidResourceError`, `ServiceStartError`, `CannotStart`."""
+    """The whole demo. Raises `InUseError`, `InvalidResourceError`, `ServiceStartError`, `StartFailed`."""
     root = Root(options.folder)
     cr = _checked(options.cr)
     with locked(options.folder / "lock"):
@@ -85,13 +87,13 @@ async def run(options: Options) -> Outcome:
 
 
 def _checked(cr: Path) -> str:
-    """What the story can be played with, as text. Raises `InvalidResourceError`, `CannotStart`."""
+    """What the story can be played with, as text. Raises `InvalidResourceError`, `StartFailed`."""
     document = CrFile(cr, None).read()
     spec = parse_resource(document).spec
     if spec.endpoint != EMBEDDED:
-        raise CannotStart(f"{cr}: the demo runs on the embedded service; its endpoint is {spec.endpoint}")
+        raise StartFailed(f"{cr}: the demo runs on the embedded service; its endpoint is {spec.endpoint}")
     if spec.pipeline.sink.parquet is None:
-        raise CannotStart(f"{cr}: the demo counts Parquet files; its sink is another one")
+        raise StartFailed(f"{cr}: the demo counts Parquet files; its sink is another one")
     return with_a_line_of_replicas(cr.read_text(), document)
 
 
@@ -195,10 +197,10 @@ class _Demo:
 
     async def _create(self, around: Surroundings) -> None:
         credentials = read_folder(around.credentials_dir)
-        assert not isinstance(credentials, Trouble)
+        assert not isinstance(credentials, ServiceError)
         with contextlib.closing(connect(around.endpoint, self._resource.spec.project, credentials)) as hub:
             made = await asyncio.to_thread(create_sources, hub, self._resource, shards=SHARDS)
-        self.screen.say("made " + ", ".join(made))
+        self.screen.say("created " + ", ".join(made))
 
     def _start_producer(self, around: Surroundings) -> None:
         spec, options = self._resource.spec, self._options
@@ -273,6 +275,6 @@ class _Demo:
         )
 
 
-def _drained(look: Look | None, since_unix_s: float) -> bool:
+def _drained(look: GroupSnapshot | None, since_unix_s: float) -> bool:
     lag = look.status.lag if look is not None and look.at_unix_s >= since_unix_s else None
     return lag is not None and lag.logs == 0

@@ -1,10 +1,8 @@
-"""``loghub``: consumer groups on this machine.
+"""The command line ``loghub``, which runs consumer groups on this machine.
 
-What for: the command line to `loghub_operator.local.up`; wrong input to one clear message. What
-it must not know: how a group is run. Read next: `loghub_operator.local.up`.
-
-Exit status: 0 done; 1 it could not be done; 2 wrong input. The access key of a real endpoint is
-taken from LOGHUB_ACCESS_KEY_ID and LOGHUB_ACCESS_KEY_SECRET (LOGHUB_SECURITY_TOKEN for STS).
+Exit status: 0 success; 1 failure; 2 invalid input. For an endpoint other than the embedded service, the
+access key is read from LOGHUB_ACCESS_KEY_ID and LOGHUB_ACCESS_KEY_SECRET (and LOGHUB_SECURITY_TOKEN for
+STS).
 """
 
 import argparse
@@ -16,10 +14,11 @@ from pathlib import Path
 
 from loghub.client import target
 from loghub_operator.api import InvalidResourceError
-from loghub_operator.local.places import InUseError, Root
-from loghub_operator.local.service import ServiceStartError
-from loghub_operator.local.show import show_status
-from loghub_operator.local.up import CannotStart, DownOptions, Refused, UpOptions, down, serve, up
+from loghub_operator.local.commands import DownOptions, Refused, StartFailed, UpOptions, down, serve, up
+from loghub_operator.local.embedded_service import ServiceStartError
+from loghub_operator.local.file_lock import InUseError
+from loghub_operator.local.paths import Root
+from loghub_operator.local.status_command import show_status
 
 DONE, FAILED, MISUSED = 0, 1, 2
 MOST_SHARDS = 256
@@ -33,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = given.run(given)
     except (InvalidResourceError, Refused) as error:
         return _complain(str(error), MISUSED)
-    except (CannotStart, InUseError, ServiceStartError, OSError) as error:
+    except (StartFailed, InUseError, ServiceStartError, OSError) as error:
         return _complain(f"loghub: {error}", FAILED)
     except KeyboardInterrupt:
         return FAILED
@@ -51,9 +50,9 @@ def _up(given: argparse.Namespace) -> int:
         file=given.file,
         name=given.name,
         endpoint=given.endpoint,
-        create=given.create,
+        create_logstore=given.create_logstore,
         shards=given.shards,
-        until=given.until,
+        wait_for=given.wait_for,
         live=sys.stdout.isatty() and not given.plain,
     )
     return asyncio.run(up(options))
@@ -73,46 +72,73 @@ def _serve(given: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="loghub", description="LogHub consumer groups on this machine")
+    parser = argparse.ArgumentParser(
+        prog="loghub", description="Run LogHub consumer groups on this machine.", allow_abbrev=False
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    one = _command(commands, "up", "run a LogHubConsumerGroup, workers as local processes", _up)
-    one.add_argument("-f", "--file", type=Path, required=True, help="YAML file; read again when it is saved")
-    _common(one)
-    one.add_argument(
-        "--create", action="store_true", help="make the project and logstore if they are missing"
+    _up_arguments(_command(commands, "up", "run a LogHubConsumerGroup with local worker processes", _up))
+    down = _command(
+        commands,
+        *("down", "stop a group's workers and delete or retain the group according to deletionPolicy"),
+        _down,
     )
-    one.add_argument("--shards", type=_shards, default=4, help="of a logstore made by --create (default 4)")
-    one.add_argument("--until", choices=("running", "caught-up"), help="stop as soon as this is so")
-    one.add_argument("--plain", action="store_true", help="lines instead of the live view")
-    two = _command(
-        commands, "down", "workers leave the group; it goes or stays as its deletionPolicy says", _down
+    down.add_argument("-f", "--file", type=Path, help="YAML file with the LogHubConsumerGroup")
+    _common(down)
+    status = _command(commands, "status", "show the status of groups", _status)
+    status.add_argument("name", nargs="?", help="show the details of this LogHubConsumerGroup only")
+    status.add_argument("--json", action="store_true", help="print the status as JSON")
+    serve = _command(commands, "serve", "run the embedded LogHub service in the foreground", _serve)
+    serve.add_argument(
+        "--listen",
+        default="127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="address to listen on; default: a free port",
     )
-    two.add_argument("-f", "--file", type=Path, help="YAML file that names the group")
-    _common(two)
-    three = _command(commands, "status", "what is known of the groups", _status)
-    three.add_argument("name", nargs="?", help="only this one, in full")
-    three.add_argument("--json", action="store_true", help="the status as JSON")
-    four = _command(commands, "serve", "run the embedded LogHub service in the foreground", _serve)
-    four.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="default: a free port")
     return parser
+
+
+def _up_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-f", "--file", type=Path, required=True,
+        help="YAML file with the LogHubConsumerGroup; changes are applied when you save it",
+    )  # fmt: skip
+    _common(parser)
+    parser.add_argument(
+        "--create-logstore",
+        action="store_true",
+        help="create the project and the logstore if they do not exist",
+    )
+    parser.add_argument(
+        "--shards", type=_shards, default=4,
+        help="number of shards of a logstore created by --create-logstore (default: 4)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--wait-for", choices=("ready", "caught-up"),
+        help="stop once every worker is ready, or once there is no lag",
+    )  # fmt: skip
+    parser.add_argument("--plain", action="store_true", help="print plain lines instead of the live view")
 
 
 def _command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, run: object
 ) -> argparse.ArgumentParser:
-    made = commands.add_parser(name, help=text, description=text)
+    description = f"{text[0].upper()}{text[1:]}."
+    made = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
     made.set_defaults(run=run)
     made.add_argument(
-        "--state-dir", type=Path, help="default: $XDG_STATE_HOME/loghub or ~/.local/state/loghub"
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="directory for all state; default: $XDG_STATE_HOME/loghub or ~/.local/state/loghub",
     )
     return made
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--name", help="which LogHubConsumerGroup, where the file has several")
+    parser.add_argument("--name", help="name of the LogHubConsumerGroup, if the file contains several")
     parser.add_argument(
         "--endpoint", type=_endpoint, metavar="URL",
-        help="what `endpoint: embedded` stands for; default: this machine's own service",
+        help="URL that `endpoint: embedded` refers to; default: an embedded service on this machine",
     )  # fmt: skip
 
 
@@ -126,7 +152,7 @@ def _endpoint(text: str) -> str:
 
 def _shards(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= MOST_SHARDS:
-        raise argparse.ArgumentTypeError(f"must be a number of 1 to {MOST_SHARDS}")
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {MOST_SHARDS}")
     return int(text)
 
 

@@ -7,11 +7,11 @@ a command line. What it must not know: requests. Read next: `loghub.worker_contr
 from collections.abc import Mapping
 from pathlib import Path
 
-from loghub.client.keyfolder import read_key
+from loghub.atomic_file import replace_file
+from loghub.client.credentials_dir import read_key
 from loghub.client.port import Credentials
-from loghub.files import replace_file
 from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
-from loghub_operator.model import ServiceTrouble, Trouble
+from loghub_operator.model.observed import ServiceError, ServiceErrorReason
 
 KEY_ID = "LOGHUB_ACCESS_KEY_ID"
 KEY_SECRET = "LOGHUB_ACCESS_KEY_SECRET"  # noqa: S105 - a variable's name, not a secret
@@ -24,13 +24,13 @@ def without_keys(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in _FILES}
 
 
-def missing_keys(environment: Mapping[str, str]) -> Trouble | None:
+def missing_keys(environment: Mapping[str, str]) -> ServiceError | None:
     """What a real endpoint needs and the environment does not have."""
     absent = [name for name in (KEY_ID, KEY_SECRET) if not environment.get(name)]
     if not absent:
         return None
     message = f"{' and '.join(absent)} must be set in the environment"
-    return Trouble(reason=ServiceTrouble.CREDENTIALS_MISSING, message=message)
+    return ServiceError(reason=ServiceErrorReason.CREDENTIALS_MISSING, message=message)
 
 
 def write_folder(folder: Path, environment: Mapping[str, str]) -> None:
@@ -49,10 +49,10 @@ def remove_folder(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def read_folder(folder: Path) -> Credentials | Trouble:
+def read_folder(folder: Path) -> Credentials | ServiceError:
     """The key in a folder, or which file is not there."""
     try:
         return read_key(folder)
     except OSError as error:
         message = f"no access key can be read: {error.strerror}: {error.filename}"
-        return Trouble(reason=ServiceTrouble.CREDENTIALS_MISSING, message=message)
+        return ServiceError(reason=ServiceErrorReason.CREDENTIALS_MISSING, message=message)

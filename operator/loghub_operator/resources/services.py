@@ -6,11 +6,10 @@ What for: a StatefulSet wants a governing Service; a client of the embedded serv
 
 A project's Service stands in the embedded service's namespace and is one object for all CRs
 and all other clients of that project: it has a label instead of an owner and nobody
-deletes it (loghub/DECISIONS.md, Operator).
+deletes it (docs/decisions/ownership.md).
 """
 
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.names import (
+from loghub_operator.api.labels import (
     LABEL_MANAGED_BY,
     LABEL_NAME,
     LABEL_PART_OF,
@@ -20,7 +19,8 @@ from loghub_operator.names import (
     SERVICE,
     worker_selector,
 )
-from loghub_operator.resources.common import Document, metadata
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.resources.metadata import Document, metadata
 
 METRICS_PORT = 9404
 PROJECT_PORT = 80  # the vendor's Java SDK speaks to no other

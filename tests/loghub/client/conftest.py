@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from loghub.client.port import LogHub
+from tests.loghub.client.adapters import ADAPTERS, OVER_HTTP, Client, Opener, client_of, fresh_project, opener
 from tests.loghub.client.contract import GROUP, STORE
-from tests.loghub.client.hubs import ADAPTERS, OVER_HTTP, Client, Opener, client_of, fresh_project, opener
 
 
 @pytest.fixture(scope="module", params=ADAPTERS)

@@ -10,7 +10,7 @@ import pytest
 from loghub.client.aliyun import AliyunLogHub
 from loghub.client.target import BadEndpoint
 from loghub.wire.errors import ExtensionMissing, LogHubError
-from tests.loghub.client.hubs import KEY
+from tests.loghub.client.adapters import KEY
 from tests.loghub.client.scripted import Reply, refused_endpoint, reply_json, scripted
 
 

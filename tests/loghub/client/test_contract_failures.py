@@ -17,7 +17,7 @@ from loghub.client.port import Credentials
 from loghub.client.transport import Timeouts
 from loghub.wire import signing
 from loghub.wire.errors import EndpointUnreachable, LogHubError
-from tests.loghub.client.hubs import BODY, Client
+from tests.loghub.client.adapters import BODY, Client
 from tests.loghub.client.scripted import (
     HANG_UP,
     OK,

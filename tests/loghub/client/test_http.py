@@ -8,7 +8,7 @@ import pytest
 from loghub.wire import compression, loggroup, signing
 from loghub.wire.compression import Compression
 from loghub.wire.errors import ExtensionMissing, LogHubError
-from tests.loghub.client.hubs import BODY, client_of
+from tests.loghub.client.adapters import BODY, client_of
 from tests.loghub.client.scripted import Reply, reply_error, reply_json, scripted
 
 FAILED = reply_error("InternalServerError", 500)

@@ -7,7 +7,7 @@ import pytest
 
 from loghub.client.port import Credentials
 from loghub.wire.errors import EndpointUnreachable, LogHubError
-from tests.loghub.client.hubs import BODY, Client
+from tests.loghub.client.adapters import BODY, Client
 from tests.support import running_service
 
 

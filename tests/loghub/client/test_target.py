@@ -1,4 +1,4 @@
-"""Where requests go (sls-protocol.md 1.1)."""
+"""Where requests go (docs/sls-protocol.md 1.1)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""architecture.md's invariants as checks on one state, and on one step between two.
+"""The invariants of docs/shard-states.md 3 as checks on one state, and on one step between two.
 
 They are written from the specification and share no code with the coordinator.
 """

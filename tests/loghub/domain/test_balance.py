@@ -1,4 +1,4 @@
-"""The balancer against architecture.md's invariants and against brute force."""
+"""The balancer against the invariants of docs/shard-states.md 3 and against brute force."""
 
 import itertools
 from collections import Counter

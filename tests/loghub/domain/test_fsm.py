@@ -1,4 +1,4 @@
-"""architecture.md, "The FSM's edges": every state x trigger, refusals included."""
+"""docs/shard-states.md 2: every state x trigger, refusals included."""
 
 import itertools
 
@@ -14,7 +14,7 @@ from loghub.domain.fsm import (
     transition,
 )
 
-# Written out by hand from architecture.md (1 to 9) and DECISIONS.md (10 and up).
+# Written out by hand from docs/shard-states.md 2 (1 to 9) and docs/decisions/domain.md (10 and up).
 EXPECTED = {
     (None, "appeared"): (1, "not_alloc"),
     (None, "appeared_behind_ancestor"): (1, "wait"),

@@ -1,4 +1,4 @@
-"""Half-open ranges of the MD5 key space and their 32 digits (sls-protocol.md 2.3, ListShards)."""
+"""Half-open ranges of the MD5 key space and their 32 digits (docs/sls-protocol.md 2.3, ListShards)."""
 
 import itertools
 

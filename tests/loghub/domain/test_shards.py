@@ -1,4 +1,4 @@
-"""Split, merge, delete, route (sls-protocol.md 2.3, 5)."""
+"""Split, merge, delete, route (docs/sls-protocol.md 2.3, 5)."""
 
 import itertools
 

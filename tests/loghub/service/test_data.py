@@ -1,4 +1,4 @@
-"""PutLogs, PullLogs and cursors over real HTTP (sls-protocol.md 2.1 to 3)."""
+"""PutLogs, PullLogs and cursors over real HTTP (docs/sls-protocol.md 2.1 to 3)."""
 
 import time
 

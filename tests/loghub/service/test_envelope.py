@@ -1,4 +1,4 @@
-"""What all requests and answers have in common (sls-protocol.md 1)."""
+"""What all requests and answers have in common (docs/sls-protocol.md 1)."""
 
 import base64
 import contextlib
@@ -38,7 +38,7 @@ def test_errors_are_json_with_both_names_and_a_request_id(client: RawClient) -> 
 
 
 def test_the_signature_by_hand(client: RawClient) -> None:
-    """Worked out here, not by the code under test (sls-protocol.md 1.3)."""
+    """Worked out here, not by the code under test (docs/sls-protocol.md 1.3)."""
     date = formatdate(usegmt=True)
     body = b'{"projectName":"%s"}' % client.project.encode()
     md5 = hashlib.md5(body).hexdigest().upper()
@@ -93,7 +93,7 @@ def test_a_body_other_than_the_signed_one_is_refused(client: RawClient) -> None:
 
 
 def test_query_values_are_signed_decoded(client: RawClient) -> None:
-    """A space as + or %20 (sls-protocol.md 1.3, 7)."""
+    """A space as + or %20 (docs/sls-protocol.md 1.3, 7)."""
     client.create()
     client.create_group()
     path, query = "/logstores/access/consumergroups/g", {"type": "heartbeat", "consumer": "c 1"}

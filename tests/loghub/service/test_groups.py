@@ -1,4 +1,4 @@
-"""Consumer groups over real HTTP (sls-protocol.md 2.1, 4.3)."""
+"""Consumer groups over real HTTP (docs/sls-protocol.md 2.1, 4.3)."""
 
 import json
 
@@ -201,7 +201,7 @@ def test_status_counts_lag_exactly(store: RawClient) -> None:
 
 
 def test_split_and_merge_reach_the_group(store: RawClient) -> None:
-    """An empty read-only shard is over at once (sls-protocol.md 4.4)."""
+    """An empty read-only shard is over at once (docs/sls-protocol.md 4.4)."""
     store.heartbeat("a", [])
     store.ok("POST", "/logstores/access/shards/0", {"action": "split"})
     store.ok("POST", "/logstores/access/shards/2", {"action": "merge"})

@@ -190,7 +190,7 @@ def test_base_names_bound_the_hosts(tmp_path: Path) -> None:
 
 
 def test_a_failing_disk_stops_the_service_and_nothing_unsynced_is_acknowledged(tmp_path: Path) -> None:
-    """Once a sync has failed nobody knows what the kernel dropped (DECISIONS.md, Service)."""
+    """Once a sync has failed nobody knows what the kernel dropped (docs/decisions/service.md)."""
     library = stable_storage.build(tmp_path)
     with running_service(tmp_path) as service, RawClient(service) as client:
         client.create(shards=2)

@@ -16,7 +16,7 @@ from loghub.domain.hashrange import WHOLE
 from loghub.service.api import shards as api
 from loghub.service.disk import OsDisk
 from loghub.service.engine import Engine
-from loghub.service.http.exchange import Request
+from loghub.service.messages import Request
 from loghub.service.storage.batches import Commit, InlineBatches, T
 from tests.loghub.service.engines import STORE_ID, HandClock, live, make
 

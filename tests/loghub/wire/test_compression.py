@@ -1,4 +1,4 @@
-"""Raw LZ4 blocks and zstd frames (sls-protocol.md 1.6), and what comes of lies about sizes."""
+"""Raw LZ4 blocks and zstd frames (docs/sls-protocol.md 1.6), and what comes of lies about sizes."""
 
 import lz4.block
 import pytest

@@ -1,4 +1,4 @@
-"""Cursors: base64 of a decimal 64-bit integer (sls-protocol.md 2.1)."""
+"""Cursors: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1)."""
 
 import base64
 import contextlib

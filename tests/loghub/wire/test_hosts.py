@@ -1,4 +1,4 @@
-"""The project from the Host (sls-protocol.md 1.1)."""
+"""The project from the Host (docs/sls-protocol.md 1.1)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The LogGroup codec (sls-protocol.md 3), against the vendor SDK's protobuf classes."""
+"""The LogGroup codec (docs/sls-protocol.md 3), against the vendor SDK's protobuf classes."""
 
 from typing import Any
 
@@ -98,7 +98,7 @@ def test_header_of_a_list_is_what_wrap_writes(size: int) -> None:
 
 
 def test_text_list_reads_what_is_text() -> None:
-    """Python reads with text values first (sls-protocol.md 3)."""
+    """Python reads with text values first (docs/sls-protocol.md 3)."""
     group = LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),))
     vendor = LogGroupList()
     vendor.ParseFromString(loggroup.wrap([loggroup.encode(group)]))

@@ -1,4 +1,4 @@
-"""Name rules (sls-protocol.md 2.4)."""
+"""Name rules (docs/sls-protocol.md 2.5)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Signature version 1 (sls-protocol.md 1.3), against the vendor SDK's own signer."""
+"""Signature version 1 (docs/sls-protocol.md 1.3), against the vendor SDK's own signer."""
 
 from typing import Any
 

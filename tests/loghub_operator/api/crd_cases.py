@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from loghub_operator.api.crd import crd
-from tests.loghub_operator.examples import Document, document, merge
+from tests.loghub_operator.support.examples import Document, document, merge
 
 Path = tuple[str, ...]
 ITEM, KEY = "0", "any-key"  # in a path: the item of a list, the value of a map
 LIST, INT_OR_TEXT = "x-kubernetes-list-type", "x-kubernetes-int-or-string"
 # The schema's words that bind a value, and those that say something else.
-BOUNDS = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems",
-          "maxProperties", LIST, INT_OR_TEXT)  # fmt: skip
+BOUNDS = ("type", "format", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems",
+          "maxItems", "maxProperties", LIST, INT_OR_TEXT)  # fmt: skip
 OTHER = ("description", "default", "properties", "items", "additionalProperties", "required",
          "x-kubernetes-list-map-keys", "x-kubernetes-validations",
          "x-kubernetes-preserve-unknown-fields")  # fmt: skip
@@ -27,6 +27,7 @@ OTHER = ("description", "default", "properties", "items", "additionalProperties"
 WORDS = {
     "type": "in body must be of type {}:",
     INT_OR_TEXT: "in body must be of type {}:",
+    "format": "in body must be of type {}",
     "enum": "Unsupported value: ",
     "minimum": "in body should be greater than or equal to {}",
     "maximum": "in body should be less than or equal to {}",
@@ -51,24 +52,25 @@ BESIDE: dict[str, Document] = {
     "pipeline.sink.json": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.console": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.logstore": {"pipeline": {"sink": {"parquet": None}}},
-    "scaling.toZero": {"scaling": {"mode": "Auto"}},
+    "scaling.scaleToZero": {"scaling": {"mode": "Auto"}},
     "scaling.shards.minShards": {"scaling": {"shards": {"maxShards": 256}}},
-    "reposition.to=time": {"reposition": {"time": "2026-01-31T08:00:00Z"}},
-    "reposition.to=checkpoints": {"reposition": {"checkpointsFrom": "kept"}},
-    "reposition.time": {"reposition": {"to": "time"}},
-    "reposition.checkpointsFrom": {"reposition": {"to": "checkpoints"}},
+    "resetCheckpoints.to=Timestamp": {"resetCheckpoints": {"timestamp": "2026-01-31T08:00:00Z"}},
+    "resetCheckpoints.to=ConfigMap": {"resetCheckpoints": {"configMapName": "kept"}},
+    "resetCheckpoints.timestamp": {"resetCheckpoints": {"to": "Timestamp"}},
+    "startPosition.from=Timestamp": {"startPosition": {"timestamp": "2026-01-31T08:00:00Z"}},
+    "startPosition.timestamp": {"startPosition": {"from": "Timestamp"}},
+    "resetCheckpoints.configMapName": {"resetCheckpoints": {"to": "ConfigMap"}},
 }
 # The shortest and the longest right texts where a rule says more than pattern and length.
 RULED = {
     "endpoint": ("embedded", "http://" + "a" * 505),
-    "initialPosition": ("end", "2026-01-31T08:00:00.000000+08:00"),
-    "reposition.time": ("2026-01-31T08:00:00Z", "2026-01-31T08:00:00.000000+08:00"),
     "spark.memory": ("1g", "999999m"),
 }
+FIRST_TIME, LONGEST_TIME = "1970-01-01T00:00:01Z", f"2026-01-31T08:00:00.{'0' * 38}+08:00"
 # The smallest right value where a rule asks for more than the schema.
 SMALLEST = {
     "worker.env.0.valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}},
-    "scaling.workerRate": 0.001,
+    "scaling.workerCapacity": 1,
 }
 
 
@@ -117,7 +119,12 @@ def bounded() -> list[tuple[Path, Document]]:
 
 
 def bounds_of(schema: Document) -> list[str]:
-    return [word for word in BOUNDS if word in schema]
+    return [word for word in BOUNDS if word in schema and not (word == "format" and is_number(schema))]
+
+
+def is_number(schema: Document) -> bool:
+    """Of a number the format says which type clients use for it; minimum and maximum are the bounds."""
+    return schema.get("type") in ("integer", "number")
 
 
 def _named(cases: Iterable[Case]) -> dict[str, Case]:
@@ -170,6 +177,8 @@ def _below(path: Path) -> str:
 def words_of(bound: str, schema: Document) -> str:
     if bound == "enum":
         return "supported values: " + ", ".join(f'"{one}"' for one in schema["enum"])
+    if bound == "type" and "format" in schema and not is_number(schema):
+        return WORDS["format"].format(schema["format"])
     return WORDS[bound].format("integer,string" if bound == INT_OR_TEXT else schema.get(bound))
 
 
@@ -180,6 +189,8 @@ def beyond(path: Path, bound: str, schema: Document) -> list[Any]:
             return [WRONG_TYPE[limit]]
         case "x-kubernetes-int-or-string":
             return [True]
+        case "format":
+            return ["yesterday", "2026-02-30T00:00:00Z", "2026-01-31", "2026-01-31T08:00:00"]
         case "enum":
             return ["no-such-word", schema["enum"][0].swapcase()]
         case "minimum":
@@ -205,6 +216,8 @@ def beyond(path: Path, bound: str, schema: Document) -> list[Any]:
 def within(path: Path, bound: str, schema: Document) -> list[Any]:
     limit = schema[bound]
     match bound:
+        case "format":
+            return [FIRST_TIME, LONGEST_TIME]
         case "enum":
             return list(limit)
         case "minimum" | "maximum":
@@ -240,6 +253,9 @@ def _long_enough(schema: Document, value: str) -> bool:
 
 def text(path: Path, length: int) -> str:
     """A text of this length, right by the pattern where one of this length can be."""
+    if schema_at(path).get("format") == "date-time":
+        whole, fraction = "2026-01-31T08:00:00", length - len("2026-01-31T08:00:00.Z")
+        return f"{whole}.{'0' * fraction}Z" if fraction > 0 else FIRST_TIME
     pattern = schema_at(path).get("pattern", "")
     tries = ("a" * length, "a:" + "b" * (length - 2), "1" * (length - 1) + "g")
     return next((one for one in tries if len(one) == length and fits(pattern, one)), tries[0])

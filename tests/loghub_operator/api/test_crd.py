@@ -1,14 +1,32 @@
-"""The committed CRD is the one that the models make."""
+"""The committed CRD is the one that the models make, and `kubectl explain` has an answer for every field."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from loghub_operator.api.crd import crd, crd_yaml
+import pytest
+import yaml
+
+from loghub_operator.api import InvalidResourceError, parse_resource, patterns
+from loghub_operator.api.crd import COLUMNS, SELECTABLE, WIDE_COLUMNS, crd, crd_yaml
+from tests.loghub_operator.api.crd_cases import ITEM, nodes, place, root, schema_at
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import Document, document
 
 CRD = Path(__file__).parents[3] / "crds" / "loghubconsumergroups.loghub.dev.yaml"
+FIELDS = [
+    (path, schema)
+    for path, schema in nodes(root())
+    if path and path[0] in ("spec", "status") and path[-1] not in (ITEM, "any-key")
+]
 
 
 def test_the_committed_crd_is_made_from_the_models() -> None:
-    assert CRD.read_text() == crd_yaml(), "write it anew: make crds"
+    assert CRD.read_text() == crd_yaml(), "run: make crds"
+
+
+def test_the_committed_crd_has_no_anchors() -> None:
+    tokens = yaml.scan(CRD.read_text())
+    assert not [one for one in tokens if isinstance(one, yaml.AnchorToken | yaml.AliasToken)]
 
 
 def test_scale_and_status_are_subresources_with_a_selector() -> None:
@@ -18,8 +36,91 @@ def test_scale_and_status_are_subresources_with_a_selector() -> None:
 
 
 def test_shards_are_a_bounded_map_by_id() -> None:
-    (version,) = crd()["spec"]["versions"]
-    shards = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["shards"]
+    shards = schema_at(("status", "shards"))
     assert shards["x-kubernetes-list-type"] == "map"
     assert shards["x-kubernetes-list-map-keys"] == ["id"]
-    assert shards["maxItems"] > 0
+    assert shards["maxItems"] == 256
+
+
+def test_every_field_is_explained() -> None:
+    assert [place(path) for path, schema in FIELDS if not schema.get("description", "").endswith(".")] == []
+
+
+def test_every_value_of_an_enumeration_is_explained() -> None:
+    unexplained = [
+        (place(path), value)
+        for path, schema in FIELDS
+        for value in schema.get("enum", ())
+        if value not in schema["description"]
+    ]
+    assert unexplained == []
+
+
+def test_every_default_is_explained() -> None:
+    for path, schema in FIELDS:
+        default = schema.get("default")
+        if path[0] == "spec" and default is not None and not isinstance(default, dict | list):
+            text = str(default).lower() if isinstance(default, bool) else str(default)
+            assert f"Default: {text}" in schema["description"], place(path)
+
+
+def test_every_time_span_says_its_unit() -> None:
+    spans = [(path, schema) for path, schema in FIELDS if path[-1].lower().endswith("seconds")]
+    assert len(spans) > 10
+    for path, schema in spans:
+        assert "econds" in schema["description"] or "econds" in path[-1], place(path)
+
+
+def test_every_number_has_a_format_and_every_time_is_a_date_time() -> None:
+    for path, schema in FIELDS:
+        if schema.get("type") in ("integer", "number"):
+            assert schema["format"] in ("int32", "int64", "double"), place(path)
+        if path[-1].lower().endswith(("time", "timestamp", "observedat")):
+            assert schema["format"] == "date-time", place(path)
+
+
+def _paths() -> Iterator[str]:
+    yield from SELECTABLE
+    yield from (path for *_, path in (*COLUMNS, *WIDE_COLUMNS) if "[" not in path and "metadata" not in path)
+
+
+@pytest.mark.parametrize("path", sorted(set(_paths())))
+def test_columns_and_selectable_fields_exist(path: str) -> None:
+    assert schema_at(tuple(path.strip(".").split(".")))["type"] in ("string", "integer")
+
+
+def test_kubectl_explains_and_shows_a_group(server: Apiserver) -> None:
+    server.apply(document(name="shown"))
+    explained = server.must("explain", "lhcg.spec.scaling.mode")
+    assert "Recommend" in explained
+    assert "Default: Fixed" in " ".join(explained.split())
+    heads = server.must("get", "lhcg", "shown").splitlines()[0].split()
+    assert heads == ["NAME", "PHASE", "READY", "UP-TO-DATE", "REASON", "SHARDS", "LAG(S)", "AGE"]
+    wide = server.must("get", "lhcg", "shown", "-o", "wide").splitlines()[0].split()
+    assert wide[len(heads) :] == ["PROJECT", "LOGSTORE", "GROUP", "MODE", "ASSIGNABLE", "LAG(LOGS)"]
+    assert "shown" in server.must("get", "loghub")
+    assert "shown" in server.must("get", "lhcg", "--field-selector", "spec.project=demo")
+    assert "shown" not in server.must("get", "lhcg", "--field-selector", "spec.project=other")
+
+
+@pytest.mark.parametrize(
+    ("quantity", "number"),
+    [(250, 250.0), ("250", 250.0), ("1.5", 1.5), ("500m", 0.5), ("2k", 2000.0), ("1Ki", 1024.0), ("1M", 1e6)],
+)
+def test_a_quantity_is_a_number(quantity: int | str, number: float) -> None:
+    assert patterns.amount(quantity) == pytest.approx(number)
+
+
+@pytest.mark.parametrize("text", ["", "m", "1e3", "-1", "1.", "1mm", "1 k"])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        patterns.amount(text)
+
+
+def test_a_float_is_refused_in_one_message() -> None:
+    value: Document = document({"scaling": {"workerCapacity": 12.5}})
+    with pytest.raises(InvalidResourceError) as caught:
+        parse_resource(value)
+    (problem,) = caught.value.problems
+    assert problem.path == "spec.scaling.workerCapacity"
+    assert "valid integer or Input should be a valid string" in problem.message

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loghub_operator.demo import check
+from loghub_operator.demo import verify
 from loghub_operator.demo.__main__ import main
 from tests.support import ROOT
 
@@ -72,8 +72,8 @@ def test_the_whole_demo_counts_right_and_sees_a_file_that_is_gone(
         assert told in output
 
     record, sink = folder / "producer" / "record", folder / "volumes" / "access-log-sink" / "access"
-    check.sink_files(sink)[0].unlink()
-    assert check.main([str(record), str(sink)]) == 1
+    verify.sink_files(sink)[0].unlink()
+    assert verify.main([str(record), str(sink)]) == 1
     again = SUMMARY.search(capsys.readouterr().out)
     assert again
     assert int(again[3]) > 0

@@ -1,7 +1,7 @@
 """`loghub`: refusals in the apiserver's words, and the life of a group with a real service.
 
-The workers are `fake_worker` processes: what they do with logs is tried by the demo's test.
-"""
+The workers are `tests.loghub_operator.local.processes.fake_worker` processes: what they do with logs is tried
+by the demo's test."""
 
 import copy
 import functools
@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 import yaml
 
-from loghub_operator.local import up as up_module
+from loghub_operator.local import commands as up_module
 from loghub_operator.local.cli import main
-from loghub_operator.local.group import LocalGroup
-from loghub_operator.local.places import Root, is_locked
-from tests.loghub_operator.examples import MINIMAL, document
-from tests.loghub_operator.local.test_supervisor import FAKE, alive
+from loghub_operator.local.file_lock import is_locked
+from loghub_operator.local.paths import Root
+from loghub_operator.local.runner import LocalGroup
+from tests.loghub_operator.local.processes.test_supervisor import FAKE, alive
+from tests.loghub_operator.support.examples import MINIMAL, document
 from tests.support import ROOT, running_service, wait_until
 
 pytestmark = pytest.mark.long
@@ -29,10 +30,10 @@ pytestmark = pytest.mark.long
 GUARD_S = 120.0
 DRIVER = """
 import functools, sys
-from loghub_operator.local import up
+from loghub_operator.local import commands as up
 from loghub_operator.local.cli import main
-from loghub_operator.local.group import LocalGroup
-from tests.loghub_operator.local.test_supervisor import FAKE
+from loghub_operator.local.runner import LocalGroup
+from tests.loghub_operator.local.processes.test_supervisor import FAKE
 up.LocalGroup = functools.partial(LocalGroup, command=FAKE)
 sys.exit(main())
 """
@@ -61,10 +62,10 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -
         ({"replicaz": 2}, '* spec.replicaz: unknown field "spec.replicaz"'),
         (
             {"scaling": {"minReplicas": 3, "maxReplicas": 1}},
-            "* spec.scaling: minReplicas must not be more than maxReplicas",
+            "* spec.scaling: minReplicas must not be greater than maxReplicas",
         ),
         ({"project": None}, "* spec.project: Required value"),
-        ({"pipeline": {"sink": {"logstore": {"name": "other"}}}}, "exactly one sink must be given"),
+        ({"pipeline": {"sink": {"logstore": {"name": "other"}}}}, "exactly one sink must be set"),
     ],
 )
 def test_what_the_apiserver_refuses_is_refused_in_its_words(
@@ -118,7 +119,7 @@ def test_status_and_down_of_what_is_not_there(tmp_path: Path, capsys: pytest.Cap
     assert main(["down", "--state-dir", str(tmp_path), "--name", "access"]) == 1
     assert "access is not up" in capsys.readouterr().err
     assert main(["down", "--state-dir", str(tmp_path)]) == 1
-    assert "say which group" in capsys.readouterr().err
+    assert "specify the group" in capsys.readouterr().err
 
 
 def test_up_until_running_then_an_immutable_field(
@@ -128,9 +129,14 @@ def test_up_until_running_then_an_immutable_field(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     file = write(tmp_path / "cr.yaml", document({"replicas": 2}))
     where = ["--state-dir", str(tmp_path / "state")]
-    assert main(["up", "-f", str(file), *where, "--create", "--until", "running"]) == 0
+    assert main(["up", "-f", str(file), *where, "--create-logstore", "--wait-for", "ready"]) == 0
     told = capsys.readouterr().out
-    for words in ("made project demo", "made logstore access with 4 shards", "access-1 is ready", "seats"):
+    for words in (
+        "created project demo",
+        "created logstore access with 4 shards",
+        "access-1 is ready",
+        "stay members",
+    ):
         assert words in told
     assert main(["status", "--json", "access", *where]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -140,7 +146,7 @@ def test_up_until_running_then_an_immutable_field(
 
     write(file, document({"logstore": "other"}))
     assert main(["up", "-f", str(file), *where]) == 2
-    assert "logstore cannot be changed; make another LogHubConsumerGroup" in capsys.readouterr().err
+    assert "logstore is immutable; create another LogHubConsumerGroup" in capsys.readouterr().err
 
 
 class Up:
@@ -182,7 +188,7 @@ def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path / "cr.yaml", document({"replicas": 1, "deletionPolicy": "Delete"}))
-    run = Up(tmp_path, file, "--create")
+    run = Up(tmp_path, file, "--create-logstore")
     try:
         run.until("access-0 is ready")
         write(file, document({"replicas": 2, "deletionPolicy": "Delete"}))
@@ -211,7 +217,10 @@ def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(
         assert main(["down", *run.where, "--name", "access"]) == 0
         assert capsys.readouterr().out == "access is taken down\n"
         assert run.process.wait(GUARD_S) == 0
-        assert "group access is deleted when the workers are gone (deletionPolicy Delete)" in run.told()
+        assert (
+            "consumer group access is deleted once the workers have terminated (deletionPolicy Delete)"
+            in run.told()
+        )
         # The fakes are no members of the group, so nothing is left to be waited for.
         for words in ("taking the group down", "access-0 is gone", "access-1 is gone", "taken down"):
             assert words in run.told()
@@ -224,19 +233,19 @@ def test_a_missing_logstore_is_a_condition_and_cured_while_it_runs(tmp_path: Pat
     file = write(tmp_path / "cr.yaml", document())
     run = Up(tmp_path, file)
     try:
-        run.until("ProjectNotFound: there is no project demo")
+        run.until("ProjectNotFound: project demo does not exist")
         other = write(tmp_path / "other.yaml", document({"replicas": 0}, name="other"))
         found = subprocess.run(
-            [sys.executable, "-c", DRIVER, "up", "-f", str(other), *run.where, "--create",
-             "--until", "caught-up", "--plain"],
+            [sys.executable, "-c", DRIVER, "up", "-f", str(other), *run.where, "--create-logstore",
+             "--wait-for", "caught-up", "--plain"],
             cwd=ROOT, capture_output=True, text=True, check=False, timeout=GUARD_S,
         )  # fmt: skip
         assert found.returncode == 0, found.stderr
-        assert "made project demo" in found.stdout
+        assert "created project demo" in found.stdout
         run.until("access-0 is ready")
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(GUARD_S) == 0
-        assert "the seats are kept" in run.told()
+        assert "the workers stay members of the group" in run.told()
     finally:
         run.end()
 
@@ -250,7 +259,7 @@ def test_unreachable_endpoint_and_wrong_key_are_conditions_and_the_key_stays_sec
     with running_service(tmp_path / "service") as service:
         wrong = Up(tmp_path, file, "--endpoint", service.endpoint)
         try:
-            wrong.until("CredentialsRefused")
+            wrong.until("AuthenticationFailed")
             keys = wrong.root.group("access").credentials
             assert (keys / "accessKeySecret").stat().st_mode & 0o077 == 0
             service.terminate()
@@ -266,7 +275,7 @@ def test_unreachable_endpoint_and_wrong_key_are_conditions_and_the_key_stays_sec
 
 def test_after_a_kill_nothing_runs_and_the_next_up_goes_on(tmp_path: Path) -> None:
     file = write(tmp_path / "cr.yaml", document({"replicas": 1}))
-    run = Up(tmp_path, file, "--create")
+    run = Up(tmp_path, file, "--create-logstore")
     try:
         run.until("access-0 is ready")
         pid = int(run.told().split("access-0 started, process ")[1].split()[0])
@@ -287,7 +296,7 @@ def test_after_a_kill_nothing_runs_and_the_next_up_goes_on(tmp_path: Path) -> No
         if service is not None:
             os.kill(service, signal.SIGKILL)
             run.until("EndpointUnreachable")
-            wait_until(lambda: run.told().count("InSync") >= 1, "the service is back", guard_s=GUARD_S)
+            wait_until(lambda: run.told().count("UpToDate") >= 1, "the service is back", guard_s=GUARD_S)
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(GUARD_S) == 0
     finally:

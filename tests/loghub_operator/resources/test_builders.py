@@ -1,6 +1,7 @@
 """The objects that the builders make say what the design says of them."""
 
 import asyncio
+import builtins
 import importlib.util
 import json
 from typing import Any, cast
@@ -13,30 +14,31 @@ from loghub import worker_contract as contract
 from loghub.clock import SystemClock
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.apply import Executor
-from loghub_operator.kube import Kind, Kube
-from loghub_operator.model import RemoveWorkers, Site
+from loghub_operator.apply.executor import Executor
+from loghub_operator.clients.kube import Kind, Kube
+from loghub_operator.model.actions import RemoveWorkers
+from loghub_operator.model.observed import Placement
 from loghub_operator.resources import (
     applied_hash,
-    beside,
     config_map,
+    dependencies,
     disruption_budget,
     governing_service,
     project_service,
     service_account,
-    worker_set,
+    stateful_set,
 )
+from loghub_operator.resources.worker_config import DRAIN_TIMEOUT_S, config_hash, worker_config
 from loghub_operator.settings import Settings
-from loghub_operator.workers import DRAIN_TIMEOUT_S, config_hash, worker_config
-from tests.loghub_operator.api_server import ROOT, Apiserver
-from tests.loghub_operator.examples import Document, resource
+from tests.loghub_operator.support.apiserver import ROOT, Apiserver
+from tests.loghub_operator.support.examples import Document, resource
 
-SITE = Site(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
+SITE = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
 IMAGE = "loghub-worker:dev"
 
 
 def built(group: LogHubConsumerGroup, replicas: int = 2) -> Document:
-    return worker_set(group, worker_config(group, SITE), replicas=replicas, image=IMAGE)
+    return stateful_set(group, worker_config(group, SITE), replicas=replicas, image=IMAGE)
 
 
 def container(made: Document) -> Document:
@@ -75,14 +77,17 @@ def test_the_hook_before_the_stop_is_a_module_of_the_worker() -> None:
     assert importlib.util.find_spec(module) is not None
 
 
-def test_the_consumer_is_the_pod_and_the_seat_is_its_annotation() -> None:
+def test_the_consumer_is_the_pod_and_a_drain_is_requested_by_annotation() -> None:
     made = built(example())
     names = {one["name"]: one for one in container(made)["env"]}
     assert names[contract.ENV_CONSUMER]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
     volumes = {one["name"]: one for one in made["spec"]["template"]["spec"]["volumes"]}
     (item,) = volumes["pod"]["downwardAPI"]["items"]
-    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{contract.SEAT_ANNOTATION}']"
-    assert made["spec"]["template"]["metadata"]["annotations"][contract.SEAT_ANNOTATION] == contract.SEAT_KEEP
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{contract.DRAIN_ANNOTATION}']"
+    assert (
+        made["spec"]["template"]["metadata"]["annotations"][contract.DRAIN_ANNOTATION]
+        == contract.DRAIN_NOT_REQUESTED
+    )
 
 
 def test_every_file_of_the_contract_lies_in_a_mount() -> None:
@@ -115,13 +120,13 @@ def test_only_the_settings_are_removed_of_what_has_the_workers_labels() -> None:
         async def get(self, *_: object) -> None:
             return None
 
-        async def select(self, *_: object) -> list[Document]:
+        async def list(self, *_: object) -> builtins.list[Document]:
             return [settings, theirs]
 
         async def delete(self, _kind: Kind, _namespace: str, name: str) -> None:
             gone.append(name)
 
-    others = {"hubs": cast(Any, None), "observer": cast(Any, None)}
+    others = {"hubs": cast(Any, None), "access": cast(Any, None), "wrote": cast(Any, None)}
     made = Executor(kube=cast(Kube, Objects()), settings=Settings(), clock=SystemClock(), **others)
     asyncio.run(made.carry_out(group, None, RemoveWorkers()))
     assert gone == [settings["metadata"]["name"]]
@@ -171,7 +176,7 @@ def test_the_applied_hash_sees_all_but_the_number() -> None:
 
     assert digest({"replicas": 1}) == digest({"replicas": 3})
     # The log service alone needs to know it; the shard's children wait there.
-    assert digest({"order": True}) == digest({"order": False})
+    assert digest({"inOrder": True}) == digest({"inOrder": False})
     assert (
         len(
             {
@@ -187,7 +192,7 @@ def test_the_applied_hash_sees_all_but_the_number() -> None:
 
 def test_everything_of_the_namespace_is_owned_by_the_object() -> None:
     group = example()
-    for made in (built(group), *beside(group, worker_config(group, SITE))):
+    for made in (built(group), *dependencies(group, worker_config(group, SITE))):
         (owner,) = made["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("LogHubConsumerGroup", "uid-1", True)
 
@@ -220,7 +225,7 @@ def test_the_apiserver_takes_every_object_and_the_pods_are_restricted(server: Ap
         "metadata": {"name": "access-0", "namespace": namespace, **template["metadata"]},
         "spec": template["spec"],
     }
-    for made in (built(group), *beside(group, config)):
+    for made in (built(group), *dependencies(group, config)):
         assert dry_run(server, made) == ""
     server.must("create", "serviceaccount", "access-workers", "-n", namespace)
     assert dry_run(server, pod) == ""

@@ -7,17 +7,19 @@ import pytest
 
 from loghub import worker_contract as contract
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.model import Code, Site
-from loghub_operator.resources import worker_set
-from loghub_operator.usercode import code_in
-from loghub_operator.workers import config_hash, worker_config
-from tests.loghub_operator.examples import Document, resource
+from loghub_operator.model.observed import Code, Placement
+from loghub_operator.resources import stateful_set
+from loghub_operator.resources.user_code import code_in
+from loghub_operator.resources.worker_config import config_hash, worker_config
+from tests.loghub_operator.support.examples import Document, resource
 
-SITE = Site(endpoint="http://loghub.svc", sink_root="/sink", code_root="/code", needs_project_address=True)
+SITE = Placement(
+    endpoint="http://loghub.svc", sink_root="/sink", code_root="/code", needs_project_address=True
+)
 
 
 def pod(group: LogHubConsumerGroup) -> Document:
-    made = worker_set(group, worker_config(group, SITE), replicas=1, image="i")
+    made = stateful_set(group, worker_config(group, SITE), replicas=1, image="i")
     template: Document = made["spec"]["template"]["spec"]
     return template
 

@@ -2,7 +2,7 @@
 //
 // What for: the wire of our server, proven by code that was not written here. What it must
 // not know: what is right; it prints a JSON line for each answer, or the gRPC code.
-// Read next: tests/loghub_operator/numbers/test_keda_client.py.
+// Read next: tests/loghub_operator/autoscaling/keda/test_keda_client.py.
 //
 // Usage: keda-client ADDRESS NAMESPACE METRIC key=value ...
 package main

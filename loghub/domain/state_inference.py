@@ -1,0 +1,162 @@
+"""A group's FSM states worked out from outside, where the service does not tell them.
+
+What for: on the real SLS nobody is told a shard's state; it follows from the checkpoint list,
+the shard list and the workers' own reports (docs/shard-states.md 4). What it must not
+know: how these were fetched. Read next: `lag`, `shards.infer_parents`.
+
+What cannot be known is None, with the reason in words: a status that guesses is worse than one
+that says it does not know.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from loghub.domain.fsm import ShardState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenShard:
+    """One shard as ListShards, GetCursor and GetCheckPoint tell it.
+
+    ``checkpoint`` None with ``checkpoint_known``: there is none. ``checkpoint_consumer``: the
+    consumer field of the checkpoint list, maybe "". Cursors of a read-only shard are None when
+    they could not be asked.
+    """
+
+    shard: int
+    read_only: bool
+    parents: tuple[int, ...] = ()
+    begin_cursor: int | None = None
+    end_cursor: int | None = None
+    checkpoint: int | None = None
+    checkpoint_known: bool = True
+    checkpoint_consumer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """What one worker says of itself: the shards it works on, and which of them it is giving up."""
+
+    held: frozenset[int] = frozenset()
+    draining: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inferred:
+    """A shard's state and holder as far as they can be told; ``reason`` says why, for people."""
+
+    state: ShardState | None
+    holder: str | None
+    reason: str
+
+
+def infer_state(
+    shards: Iterable[SeenShard], *, order: bool, reports: Mapping[str, WorkerReport | None]
+) -> dict[int, Inferred]:
+    """Every shard's state. ``reports`` names every expected consumer; None: nothing fresh from it.
+
+    The surest sign comes first: consumed to the end, then what a worker says of itself, then
+    ancestors not consumed, then the checkpoint list, then that nobody who could hold it does.
+    """
+    seen = {s.shard: s for s in shards}
+    over = {n: _is_over(s) for n, s in seen.items()}
+    return {n: _infer(seen[n], seen, over, order, reports) for n in sorted(seen)}
+
+
+def _infer(
+    shard: SeenShard,
+    seen: Mapping[int, SeenShard],
+    over: Mapping[int, bool | None],
+    order: bool,
+    reports: Mapping[str, WorkerReport | None],
+) -> Inferred:
+    if over[shard.shard]:
+        return Inferred(state=ShardState.OVER, holder=None, reason="read-only and consumed to its end")
+    reported = _from_reports(shard.shard, reports)
+    if reported is not None:
+        return reported
+    if order:
+        waiting = _from_ancestors(shard, seen, over)
+        if waiting is not None:
+            return waiting
+    return _from_checkpoint_list(shard, over[shard.shard], reports)
+
+
+def _is_over(shard: SeenShard) -> bool | None:
+    """Consumed to the end; None when a read-only shard's cursors are not known."""
+    if not shard.read_only:
+        return False
+    if shard.end_cursor is None:
+        return None
+    if shard.begin_cursor is not None and shard.begin_cursor >= shard.end_cursor:
+        return True
+    if shard.checkpoint is not None:
+        return shard.checkpoint >= shard.end_cursor
+    # Without a checkpoint it is not over, unless it is empty, which nobody could tell us.
+    return False if shard.checkpoint_known and shard.begin_cursor is not None else None
+
+
+def _from_reports(shard: int, reports: Mapping[str, WorkerReport | None]) -> Inferred | None:
+    """What the workers themselves say; they know best what they work on."""
+    fresh = {name: report for name, report in sorted(reports.items()) if report is not None}
+    holders = [n for n, r in fresh.items() if shard in r.held and shard not in r.draining]
+    draining = [n for n, r in fresh.items() if shard in r.draining]
+    if len(holders) > 1 or (holders and draining):
+        # Reports are some seconds old: between two of them a shard can change hands.
+        names = ", ".join(sorted({*holders, *draining}))
+        return Inferred(state=None, holder=None, reason=f"it is changing hands: reported by {names}")
+    if draining:
+        return Inferred(state=ShardState.TRANSFER, holder=draining[0], reason="its holder is giving it up")
+    if holders:
+        return Inferred(state=ShardState.ALREADY_ALLOC, holder=holders[0], reason="reported by its holder")
+    return None
+
+
+def _from_ancestors(
+    shard: SeenShard, seen: Mapping[int, SeenShard], over: Mapping[int, bool | None]
+) -> Inferred | None:
+    ancestors = _ancestors(shard, seen)
+    open_ones = [n for n in ancestors if over[n] is False]
+    if open_ones:
+        return Inferred(
+            state=ShardState.WAIT, holder=None, reason=f"ancestor {open_ones[0]} is not consumed yet"
+        )
+    unknown = [n for n in ancestors if over[n] is None]
+    if unknown:
+        return Inferred(
+            state=None, holder=None, reason=f"not known whether ancestor {unknown[0]} is consumed"
+        )
+    return None
+
+
+def _ancestors(shard: SeenShard, seen: Mapping[int, SeenShard]) -> list[int]:
+    found: set[int] = set()
+    todo = list(shard.parents)
+    while todo:
+        number = todo.pop()
+        if number in seen and number not in found:
+            found.add(number)
+            todo.extend(seen[number].parents)
+    return sorted(found)
+
+
+def _from_checkpoint_list(
+    shard: SeenShard, over: bool | None, reports: Mapping[str, WorkerReport | None]
+) -> Inferred:
+    """Nobody reports it: the checkpoint list's consumer may hold it if it has told us nothing."""
+    if over is None:
+        return Inferred(state=None, holder=None, reason="not known whether it is consumed to its end")
+    silent = sorted(name for name, report in reports.items() if report is None)
+    if shard.checkpoint_consumer in silent:
+        return Inferred(
+            state=ShardState.ALREADY_ALLOC,
+            holder=shard.checkpoint_consumer,
+            reason="its holder by the checkpoint list; the worker itself has not reported",
+        )
+    if shard.checkpoint_consumer and shard.checkpoint_consumer not in reports:
+        return Inferred(
+            state=None, holder=None, reason=f"last checkpoint by {shard.checkpoint_consumer}, not one of ours"
+        )
+    if silent:
+        return Inferred(state=None, holder=None, reason=f"no fresh report from {silent[0]}")
+    return Inferred(state=ShardState.NOT_ALLOC, holder=None, reason="no worker reports it")

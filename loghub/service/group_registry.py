@@ -1,0 +1,133 @@
+"""Consumer groups while the service runs: the coordinator's state, its facts on their way to disk.
+
+What for: hands events to `loghub.domain.coordinator` one at a time, logs each state change,
+and holds an answer back until all that it rests on is persisted. What it must not know:
+HTTP, SQL. Read next: `loghub.domain.coordinator`.
+
+The new state counts at once and its facts follow in the same order: an answer waits for the
+group's newest facts, also for those of an earlier event. So no answer is ever based on what
+a crash could take back, yet waiting events share one transaction, and a heartbeat that
+changes nothing waits for no disk. A failed commit stops the service, so the state in memory
+never runs ahead of the disk for longer than that.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import structlog
+
+from loghub.clock import Clock
+from loghub.domain import coordinator
+from loghub.domain.group import Event, GroupState, LogShard, ShardsChanged, Step, Tick, Transition
+from loghub.service.facts import Fact, GroupDeleted, GroupStepped
+from loghub.service.storage.batches import Batches
+
+_log = structlog.get_logger("loghub.service.group_registry")
+
+
+@dataclass(slots=True)
+class Group:
+    """One live group. ``saved`` is the commit of its newest facts."""
+
+    logstore: int
+    state: GroupState
+    saved: "asyncio.Future[object] | None" = field(default=None)
+
+    async def durable(self) -> None:
+        """Return once everything in ``state`` is persisted."""
+        saved = self.saved
+        if saved is not None and not saved.done():
+            await asyncio.shield(saved)
+        elif saved is not None:
+            saved.result()
+
+
+class Groups:
+    """All groups of all logstores, by logstore id and name."""
+
+    def __init__(self, *, clock: Clock, batches: Batches[tuple[Fact, ...]]) -> None:
+        self._clock = clock
+        self._batches = batches
+        self._groups: dict[int, dict[str, Group]] = {}
+
+    def of(self, logstore: int) -> dict[str, Group]:
+        """The groups of a logstore by name; not to be changed by the caller."""
+        return self._groups.get(logstore, {})
+
+    def everyone(self) -> Iterator[Group]:
+        for groups in list(self._groups.values()):
+            yield from list(groups.values())
+
+    async def create(
+        self, *, logstore: int, name: str, timeout_s: float, order: bool, shards: tuple[LogShard, ...]
+    ) -> None:
+        made = coordinator.create_group(
+            group=name, timeout_s=timeout_s, order=order, shards=shards, now=self._clock.monotonic_s()
+        )
+        group = Group(logstore=logstore, state=made.state)
+        self._groups.setdefault(logstore, {})[name] = group
+        self._keep(group, made)
+        await group.durable()
+
+    def restore(self, group: Group) -> None:
+        self._groups.setdefault(group.logstore, {})[group.state.group] = group
+
+    async def delete(self, group: Group) -> None:
+        """A consumer that beats afterwards is told that there is no such group."""
+        name = group.state.group
+        del self._groups[group.logstore][name]
+        await self._batches.submit((GroupDeleted(logstore=group.logstore, group=name),))
+
+    def forget_logstore(self, logstore: int) -> None:
+        """Call it before the logstore's deletion is persisted, which takes the groups' rows along."""
+        self._groups.pop(logstore, None)
+
+    async def step(self, group: Group, event: Event) -> Step:
+        """One event; returns when all that the answer rests on is durable."""
+        step = self.apply(group, event)
+        await group.durable()
+        return step
+
+    def apply(self, group: Group, event: Event) -> Step:
+        """One event, its facts on their way; for those who answer nobody."""
+        step = coordinator.step(group.state, event, now=self._clock.monotonic_s())
+        group.state = step.state
+        self._keep(group, step)
+        return step
+
+    def _keep(self, group: Group, step: Step) -> None:
+        if step.facts:
+            fact = GroupStepped(logstore=group.logstore, group=step.state.group, facts=step.facts)
+            group.saved = self._batches.submit((fact,))
+        for change in step.transitions:
+            _say(change)
+
+    def tick(self) -> None:
+        """Remove the consumers that are silent for too long; cheap when nobody is."""
+        now = self._clock.monotonic_s()
+        for group in self.everyone():
+            deadline = coordinator.next_deadline(group.state)
+            if deadline is not None and deadline <= now:
+                self.apply(group, Tick())
+
+    async def shards_changed(self, logstore: int, shards: tuple[LogShard, ...]) -> None:
+        """Tell every group of a logstore, all before the first wait: one may be deleted meanwhile."""
+        groups = list(self.of(logstore).values())
+        for group in groups:
+            self.apply(group, ShardsChanged(shards=shards))
+        for group in groups:
+            await group.durable()
+
+
+def _say(change: Transition) -> None:
+    _log.info(
+        "shard state",
+        group=change.group,
+        shard=change.shard,
+        old=change.old.value if change.old else None,
+        new=change.new.value,
+        trigger=change.trigger.value,
+        holder=change.holder,
+        next_holder=change.next_holder,
+    )

@@ -1,0 +1,132 @@
+"""The ASGI application: receive, authenticate, act, answer; the same frame for every request.
+
+What for: what all answers have in common (docs/sls-protocol.md 1.7) is done here once. What it
+must not know: what any action does. Read next: `routes`, `auth`, `body`, `send`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import structlog
+
+from loghub.service.api_errors import Refusable, failure, refusal
+from loghub.service.credentials import AccessKey
+from loghub.service.engine import Engine, StorageFailed
+from loghub.service.http import routes
+from loghub.service.http.auth import authenticate
+from loghub.service.http.body import ClientGone, InflightBudget, Receive, read_body
+from loghub.service.http.send import AnswersInFlight, Send
+from loghub.service.messages import Answer, Request, error_answer
+from loghub.wire import hosts
+from loghub.wire.errors import Code, LogHubError
+
+Scope = MutableMapping[str, Any]
+
+_log = structlog.get_logger("loghub.service.http")
+_OFF_LOOP_BYTES = 128 << 10
+_MAX_PARAMETERS = 64
+_ID_DIGITS = 24
+
+
+class Application:
+    """Bound to one engine; ``key`` gives the access key that is valid now."""
+
+    def __init__(self, engine: Engine, *, key: Callable[[], AccessKey]) -> None:
+        self._engine = engine
+        self._key = key
+        self._limits = engine.settings.limits
+        self._budget = InflightBudget(self._limits)
+        self._answers = AnswersInFlight(self._limits)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request_id = self._engine.dice.hex(_ID_DIGITS)
+        with contextlib.suppress(ClientGone):
+            await self._answers.send(
+                send,
+                await self._answer(scope, receive, request_id),  # no name here: it would keep a refused one
+                method=scope["method"],
+                request_id=request_id,
+            )
+
+    async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
+        """Every error becomes an answer here and nowhere else."""
+        try:
+            return await self._serve(scope, receive, request_id)
+        except LogHubError as error:
+            return error_answer(error)
+        except Refusable as error:
+            return error_answer(refusal(error))
+        except ClientGone:
+            raise
+        except StorageFailed:
+            return error_answer(failure(Code.INTERNAL_SERVER_ERROR, "storage failed; the service stops"))
+        except Exception:  # noqa: BLE001 - one request's failure is not the service's
+            _log.exception("request failed", request_id=request_id, path=scope["path"][:256])
+            return error_answer(failure(Code.INTERNAL_SERVER_ERROR, "the service failed at this request"))
+
+    async def _serve(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
+        unguarded = routes.OPEN.get((scope["method"], scope["path"]))
+        if unguarded is not None:
+            return await unguarded()
+        self._budget.enter()
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            self._budget.take(size)
+            taken += size
+
+        try:
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            body = await read_body(receive, headers, limits=self._limits, take=take)
+            request = self._request(scope, headers, body, request_id)
+            await self._authenticate(request)
+            answer = await routes.hot(self._engine, request)
+            return answer if answer is not None else await routes.rest(self._engine, request)
+        finally:
+            self._budget.leave(taken)
+
+    def _request(self, scope: Scope, headers: dict[str, str], body: bytes, request_id: str) -> Request:
+        path = scope["raw_path"].decode("latin-1")
+        query = scope["query_string"].decode("latin-1")
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+        except ValueError as error:
+            raise failure(Code.PARAMETER_INVALID, f"more than {_MAX_PARAMETERS} parameters") from error
+        return Request(
+            id=request_id,
+            method=scope["method"],
+            path=path,
+            parts=tuple(map(unquote, path.split("/")[1:])),
+            query=dict(pairs),
+            headers=headers,
+            body=body,
+            project=self._project(headers.get("host", "")),
+        )
+
+    def _project(self, host: str) -> str | None:
+        """By the endpoint's own names; where none was named at the start, by the first label."""
+        settings = self._engine.settings
+        known = (*settings.base_names, settings.host, "127.0.0.1", "localhost")
+        name = hosts.strip_port(host)
+        if not settings.base_names and not _ends_in(name, known):
+            first, _, base = name.partition(".")
+            if first and base and not hosts.is_address(name):
+                return hosts.project_of(name, (base,))
+        return hosts.project_of(host, known)
+
+    async def _authenticate(self, request: Request) -> None:
+        key, now_s = self._key(), self._engine.clock.unix_s()
+        if len(request.body) > _OFF_LOOP_BYTES:
+            await asyncio.to_thread(authenticate, request, key, now_s=now_s)
+        else:
+            authenticate(request, key, now_s=now_s)
+
+
+def _ends_in(name: str, bases: tuple[str, ...]) -> bool:
+    return any(name == base or name.endswith("." + base) for base in bases)

@@ -1,0 +1,175 @@
+"""The check of a LogGroup before it is stored, without building anything from it.
+
+What for: PutLogs stores the bytes unchanged, and one group that a client cannot read stops
+that client at it for ever, so every byte is walked before the 200. It is the hot path: the
+usual shapes are recognised by a few indexings, all else goes the slow way. What it must not
+know: what becomes of the group. Read next: `loggroup` (values), `protobuf`.
+
+Refused (MalformedLogGroup): truncated or overlong lengths, wire types other than the field's
+own, a Log without Time, a Content or LogTag without Key or Value, text that is not UTF-8
+(keys, topic, source, tags: Python's reader has them as text in both its twins). A log's
+values may be any bytes (docs/sls-protocol.md 3). Unknown fields pass.
+"""
+
+from dataclasses import dataclass
+
+from loghub.wire.errors import MalformedLogGroup, TooLarge
+from loghub.wire.protobuf import BYTES, FIXED32, fields, read_field, read_varint
+
+# A Log takes 4 bytes at least, so 10 MB could hold 2.5 million; the Python SDK stops at 512 000.
+MAX_LOGS = 1_000_000
+
+_PADDING = bytes(2 * 0x100 + 8)  # two lengths of one byte, and what stands around them
+
+# Field numbers, and the keys that stand in front of the usual fields.
+_LOGS, _LOG_TAGS = 1, 6
+_BYTES_FIELDS = (2, 3, 4, 5, 6)  # Category, Topic, Source, MachineUUID, LogTags
+_TIME, _CONTENTS, _TIME_NS = 1, 2, 4
+_KEY, _VALUE = 1, 2
+_LOGS_TAG, _TIME_TAG, _CONTENTS_TAG, _KEY_TAG, _VALUE_TAG = 0x0A, 0x08, 0x12, 0x0A, 0x12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupScan:
+    """What is known of a valid group; times are unix seconds, 0 in a group without logs."""
+
+    logs: int
+    min_time: int
+    max_time: int
+
+
+def scan(body: bytes, *, max_logs: int = MAX_LOGS) -> GroupScan:
+    """Walk one serialised LogGroup. Raises MalformedLogGroup, or TooLarge beyond ``max_logs``."""
+    # The padding lets the indexings below look ahead without asking each time; what they find
+    # past the end is caught by the one comparison of where a message stops.
+    return _scan(body + _PADDING, len(body), max_logs)
+
+
+def _scan(body: bytes, end: int, max_logs: int) -> GroupScan:
+    at = logs = 0
+    earliest, latest = 0xFFFF_FFFF, 0
+    while at < end:
+        if body[at] != _LOGS_TAG:
+            at = _other_field(body, at, end)
+            continue
+        start, at = _span(body, at + 1, end)
+        time = _scan_log(body, start, at)
+        if time < earliest:
+            earliest = time
+        if time > latest:
+            latest = time
+        logs += 1
+        if logs > max_logs:
+            raise TooLarge(f"more than {max_logs} logs in one group")
+    return GroupScan(logs=logs, min_time=earliest if logs else 0, max_time=latest)
+
+
+def _span(body: bytes, at: int, end: int) -> tuple[int, int]:
+    """Where the bytes whose length stands at ``at`` begin and stop; up to 16 KiB without a call."""
+    size, second = body[at], body[at + 1]
+    if size < 0x80:
+        start = at + 1
+    elif second < 0x80:
+        start, size = at + 2, size & 0x7F | second << 7
+    else:
+        size, start = read_varint(body, at, end)
+    stop = start + size
+    if stop > end:
+        raise MalformedLogGroup(f"the {size} bytes announced at byte {at} pass the end of their message")
+    return start, stop
+
+
+def _other_field(body: bytes, at: int, end: int) -> int:
+    """Check a field of the group that is not a well-formed Log; where it ends."""
+    number, wire_type, start, stop = read_field(body, at, end)
+    if number == _LOGS or (number in _BYTES_FIELDS and wire_type != BYTES):
+        raise MalformedLogGroup(f"field {number} of the group has wire type {wire_type}")
+    if number == _LOG_TAGS:
+        _check_pair(body, start, stop, texts=(_KEY, _VALUE))
+    elif number in _BYTES_FIELDS:
+        _check_text(body[start:stop])
+    return stop
+
+
+def _scan_log(body: bytes, at: int, end: int) -> int:
+    """The time of the Log between two bytes."""
+    time = -1
+    while at < end:
+        if body[at] != _CONTENTS_TAG:
+            found, at = _log_field(body, at, end)
+            time = time if found is None else found
+            continue
+        size, key = body[at + 1], body[at + 3]
+        value = at + 4 + key
+        # The usual shape: Key, then Value, nothing else, every length in one byte.
+        if (
+            size < 0x80
+            and body[at + 2] == _KEY_TAG
+            and body[value] == _VALUE_TAG
+            and body[value + 1] == size - key - 4
+            and body[at + 4 : value].isascii()
+        ):
+            at += 2 + size
+        else:
+            at = _content(body, at, end)
+    if at != end:
+        raise MalformedLogGroup(f"a field passes the end of its log at byte {end}")
+    if not 0 <= time <= 0xFFFF_FFFF:
+        raise MalformedLogGroup(f"a log that ends at byte {end} has no time of 32 bits")
+    return time
+
+
+def _content(body: bytes, at: int, end: int) -> int:
+    """Where the Content at ``at`` ends; a long value after a short key, else the slow way."""
+    start, stop = _span(body, at + 1, end)
+    key_stop = start + 2 + body[start + 1]
+    if (
+        body[start] == _KEY_TAG
+        and body[start + 1] < 0x80
+        and key_stop < stop
+        and body[key_stop] == _VALUE_TAG
+        and body[start + 2 : key_stop].isascii()
+        and _span(body, key_stop + 1, stop)[1] == stop
+    ):
+        return stop
+    _check_pair(body, start, stop)
+    return stop
+
+
+def _log_field(body: bytes, at: int, end: int) -> tuple[int | None, int]:
+    """A field of a Log that is no Content: its value if it is the time, and where it ends."""
+    if body[at] == _TIME_TAG:
+        # Five bytes since 1978, and until the 32 bits are used up in 2106.
+        fifth = body[at + 5]
+        if (
+            fifth < 0x10
+            and (a := body[at + 1]) & (b := body[at + 2]) & (c := body[at + 3]) & (d := body[at + 4]) & 0x80
+        ):
+            return (a & 127) | (b & 127) << 7 | (c & 127) << 14 | (d & 127) << 21 | fifth << 28, at + 6
+        return read_varint(body, at + 1, end)
+    number, wire_type, _, stop = read_field(body, at, end)
+    if number in (_TIME, _CONTENTS) or (number == _TIME_NS and wire_type != FIXED32):
+        raise MalformedLogGroup(f"field {number} of a log has wire type {wire_type}")
+    return None, stop
+
+
+def _check_pair(body: bytes, start: int, stop: int, *, texts: tuple[int, ...] = (_KEY,)) -> None:
+    """Content and LogTag are alike: Key and Value, both required; a LogTag's value is text too."""
+    seen = 0
+    for number, wire_type, begin, finish in fields(body, start, stop):
+        if number > _VALUE:
+            continue
+        if wire_type != BYTES:
+            raise MalformedLogGroup(f"field {number} of a pair at byte {start} has wire type {wire_type}")
+        seen |= number
+        if number in texts:
+            _check_text(body[begin:finish])
+    if seen != _KEY | _VALUE:
+        raise MalformedLogGroup(f"the pair at byte {start} lacks its key or its value")
+
+
+def _check_text(text: bytes) -> None:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedLogGroup(f"the text {text[:100]!r} is not UTF-8") from error

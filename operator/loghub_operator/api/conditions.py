@@ -1,0 +1,289 @@
+"""The conditions of the status: their types and reasons, each with its explanation.
+
+``docs/reasons.md`` is generated from the texts here. One cause has one reason, in whichever condition it
+appears.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Literal
+
+from loghub_operator.api.status import Condition
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+LONGEST_MESSAGE = 1024
+
+
+class ConditionType(StrEnum):
+    """READY: the group and its workers are as the spec says. GROUP_SYNCED: the consumer group at the log
+    service is as the spec says. WORKERS_AVAILABLE: every worker that should run is ready. REBALANCING:
+    a shard is being handed over from one worker to another. LAG_AVAILABLE: the lag in the status is
+    current. SCALING_LIMITED: the number of workers differs from the requested one. SCALING_ACTIVE: the load
+    decides the number of workers. HOT_SHARD: a shard is too busy for one worker. SUSPENDED: no worker should
+    run, on purpose. DEGRADED: something is wrong that does not pass by itself.
+    """
+
+    READY = "Ready"
+    GROUP_SYNCED = "GroupSynced"
+    WORKERS_AVAILABLE = "WorkersAvailable"
+    REBALANCING = "Rebalancing"
+    LAG_AVAILABLE = "LagAvailable"
+    SCALING_LIMITED = "ScalingLimited"
+    SCALING_ACTIVE = "ScalingActive"
+    HOT_SHARD = "HotShard"
+    SUSPENDED = "Suspended"
+    DEGRADED = "Degraded"
+
+
+class ReadyReason(StrEnum):
+    """If Ready is False, the reason is that of the condition that prevents it: GroupSynced, WorkersAvailable
+    or Suspended, or one of these.
+
+    RUNNING: the consumer group is up to date and every worker is ready. TERMINATING: the object is being
+    deleted. RECONCILE_ERROR: the operator could not carry out an action and retries; the message contains
+    the error. INVALID_SPEC: the object was stored under another version of the schema and this version
+    cannot parse it; correct it. Until then its workers stay as they are. FORBIDDEN: the operator lacks RBAC
+    permission to read something it needs, for example pods. Nothing changes until it is granted. The message
+    contains the API server's error."""
+
+    RUNNING = "Running"
+    TERMINATING = "Terminating"
+    RECONCILE_ERROR = "ReconcileError"
+    INVALID_SPEC = "InvalidSpec"
+    FORBIDDEN = "Forbidden"
+
+
+class UnseenReason(StrEnum):
+    """The operator did not check. TERMINATING: the object is being deleted, and this condition plays no part
+    in that. INVALID_SPEC: the spec cannot be parsed, see Ready. FORBIDDEN: the operator lacks a permission,
+    see Ready."""
+
+    TERMINATING = "Terminating"
+    INVALID_SPEC = "InvalidSpec"
+    FORBIDDEN = "Forbidden"
+
+
+class GroupReason(StrEnum):
+    """Whether the consumer group at the log service is as the spec says. The reasons in the second table say
+    why the log service cannot be used.
+
+    CREATING_PROJECT_SERVICE: the operator creates the Service that gives the project its host name.
+    UP_TO_DATE: the group exists with the timeout and order of the spec. CREATING: the group did not exist and
+    is being created. UPDATING: the group has other settings and is being updated. DELETING: the group is
+    handled as the deletion policy says. OWNERSHIP_CONFLICT: an older object owns the same consumer group;
+    this one does nothing until the older one is deleted.
+    """
+
+    CREATING_PROJECT_SERVICE = "CreatingProjectService"
+    UP_TO_DATE = "UpToDate"
+    CREATING = "Creating"
+    UPDATING = "Updating"
+    DELETING = "Deleting"
+    OWNERSHIP_CONFLICT = "OwnershipConflict"
+
+
+class WorkersReason(StrEnum):
+    """Whether every worker that should run is ready. If a worker reported a reason, that reason is shown: one
+    of the tables below, or Kubernetes' own, such as ImagePullBackOff or OOMKilled.
+
+    ALL_WORKERS_READY: as many workers are ready as should run. SCALED_TO_ZERO: no worker should run.
+    LOG_SERVICE_UNAVAILABLE: no worker runs, and none is started while the log service cannot be used, see
+    GroupSynced. WORKERS_NOT_READY: some workers are starting, or wait for a node; the message contains what
+    the scheduler says. TERMINATING: the object is being deleted. PIPELINE_CODE_NOT_FOUND: the ConfigMap with
+    the pipeline's code, or the module in it, does not exist; running workers continue with the code that they
+    have. WORKER_FAILING: a worker is failing without having reported a reason. If it reported one, that
+    reason is shown instead.
+    """
+
+    ALL_WORKERS_READY = "AllWorkersReady"
+    SCALED_TO_ZERO = "ScaledToZero"
+    LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
+    WORKERS_NOT_READY = "WorkersNotReady"
+    TERMINATING = "Terminating"
+    PIPELINE_CODE_NOT_FOUND = "PipelineCodeNotFound"
+    WORKER_FAILING = "WorkerFailing"
+
+
+class DegradedReason(StrEnum):
+    """What is wrong and does not pass by itself.
+
+    AS_EXPECTED: nothing is wrong. WORKER_FAILING: a worker is failing, see WorkersAvailable.
+    LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see GroupSynced; running workers continue.
+    OWNERSHIP_CONFLICT: an older object owns the consumer group; delete one of the two.
+    CHECKPOINT_RESET_FAILED: the last reset of checkpoints was not carried out, see status.checkpointReset;
+    the workers run. CONFLICTING_CONTROLLER: another controller (an HPA on the StatefulSet, a policy engine,
+    or another cluster's operator for the settings of the group) keeps reverting the operator's changes, so
+    the operator backs off, up to five minutes. DriftCorrected events list the fields. Remove the other
+    writer, or change the spec; a changed spec is applied at once. INVALID_SPEC, FORBIDDEN: see Ready.
+    """
+
+    AS_EXPECTED = "AsExpected"
+    WORKER_FAILING = "WorkerFailing"
+    LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
+    OWNERSHIP_CONFLICT = "OwnershipConflict"
+    CHECKPOINT_RESET_FAILED = "CheckpointResetFailed"
+    CONFLICTING_CONTROLLER = "ConflictingController"
+    INVALID_SPEC = "InvalidSpec"
+    FORBIDDEN = "Forbidden"
+
+
+class RebalancingReason(StrEnum):
+    """REBALANCE_IN_PROGRESS: a shard is in state transfer: its consumer finishes the running batch and then
+    releases it. BALANCED: no shard is being handed over. LOG_SERVICE_UNAVAILABLE: the log service cannot be
+    used, see GroupSynced."""
+
+    REBALANCE_IN_PROGRESS = "RebalanceInProgress"
+    BALANCED = "Balanced"
+    LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
+
+
+class LagReason(StrEnum):
+    """AVAILABLE: the lag of every shard is known. NOT_REPORTED: the endpoint answers but does not report the
+    lag of some shard. TIMED_OUT: the endpoint answers too slowly, or there are too many shards, to read all
+    of them; the last values are shown. LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see
+    GroupSynced."""
+
+    AVAILABLE = "Available"
+    NOT_REPORTED = "NotReported"
+    TIMED_OUT = "TimedOut"
+    LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
+
+
+class ScalingReason(StrEnum):
+    """Why the number of workers is, or is not, the requested one.
+
+    DESIRED_WITHIN_RANGE: the requested number runs. TOO_MANY_REPLICAS, TOO_FEW_REPLICAS: scaling.maxReplicas
+    or scaling.minReplicas limits the number. TOO_FEW_SHARDS: a shard has one consumer, so workers beyond the
+    number of assignable shards would be idle; split shards to use more. REBALANCE_IN_PROGRESS: the number
+    does not change while a shard is in state transfer. DRAINING: a worker finishes its batch and leaves the
+    group before it is stopped. LOG_SERVICE_UNAVAILABLE: the log service cannot be used, so the number stays
+    as it is. SCALE_UP_LIMIT: scaling.scaleUp.maxPodsPerStep limits this step; more steps follow. SUSPENDED:
+    no worker should run, see condition Suspended."""
+
+    DESIRED_WITHIN_RANGE = "DesiredWithinRange"
+    TOO_MANY_REPLICAS = "TooManyReplicas"
+    TOO_FEW_REPLICAS = "TooFewReplicas"
+    TOO_FEW_SHARDS = "TooFewShards"
+    REBALANCE_IN_PROGRESS = "RebalanceInProgress"
+    DRAINING = "Draining"
+    LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
+    SCALE_UP_LIMIT = "ScaleUpLimit"
+    SUSPENDED = "Suspended"
+
+
+class SuspendedReason(StrEnum):
+    """Why no worker should run, on purpose.
+
+    NOT_SUSPENDED: workers should run. SUSPENDED: spec.suspend is true. RESETTING_CHECKPOINTS: checkpoints are
+    being reset, for which every worker has to leave the group. OWNERSHIP_CONFLICT: an older object owns the
+    same consumer group; the message names it.
+    """
+
+    NOT_SUSPENDED = "NotSuspended"
+    SUSPENDED = "Suspended"
+    RESETTING_CHECKPOINTS = "ResettingCheckpoints"
+    OWNERSHIP_CONFLICT = "OwnershipConflict"
+
+
+class ActiveReason(StrEnum):
+    """Why the number of workers is what it is in mode Auto, or would be in mode Recommend; also
+    `status.scaling.reason`.
+
+    WITHIN_CAPACITY: as many workers run as the load needs. SCALING_UP, SCALING_DOWN: the load has needed
+    more, or fewer, for the stabilization window. PROBING: there is no lag and no worker was ever busy enough
+    to be measured, so the operator tries one fewer. IDLE: nothing arrived and no lag remained for
+    scaleToZero.idleSeconds. OUTSIDE_BOUNDS: the running number is outside the current bounds.
+    REBALANCE_IN_PROGRESS: the number is kept while a shard is in state transfer. WARMING_UP: the number is
+    kept while workers become ready and the effect of the last step is measured. SCALE_UP_STABILIZED,
+    SCALE_DOWN_STABILIZED: the number is kept until the load has needed another one for the whole
+    stabilization window. INEFFECTIVE_SCALING: the last scale-up did not increase what is consumed, so the
+    number is kept; check the sink, condition HotShard and the CPU of the nodes. The operator tries one more
+    worker after ten minutes, backing off, or when another shard becomes assignable or the arrival rate rises
+    considerably. LAG_UNKNOWN: the lag of some shard is unknown; shards that wait for their parents and were
+    never started do not count. PROCESSING_RATE_UNKNOWN: the arrival rate, or what one worker consumes, is
+    not known yet. SUSPENDED: no worker should run. SCALING_DISABLED: spec.replicas decides (mode Fixed).
+    MANAGED_EXTERNALLY: spec.replicas decides, which an autoscaler sets through the scale subresource (mode
+    External). RECOMMEND_ONLY: spec.replicas decides, and the message says what Auto would run (mode
+    Recommend)."""
+
+    WITHIN_CAPACITY = "WithinCapacity"
+    SCALING_UP = "ScalingUp"
+    SCALING_DOWN = "ScalingDown"
+    PROBING = "Probing"
+    IDLE = "Idle"
+    OUTSIDE_BOUNDS = "OutsideBounds"
+    REBALANCE_IN_PROGRESS = "RebalanceInProgress"
+    WARMING_UP = "WarmingUp"
+    SCALE_UP_STABILIZED = "ScaleUpStabilized"
+    SCALE_DOWN_STABILIZED = "ScaleDownStabilized"
+    INEFFECTIVE_SCALING = "IneffectiveScaling"
+    LAG_UNKNOWN = "LagUnknown"
+    PROCESSING_RATE_UNKNOWN = "ProcessingRateUnknown"
+    SUSPENDED = "Suspended"
+    SCALING_DISABLED = "ScalingDisabled"
+    MANAGED_EXTERNALLY = "ManagedExternally"
+    RECOMMEND_ONLY = "RecommendOnly"
+
+
+class HotReason(StrEnum):
+    """Whether a shard is too busy for one worker.
+
+    NO_HOT_SHARD: no shard is. SHARD_OVERLOADED: more arrives in a shard than one worker consumes, or its lag
+    is too large for the worker that reads nothing else, so more workers cannot help; split it, or set
+    scaling.shards.autoSplit. PROCESSING_RATE_UNKNOWN: what one worker consumes is not known yet.
+    SPLIT_REJECTED: a shard is too busy, and the log service rejected the split; the message contains the
+    error (such as a limit of shards, or a missing permission) and when the operator retries. MERGE_REJECTED:
+    no shard is too busy, and the log service rejected a merge."""
+
+    NO_HOT_SHARD = "NoHotShard"
+    SHARD_OVERLOADED = "ShardOverloaded"
+    PROCESSING_RATE_UNKNOWN = "ProcessingRateUnknown"
+    SPLIT_REJECTED = "SplitRejected"
+    MERGE_REJECTED = "MergeRejected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionUpdate:
+    """A condition without its times."""
+
+    type: ConditionType
+    status: ConditionStatus
+    reason: str
+    message: str
+
+
+def fill_unknown(
+    found: tuple[ConditionUpdate, ...], reason: UnseenReason, message: str
+) -> tuple[ConditionUpdate, ...]:
+    """All types in their order; those that nobody looked at are Unknown."""
+    known = {finding.type: finding for finding in found}
+    return tuple(
+        known.get(kind) or ConditionUpdate(type=kind, status="Unknown", reason=reason, message=message)
+        for kind in ConditionType
+    )
+
+
+def rfc3339(unix_s: float) -> str:
+    """Whole seconds, UTC."""
+    return datetime.fromtimestamp(int(unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def with_transition_times(
+    findings: tuple[ConditionUpdate, ...], before: tuple[Condition, ...], *, generation: int, now: float
+) -> tuple[Condition, ...]:
+    """Give each finding its time: of the change of its status, so the old time where it did not change."""
+    known = {condition.type: condition for condition in before}
+    return tuple(_dated(finding, known.get(finding.type), generation, now) for finding in findings)
+
+
+def _dated(finding: ConditionUpdate, before: Condition | None, generation: int, now: float) -> Condition:
+    same = before is not None and before.status == finding.status
+    return Condition(
+        type=finding.type.value,
+        status=finding.status,
+        reason=finding.reason,
+        message=finding.message[:LONGEST_MESSAGE],
+        last_transition_time=before.last_transition_time if before and same else rfc3339(now),
+        observed_generation=generation,
+    )

@@ -1,0 +1,39 @@
+"""Names that both executors and the status share.
+
+What for: labels and annotations in one place. What it must not know: objects, clients. Read
+next: `loghub_operator.api.adoption` (the annotations of a group's origin),
+`loghub_operator.resources` (cluster objects that carry the others).
+"""
+
+MANAGER = "loghub-operator"  # field manager of server-side apply, and the managed-by label
+FINALIZER = "loghub.dev/consumer-group"
+
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_PART_OF = "app.kubernetes.io/part-of"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_PROJECT = "loghub.dev/project"
+WORKER = "loghub-worker"
+CHECKPOINTS = "loghub-checkpoints"
+SERVICE = "loghub-service"
+PART_OF = "loghub"
+
+ANNOTATION_DELETE_ADOPTED = "loghub.dev/delete-adopted-group"  # on the CR, by the user: "true"
+ANNOTATION_DRAIN_REQUESTED_AT = "loghub.dev/drain-requested-at"  # on a pod: RFC 3339
+ANNOTATION_CONFIG_HASH = "loghub.dev/config-hash"  # on a pod: the settings it runs with
+ANNOTATION_LAST_APPLIED_HASH = "loghub.dev/last-applied-hash"  # on the StatefulSet
+ANNOTATION_POD_TEMPLATE_HASH = "loghub.dev/pod-template-hash"  # on the StatefulSet
+# On a ConfigMap of backed-up checkpoints: when the reset was requested, and a JSON object from shard to
+# the cursor that was set.
+ANNOTATION_RESET_REQUESTED_AT = "loghub.dev/reset-requested-at"
+ANNOTATION_TARGET_CHECKPOINTS = "loghub.dev/target-checkpoints"
+
+
+def worker_selector(name: str) -> dict[str, str]:
+    """Labels that select the worker pods of the CR ``name`` in its namespace."""
+    return {LABEL_NAME: WORKER, LABEL_INSTANCE: name}
+
+
+def selector_text(name: str) -> str:
+    """The same as text, for /scale."""
+    return ",".join(f"{key}={value}" for key, value in sorted(worker_selector(name).items()))

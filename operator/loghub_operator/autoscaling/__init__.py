@@ -1,0 +1,1 @@
+"""Serves the metrics that external autoscalers read."""

@@ -1,0 +1,1 @@
+"""The external metrics API of Kubernetes."""

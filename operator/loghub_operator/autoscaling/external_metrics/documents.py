@@ -1,0 +1,107 @@
+"""``external.metrics.k8s.io/v1beta1``: the documents that HPAs and kubectl read.
+
+Each value has the label ``consumerGroup``: the LogHubConsumerGroup's name. An HPA adds up the values
+that its selector matches, so if one of them is unknown the whole request fails.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from loghub_operator.api.conditions import rfc3339
+from loghub_operator.autoscaling.external_metrics import label_selector as selectors
+from loghub_operator.autoscaling.metric_catalog import BY_METRIC, OFFERS, AutoscalingMetric, number
+from loghub_operator.metrics.store import MetricsStore, UnknownGroupError
+from loghub_operator.model.group_metrics import GroupMetrics
+
+GROUP = "external.metrics.k8s.io"
+VERSION = "v1beta1"
+GROUP_VERSION = f"{GROUP}/{VERSION}"
+LABEL = "consumerGroup"
+Document = dict[str, Any]
+REASONS = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 503: "ServiceUnavailable", 504: "Timeout"}
+
+
+MOST = 2**63 // 1000 - 1
+
+
+def quantity(value: float) -> str:
+    """Thousandths, rounded up: "1500m" for 1.5, "3" for 3. Beyond its range, the range's end."""
+    thousandths = math.ceil(round(min(max(value, -MOST), MOST) * 1000, 6))
+    whole, rest = divmod(thousandths, 1000)
+    return f"{thousandths}m" if rest else str(whole)
+
+
+class UnknownMetricError(LookupError):
+    """No metric has this name; the message lists those that exist."""
+
+
+def group_list() -> Document:
+    """Of ``/apis``."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
+
+
+def group() -> Document:
+    """Of ``/apis/external.metrics.k8s.io``."""
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group()}
+
+
+def _group() -> Document:
+    version = {"groupVersion": GROUP_VERSION, "version": VERSION}
+    return {"name": GROUP, "versions": [version], "preferredVersion": version}
+
+
+def resource_list() -> Document:
+    """Of ``/apis/external.metrics.k8s.io/v1beta1``."""
+    about = {"singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
+    resources = [{"name": offer.metric, **about} for offer in OFFERS]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": GROUP_VERSION,
+        "resources": resources,
+    }
+
+
+def value_list(board: MetricsStore, *, namespace: str, metric: str, selector: str) -> Document:
+    """The metric of the groups that match.
+
+    Raises `UnknownMetricError`, `BadSelectorError`, `UnknownGroupError` if no group matches, and
+    `UnknownNumberError` if the value of one of them is currently unknown.
+    """
+    offer = BY_METRIC.get(metric)
+    if offer is None:
+        raise UnknownMetricError(f"unknown metric {metric!r:.80}; the metrics are {', '.join(BY_METRIC)}")
+    terms = selectors.parse(selector)
+    names = [name for name in board.names(namespace) if _matches(terms, {LABEL: name})]
+    if not names:
+        words = f"no LogHubConsumerGroup in namespace {namespace} matches {selector!r:.200}"
+        raise UnknownGroupError(f"{words}, or none has been reconciled yet")
+    items = [_value(offer, board.read(namespace, name)) for name in names]
+    return {"kind": "ExternalMetricValueList", "apiVersion": GROUP_VERSION, "metadata": {}, "items": items}
+
+
+def _matches(terms: tuple[selectors.Term, ...], labels: Mapping[str, str]) -> bool:
+    return all(term.matches(labels) for term in terms)
+
+
+def _value(offer: AutoscalingMetric, readings: GroupMetrics) -> Document:
+    return {
+        "metricName": offer.metric,
+        "metricLabels": {LABEL: readings.name},
+        "timestamp": rfc3339(readings.at_unix_s),
+        "value": quantity(number(offer, readings)),
+    }
+
+
+def failure(status: int, message: str) -> Document:
+    """A Kubernetes ``Status``; an HPA shows its message in a condition."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": REASONS[status],
+        "code": status,
+    }

@@ -1,0 +1,101 @@
+"""Who asks, when a request comes through the apiserver's aggregation layer.
+
+What for: reads what the apiserver says of its front proxy (ConfigMap
+``kube-system/extension-apiserver-authentication``), and the user's name from a request that it
+passed on. What it must not know: HTTP servers, what is asked for. Read next:
+`loghub_operator.autoscaling.external_metrics.server`.
+
+The rules are those of Kubernetes ("Configure the Aggregation Layer"): a request counts only with a
+client certificate that the request-header CA signed, for one of the allowed names (any, where none
+is listed); the headers then say who the user is.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+PLACE = ("kube-system", "extension-apiserver-authentication")
+MOST_VALUES = 256
+Headers = Iterable[tuple[str, str]]
+
+
+class NotAggregatedError(LookupError):
+    """The apiserver has no front proxy, or none that is understood; in a person's words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontProxy:
+    """Whom to believe, and which headers have the user. Header names in lower case."""
+
+    ca: str
+    allowed_names: tuple[str, ...]
+    user_headers: tuple[str, ...]
+    group_headers: tuple[str, ...]
+    extra_prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks the apiserver."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def front_proxy_of(config_map: Mapping[str, Any]) -> FrontProxy:
+    """Raises `NotAggregatedError`."""
+    data = config_map.get("data") or {}
+    ca = data.get("requestheader-client-ca-file", "")
+    if not ca:
+        raise NotAggregatedError("the apiserver runs without --requestheader-client-ca-file")
+    if not ca.isascii():
+        raise NotAggregatedError("requestheader-client-ca-file of the front proxy is no PEM")
+    return FrontProxy(
+        ca=ca,
+        allowed_names=_listed(data, "requestheader-allowed-names"),
+        user_headers=_lower(_listed(data, "requestheader-username-headers")),
+        group_headers=_lower(_listed(data, "requestheader-group-headers")),
+        extra_prefixes=_lower(_listed(data, "requestheader-extra-headers-prefix")),
+    )
+
+
+def _listed(data: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """Anything but a list of texts is refused: an odd list of allowed names must not come to mean any."""
+    try:
+        return msgspec.json.decode(data.get(key, "[]"), type=tuple[str, ...])
+    except ValueError as error:
+        raise NotAggregatedError(f"{key} of the front proxy is no list of texts in JSON") from error
+
+
+def _lower(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)
+
+
+def is_front_proxy(proxy: FrontProxy, certificate: Mapping[str, Any] | None) -> bool:
+    """Is it the front proxy's? ``certificate`` is one that the CA signed, as `ssl` tells it."""
+    parts = (part for name in (certificate or {}).get("subject", ()) for part in name)
+    names = [value for kind, value in parts if kind == "commonName"]
+    return bool(names) and (not proxy.allowed_names or any(one in proxy.allowed_names for one in names))
+
+
+def user_of(proxy: FrontProxy, headers: Headers) -> User | None:
+    """None: the request names nobody."""
+    lower = [(name.lower(), value) for name, value in headers]
+    names = [value for name, value in lower if name in proxy.user_headers and value]
+    if not names:
+        return None
+    groups = tuple(value for name, value in lower if name in proxy.group_headers)
+    return User(names[0], groups[:MOST_VALUES], _extra(proxy, lower))
+
+
+def _extra(proxy: FrontProxy, lower: list[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found: dict[str, list[str]] = {}
+    for name, value in lower[:MOST_VALUES]:
+        for prefix in proxy.extra_prefixes:
+            if name.startswith(prefix):
+                found.setdefault(unquote(name.removeprefix(prefix)), []).append(value)
+    return tuple(sorted((key, tuple(values)) for key, values in found.items()))

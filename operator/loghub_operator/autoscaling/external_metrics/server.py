@@ -1,0 +1,149 @@
+"""``external.metrics.k8s.io`` over HTTPS, for the apiserver's aggregation layer and nobody else.
+
+What for: an HPA of type External scales on a group's numbers. What it must not know: how the
+numbers come about. Read next: `loghub_operator.autoscaling.external_metrics.documents` (the answers),
+`loghub_operator.autoscaling.external_metrics.request_header_auth` (who asks),
+`loghub_operator.autoscaling.external_metrics.apiservice` (who starts this, with which certificate).
+
+Nobody gets past TLS without a certificate of the front proxy's CA. The apiserver has asked its own
+authorizer before it passes a request on; as the documentation of Kubernetes wants it, we ask once
+more, by SubjectAccessReview, and remember the answer for some seconds.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+import structlog
+from aiohttp import web
+
+from loghub.clock import Clock
+from loghub_operator.autoscaling.external_metrics import documents
+from loghub_operator.autoscaling.external_metrics.documents import (
+    GROUP,
+    GROUP_VERSION,
+    VERSION,
+    UnknownMetricError,
+)
+from loghub_operator.autoscaling.external_metrics.label_selector import BadSelectorError
+from loghub_operator.autoscaling.external_metrics.request_header_auth import (
+    FrontProxy,
+    User,
+    is_front_proxy,
+    user_of,
+)
+from loghub_operator.clients.kube import SUBJECT_ACCESS_REVIEW, Document, Kube, KubeError
+from loghub_operator.metrics.store import MetricsStore, UnknownGroupError, UnknownNumberError
+
+log = structlog.get_logger()
+
+MOST_REMEMBERED = 1024
+REMEMBER_S = 10.0
+_STATUS = {
+    UnknownMetricError: 404,
+    UnknownGroupError: 404,
+    BadSelectorError: 400,
+    UnknownNumberError: 503,
+}
+Question = tuple[User, str, str]  # who, namespace, metric
+
+
+class AccessReviewer:
+    """May this user read this? The apiserver's own word, remembered for `REMEMBER_S`."""
+
+    def __init__(self, kube: Kube, clock: Clock) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._known: OrderedDict[Question, tuple[bool, float]] = OrderedDict()
+
+    async def allows(self, user: User, *, namespace: str, metric: str) -> bool:
+        """Raises `KubeError` where it cannot be asked."""
+        question, now = (user, namespace, metric), self._clock.monotonic_s()
+        known = self._known.get(question)
+        if known is not None and now - known[1] < REMEMBER_S:
+            return known[0]
+        answer = await self._kube.create(_review(user, namespace=namespace, metric=metric))
+        allowed = bool(answer.get("status", {}).get("allowed", False))
+        self._known[question] = (allowed, now)
+        self._known.move_to_end(question)
+        if len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return allowed
+
+
+def _review(user: User, *, namespace: str, metric: str) -> Document:
+    what = {"namespace": namespace, "verb": "list", "group": GROUP, "version": VERSION, "resource": metric}
+    spec = {
+        "user": user.name,
+        "groups": list(user.groups),
+        "extra": {key: list(values) for key, values in user.extra},
+        "resourceAttributes": what,
+    }
+    kind = SUBJECT_ACCESS_REVIEW
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"namespace": ""}, "spec": spec}
+
+
+class ExternalMetrics:
+    """The paths of the API."""
+
+    def __init__(self, board: MetricsStore, reviewer: AccessReviewer, proxy: FrontProxy) -> None:
+        self._board = board
+        self._reviewer = reviewer
+        self._proxy = proxy
+
+    def application(self) -> web.Application:
+        """For a server that asks for client certificates."""
+        made = web.Application(client_max_size=1024, middlewares=[self._through_the_front_proxy])
+        base = f"/apis/{GROUP_VERSION}"
+        made.add_routes(
+            [
+                web.get("/apis", _fixed(documents.group_list())),
+                web.get(f"/apis/{GROUP}", _fixed(documents.group())),
+                web.get(base, _fixed(documents.resource_list())),
+                web.get(f"{base}/namespaces/{{namespace}}/{{metric}}", self._values),
+            ]
+        )
+        return made
+
+    @web.middleware
+    async def _through_the_front_proxy(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        certificate = request.transport.get_extra_info("peercert") if request.transport else None
+        if not is_front_proxy(self._proxy, certificate):
+            return _failed(403, "only requests from the API server's front proxy are accepted")
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            return _failed(404, "path not found")
+
+    async def _values(self, request: web.Request) -> web.Response:
+        namespace, metric = request.match_info["namespace"], request.match_info["metric"]
+        user = user_of(self._proxy, request.headers.items())
+        if user is None:
+            return _failed(403, "the request has no user header")
+        try:
+            if not await self._reviewer.allows(user, namespace=namespace, metric=metric):
+                words = f'User "{user.name}" cannot list resource "{metric}" in API group "{GROUP}"'
+                return _failed(403, f'{words} in the namespace "{namespace}"')
+        except KubeError as error:
+            log.warning("access not reviewed", error=str(error))
+            return _failed(503, "the API server could not be asked to authorize the request")
+        return self._answer(namespace, metric, request.query.get("labelSelector", ""))
+
+    def _answer(self, namespace: str, metric: str, selector: str) -> web.Response:
+        try:
+            found = documents.value_list(self._board, namespace=namespace, metric=metric, selector=selector)
+        except tuple(_STATUS) as error:
+            return _failed(_STATUS[type(error)], str(error))
+        return web.json_response(found)
+
+
+def _fixed(document: Document) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(document)
+
+    return answer
+
+
+def _failed(status: int, message: str) -> web.Response:
+    return web.json_response(documents.failure(status, message), status=status)

@@ -1,0 +1,178 @@
+"""KEDA's external-push scaler: ``externalscaler.ExternalScaler`` over gRPC.
+
+A ScaledObject scales a group on one of its metrics, and KEDA is notified as soon as logs wait to be
+consumed. A trigger can only refer to groups of its ScaledObject's namespace. An unknown value is an
+error (UNAVAILABLE), never 0: KEDA then keeps the number of workers. StreamMetricSpec is not
+implemented, which the interface allows: a trigger's target never changes by itself.
+"""
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from loghub_operator.autoscaling.keda import messages as wire
+from loghub_operator.autoscaling.keda.trigger import BadTriggerError, Trigger, trigger_of
+from loghub_operator.autoscaling.metric_catalog import is_active, number
+from loghub_operator.autoscaling.tls.key_pair import KeyFolder, KeyPair
+from loghub_operator.metrics.store import MetricsStore, UnknownGroupError, UnknownNumberError
+
+MOST_CALLS = 4096  # streams and unary calls together; further ones are rejected
+MOST_STREAMS = 2048
+LONGEST_MESSAGE_BYTES = 64 * 1024
+STOP_BOUND_S = 1.0
+_CODES = {
+    BadTriggerError: grpc.StatusCode.INVALID_ARGUMENT,
+    UnknownGroupError: grpc.StatusCode.NOT_FOUND,
+    UnknownNumberError: grpc.StatusCode.UNAVAILABLE,
+}
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", LONGEST_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.max_concurrent_streams", MOST_CALLS),
+    # A peer that is gone is found out, and its streams end.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+)
+
+
+class Scaler:
+    """The service's calls."""
+
+    def __init__(self, board: MetricsStore) -> None:
+        self._board = board
+        self._streams = 0
+
+    async def is_active(self, request: Any, context: Any) -> Any:
+        """Whether logs wait to be consumed."""
+        async with _errors_told(context):
+            return wire.IsActiveResponse(result=self._active(_trigger(request)))
+
+    async def stream_is_active(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Whether logs wait to be consumed: now and at each change; sends nothing while that is unknown."""
+        if self._streams >= MOST_STREAMS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MOST_STREAMS} streams")
+        self._streams += 1
+        try:
+            async with _errors_told(context):
+                async for active in self._changes(_trigger(request)):
+                    yield wire.IsActiveResponse(result=active)
+        finally:
+            self._streams -= 1
+
+    async def get_metric_spec(self, request: Any, context: Any) -> Any:
+        """Name and target; the group need not exist yet."""
+        async with _errors_told(context):
+            trigger = _trigger(request)
+        size = math.ceil(trigger.target)
+        spec = {"metricName": trigger.offer.metric, "targetSize": size, "targetSizeFloat": trigger.target}
+        return wire.GetMetricSpecResponse(metricSpecs=[spec])
+
+    async def get_metrics(self, request: Any, context: Any) -> Any:
+        """The current value."""
+        async with _errors_told(context):
+            value = self._number(_trigger(request.scaledObjectRef), request.metricName)
+        told = {"metricName": request.metricName, "metricValue": math.ceil(value), "metricValueFloat": value}
+        return wire.GetMetricsResponse(metricValues=[told])
+
+    def _active(self, trigger: Trigger) -> bool:
+        return is_active(self._board.read(trigger.namespace, trigger.group), above=trigger.activation)
+
+    def _number(self, trigger: Trigger, metric: str) -> float:
+        if metric != trigger.offer.metric:
+            raise BadTriggerError(f"this trigger provides metric {trigger.offer.metric}, not {metric!r:.80}")
+        return number(trigger.offer, self._board.read(trigger.namespace, trigger.group))
+
+    async def _changes(self, trigger: Trigger) -> AsyncIterator[bool]:
+        told: bool | None = None
+        with self._board.listening(trigger.namespace, trigger.group) as event:
+            while True:
+                event.clear()
+                active = self._active_if_known(trigger)
+                if active is not None and active != told:
+                    told = active
+                    yield active
+                await event.wait()
+
+    def _active_if_known(self, trigger: Trigger) -> bool | None:
+        try:
+            return self._active(trigger)
+        except UnknownNumberError:
+            return None
+
+    def handlers(self) -> Any:
+        """For a gRPC server."""
+        ref, answer = wire.ScaledObjectRef.FromString, _serialised
+        one, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+        methods = {
+            "IsActive": one(self.is_active, ref, answer),
+            "StreamIsActive": stream(self.stream_is_active, ref, answer),
+            "GetMetricSpec": one(self.get_metric_spec, ref, answer),
+            "GetMetrics": one(self.get_metrics, wire.GetMetricsRequest.FromString, answer),
+        }
+        return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
+
+
+def _serialised(message: Any) -> bytes:
+    made: bytes = message.SerializeToString()
+    return made
+
+
+def _trigger(request: Any) -> Trigger:
+    return trigger_of(request.namespace, request.scalerMetadata)
+
+
+@asynccontextmanager
+async def _errors_told(context: Any) -> AsyncIterator[None]:
+    try:
+        yield
+    except tuple(_CODES) as error:
+        await context.abort(_CODES[type(error)], str(error))
+
+
+@asynccontextmanager
+async def serving_keda(
+    address: str, board: MetricsStore, *, keys: KeyFolder | None = None
+) -> AsyncIterator[str]:
+    """Answer at ``host:port`` (port 0: any free one); the real address. Raises OSError where it cannot.
+
+    With ``keys`` by TLS, and with a ``ca.crt`` among them to its clients only.
+    """
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MOST_CALLS)
+    server.add_generic_rpc_handlers((Scaler(board).handlers(),))
+    try:
+        port = _listen(server, address, keys)
+    except RuntimeError as error:  # all that the library says of a port that is taken
+        raise OSError(f"cannot listen on {address}: {error}") from error
+    await server.start()
+    try:
+        yield f"{address.rpartition(':')[0]}:{port}"
+    finally:
+        await server.stop(STOP_BOUND_S)
+
+
+def _listen(server: Any, address: str, keys: KeyFolder | None) -> int:
+    if keys is None:
+        return int(server.add_insecure_port(address))
+    first = keys.read()
+    renewed = grpc.dynamic_ssl_server_credentials(
+        _configuration(first), lambda: _renewed(keys), require_client_authentication=first.ca is not None
+    )
+    return int(server.add_secure_port(address, renewed))
+
+
+def _renewed(keys: KeyFolder) -> Any:
+    """At each handshake. A folder that is being replaced right now: as before."""
+    try:
+        return _configuration(keys.read())
+    except OSError:
+        return None
+
+
+def _configuration(pair: KeyPair) -> Any:
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], pair.ca)

@@ -1,0 +1,62 @@
+"""The metadata of a KEDA trigger, parsed and checked.
+
+``consumerGroup``            name of the LogHubConsumerGroup, in the ScaledObject's own namespace
+``metric``                   desiredWorkers (default), lagLogGroups, lagSeconds or
+                             arrivalLogGroupsPerSecond
+``targetValue``              target of the metric, greater than 0; default 1 for ``desiredWorkers``,
+                             required for the other metrics
+``activationLagLogGroups``   the group is active while its lag is above this number of log groups;
+                             default 0
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from loghub_operator.autoscaling.metric_catalog import BY_WORD, AutoscalingMetric
+
+LARGEST_TARGET = 1e15  # KEDA's integers are signed 64-bit
+
+
+class BadTriggerError(ValueError):
+    """The metadata are invalid; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """One trigger's settings."""
+
+    namespace: str
+    group: str
+    offer: AutoscalingMetric
+    target: float
+    activation: float
+
+
+def trigger_of(namespace: str, metadata: Mapping[str, str]) -> Trigger:
+    """Raises `BadTriggerError`. KEDA's own keys, such as ``scalerAddress``, are passed too and ignored."""
+    group = metadata.get("consumerGroup", "")
+    if not namespace or not group:
+        raise BadTriggerError("the trigger's metadata require consumerGroup: the LogHubConsumerGroup's name")
+    offer = BY_WORD.get(metadata.get("metric", "desiredWorkers"))
+    if offer is None:
+        raise BadTriggerError(f"metric must be one of {', '.join(BY_WORD)}, not {metadata['metric']!r:.80}")
+    if "targetValue" not in metadata and offer.target is None:
+        raise BadTriggerError(f"metric {offer.word} requires a targetValue")
+    target = _number("targetValue", metadata, offer.target or 0.0)
+    if not 0 < target <= LARGEST_TARGET:
+        raise BadTriggerError(f"targetValue must be greater than 0 and at most {LARGEST_TARGET:g}")
+    activation = _number("activationLagLogGroups", metadata, 0.0)
+    if activation < 0:
+        raise BadTriggerError("activationLagLogGroups must be at least 0")
+    return Trigger(namespace=namespace, group=group, offer=offer, target=target, activation=activation)
+
+
+def _number(key: str, metadata: Mapping[str, str], otherwise: float) -> float:
+    try:
+        value = float(metadata.get(key, otherwise))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadTriggerError(f"{key} is not a number: {metadata[key]!r:.80}")
+    return value

@@ -1,0 +1,1 @@
+"""Serving certificates: given, or generated at start."""

@@ -1,0 +1,1 @@
+"""Clients of the Kubernetes API and of the log service."""

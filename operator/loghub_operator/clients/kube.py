@@ -1,0 +1,247 @@
+"""The Kubernetes API as far as we use it, behind one small port.
+
+What for: `loghub_operator.observe.observer` and `loghub_operator.apply.executor` speak in objects (dicts) and
+six verbs; a test may bring its own. What it must not know: consumer groups. Read next:
+`loghub_operator.observe.observer`, `loghub_operator.apply.executor`.
+
+Written objects go by server-side apply with one field manager. Every call is bounded in
+time; what the apiserver refuses is a `KubeError` with its own words.
+"""
+
+import builtins
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+
+import aiohttp
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from loghub_operator.api.labels import MANAGER
+
+Document = dict[str, Any]
+CALL_TIMEOUT_S = 15.0
+PAGE = 500
+MAX_PAGES = 200
+_OK = range(200, 300)
+FORBIDDEN = 403
+_JSON = "application/json"
+_ABOUT_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of object: its group and version as in ``apiVersion``, and its plural in paths."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+
+CONSUMER_GROUP = Kind("loghub.dev/v1alpha1", "LogHubConsumerGroup", "loghubconsumergroups")
+STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets")
+POD = Kind("v1", "Pod", "pods")
+SERVICE = Kind("v1", "Service", "services")
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SECRET = Kind("v1", "Secret", "secrets")
+EVENT = Kind("events.k8s.io/v1", "Event", "events")
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+# These are in no namespace: theirs is "".
+API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices")
+SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews")
+_NAMESPACED = (
+    CONSUMER_GROUP, STATEFUL_SET, POD, SERVICE, CONFIG_MAP, SECRET, EVENT, LEASE,
+    SERVICE_ACCOUNT, DISRUPTION_BUDGET,
+)  # fmt: skip
+KINDS = {kind.kind: kind for kind in (*_NAMESPACED, API_SERVICE, SUBJECT_ACCESS_REVIEW)}
+
+
+class KubeError(Exception):
+    """The apiserver refused (``status`` is HTTP's) or did not answer (``status`` 0)."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class Kube(Protocol):
+    """What we ask of an apiserver. Not found is None or False, never an error."""
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None: ...
+    async def list(
+        self, kind: Kind, namespace: str, labels: Mapping[str, str]
+    ) -> builtins.list[Document]: ...
+    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]: ...
+    async def create(self, document: Document) -> Document: ...
+    async def apply(self, document: Document, *, subresource: str = "") -> Document: ...
+    async def patch(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None: ...
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "") -> bool: ...
+
+
+class AioKube:
+    """The official client's asyncio side, without its generated models.
+
+    ``told`` hears of each answer: the method, and HTTP's status (0: there was none).
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        manager: str = MANAGER,
+        on_response: Callable[[str, int], None] = lambda _method, _status: None,
+    ) -> None:
+        self._client = ApiClient(configuration)
+        self._manager = manager
+        self._on_response = on_response
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        """One object, or None."""
+        return await self._found("GET", _path(kind, namespace, name))
+
+    async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> builtins.list[Document]:
+        """All objects with these labels, page by page; ``namespace`` "" means all."""
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        query = [("labelSelector", selector)]
+        return [found async for page in self._pages(kind, namespace, query) for found in page]
+
+    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]:
+        """The version of each object by its namespace, name and uid, without its content."""
+        pages = self._pages(kind, namespace, [], accept=_ABOUT_ONLY)
+        abouts = [found["metadata"] async for page in pages for found in page]
+        return {(one["namespace"], one["name"], one["uid"]): one["resourceVersion"] for one in abouts}
+
+    async def _pages(
+        self, kind: Kind, namespace: str, query: builtins.list[tuple[str, str]], *, accept: str = _JSON
+    ) -> AsyncIterator[builtins.list[Document]]:
+        query = [*query, ("limit", str(PAGE))]
+        following = ""
+        for _ in range(MAX_PAGES):
+            page = [*query, ("continue", following)] if following else query
+            answer = await self._call("GET", _path(kind, namespace), query=page, accept=accept)
+            yield answer.get("items") or []  # null where there is none
+            following = answer.get("metadata", {}).get("continue", "")
+            if not following:
+                return
+        raise KubeError(0, "TooMany", f"more than {PAGE * MAX_PAGES} {kind.plural}")
+
+    async def create(self, document: Document) -> Document:
+        """A new object."""
+        kind, namespace, _ = _identity(document)
+        query = [("fieldManager", self._manager)]
+        return await self._call("POST", _path(kind, namespace), query=query, body=document)
+
+    async def apply(self, document: Document, *, subresource: str = "") -> Document:
+        """Server-side apply: these fields are ours, whoever had them; ours that are absent now go."""
+        kind, namespace, name = _identity(document)
+        path = _path(kind, namespace, name) + (f"/{subresource}" if subresource else "")
+        query = [("fieldManager", self._manager), ("force", "true")]
+        kind_of_body = "application/apply-patch+yaml"
+        return await self._call("PATCH", path, query=query, body=document, content_type=kind_of_body)
+
+    async def patch(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None:
+        """JSON merge patch of an object that somebody else owns; None where there is none."""
+        query = [("fieldManager", self._manager)]
+        path, body_type = _path(kind, namespace, name), "application/merge-patch+json"
+        return await self._found("PATCH", path, query=query, body=patch, content_type=body_type)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "") -> bool:
+        """Ask for the deletion; with ``uid`` of that very object only. False where there is none."""
+        body: Document = {"propagationPolicy": "Background"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        return await self._found("DELETE", _path(kind, namespace, name), body=body) is not None
+
+    async def _found(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: builtins.list[tuple[str, str]] | None = None,
+        body: Document | None = None,
+        content_type: str = _JSON,
+    ) -> Document | None:
+        try:
+            return await self._call(method, path, query=query, body=body, content_type=content_type)
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: builtins.list[tuple[str, str]] | None = None,
+        body: Document | None = None,
+        content_type: str = _JSON,
+        accept: str = _JSON,
+    ) -> Document:
+        prepared = await self._client.param_serialize(
+            method,
+            path,
+            query_params=query or [],
+            header_params={"Accept": accept, "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = await self._client.call_api(*prepared, _request_timeout=CALL_TIMEOUT_S)
+            raw: bytes = await answer.read()
+            text = raw.decode()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._on_response(method, 0)
+            why = str(error) or type(error).__name__
+            raise KubeError(0, "Unreachable", f"{method} {path}: {why}") from error
+        self._on_response(method, answer.status)
+        if answer.status not in _OK:
+            raise _refused(answer.status, text)
+        return cast(Document, json.loads(text))
+
+
+def _refused(status: int, text: str) -> KubeError:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return KubeError(status, f"HTTP {status}", text[:500])
+    return KubeError(status, str(told.get("reason", f"HTTP {status}")), str(told.get("message", text[:500])))
+
+
+def _identity(document: Document) -> tuple[Kind, str, str]:
+    metadata = document["metadata"]
+    return KINDS[document["kind"]], metadata["namespace"], metadata.get("name", "")
+
+
+def _path(kind: Kind, namespace: str, name: str = "") -> str:
+    root = "/apis" if "/" in kind.api_version else "/api"
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}/{kind.api_version}{inside}/{kind.plural}" + (f"/{name}" if name else "")
+
+
+async def configured(kubeconfig: str | None = None) -> Configuration:
+    """That kubeconfig's cluster, else that of ``KUBECONFIG``, the one we run in, ``~/.kube/config``."""
+    configuration = Configuration()
+    # As Kopf: no proxy out of the environment, which would be read anew for each call, as ~/.netrc is.
+    configuration.client_session_kwargs = {"trust_env": False}
+    given = kubeconfig or os.environ.get("KUBECONFIG")
+    if given is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        kube_config.load_incluster_config(configuration)
+    else:
+        await kube_config.load_kube_config(config_file=given, client_configuration=configuration)
+    return configuration

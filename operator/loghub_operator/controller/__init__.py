@@ -1,0 +1,1 @@
+"""The running operator: Kopf handlers, the reconcile loop, health checks and metrics endpoints."""

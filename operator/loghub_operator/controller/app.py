@@ -1,0 +1,253 @@
+"""Builds the operator from its parts and runs them until the process stops or loses its lease."""
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+import kopf
+import structlog
+
+from loghub.clock import Clock, SystemClock
+from loghub_operator.apply.executor import Executor
+from loghub_operator.clients.connector import connector
+from loghub_operator.clients.kube import AioKube, Kube, KubeError, configured
+from loghub_operator.clients.log_service_pool import Connect, LogServicePool
+from loghub_operator.controller import handlers, liveness
+from loghub_operator.controller.exporters import Exporters
+from loghub_operator.controller.reconciler import Key, Reconciler
+from loghub_operator.controller.watch_check import WatchCheck
+from loghub_operator.http_server import Response, Route, serving, text
+from loghub_operator.leader.elector import LeaderElector
+from loghub_operator.leader.fencing import GuardedKube, WriteFence, guarded_connect, unguarded
+from loghub_operator.leader.leader_label import LeaderLabel
+from loghub_operator.leader.lease import LeaseTimings
+from loghub_operator.metrics.operator_metrics import metered_connect
+from loghub_operator.observe.observer import Observer
+from loghub_operator.settings import Settings
+
+LEASE_LOST = 3
+REFUSED_TRIES = 5  # an apiserver that just began refuses what it will allow
+log = structlog.get_logger()
+
+
+class LeaseLostError(Exception):
+    """Another operator is, or may become, the leader."""
+
+
+def end_now(why: str) -> None:
+    """The end of the process, without any clean-up that might wait for something."""
+    log.error("lease lost", why=why)
+    os._exit(LEASE_LOST)
+
+
+class Operator:
+    """All parts of one process, put together."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        kube: Kube,
+        connect: Connect,
+        clock: Clock,
+        terms: LeaseTimings,
+        publishing: Exporters,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._kube = kube
+        self._publishing = publishing
+        self._leading = settings.lease is None
+        self._saw_all = False
+        guard = unguarded(clock) if settings.lease is None else WriteFence(clock)
+        self._leader = self._candidate(kube, guard, terms)
+        self._writer = writer = GuardedKube(kube, guard)
+        self._hubs = LogServicePool(guarded_connect(metered_connect(connect, publishing.meters), guard))
+        observer = Observer(kube=writer, hubs=self._hubs, settings=settings, clock=clock)
+        self._claims = observer.claims
+        executor = Executor(
+            kube=writer,
+            hubs=self._hubs,
+            access=observer.access,
+            wrote=observer.drifting.wrote,
+            settings=settings,
+            clock=clock,
+        )
+        self._reconciler = Reconciler(
+            kube=writer,
+            observer=observer,
+            executor=executor,
+            clock=clock,
+            resync_s=settings.resync_s,
+            listener=publishing,
+        )
+        self._roll_call = WatchCheck(
+            kube=writer,
+            namespaces=settings.namespaces,
+            claims=self._claims,
+            wake=lambda name: self._reconciler.enqueue(Key(*name)),
+        )
+
+    def _candidate(self, kube: Kube, guard: WriteFence, terms: LeaseTimings) -> LeaderElector | None:
+        if self._settings.lease is None:
+            return None
+        me = f"{self._settings.pod_name or socket.gethostname()}_{uuid.uuid4()}"
+        return LeaderElector(
+            kube=kube, guard=guard, clock=self._clock, place=self._settings.lease, me=me, terms=terms
+        )
+
+    def routes(self) -> dict[str, Route]:
+        """What is answered over HTTP. A follower that waits is ready, as it is to take over."""
+        return {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._publishing.metrics}
+
+    def _ready(self) -> Response:
+        if self._leading and not self._saw_all:
+            return text("the consumer groups have not been listed yet", status=503)
+        return self._health()
+
+    def _health(self) -> Response:
+        vitals = liveness.HealthInputs(
+            leading=self._leading,
+            lease_turned_s=None if self._leader is None else self._leader.turned_s,
+            round_ended_s=self._reconciler.round_ended_s,
+            pulses=self._reconciler.pulses(),
+            not_told=tuple("/".join(one[:2]) for one in self._roll_call.silent_about),
+        )
+        bound_s = liveness.bound_s(self._settings.resync_s)
+        found = liveness.troubles(vitals, now=self._clock.monotonic_s(), bound_s=bound_s)
+        role = "leader" if self._leading else "waiting for the lease"
+        return text("\n".join(found), status=503) if found else text(f"ok, {role}")
+
+    async def run(self, stop: asyncio.Event, *, end: Callable[[str], None]) -> None:
+        """Until ``stop`` is set. ``end`` is called when the lease is lost, and need not return."""
+        try:
+            if self._leader is None or await _before(stop, self._acquire(self._leader)):
+                self._leading = True
+                self._publishing.meters.leader(True)
+                await self._act(stop, end)
+        finally:
+            await self._reconciler.close()
+            self._hubs.close()
+            if self._leader is not None:
+                await self._leader.release()
+
+    def _label(self, kube: Kube) -> LeaderLabel | None:
+        lease = self._settings.lease
+        pod = self._settings.pod_name
+        return LeaderLabel(kube=kube, lease=lease, pod=pod) if lease and pod else None
+
+    async def _acquire(self, leader: LeaderElector) -> None:
+        """Our own pod's label is the only object that a follower writes."""
+        if (label := self._label(self._kube)) is not None:
+            await label.give_back()
+        await leader.acquire()
+
+    async def _act(self, stop: asyncio.Event, end: Callable[[str], None]) -> None:
+        """None of these ends by itself, so the first that does ends all."""
+        parts = [self._watch(stop), self._roll_call.run(), *self._publishing.parts(self._writer)]
+        if self._leader is not None:
+            parts.append(_hold(self._leader, end))
+        if (label := self._label(self._writer)) is not None:
+            parts.append(label.take())
+        await _first_of(parts)
+
+    async def _primed(self) -> None:
+        """Nobody acts for a group before all that name it were seen. A namespace that still may not be
+        looked into, say, since it was deleted with our role in it, does not keep the others waiting."""
+        for tried, pause_s in enumerate(handlers.Backoffs(), 1):
+            try:
+                refused = await self._claims.initial_list(self._kube)
+            except KubeError as error:
+                log.warning("objects not listed", error=str(error))
+            else:
+                for namespace, why in refused.items():
+                    log.error("namespace not looked after", namespace=namespace, error=str(why))
+                if not refused or tried >= REFUSED_TRIES:
+                    self._saw_all = True
+                    return
+            await asyncio.sleep(pause_s)
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        if not await _before(stop, self._primed()):
+            return
+        registry = kopf.OperatorRegistry()
+        handlers.register(registry)
+        await kopf.operator(
+            registry=registry,
+            settings=handlers.settings(),
+            memo=kopf.Memo(reconciler=self._reconciler, roll_call=self._roll_call, claims=self._claims),
+            standalone=True,
+            clusterwide=not self._settings.namespaces,
+            namespaces=self._settings.namespaces,
+            stop_flag=stop,
+        )
+
+
+async def _hold(leader: LeaderElector, end: Callable[[str], None]) -> None:
+    why = await leader.hold()
+    end(why)
+    raise LeaseLostError(why)
+
+
+async def _first_of(parts: list[Coroutine[Any, Any, None]]) -> None:
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await _cancelled(tasks)
+
+
+async def _before(stop: asyncio.Event, part: Coroutine[Any, Any, None]) -> bool:
+    """Did it end before we were told to stop?"""
+    tasks = [asyncio.create_task(part), asyncio.create_task(stop.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            return False
+        await tasks[0]
+        return True
+    finally:
+        await _cancelled(tasks)
+
+
+async def _cancelled(tasks: "list[asyncio.Task[Any]]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run(
+    settings: Settings,
+    stop: asyncio.Event,
+    *,
+    connect: Connect | None = None,
+    kube: Kube | None = None,
+    end: Callable[[str], None] = end_now,
+    terms: LeaseTimings | None = None,
+) -> None:
+    """Until ``stop`` is set; without ``loghub_operator.clients.kube`` and ``connect`` they are `configured`
+    and `connector`."""
+    async with AsyncExitStack() as stack:
+        clock = SystemClock()
+        publishing = Exporters(settings, clock)
+        port = kube
+        if port is None:
+            made = AioKube(await configured(), on_response=publishing.meters.kube_answered)
+            port = await stack.enter_async_context(made)
+        operator = Operator(
+            settings,
+            kube=port,
+            connect=connect or connector(settings.uses_sdk),
+            clock=clock,
+            terms=terms or LeaseTimings(),
+            publishing=publishing,
+        )
+        if settings.http_address:
+            await stack.enter_async_context(serving(settings.http_address, operator.routes()))
+        await operator.run(stop, end=end)

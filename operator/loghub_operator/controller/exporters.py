@@ -1,0 +1,94 @@
+"""All that is served to others, put together.
+
+What for: one value that the program holds: the board to post on, the meters to tell, the route of
+``/metrics``, and the servers that run while this process acts. What it must not know: rounds,
+leases. Read next: `loghub_operator.__main__` (who runs it), `loghub_operator.metrics.store`.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from loghub.clock import Clock
+from loghub_operator.api.status import Condition
+from loghub_operator.autoscaling.tls.key_pair import KeyFolder
+from loghub_operator.clients.kube import Kube
+from loghub_operator.http_server import Response
+from loghub_operator.metrics.collector import CONTENT_TYPE, Exposition
+from loghub_operator.metrics.operator_metrics import OperatorMetrics
+from loghub_operator.metrics.reporter import MetricsReporter
+from loghub_operator.metrics.store import MetricsStore, fresh_s
+from loghub_operator.model.group_metrics import GroupMetrics
+from loghub_operator.settings import Settings
+
+log = structlog.get_logger()
+
+AGAIN_S = 10.0
+Part = Coroutine[Any, Any, None]
+
+
+class Exporters(MetricsReporter):
+    """What others can read."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self.meters = OperatorMetrics()
+        self.board = MetricsStore(clock, fresh_s=fresh_s(settings.resync_s))
+        self._text = Exposition(self.meters, self.board, max_shard_series=settings.max_shard_series)
+        self._one_at_a_time = asyncio.Lock()
+
+    def found(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
+        """On the board."""
+        self.board.update(readings, conditions)
+
+    def gone(self, namespace: str, name: str) -> None:
+        """Off the board."""
+        self.board.remove(namespace, name)
+
+    def reconciled(self, result: str, seconds: float) -> None:
+        """Counted."""
+        self.meters.reconciled(result, seconds)
+
+    async def metrics(self) -> Response:
+        """``/metrics``; in a thread, since the text of many groups takes a while."""
+        async with self._one_at_a_time:
+            return Response(body=await asyncio.to_thread(self._text.text), content_type=CONTENT_TYPE)
+
+    def parts(self, kube: Kube) -> list[Part]:
+        """The servers that the settings enable; each runs until cancelled. Libraries of the others are not
+        loaded."""
+        made: list[Part] = []
+        if self._settings.keda_address:
+            made.append(self._keda(self._settings.keda_address))
+        if self._settings.external_metrics_address:
+            made.append(self._external(self._settings.external_metrics_address, kube))
+        return made
+
+    async def _keda(self, address: str) -> None:
+        from loghub_operator.autoscaling.keda.scaler import serving_keda
+
+        keys = _folder(self._settings.keda_certs)
+        while True:
+            try:
+                async with serving_keda(address, self.board, keys=keys) as real:
+                    log.info("external scaler served", address=real)
+                    await asyncio.Event().wait()
+            except OSError as error:
+                log.error("external scaler not served", error=str(error))
+                await asyncio.sleep(AGAIN_S)
+
+    async def _external(self, address: str, kube: Kube) -> None:
+        from loghub_operator.autoscaling.external_metrics.apiservice import ExternalMetricsServer, Front
+
+        namespace, _, service = self._settings.external_metrics_service.partition("/")
+        keys = _folder(self._settings.external_metrics_certs)
+        front = Front(address=address, namespace=namespace, service=service, keys=keys)
+        await ExternalMetricsServer(front, board=self.board, kube=kube, clock=self._clock).run()
+
+
+def _folder(path: str | None) -> KeyFolder | None:
+    return KeyFolder(Path(path)) if path else None

@@ -1,0 +1,312 @@
+"""One round of a consumer group, and one task per group that repeats it.
+
+What for: observe, plan, apply, tell; again when woken or after a while. What it must not
+know: kopf. Read next: `loghub_operator.controller.handlers` (who wakes), `loghub_operator.plan.planner`.
+
+At most `ROUNDS_AT_ONCE` rounds run at a time. A round that failed is tried again, later each
+time up to `LONGEST_BACKOFF_S`; a round that changed something is followed soon, since what
+it changed can be looked at; at rest it is the watch or the resync that starts one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from loghub.clock import Clock
+from loghub.wire.errors import LogHubException
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource
+from loghub_operator.api.conditions import UnseenReason
+from loghub_operator.api.status import Status
+from loghub_operator.apply.executor import Executor
+from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError
+from loghub_operator.controller.liveness import Doing, TaskHealth
+from loghub_operator.controller.requeue import SOON_S, jitter, requeue_after_s
+from loghub_operator.metrics.reporter import MetricsReporter
+from loghub_operator.model.actions import Action, ActionRefused, EmitEvent, ReshardRefused
+from loghub_operator.model.drift_state import DriftHistory
+from loghub_operator.model.observed import ObservedState, ServiceErrorReason
+from loghub_operator.model.plan import Plan
+from loghub_operator.model.scaling_state import ScalingState
+from loghub_operator.observe.observer import Observer
+from loghub_operator.plan.invalid_resource import plan_unread, without_spec
+from loghub_operator.plan.planner import plan
+from loghub_operator.plan.scaling.reshard_backoff import with_refusal
+from loghub_operator.plan.status.builder import unseen_status
+from loghub_operator.plan.status.last_failure import with_failure, words_of
+from loghub_operator.plan.status.write_policy import worth_writing
+
+log = structlog.get_logger()
+
+ROUNDS_AT_ONCE = 16
+UNASKED_AT_ONCE = 4  # of them: rounds for which nobody woke the group
+IN_TROUBLE_AT_ONCE = 2  # likewise, where the log service does not answer: such a look may last long
+IN_TROUBLE_AFTER = 3  # looks in a row without an answer; one alone may be chance
+LONGEST_BACKOFF_S = 30.0
+REFUSED_LOOKS = 5  # before it is told: an apiserver that just began refuses what it will allow
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which object."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(slots=True)
+class _GroupTask:
+    """One group's task and what it remembers; a restart of the operator may forget it all."""
+
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    causes: set[str] = field(default_factory=set)  # versions whose events came since; "": something else
+    own_version: str = ""  # of the object after our last write of its status
+    task: "asyncio.Task[None] | None" = None
+    written_monotonic_s: float = float("-inf")
+    failures: int = 0
+    memory: ScalingState | None = None  # what the last round remembered
+    mends: DriftHistory | None = None  # what the last round that carried all out remembered
+    unchanged: int = 0  # rounds in a row without anything to do or to tell
+    unanswered: int = 0  # looks in a row at which the log service did not answer
+    doing: Doing = Doing.QUEUED
+    since_s: float = 0.0
+
+
+class Reconciler:
+    """Rounds for every group that was seen and is not gone."""
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        observer: Observer,
+        executor: Executor,
+        clock: Clock,
+        resync_s: float,
+        listener: MetricsReporter | None = None,
+    ) -> None:
+        self._kube = kube
+        self._observer = observer
+        self._executor = executor
+        self._clock = clock
+        self._resync_s = resync_s
+        self._listener = listener or MetricsReporter()
+        self._lives: dict[Key, _GroupTask] = {}
+        self._slots = asyncio.Semaphore(ROUNDS_AT_ONCE)
+        self._unasked = asyncio.Semaphore(UNASKED_AT_ONCE)
+        self._in_trouble = asyncio.Semaphore(IN_TROUBLE_AT_ONCE)
+        self.round_ended_s = clock.monotonic_s()
+
+    def enqueue(self, key: Key, *, version: str = "") -> None:
+        """Something about this group changed: look at it now. Starts its task the first time.
+
+        ``version`` is the object's, where it changed itself: what we wrote last is no news.
+        """
+        life = self._lives.setdefault(key, _GroupTask())
+        if version and version == life.own_version:
+            return
+        life.causes.add(version)
+        life.wake.set()
+        if life.task is None:
+            life.task = asyncio.create_task(self._live(key, life), name=f"{key.namespace}/{key.name}")
+
+    def enqueue_known(self, key: Key) -> None:
+        """The same for a child's change: a group that is gone is not begun again."""
+        if key in self._lives:
+            self.enqueue(key)
+
+    def pulses(self) -> tuple[TaskHealth, ...]:
+        """What each group's task is at."""
+        return tuple(
+            TaskHealth(group=f"{key.namespace}/{key.name}", doing=life.doing, since_s=life.since_s)
+            for key, life in self._lives.items()
+        )
+
+    async def close(self) -> None:
+        """End all tasks; what they were doing is taken up at the next start."""
+        tasks = [life.task for life in self._lives.values() if life.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _live(self, key: Key, life: _GroupTask) -> None:
+        wait_s: float | None = 0.0
+        while True:
+            life.doing, life.since_s = Doing.QUEUED, self._clock.monotonic_s()
+            async with self._slot(life, soon=wait_s is None or wait_s <= SOON_S):
+                life.wake.clear()
+                life.causes.clear()
+                life.doing, life.since_s = Doing.RUNNING, self._clock.monotonic_s()
+                result, wait_s = await self._guarded_reconcile(key, life)
+            self.round_ended_s = self._clock.monotonic_s()
+            self._listener.reconciled(result, self.round_ended_s - life.since_s)
+            life.doing, life.since_s = Doing.RESTING, self.round_ended_s + (wait_s or SOON_S)
+            if wait_s is None and not life.wake.is_set():
+                del self._lives[key]
+                return
+            await _woken(life.wake, SOON_S if wait_s is None else wait_s)
+
+    @asynccontextmanager
+    async def _slot(self, life: _GroupTask, *, soon: bool) -> AsyncIterator[None]:
+        """One of the few places for a round; a change goes before what is only looked at again, and those
+        whose log service does not answer wait for one another alone."""
+        asked = soon or life.wake.is_set()
+        places = self._in_trouble if life.unanswered >= IN_TROUBLE_AFTER else self._unasked
+        unasked = not asked and await _acquired(places, unless=life.wake)
+        try:
+            async with self._slots:
+                yield
+        finally:
+            if unasked:
+                places.release()
+
+    async def _guarded_reconcile(self, key: Key, life: _GroupTask) -> tuple[str, float | None]:
+        """How it went, and seconds until the next round; None: the object is gone."""
+        try:
+            wait_s = await self._reconcile(key, life)
+        except (KubeError, LogHubException, ActionRefused) as error:
+            life.failures += 1
+            log.warning("reconcile failed", namespace=key.namespace, name=key.name, error=str(error))
+            return "error", min(LONGEST_BACKOFF_S, SOON_S * 2.0 ** min(life.failures, 10))
+        except Exception:
+            # A fault of ours in one group must not end its task for good, nor the others.
+            life.failures += 1
+            log.exception("reconcile panicked", namespace=key.namespace, name=key.name)
+            return "panic", LONGEST_BACKOFF_S
+        life.failures = 0
+        return "success", wait_s
+
+    async def _reconcile(self, key: Key, life: _GroupTask) -> float | None:
+        document = await self._kube.get(CONSUMER_GROUP, key.namespace, key.name)
+        if document is None:
+            self._listener.gone(key.namespace, key.name)
+            return None
+        try:
+            resource = parse_resource(document)
+        except InvalidResourceError as error:
+            log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
+            await self._unread(without_spec(document), error, life)
+            return LONGEST_BACKOFF_S
+        observed = await self._look(resource, life)
+        planned = plan(resource, observed, self._clock.unix_s())
+        life.memory = planned.memory
+        status, failure = planned.status, None
+        try:
+            await self._carry_out(resource, observed, planned.actions)
+        except ReshardRefused as refused:  # the next round tells it in HotShard
+            life.memory = with_refusal(planned.memory, refused, self._clock.unix_s())
+        except (KubeError, LogHubException, ActionRefused) as error:
+            failure = error
+            now = self._clock.unix_s()
+            status = with_failure(status, words_of(error), now, before=resource.status)
+        self._publish(key, planned, status)
+        told = await self._tell(resource, status, life)
+        if failure is not None:
+            raise failure
+        life.mends = planned.mends
+        life.unchanged = 0 if planned.actions or told else life.unchanged + 1
+        pause = requeue_after_s(planned.actions, status, unchanged=life.unchanged, resync_s=self._resync_s)
+        return jitter(pause, f"{key.namespace}/{key.name}")
+
+    async def _look(self, resource: LogHubConsumerGroup, life: _GroupTask) -> ObservedState:
+        """With what the round before remembered."""
+        try:
+            observed = await self._observer.observe(resource)
+        except KubeError as error:
+            if error.status == FORBIDDEN and life.failures >= REFUSED_LOOKS:
+                await self._unseen(resource, error, life)
+            raise
+        life.unanswered = life.unanswered + 1 if _is_away(observed) else 0
+        if life.memory is not None:
+            observed = replace(observed, memory=life.memory)
+        if life.mends is not None:
+            observed = replace(observed, mends=life.mends)
+        return observed
+
+    def _publish(self, key: Key, planned: Plan, status: Status) -> None:
+        if planned.readings is None:
+            self._listener.gone(key.namespace, key.name)
+        else:
+            self._listener.found(planned.readings, status.conditions)
+
+    async def _unread(
+        self, resource: LogHubConsumerGroup, error: InvalidResourceError, life: _GroupTask
+    ) -> None:
+        """The status first: it remembers that the event was emitted."""
+        planned = plan_unread(resource, error, self._clock.unix_s())
+        await self._tell(resource, planned.status, life)
+        await self._carry_out(resource, None, planned.actions)
+
+    async def _unseen(self, resource: LogHubConsumerGroup, error: KubeError, life: _GroupTask) -> None:
+        """Else what was told before it was refused would stand for ever."""
+        why, generation, now = UnseenReason.FORBIDDEN, resource.metadata.generation, self._clock.unix_s()
+        status = unseen_status(resource.status, why, words_of(error), generation=generation, now=now)
+        await self._tell(resource, status, life)
+
+    async def _carry_out(
+        self, resource: LogHubConsumerGroup, observed: ObservedState | None, actions: Sequence[Action]
+    ) -> None:
+        for action in actions:
+            try:
+                await self._executor.carry_out(resource, observed, action)
+            except KubeError as error:
+                if not isinstance(action, EmitEvent):
+                    raise
+                # An event is a courtesy: a namespace that is ending takes none.
+                log.warning("event not taken", name=resource.metadata.name, error=str(error))
+                continue
+            log.info(
+                "done",
+                namespace=resource.metadata.namespace,
+                name=resource.metadata.name,
+                action=type(action).__name__,
+            )
+
+    async def _tell(self, resource: LogHubConsumerGroup, status: Status, life: _GroupTask) -> bool:
+        """Whether there was anything new to tell."""
+        since_s = self._clock.monotonic_s() - life.written_monotonic_s
+        if not worth_writing(resource.status, status, since_last_s=since_s):
+            return False
+        try:
+            _wrote(life, await self._executor.write_status(resource, status))
+        except KubeError as error:
+            if error.status not in (404, 409):  # released just now, or made anew
+                raise
+        life.written_monotonic_s = self._clock.monotonic_s()
+        return True
+
+
+def _wrote(life: _GroupTask, version: str) -> None:
+    """Its event is no news, whether it comes after the answer or came before."""
+    life.own_version = version
+    if version and version in life.causes:
+        life.causes.remove(version)
+        if not life.causes:
+            life.wake.clear()
+
+
+def _is_away(observed: ObservedState) -> bool:
+    trouble = observed.service.trouble
+    return trouble is not None and trouble.reason is ServiceErrorReason.ENDPOINT_UNREACHABLE
+
+
+async def _acquired(semaphore: asyncio.Semaphore, *, unless: asyncio.Event) -> bool:
+    """Wait for a place, or for the event: which of them came."""
+    place, event = asyncio.ensure_future(semaphore.acquire()), asyncio.ensure_future(unless.wait())
+    try:
+        await asyncio.wait((place, event), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        event.cancel()
+        if not place.done():
+            place.cancel()
+    return place.done() and not place.cancelled()
+
+
+async def _woken(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return

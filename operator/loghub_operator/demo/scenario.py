@@ -1,0 +1,107 @@
+"""What the demo does while it runs: wait for rows, add a worker, kill one, see the shards move.
+
+What for: the steps in their order, each until it is seen or its bound is over. What it must not
+know: how anything is started or shown. Read next: `loghub_operator.demo.run`.
+"""
+
+import asyncio
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from loghub_operator.demo.scenario_context import Scene
+from loghub_operator.local.snapshot import GroupSnapshot
+from loghub_operator.model.observed import WorkerPhase
+
+_REPLICAS = re.compile(r"^(  replicas: )(\d+)$", re.MULTILINE)
+
+
+async def first_row(scene: Scene, *, bound_s: float) -> bool:
+    """Wait for it; False where none came within the bound."""
+    if not await scene.until(lambda: scene.rows() > 0, "the first row in the sink", bound_s=bound_s):
+        return False
+    scene.first_row_s = scene.elapsed_s
+    scene.say(f"the first rows are in the sink, {scene.first_row_s:.0f} s after the start")
+    return True
+
+
+async def play(scene: Scene, *, pause_s: float, bound_s: float) -> None:
+    """The story after the first row; `bound_s` is for each step. Cancel it to end it before."""
+    await asyncio.sleep(pause_s)
+    added = add_worker(scene.cr_file)
+    newcomer = f"{scene.name}-{added - 1}"
+    scene.say(f"DEMO: adds a worker: replicas {added - 1} -> {added} in {scene.cr_file.name}")
+    await scene.until(lambda: working(scene.look, newcomer), f"{newcomer} holding a shard", bound_s=bound_s)
+    await asyncio.sleep(pause_s)
+    await _kill(scene, f"{scene.name}-0", bound_s)
+    await asyncio.sleep(pause_s)
+
+
+async def _kill(scene: Scene, victim: str, bound_s: float) -> None:
+    pid, held = process_of(scene.look, victim), holdings(scene.look, victim)
+    if pid is None:
+        scene.say(f"DEMO: {victim} does not run; nothing to kill")
+        return
+    scene.say(f"DEMO: kills {victim} (process {pid}) with SIGKILL; it holds {_numbers(held)}")
+    os.kill(pid, signal.SIGKILL)
+    moved = f"{_numbers(held)} held by others"
+    await scene.until(lambda: taken_over(scene.look, victim, held), moved, bound_s=bound_s)
+    back = f"{victim} back with a shard"
+    await scene.until(lambda: working(scene.look, victim), back, bound_s=bound_s)
+
+
+def _numbers(shards: frozenset[int]) -> str:
+    return "shard " + ", ".join(map(str, sorted(shards))) if shards else "no shard"
+
+
+def with_a_line_of_replicas(text: str, document: dict[str, Any]) -> str:
+    """The text as it is if `add_worker` can edit it, else the same object written anew."""
+    if len(_REPLICAS.findall(text)) == 1:
+        return text
+    replicas = document["spec"].get("replicas", 1)
+    spec = {**document["spec"], "replicas": replicas}
+    return yaml.safe_dump({**document, "spec": spec}, indent=2, default_flow_style=False, sort_keys=False)
+
+
+def add_worker(cr_file: Path) -> int:
+    """Save the file with one replica more, as a person with an editor would; the new number."""
+    text = cr_file.read_text()
+    found = _REPLICAS.search(text)
+    assert found is not None, f"{cr_file} has no line of replicas"
+    wanted = int(found[2]) + 1
+    fresh = cr_file.with_suffix(".new")
+    fresh.write_text(_REPLICAS.sub(rf"\g<1>{wanted}", text, count=1))
+    fresh.replace(cr_file)
+    return wanted
+
+
+def working(look: GroupSnapshot | None, worker: str) -> bool:
+    """It is ready and holds a shard for good."""
+    ready = look is not None and any(
+        one.observed.name == worker and one.observed.phase is WorkerPhase.RUNNING for one in look.workers
+    )
+    return ready and bool(holdings(look, worker))
+
+
+def holdings(look: GroupSnapshot | None, worker: str) -> frozenset[int]:
+    """The shards that are this worker's."""
+    shards = look.status.shards if look is not None else ()
+    return frozenset(one.id for one in shards if one.consumer == worker and one.state == "already_alloc")
+
+
+def taken_over(look: GroupSnapshot | None, worker: str, shards: frozenset[int]) -> bool:
+    """Each of them is somebody else's."""
+    held = (
+        {one.id: one.consumer for one in look.status.shards if one.state == "already_alloc"} if look else {}
+    )
+    return all(held.get(shard) not in (None, worker) for shard in shards)
+
+
+def process_of(look: GroupSnapshot | None, worker: str) -> int | None:
+    """The process number of a worker."""
+    views = look.workers if look is not None else ()
+    return next((one.pid for one in views if one.observed.name == worker), None)

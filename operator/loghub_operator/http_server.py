@@ -1,0 +1,129 @@
+"""One small HTTP server for what others ask of this process.
+
+What for: probes, and whatever else is handed in as a route. What it must not know: what an answer
+means. Read next: `loghub_operator.__main__` (the routes).
+
+Connections are bounded in number, and none is kept for who asks nothing: not before its first
+request, not after its last.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from aiohttp import web
+
+LONGEST_REQUEST_BYTES = 64 * 1024
+STOP_BOUND_S = 1.0
+MOST_CONNECTIONS = 256
+FIRST_REQUEST_BOUND_S = 10.0  # from the connection to a whole request
+KEEP_ALIVE_S = 15.0  # from an answer to the next whole request
+HANDSHAKE_BOUND_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What is sent back."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+
+
+Route = Callable[[], Response] | Callable[[], Awaitable[Response]]
+
+
+def text(words: str, *, status: int = 200) -> Response:
+    """A line of text."""
+    return Response(status=status, body=f"{words}\n".encode())
+
+
+@asynccontextmanager
+async def serving(address: str, routes: Mapping[str, Route]) -> AsyncIterator[str]:
+    """Answer GET for each path of ``routes`` at ``host:port``; the real address (port 0: any free one)."""
+    application = web.Application(client_max_size=LONGEST_REQUEST_BYTES)
+    application.add_routes([web.get(path, _handler(route)) for path, route in routes.items()])
+    async with serving_application(address, application) as real:
+        yield real
+
+
+@asynccontextmanager
+async def serving_application(
+    address: str, application: web.Application, context: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
+    """The same for a whole application, over HTTPS where there is a context. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    application.middlewares.insert(0, _asked)
+    runner = web.AppRunner(application, handle_signals=False, shutdown_timeout=STOP_BOUND_S)
+    await runner.setup()
+    try:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _connection(runner.server),
+            host.strip("[]"),
+            int(port),
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_BOUND_S if context else None,
+            backlog=MOST_CONNECTIONS,
+        )
+        async with server:
+            yield f"{host}:{server.sockets[0].getsockname()[1]}"
+    finally:
+        await runner.cleanup()
+
+
+def _connection(handlers: web.Server | None) -> asyncio.BaseProtocol:
+    """For one more connection, if there is room for it."""
+    assert handlers is not None  # the runner is set up
+    return _Connection(handlers) if len(handlers.connections) < MOST_CONNECTIONS else _Refused()
+
+
+class _Connection(web.RequestHandler):
+    """Ends where its first request, or the next one, does not come in time."""
+
+    def __init__(self, handlers: web.Server) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(handlers, loop=loop, keepalive_timeout=KEEP_ALIVE_S)
+        self._first: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.Transport)
+        loop = asyncio.get_running_loop()
+        self._first = loop.call_later(FIRST_REQUEST_BOUND_S, transport.abort)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.asked()
+        super().connection_lost(exc)
+
+    def asked(self) -> None:
+        """A whole request is there; how long its answer takes is our own business."""
+        if self._first is not None:
+            self._first.cancel()
+
+
+@web.middleware
+async def _asked(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    connection = request.protocol
+    assert isinstance(connection, _Connection)
+    connection.asked()
+    return await handler(request)
+
+
+class _Refused(asyncio.Protocol):
+    """One connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def _handler(route: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        found = route()
+        made = found if isinstance(found, Response) else await found
+        return web.Response(status=made.status, body=made.body, headers={"Content-Type": made.content_type})
+
+    return answer

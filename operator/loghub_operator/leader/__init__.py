@@ -1,0 +1,1 @@
+"""Leader election: the lease, the elector, and the fence around every write."""

@@ -1,0 +1,149 @@
+"""Nothing is written once the time to act is over.
+
+What for: wraps the two ways to change something (the Kubernetes port, a client of a log service) so
+that each write looks at the deadline first. What it must not know: where the deadline comes from,
+what is written. Read next: `loghub_operator.leader.elector` (moves it), `loghub_operator.leader.lease`.
+
+A write that was begun before the deadline gets until ``end_s``; what has not ended then is
+given up, before another operator begins.
+"""
+
+import asyncio
+import builtins
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar, cast
+
+from loghub.client.port import Credentials, LogHub
+from loghub.clock import Clock
+from loghub_operator.clients.kube import Document, Kind, Kube, KubeError
+from loghub_operator.clients.log_service_pool import Connect
+from loghub_operator.model.actions import ActionRefused
+
+T = TypeVar("T")
+NOT_OURS = "this operator does not hold the lease (any more)"
+# All others change something.
+READS = frozenset(
+    {
+        "project_exists", "logstore_exists", "list_logstores", "list_shards", "get_cursor", "get_cursor_time",
+        "pull_logs", "list_groups", "get_checkpoints", "has_extensions", "group_status", "close",
+    }
+)  # fmt: skip
+
+
+class WriteFence:
+    """Until when may be written. Used from the loop and from the log service's threads."""
+
+    def __init__(
+        self, clock: Clock, *, deadline_s: float = float("-inf"), end_s: float | None = None
+    ) -> None:
+        self._clock = clock
+        self._deadline_s = deadline_s
+        self._end_s = deadline_s if end_s is None else end_s
+        self._lock = threading.Lock()
+        self._under_way = 0
+
+    def extend(self, *, deadline_s: float, end_s: float) -> None:
+        """Monotonic seconds: nothing begins after the first, nothing goes on after the second."""
+        self._deadline_s, self._end_s = deadline_s, end_s
+
+    def close(self) -> None:
+        """Nothing begins any more."""
+        self._deadline_s = float("-inf")
+
+    @property
+    def open(self) -> bool:
+        return self._clock.monotonic_s() < self._deadline_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that a write which begins now may take."""
+        return self._end_s - self._clock.monotonic_s()
+
+    @property
+    def under_way(self) -> int:
+        """Writes that have begun and not ended, those in threads included."""
+        return self._under_way
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._under_way += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._under_way -= 1
+
+
+def unguarded(clock: Clock) -> WriteFence:
+    """For one operator alone: no lease, no deadline."""
+    return WriteFence(clock, deadline_s=float("inf"))
+
+
+class GuardedKube:
+    """A `Kube` that writes within the guard's time only."""
+
+    def __init__(self, kube: Kube, guard: WriteFence) -> None:
+        self._kube = kube
+        self._guard = guard
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        return await self._kube.get(kind, namespace, name)
+
+    async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> builtins.list[Document]:
+        return await self._kube.list(kind, namespace, labels)
+
+    async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]:
+        return await self._kube.versions(kind, namespace)
+
+    async def create(self, document: Document) -> Document:
+        return await self._write(lambda: self._kube.create(document))
+
+    async def apply(self, document: Document, *, subresource: str = "") -> Document:
+        return await self._write(lambda: self._kube.apply(document, subresource=subresource))
+
+    async def patch(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None:
+        return await self._write(lambda: self._kube.patch(kind, namespace, name, patch))
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "") -> bool:
+        return await self._write(lambda: self._kube.delete(kind, namespace, name, uid=uid))
+
+    async def _write(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if not self._guard.open:
+            raise KubeError(0, "NotLeading", NOT_OURS)
+        left_s = self._guard.left_s
+        try:
+            with self._guard:
+                async with asyncio.timeout(None if left_s == float("inf") else left_s):
+                    return await call()
+        except TimeoutError as error:
+            raise KubeError(0, "NotLeading", NOT_OURS) from error
+
+
+class _GuardedHub:
+    """A `LogHub` likewise. Its calls are bounded by themselves."""
+
+    def __init__(self, hub: LogHub, guard: WriteFence) -> None:
+        self._hub = hub
+        self._guard = guard
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._hub, name)
+        return call if name in READS else self._checked(call)
+
+    def _checked(self, call: Callable[..., T]) -> Callable[..., T]:
+        def checked(*args: Any, **kwargs: Any) -> T:
+            with self._guard:
+                if not self._guard.open:
+                    raise ActionRefused(NOT_OURS)
+                return call(*args, **kwargs)
+
+        return checked
+
+
+def guarded_connect(connect: Connect, guard: WriteFence) -> Connect:
+    """The same clients, which write within the guard's time only."""
+
+    def guarded(endpoint: str, project: str, credentials: Credentials) -> LogHub:
+        return cast(LogHub, _GuardedHub(connect(endpoint, project, credentials), guard))
+
+    return guarded

@@ -1,0 +1,86 @@
+"""What happened between two looks, in sentences.
+
+What for: the events of the live view and the plain lines of `loghub up`. What it must not know:
+the terminal, time. Read next: `loghub_operator.local.ui.dashboard`.
+"""
+
+from collections.abc import Iterator
+
+from loghub_operator.api import ShardStatus, Status
+from loghub_operator.api.conditions import GroupReason
+from loghub_operator.api.status import Condition
+from loghub_operator.local.processes.supervisor import WorkerView
+from loghub_operator.model.observed import WorkerPhase
+
+Workers = tuple[WorkerView, ...]
+# Of the others a person is told by events, and by the shards' and workers' own sentences.
+_TOLD = frozenset({"ReconcileError", "TooManyReplicas", "TooFewReplicas", "TooFewShards"})
+
+
+def changes(before: Status, after: Status, was: Workers, now: Workers) -> Iterator[str]:
+    """One sentence per change; none where nothing changed."""
+    yield from _workers(was, now)
+    yield from _shards(before.shards, after.shards)
+    yield from _conditions(before.conditions, after.conditions)
+
+
+def _workers(was: Workers, now: Workers) -> Iterator[str]:
+    before = {one.observed.name: one for one in was}
+    for view in now:
+        yield from _worker(before.pop(view.observed.name, None), view)
+    for name in before:
+        yield f"{name} is gone"
+
+
+def _worker(old: WorkerView | None, new: WorkerView) -> Iterator[str]:
+    name, seen = new.observed.name, new.observed
+    if seen.phase is WorkerPhase.FAILED and (old is None or old.observed.phase is not WorkerPhase.FAILED):
+        words = " ".join(": ".join(part for part in (seen.reason, seen.message) if part).split())
+        yield f"{name} ended: {words}" if new.pid is None else f"{name} fails: {words}"
+        return
+    if new.pid is not None and (old is None or old.pid != new.pid):
+        yield f"{name} started, process {new.pid}" + (" (again)" if new.starts > 1 else "")
+    if old is not None and old.observed.phase is seen.phase:
+        return
+    sentence = {
+        WorkerPhase.RUNNING: "is ready",
+        WorkerPhase.STOPPING: "is stopping",
+        WorkerPhase.LEFT: "left the group",
+    }.get(seen.phase)
+    if sentence is not None:
+        yield f"{name} {sentence}"
+
+
+def _shards(was: tuple[ShardStatus, ...], now: tuple[ShardStatus, ...]) -> Iterator[str]:
+    before = {shard.id: shard for shard in was}
+    for shard in now:
+        old = before.get(shard.id)
+        if old is None or (old.state, old.consumer, old.next_consumer) == (
+            shard.state,
+            shard.consumer,
+            shard.next_consumer,
+        ):
+            continue
+        yield _moved(old, shard)
+
+
+def _moved(old: ShardStatus, new: ShardStatus) -> str:
+    if new.state == "transfer":
+        return f"shard {new.id} is being handed over from {new.consumer} to {new.next_consumer}"
+    if new.state == "already_alloc":
+        origin = f" (was {old.consumer})" if old.consumer and old.consumer != new.consumer else ""
+        return f"shard {new.id} is assigned to {new.consumer}{origin}"
+    if new.state == "not_alloc":
+        return f"shard {new.id} is free" + (f" (was {old.consumer})" if old.consumer else "")
+    if new.state == "over":
+        return f"shard {new.id} is consumed to its end"
+    return f"shard {new.id}: {old.state} -> {new.state}"
+
+
+def _conditions(was: tuple[Condition, ...], now: tuple[Condition, ...]) -> Iterator[str]:
+    before = {condition.type: condition.reason for condition in was}
+    for condition in now:
+        if condition.reason in _TOLD and before.get(condition.type) != condition.reason:
+            yield f"{condition.reason}: {condition.message}"
+        if condition.reason == GroupReason.DELETING != before.get(condition.type):
+            yield condition.message  # what becomes of the group

@@ -1,0 +1,273 @@
+"""`loghub up`, `down` and `serve`: what they do, in order.
+
+What for: validate, lock, clean up after a killed run, find or start the service, run the group,
+stop. What it must not know: argument parsing. Read next: `loghub_operator.local.runner`.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loghub.client.target import BadEndpoint
+from loghub.clock import SystemClock
+from loghub.wire.errors import LogHubException
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Status, parse_resource, patterns
+from loghub_operator.api.conditions import ConditionType
+from loghub_operator.api.v1alpha1 import EMBEDDED
+from loghub_operator.local.credentials import missing_keys, read_folder, remove_folder, write_folder
+from loghub_operator.local.embedded_service import EmbeddedService
+from loghub_operator.local.file_lock import is_locked, locked
+from loghub_operator.local.manifest import CrFile, in_apiserver_words
+from loghub_operator.local.object_store import Record
+from loghub_operator.local.paths import PRIVATE, GroupFolder, Root
+from loghub_operator.local.processes.orphans import end_leftovers
+from loghub_operator.local.provisioning import create_sources
+from loghub_operator.local.runner import LocalGroup, Surroundings, connect
+from loghub_operator.local.site import refuse_what_is_not_here
+from loghub_operator.local.snapshot import GroupSnapshot
+from loghub_operator.local.ui.screen import Screen
+from loghub_operator.model.observed import ServiceError
+
+DONE, FAILED = 0, 1
+LOOK_S = 0.2
+
+
+class StartFailed(Exception):  # noqa: N818 - says what happened
+    """Something that a person has to cure before anything can run."""
+
+
+class Refused(Exception):  # noqa: N818 - says what happened
+    """The object is not one, or may not become this; the message is as `kubectl apply` says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """``endpoint`` is the URL that "embedded" refers to; None: an embedded service on this machine."""
+
+    root: Root
+    file: Path
+    name: str | None
+    endpoint: str | None
+    create_logstore: bool
+    shards: int
+    wait_for: str | None  # ready | caught-up
+    live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownOptions:
+    """One of ``file`` and ``name`` is given."""
+
+    root: Root
+    file: Path | None
+    name: str | None
+    endpoint: str | None
+
+
+async def up(options: UpOptions) -> int:
+    """Run until a signal, `loghub down`, or the state in ``wait_for``. Raises `InvalidResourceError`,
+    `Refused`, `StartFailed`, `InUseError`, `ServiceStartError`."""
+    file = CrFile(options.file, options.name)
+    document = file.read()
+    folder = _checked_folder(options.root, document)
+    _refuse_what_is_not_here(file, document)
+    options.root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+    with locked(folder.lock):
+        record = _accept(folder, document)
+        folder.down.unlink(missing_ok=True)
+        title = f"{record.document['metadata']['name']} on this machine"
+        stop = asyncio.Event()
+        screen = _WaitingScreen(title, options, stop)
+        with screen:
+            _say_leftovers(screen, folder)
+            async with surroundings(options.root, record.resource(), options.endpoint) as around:
+                if options.create_logstore:
+                    await _create(record.resource(), around, options.shards, screen)
+                group = LocalGroup(record, file=file, around=around, audience=screen)
+                with stopping(stop, group):
+                    await group.run(stop)
+            stopped = "stopped; the workers stay members of the group until its timeout"
+            screen.say("taken down" if group.rounds.released else stopped)
+    return DONE
+
+
+async def down(options: DownOptions) -> int:
+    """Take a group down, by whoever runs it, or here. Raises as `up`."""
+    folder = _named_folder(options)
+    if Record.load(folder) is None:
+        raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}")
+    released = await _taken_down_by_its_up(folder) or await _take_down(options, folder)
+    if released:
+        print(f"{folder.folder.name} is taken down")  # noqa: T201 - the program's output
+    return DONE if released else FAILED
+
+
+async def _taken_down_by_its_up(folder: GroupFolder) -> bool:
+    """False where none runs, or it was stopped before it came to that."""
+    if not is_locked(folder.lock):
+        return False
+    folder.down.touch()
+    while is_locked(folder.lock):
+        await asyncio.sleep(LOOK_S)
+    return not folder.down.exists()
+
+
+async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
+    with locked(folder.lock):
+        record = Record.load(folder)
+        if record is None:
+            return True
+        clock = SystemClock()
+        record.set_deleted(clock.unix_s())
+        with Screen(title=folder.folder.name, clock=clock, notes=tuple, live=False) as screen:
+            _say_leftovers(screen, folder)
+            async with surroundings(options.root, record.resource(), options.endpoint) as around:
+                group, stop = LocalGroup(record, file=None, around=around, audience=screen), asyncio.Event()
+                with stopping(stop, group):
+                    await group.run(stop)
+    return group.rounds.released
+
+
+def serve(root: Root, listen: str) -> int:
+    """Become the embedded service; does not come back."""
+    root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+    root.service.mkdir(exist_ok=True)
+    data = root.service / "data"
+    command = [
+        *(sys.executable, "-m", "loghub.service", "--data", str(data), "--listen", listen),
+        *("--port-file", str(root.service / "address"), "--log-format", "console"),
+    ]
+    print(f"directory with data and access key: {data}", flush=True)  # noqa: T201 - the program's output
+    os.execv(sys.executable, command)  # noqa: S606 - without a shell, on purpose
+
+
+@asynccontextmanager
+async def surroundings(
+    root: Root, resource: LogHubConsumerGroup, endpoint: str | None
+) -> AsyncIterator[Surroundings]:
+    """The log service and the key; what was started or written for it goes at the end."""
+    clock = SystemClock()
+    url = resource.spec.endpoint if resource.spec.endpoint != EMBEDDED else endpoint
+    if url is not None:
+        folder = root.group(resource.metadata.name).credentials
+        missing = missing_keys(os.environ)
+        if missing is not None:
+            raise StartFailed(f"{url} needs an access key: {missing.message}")
+        write_folder(folder, os.environ)
+        try:
+            yield Surroundings(root=root, endpoint=url, credentials_dir=folder, clock=clock)
+        finally:
+            remove_folder(folder)
+        return
+    service = EmbeddedService(root)
+    try:
+        await service.ensure()
+        keeper = asyncio.create_task(service.keep())
+        try:
+            yield Surroundings(
+                root=root, endpoint=service.endpoint, credentials_dir=service.credentials_dir, clock=clock
+            )
+        finally:
+            keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeper
+    finally:
+        await service.end()
+
+
+@contextmanager
+def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[asyncio.Event]:
+    """The first Ctrl-C or SIGTERM drains the workers, a second one kills them and sets what is given."""
+    hurry = asyncio.Event()
+
+    def asked() -> None:
+        if stop.is_set():
+            hurry.set()
+            group.supervisor.kill()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, asked)
+    try:
+        yield hurry
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+class _WaitingScreen(Screen):
+    """A screen that ends the run once the group is in the state that ``wait_for`` names."""
+
+    def __init__(self, title: str, options: UpOptions, stop: asyncio.Event) -> None:
+        super().__init__(title=title, clock=SystemClock(), notes=tuple, live=options.live)
+        self._wait_for = options.wait_for
+        self._stop = stop
+
+    def look(self, look: GroupSnapshot) -> None:
+        super().look(look)
+        ready = self._wait_for == "ready" and _is_ready(look.status)
+        if ready or (self._wait_for == "caught-up" and look.caught_up):
+            self._stop.set()
+
+
+def _is_ready(status: Status) -> bool:
+    return any((one.type, one.status) == (ConditionType.READY, "True") for one in status.conditions)
+
+
+def _accept(folder: GroupFolder, document: dict[str, Any]) -> Record:
+    """Checked against the object of an earlier run, too."""
+    try:
+        return Record.accept(folder, document)
+    except InvalidResourceError as error:
+        raise Refused(in_apiserver_words(document, error)) from None
+
+
+def _checked_folder(root: Root, document: dict[str, Any]) -> GroupFolder:
+    try:
+        return root.group(parse_resource(document).metadata.name)
+    except InvalidResourceError as error:
+        raise Refused(in_apiserver_words(document, error)) from None
+
+
+def _refuse_what_is_not_here(file: CrFile, document: dict[str, Any]) -> None:
+    resource = parse_resource(document)
+    try:
+        refuse_what_is_not_here(resource, file.code(resource))
+    except InvalidResourceError as error:
+        raise Refused(in_apiserver_words(document, error)) from None
+
+
+def _named_folder(options: DownOptions) -> GroupFolder:
+    if options.file is not None:
+        return _checked_folder(options.root, CrFile(options.file, options.name).read())
+    if options.name is None or not patterns.matches(patterns.NAME, options.name):
+        raise StartFailed("specify the group with -f FILE or --name NAME")
+    return options.root.group(options.name)
+
+
+def _say_leftovers(screen: Screen, folder: GroupFolder) -> None:
+    ended = end_leftovers(folder.workers)
+    if ended:
+        screen.say(f"stopped {ended} processes that an earlier run left behind")
+
+
+async def _create(resource: LogHubConsumerGroup, around: Surroundings, shards: int, screen: Screen) -> None:
+    credentials = read_folder(around.credentials_dir)
+    if isinstance(credentials, ServiceError):
+        raise StartFailed(credentials.message)
+    try:
+        with contextlib.closing(connect(around.endpoint, resource.spec.project, credentials)) as hub:
+            made = await asyncio.to_thread(create_sources, hub, resource, shards=shards)
+    except (LogHubException, BadEndpoint) as error:
+        raise StartFailed(f"cannot create the project or the logstore: {error}") from None
+    for what in made:
+        screen.say(f"created {what}")

@@ -1,0 +1,184 @@
+"""The embedded LogHub service for this user: found where it runs, started where it does not.
+
+What for: `endpoint: embedded` on one machine, as a process of its own with durable data. What it
+must not know: consumer groups. Read next: ``python -m loghub.service --help``.
+
+It keeps its port over restarts, so that the endpoint of running workers stays good.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from loghub.client.credentials_dir import read_key
+from loghub.client.http import HttpLogHub
+from loghub.client.transport import Timeouts
+from loghub.wire.errors import Code, LogHubError, LogHubException
+from loghub_operator.local.credentials import without_keys
+from loghub_operator.local.file_lock import InUseError, locked
+from loghub_operator.local.paths import Root
+from loghub_operator.local.processes.child_process import Child
+from loghub_operator.local.processes.replica_plan import backoff_s
+
+HOST = "127.0.0.1"
+START_GUARD_S = 60.0
+STOP_GRACE_S = 20.0
+LOOK_S = 0.05
+KEEP_S = 2.0
+_LOG_TAIL_CHARS = 2000
+
+
+class ServiceStartError(Exception):
+    """The service did not come up; the message has its last words."""
+
+
+class EmbeddedService:
+    """One service process, ours or found. Lives in one event loop."""
+
+    def __init__(self, root: Root, *, port: int | None = None) -> None:
+        """``port`` None: the one it had last, else a free one."""
+        self._folder = root.service
+        self._port = port
+        self._child: Child | None = None
+        self.endpoint = ""
+
+    @property
+    def credentials_dir(self) -> Path:
+        """Its own access key, made at its first start."""
+        return self._folder / "data" / "credentials"
+
+    @property
+    def log(self) -> Path:
+        return self._folder / "log"
+
+    @property
+    def data(self) -> Path:
+        return self._folder / "data"
+
+    @property
+    def ours(self) -> bool:
+        """We started it, and it runs."""
+        return self._child is not None and self._child.alive
+
+    async def ensure(self) -> None:
+        """It answers when this returns. Raises `ServiceStartError`."""
+        async with self._alone():
+            known = _read(self._address)
+            found = f"http://{known}"
+            if known and await self._answers(found):
+                self.endpoint = found
+                return
+            port = self._port if self._port is not None else int(known.rpartition(":")[2] or 0)
+            try:
+                await self._start(port)
+            except ServiceStartError:
+                if self._port is not None or port == 0:
+                    raise
+                await self._start(0)  # somebody else has the port by now
+
+    async def keep(self) -> None:
+        """For ever: start it again, on its port, whenever it ended, whoever had started it."""
+        failures = 0
+        while True:
+            await asyncio.sleep(KEEP_S + (backoff_s(failures) if failures else 0.0))
+            try:
+                if not (self.ours or await self._answers(self.endpoint)):
+                    await self._start_again()
+                failures = 0
+            except (ServiceStartError, OSError):
+                failures += 1
+
+    async def end(self) -> None:
+        """Stop it, if it is ours."""
+        if self._child is not None:
+            await self._child.end(STOP_GRACE_S)
+
+    @property
+    def _address(self) -> Path:
+        return self._folder / "address"
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Of all that would start a service on this data, one after the other."""
+        with contextlib.ExitStack() as held:
+            try:
+                async with asyncio.timeout(2 * START_GUARD_S):
+                    while not _entered(held, self._folder / "starting"):
+                        await asyncio.sleep(LOOK_S)
+            except TimeoutError:
+                raise ServiceStartError("another process does not come to an end of starting it") from None
+            yield
+
+    async def _answers(self, endpoint: str) -> bool:
+        return await asyncio.to_thread(_answers, endpoint, self.credentials_dir)
+
+    async def _start_again(self) -> None:
+        """On its port; unless another process did so while we waited for our turn."""
+        async with self._alone():
+            if not await self._answers(self.endpoint):
+                await self._start(int(self.endpoint.rpartition(":")[2]))
+
+    async def _start(self, port: int) -> None:
+        # Its own file first: who finds an address in the other one may rely on it.
+        fresh = self._folder / "address.new"
+        fresh.unlink(missing_ok=True)
+        command = [
+            *(sys.executable, "-m", "loghub.service"),
+            *("--data", str(self.data), "--listen", f"{HOST}:{port}"),
+            *("--port-file", str(fresh)),
+        ]
+        self._child = child = Child(
+            command, environment=without_keys(os.environ), log=self.log, on_exit=lambda _: None
+        )
+        try:
+            async with asyncio.timeout(START_GUARD_S):
+                while child.alive and not fresh.exists():
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            await child.end(0)
+        if not child.alive:
+            words = _read(self.log)[-_LOG_TAIL_CHARS:].strip().rpartition("\n")[2]
+            raise ServiceStartError(f"the embedded service did not start: {words} (log: {self.log})")
+        fresh.replace(self._address)
+        self.endpoint = f"http://{_read(self._address)}"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _entered(held: contextlib.ExitStack, lock: Path) -> bool:
+    try:
+        held.enter_context(locked(lock))
+    except InUseError:
+        return False
+    return True
+
+
+def _answers(endpoint: str, key_folder: Path) -> bool:
+    """The service of this very data is there: another one does not take the key that was made with it."""
+    try:
+        key = read_key(key_folder)
+    except OSError:
+        return False
+    timeouts = Timeouts(connect_s=1.0, read_s=2.0, total_s=2.0)
+    with contextlib.closing(HttpLogHub(endpoint, "any", credentials=key, timeouts=timeouts)) as hub:
+        try:
+            return hub.has_extensions() and _takes_the_key(hub)
+        except LogHubException:
+            return False
+
+
+def _takes_the_key(hub: HttpLogHub) -> bool:
+    """The signature is checked before the project is looked for."""
+    try:
+        hub.list_logstores()
+    except LogHubError as error:
+        return error.code == Code.PROJECT_NOT_EXIST
+    return True

@@ -1,0 +1,40 @@
+"""File locks that end with the process, and a way to see whether one is held."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class InUseError(Exception):
+    """Another process holds the lock; the message says which folder."""
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file; it goes with the process, however that ends. Raises `InUseError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # In this order, so that the lock is free again before anybody sees it free.
+    with _sign(path).open("ab") as sign, path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InUseError(f"{path.parent} is in use by another process") from None
+        fcntl.flock(sign, fcntl.LOCK_EX)  # waits for looks only, which are over at once
+        yield
+
+
+def is_locked(path: Path) -> bool:
+    """Somebody holds it now. A look at its sign: the lock itself is never taken for it."""
+    try:
+        with _sign(path).open("rb") as sign:
+            fcntl.flock(sign, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _sign(lock: Path) -> Path:
+    return lock.with_name(f"{lock.name}.sign")

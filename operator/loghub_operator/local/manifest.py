@@ -1,0 +1,94 @@
+"""The user's file: one LogHubConsumerGroup in it, and the ConfigMap of its code; read again when it changed.
+
+What for: `loghub up -f`. What it must not know: what follows from it. Read next:
+`loghub_operator.api.parse` (the messages), `loghub_operator.local.object_store`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem, resources_in
+from loghub_operator.api.parse import documents_in
+from loghub_operator.model.observed import Code
+from loghub_operator.resources.user_code import code_in, code_source
+
+Document = dict[str, Any]
+LARGEST_BYTES = 3 << 20  # as much as an apiserver takes
+
+
+class CrFile:
+    """One file; `changed` is true once for every change."""
+
+    def __init__(self, path: Path, name: str | None) -> None:
+        self._path = path
+        self._name = name
+        self._stamp = self._look()
+        self._config_maps: tuple[Document, ...] = ()
+
+    def changed(self) -> bool:
+        """Somebody saved it since the last call. A file that is gone for now has not changed."""
+        stamp = self._look()
+        if stamp is None or stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        return True
+
+    def read(self) -> Document:
+        """The object as it was written. Raises `InvalidResourceError`."""
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(LARGEST_BYTES + 1)
+        except OSError as error:
+            raise _refused(f"{self._path}: {error.strerror}") from None
+        if len(content) > LARGEST_BYTES:
+            raise _refused(f"{self._path} is larger than {LARGEST_BYTES >> 20} MiB")
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            raise _refused(f"{self._path} is not UTF-8 text") from None
+        picked = self._pick(resources_in(text))
+        self._config_maps = documents_in(text, "v1", "ConfigMap")
+        return picked
+
+    def code(self, resource: LogHubConsumerGroup) -> Code:
+        """Of the pipeline, out of a ConfigMap in the same file, as last read."""
+        name = code_source(resource)
+        if name is None:
+            return Code()
+        return code_in(resource, next((one for one in self._config_maps if _is(one, name)), None))
+
+    def _pick(self, found: tuple[Document, ...]) -> Document:
+        names = [str((one.get("metadata") or {}).get("name")) for one in found]
+        if not found:
+            raise _refused(f"{self._path} has no LogHubConsumerGroup of loghub.dev")
+        if self._name is not None:
+            if self._name not in names:
+                raise _refused(f"{self._path} has no LogHubConsumerGroup {self._name}")
+            return found[names.index(self._name)]
+        if len(found) > 1:
+            raise _refused(f"{self._path} has {len(found)}; choose one with --name: {', '.join(names)}")
+        return found[0]
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            stat = self._path.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def _is(config_map: Document, name: str) -> bool:
+    metadata = config_map.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("name") == name
+
+
+def _refused(message: str) -> InvalidResourceError:
+    return InvalidResourceError((Problem("(file)", message),))
+
+
+def in_apiserver_words(document: Document, error: InvalidResourceError) -> str:
+    """The refusal as `kubectl apply` prints it."""
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    lines = "\n".join(f"* {problem}" for problem in error.problems)
+    return f'The LogHubConsumerGroup "{name or ""}" is invalid:\n{lines}'

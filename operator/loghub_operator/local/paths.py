@@ -1,0 +1,114 @@
+"""Where `loghub up` keeps what: one root folder, in it the service, the claims and the groups.
+
+What for: every path in one place, and who holds what. What it must not know: what is in the
+files. Read next: `loghub_operator.local.object_store`, `loghub_operator.local.processes.supervisor`.
+
+::
+
+    <root>/service/            the embedded service: data/, address, log
+    <root>/volumes/<claim>/    the content of a claim; never removed by us
+    <root>/groups/<name>/      one LogHubConsumerGroup: object.json, lock, lock.sign, down,
+                               credentials/
+    <root>/groups/<name>/workers/<name>-0/   config.json, drain, status.json, last-words, log, state/
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PRIVATE = 0o700  # of a root that is made: the user's logs, tables and scratch files are in it
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFolder:
+    """The files of one worker process (loghub.worker_contract)."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.json"
+
+    @property
+    def drain(self) -> Path:
+        return self.folder / "drain"
+
+    @property
+    def status(self) -> Path:
+        return self.folder / "status.json"
+
+    @property
+    def last_words(self) -> Path:
+        return self.folder / "last-words"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFolder:
+    """The files of one consumer group."""
+
+    folder: Path
+
+    @property
+    def object(self) -> Path:
+        return self.folder / "object.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / "lock"
+
+    @property
+    def down(self) -> Path:
+        """Its being there asks whoever runs the group to take it down."""
+        return self.folder / "down"
+
+    @property
+    def credentials(self) -> Path:
+        return self.folder / "credentials"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What repositions left for undo."""
+        return self.folder / "checkpoints"
+
+    @property
+    def workers(self) -> Path:
+        return self.folder / "workers"
+
+    def worker(self, name: str) -> WorkerFolder:
+        return WorkerFolder(self.workers / name)
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Everything of `loghub up` for one user, or of one demo."""
+
+    folder: Path
+
+    @classmethod
+    def default(cls, environment: Mapping[str, str]) -> "Root":
+        """``$XDG_STATE_HOME/loghub``, usually ``~/.local/state/loghub``."""
+        state = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+        return cls(Path(state).absolute() / "loghub")
+
+    @property
+    def service(self) -> Path:
+        return self.folder / "service"
+
+    @property
+    def volumes(self) -> Path:
+        return self.folder / "volumes"
+
+    @property
+    def groups(self) -> Path:
+        return self.folder / "groups"
+
+    def group(self, name: str) -> GroupFolder:
+        return GroupFolder(self.groups / name)

@@ -1,0 +1,1 @@
+"""Worker processes of `loghub up`: starting, watching and replacing them."""

@@ -1,0 +1,99 @@
+"""One child process: started so that it ends with us, watched, ended.
+
+What for: the service, the workers and the demo's producer. What it must not know: which of
+them. Read next: `loghub_operator.local.processes.launcher`, `loghub_operator.local.processes.supervisor`.
+
+Start children from the main thread only: the kernel ends them with the thread that started them.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+class Child:
+    """A running program; `on_exit` is called in the event loop once it has ended."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        on_exit: Callable[["Child"], None],
+    ) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-I", str(_LAUNCHER), str(os.getpid()), *command],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C is ours to handle
+            )
+        self.ended = asyncio.Event()
+        self._on_exit = on_exit
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._watch, name=f"child-{self.pid}", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """As subprocess tells it: negative is a signal's number; None while it runs."""
+        return self._popen.returncode
+
+    @property
+    def alive(self) -> bool:
+        return not self.ended.is_set()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it, unless the process has ended."""
+        if self.alive and self._popen.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    async def end(self, grace_s: float) -> None:
+        """SIGTERM, after the grace SIGKILL, and wait."""
+        self.signal(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self.ended.wait()
+        self.signal(signal.SIGKILL)
+        await self.ended.wait()
+
+    def _watch(self) -> None:
+        if hasattr(os, "waitid"):
+            # Not reaped yet, so that its number still means its own group: a JVM may be left in it.
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self._popen.wait()
+        with contextlib.suppress(RuntimeError):  # the loop has ended before the child
+            self._loop.call_soon_threadsafe(self._told)
+
+    def _told(self) -> None:
+        self.ended.set()
+        self._on_exit(self)
+
+
+def exit_words(status: int) -> str:
+    """``exit status 3`` or ``killed by SIGKILL``."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"

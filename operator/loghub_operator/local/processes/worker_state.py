@@ -1,0 +1,110 @@
+"""How a worker process is, from its own status file, its last words, and what became of it.
+
+What for: process in, `WorkerObserved` out, as `loghub_operator.observe.pods` does from a pod. What it
+must not know: how processes are started. Read next: `loghub.worker_contract`,
+`loghub_operator.local.processes.supervisor`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from loghub.worker_contract import WorkerStatus
+from loghub_operator.local.paths import WorkerFolder
+from loghub_operator.model.observed import WorkerObserved, WorkerPhase
+
+STALE_S = 30.0  # a status so old means that the worker hangs
+LONGEST_WORD = 64
+LAST_WORDS_BYTES = 4096
+
+_PHASES = {
+    "starting": WorkerPhase.STARTING,
+    "running": WorkerPhase.RUNNING,
+    # It beats without an answer: it may not deliver, so it is not ready.
+    "fenced": WorkerPhase.STARTING,
+    "draining": WorkerPhase.RUNNING,
+    "left": WorkerPhase.LEFT,
+    "failed": WorkerPhase.FAILED,
+}
+
+
+class LocalReason(StrEnum):
+    """A worker's process, with `loghub up`.
+
+    WORKER_UNRESPONSIVE: the process runs but has not reported its status for too long. START_FAILED: the
+    process cannot be started; the message contains the error.
+    """
+
+    WORKER_UNRESPONSIVE = "WorkerUnresponsive"
+    START_FAILED = "StartFailed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """What the supervisor knows of a worker; ``words`` are those of its last failure."""
+
+    name: str
+    ordinal: int
+    config_hash: str
+    alive: bool
+    stopping: bool
+    drain_requested_at_unix_s: float | None
+    words: tuple[str, str] | None
+
+
+def worker_of(life: Life, status: WorkerStatus | None, *, now_unix_s: float) -> WorkerObserved:
+    """The worker as `plan` looks at it; ``status`` None while it has not said anything."""
+    phase, reason, message = _phase(life, status, now_unix_s)
+    return WorkerObserved(
+        name=life.name,
+        ordinal=life.ordinal,
+        phase=phase,
+        ready=phase is WorkerPhase.RUNNING,
+        config_hash=life.config_hash,
+        drain_requested=life.drain_requested_at_unix_s is not None,
+        drain_requested_at_unix_s=life.drain_requested_at_unix_s,
+        reason=reason,
+        message=message,
+    )
+
+
+def _phase(life: Life, status: WorkerStatus | None, now_unix_s: float) -> tuple[WorkerPhase, str, str]:
+    if not life.alive:
+        return (WorkerPhase.FAILED, *life.words) if life.words else (WorkerPhase.PENDING, "", "")
+    if life.stopping:
+        return WorkerPhase.STOPPING, "", ""
+    if status is not None and now_unix_s - status.written_at > STALE_S:
+        age_s = int(now_unix_s - status.written_at)
+        return (
+            WorkerPhase.FAILED,
+            LocalReason.WORKER_UNRESPONSIVE,
+            f"the worker has not reported its status for {age_s} s",
+        )
+    phase = _PHASES[status.phase] if status is not None else WorkerPhase.STARTING
+    if phase is WorkerPhase.STARTING and life.words is not None and life.words[0]:
+        return WorkerPhase.FAILED, *life.words  # until it is ready, its last words stand
+    if status is None:
+        return phase, "", ""
+    return phase, status.reason, status.message
+
+
+def read_status(folder: WorkerFolder, *, since_unix_s: float) -> WorkerStatus | None:
+    """What the worker wrote last; None where this life of it has not written any."""
+    try:
+        status = msgspec.json.decode(folder.status.read_bytes(), type=WorkerStatus)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return status if status.written_at >= since_unix_s else None
+
+
+def last_words(folder: WorkerFolder) -> tuple[str, str] | None:
+    """``Reason: message`` of a fatal error; None where it left none."""
+    try:
+        text = folder.last_words.read_bytes()[:LAST_WORDS_BYTES].decode(errors="replace").strip()
+    except OSError:
+        return None
+    word, colon, rest = text.partition(":")
+    if colon and word.isalnum() and len(word) <= LONGEST_WORD:
+        return word, rest.strip()
+    return ("", text) if text else None

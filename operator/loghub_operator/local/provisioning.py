@@ -1,0 +1,44 @@
+"""Make the project and the logstores that a consumer group needs, where a user asked for it.
+
+What for: `loghub up --create-logstore` and the demo. What it must not know: processes, files. Read next:
+`loghub.client.port`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from loghub.client.port import LogHub
+from loghub.wire.error_codes import Code
+from loghub.wire.errors import LogHubError
+from loghub_operator.api import LogHubConsumerGroup
+
+_THERE = (Code.PROJECT_ALREADY_EXIST, Code.LOG_STORE_ALREADY_EXIST)
+
+
+def create_sources(hub: LogHub, resource: LogHubConsumerGroup, *, shards: int) -> tuple[str, ...]:
+    """What was made, in words; what is there already stays as it is. Raises `LogHubException`."""
+    made = []
+    if not hub.project_exists() and _made(lambda: hub.create_project("created by loghub up")):
+        made.append(f"project {hub.project}")
+    made += [
+        f"logstore {logstore} with {shards} shards"
+        for logstore in _logstores(hub, resource)
+        if not hub.logstore_exists(logstore) and _made(partial(hub.create_logstore, logstore, shards=shards))
+    ]
+    return tuple(made)
+
+
+def _logstores(hub: LogHub, resource: LogHubConsumerGroup) -> tuple[str, ...]:
+    sink = resource.spec.pipeline.sink.logstore
+    ours = sink is not None and (sink.project or resource.spec.project) == hub.project
+    return (resource.spec.logstore, sink.name) if sink is not None and ours else (resource.spec.logstore,)
+
+
+def _made(make: Callable[[], None]) -> bool:
+    try:
+        make()
+    except LogHubError as error:
+        if error.code in _THERE:  # somebody else was faster
+            return False
+        raise
+    return True

@@ -1,0 +1,118 @@
+"""One round of a consumer group on this machine, again and again.
+
+What for: observe, plan, apply, tell, as `loghub_operator.controller.reconciler` does in the cluster, by the
+same `plan`. What it must not know: processes, files, the terminal. Read next:
+`loghub_operator.local.backend` (observes and carries out).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from loghub.clock import Clock
+from loghub.wire.errors import LogHubException
+from loghub_operator.api import LogHubConsumerGroup, Phase, Status
+from loghub_operator.model.actions import Action, ActionRefused, EmitEvent, ReleaseObject, ReshardRefused
+from loghub_operator.model.observed import ObservedState
+from loghub_operator.model.scaling_state import ScalingState
+from loghub_operator.plan.planner import plan
+from loghub_operator.plan.scaling.reshard_backoff import with_refusal
+from loghub_operator.plan.status.last_failure import with_failure, words_of
+
+SETTLED_S = 2.0  # nobody tells us of a change at the log service
+UNSETTLED_S = 0.5
+LONGEST_BACKOFF_S = 10.0
+
+
+class Objects(Protocol):
+    """Where the object is, and where its status goes."""
+
+    def current(self) -> LogHubConsumerGroup:
+        """As it is wanted now."""
+
+    def write_status(self, status: Status) -> None:
+        """Raises `OSError`."""
+
+
+class Edge(Protocol):
+    """Looks, and does."""
+
+    async def observe(self, resource: LogHubConsumerGroup) -> ObservedState: ...
+
+    async def carry_out(self, resource: LogHubConsumerGroup, observed: ObservedState, action: Action) -> None:
+        """Raises `LogHubException`, `ActionRefused` or `OSError`."""
+
+
+class Rounds:
+    """Runs in one event loop, until the object was released."""
+
+    def __init__(
+        self,
+        *,
+        objects: Objects,
+        edge: Edge,
+        clock: Clock,
+        on_round: Callable[[ObservedState, Status], None] | None = None,
+    ) -> None:
+        self._objects = objects
+        self._edge = edge
+        self._clock = clock
+        self._on_round = on_round
+        self._wake = asyncio.Event()
+        self._failures = 0
+        self._memory: ScalingState | None = None
+        self.released = False
+
+    def wake(self) -> None:
+        """Something changed: look now."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until the object is released; cancel it to stop before."""
+        while not self.released:
+            self._wake.clear()
+            wait_s = await self.round()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def round(self) -> float:
+        """One round; the seconds until the next, if nothing wakes us before."""
+        resource = self._objects.current()
+        observed = await self._edge.observe(resource)
+        if self._memory is not None:
+            observed = replace(observed, memory=self._memory)
+        planned = plan(resource, observed, self._clock.unix_s())
+        self._memory = planned.memory
+        status, failed = planned.status, False
+        try:
+            for action in planned.actions:
+                await self._edge.carry_out(resource, observed, action)
+                self.released = self.released or isinstance(action, ReleaseObject)
+        except ReshardRefused as refused:  # the next round tells it in HotShard
+            self._memory = with_refusal(planned.memory, refused, self._clock.unix_s())
+        except (LogHubException, ActionRefused, OSError) as error:
+            failed = True
+            now = self._clock.unix_s()
+            status = with_failure(status, words_of(error), now, before=resource.status)
+        if status != resource.status and not self.released:
+            status = self._written(status)
+        if self._on_round is not None:
+            self._on_round(observed, status)
+        self._failures = self._failures + 1 if failed else 0
+        if failed:
+            return min(LONGEST_BACKOFF_S, UNSETTLED_S * 2.0 ** min(self._failures, 10))
+        did = any(not isinstance(action, EmitEvent) for action in planned.actions)
+        return SETTLED_S if not did and status.phase is Phase.RUNNING else UNSETTLED_S
+
+    def _written(self, status: Status) -> Status:
+        """A disk that is full ends no group: what is shown says so, and the next round tries again."""
+        try:
+            self._objects.write_status(status)
+        except OSError as error:
+            words, now = f"the status cannot be kept: {error}", self._clock.unix_s()
+            return with_failure(status, words, now, before=status)
+        return status

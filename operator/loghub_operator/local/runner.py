@@ -1,0 +1,196 @@
+"""One consumer group on this machine from start to stop.
+
+What for: puts the record, the supervisor, the edge and the rounds together, and watches the
+user's file. What it must not know: the terminal, where the log service is. Read next:
+`loghub_operator.local.reconcile_loop`, `loghub_operator.local.cli`.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loghub.client.http import HttpLogHub
+from loghub.client.port import Credentials, LogHub
+from loghub.client.transport import Timeouts
+from loghub.clock import Clock
+from loghub.worker_contract import ENV_CREDENTIALS_DIR
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem, Status, parse_resource
+from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.local.backend import LocalEdge
+from loghub_operator.local.change_messages import changes
+from loghub_operator.local.checkpoint_backup import KeptCheckpoints
+from loghub_operator.local.credentials import read_folder, without_keys
+from loghub_operator.local.manifest import CrFile, in_apiserver_words
+from loghub_operator.local.object_store import Record
+from loghub_operator.local.paths import Root
+from loghub_operator.local.processes.supervisor import Supervisor
+from loghub_operator.local.reconcile_loop import Rounds
+from loghub_operator.local.site import refuse_what_is_not_here, site_at
+from loghub_operator.local.snapshot import Audience, GroupSnapshot
+from loghub_operator.model.observed import Code, ObservedState, Placement
+from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S
+
+WORKER_COMMAND = (sys.executable, "-m", "loghub_worker")
+FILES_EVERY_S = 0.3
+GRACE_S = float(DRAIN_TIMEOUT_S + AFTER_DRAIN_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the group finds around it."""
+
+    root: Root
+    endpoint: str  # URL of the log service
+    credentials_dir: Path
+    clock: Clock
+
+
+def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
+    """A client that does not hold a round up for long."""
+    timeouts = Timeouts(connect_s=2.0, read_s=10.0, total_s=10.0)
+    return HttpLogHub(endpoint, project, credentials=credentials, agent="loghub-up", timeouts=timeouts)
+
+
+class LocalGroup:
+    """Runs in one event loop, in the main thread. The group's lock is held by the caller."""
+
+    def __init__(
+        self,
+        record: Record,
+        *,
+        file: CrFile | None,
+        around: Surroundings,
+        audience: Audience,
+        command: Sequence[str] = WORKER_COMMAND,
+    ) -> None:
+        """``file`` None: there is nothing to be read again (`loghub down`)."""
+        self._record = record
+        self._file = file
+        self._code = Code() if file is None else file.code(record.resource())
+        self._around = around
+        self._audience = audience
+        self._folder = record.folder
+        self._seen: GroupSnapshot | None = None
+        self._unread = False  # a change that could not be kept yet
+        self.supervisor = Supervisor(
+            name=record.document["metadata"]["name"],
+            folder=self._folder,
+            command=command,
+            environment={**without_keys(os.environ), ENV_CREDENTIALS_DIR: str(around.credentials_dir)},
+            clock=around.clock,
+            grace_s=GRACE_S,
+            on_change=lambda: self.rounds.wake(),
+        )
+        self._hubs = LogServicePool(connect, threads=2)
+        self.rounds = Rounds(objects=self, edge=self._edge(), clock=around.clock, on_round=self._on_round)
+
+    # -- the object
+
+    def current(self) -> LogHubConsumerGroup:
+        return self._record.resource()
+
+    def write_status(self, status: Status) -> None:
+        self._record.set_status(status)
+
+    # -- its life
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until stopped (the workers stay members of the group) or taken down."""
+        tasks = [
+            asyncio.create_task(self.rounds.run()),
+            asyncio.create_task(self._watch_files()),
+            asyncio.create_task(stop.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.supervisor.end()
+            self._hubs.close()
+        if self.rounds.released:
+            self._record.forget()
+            self._folder.down.unlink(missing_ok=True)
+
+    async def _watch_files(self) -> None:
+        trouble = ""
+        while True:
+            await asyncio.sleep(FILES_EVERY_S)
+            try:
+                self._look_at_files()
+                trouble = ""
+            except OSError as error:  # a full disk, say; tried again
+                if str(error) != trouble:
+                    self._audience.say(f"what is asked cannot be kept yet: {error}")
+                trouble = str(error)
+
+    def _look_at_files(self) -> None:
+        asked = self._folder.down.exists()
+        # The file first: who saved another deletionPolicy before `down` meant that one.
+        if self._file is not None and (self._file.changed() or self._unread):
+            self._unread = True
+            self._take_change(self._file)
+            self._unread = False
+        if asked and self.current().metadata.deletion_timestamp is None:
+            self._record.set_deleted(self._around.clock.unix_s())
+            self._audience.say("taking the group down")
+            self.rounds.wake()
+
+    def _take_change(self, file: CrFile) -> None:
+        document: dict[str, Any] = {}
+        before, code = self.current().metadata, self._code
+        if before.deletion_timestamp is not None:
+            return
+        try:
+            document = file.read()
+            self._refuse_another_endpoint(document)
+            changed = parse_resource(document)
+            code = file.code(changed)
+            refuse_what_is_not_here(changed, code)
+            self._record = Record.accept(self._folder, document)
+        except InvalidResourceError as error:
+            self._audience.say(
+                f"the change is refused, all goes on as before: {in_apiserver_words(document, error)}"
+            )
+            return
+        was, self._code = self._code, code
+        if self.current().metadata.generation != before.generation or code != was:
+            self._audience.say("the file was changed and is applied")
+            self.rounds.wake()
+
+    def _refuse_another_endpoint(self, document: dict[str, Any]) -> None:
+        """The connection, its key and the record of who made the group belong to the one it began with."""
+        if parse_resource(document).spec.endpoint != self.current().spec.endpoint:
+            words = "cannot be changed while the group is up; stop it and start it again"
+            raise InvalidResourceError((Problem("spec.endpoint", words),))
+
+    def _edge(self) -> LocalEdge:
+        return LocalEdge(
+            record=lambda: self._record,
+            supervisor=self.supervisor,
+            kept=KeptCheckpoints(self._folder.checkpoints),
+            hubs=self._hubs,
+            site=self._site,
+            credentials=lambda: read_folder(self._around.credentials_dir),
+            clock=self._around.clock,
+            tell=lambda event: self._audience.say(f"{event.reason}: {event.message}"),
+        )
+
+    def _site(self, resource: LogHubConsumerGroup) -> Placement:
+        around = self._around
+        return site_at(resource, endpoint=around.endpoint, volumes=around.root.volumes, code=self._code)
+
+    def _on_round(self, observed: ObservedState, status: Status) -> None:
+        look = GroupSnapshot(at_unix_s=observed.at_unix_s, status=status, workers=self.supervisor.views())
+        seen = self._seen or GroupSnapshot(at_unix_s=0.0, status=Status(), workers=())
+        self._seen = look
+        for sentence in changes(seen.status, look.status, seen.workers, look.workers):
+            self._audience.say(sentence)
+        self._audience.look(look)

@@ -1,0 +1,92 @@
+"""`loghub status`: what the files say of the groups.
+
+What for: a look from another terminal. What it must not know: the log service; what is shown is
+what the last round saw, with its time. Read next: `loghub_operator.local.object_store`.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from loghub_operator.local.file_lock import is_locked
+from loghub_operator.local.object_store import Record
+from loghub_operator.local.paths import Root
+
+DONE, FAILED = 0, 1
+
+
+def show_status(root: Root, name: str | None, *, as_json: bool) -> int:
+    """Print it; 1 where there is nothing to show."""
+    records = list(_records(root, name))
+    if not records:
+        what = "no group" if name is None else f"no group {name}"
+        print(f"loghub: {what} in {root.groups}", file=sys.stderr)  # noqa: T201 - the program's output
+        return FAILED
+    if as_json:
+        found = [{**record.document, "up": _is_up(record)} for record in records]
+        print(json.dumps(found[0] if name else found, indent=1))  # noqa: T201 - the program's output
+        return DONE
+    console = Console()
+    console.print(_overview(records))
+    if name is not None:
+        _details(console, records[0])
+    return DONE
+
+
+def _records(root: Root, name: str | None) -> Iterator[Record]:
+    names = [name] if name is not None else sorted(path.name for path in root.groups.glob("*"))
+    for one in names:
+        record = Record.load(root.group(one)) if "/" not in one else None
+        if record is not None:
+            yield record
+
+
+def _is_up(record: Record) -> bool:
+    return is_locked(record.folder.lock)
+
+
+def _overview(records: list[Record]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for head in ("NAME", "UP", "PHASE", "WORKERS", "SHARDS", "LAG LOGS", "LAG S"):
+        table.add_column(head)
+    for record in records:
+        resource = record.resource()
+        status, lag = resource.status, resource.status.lag
+        cells = (
+            resource.metadata.name,
+            "yes" if _is_up(record) else "no",
+            status.phase.value if status.phase else None,
+            status.workers,
+            status.shard_summary.total if status.shard_summary else None,
+            lag.logs if lag else None,
+            lag.seconds if lag else None,
+        )
+        table.add_row(*("-" if cell is None else escape(str(cell)) for cell in cells))
+    return table
+
+
+def _details(console: Console, record: Record) -> None:
+    status = record.resource().status
+    shards = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("shard", "state", "consumer", "next", "lag logs", "lag s", "as of"):
+        shards.add_column(head, overflow="fold")
+    for one in status.shards:
+        cells = (
+            one.id,
+            one.state,
+            one.consumer,
+            one.next_consumer,
+            one.lag_logs,
+            one.lag_seconds,
+            one.observed_at,
+        )
+        shards.add_row(*("-" if cell is None else escape(str(cell)) for cell in cells))
+    console.print(shards)
+    for condition in status.conditions:
+        words = f"{condition.type} {condition.status} {condition.reason}: {condition.message}"
+        console.print(words, markup=False, highlight=False)

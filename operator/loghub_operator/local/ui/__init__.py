@@ -1,0 +1,1 @@
+"""What `loghub up` shows in a terminal."""

@@ -1,0 +1,194 @@
+"""The live view: shards, workers, what happened; on a terminal, or as plain lines.
+
+What for: `loghub up` and the demo. What it must not know: how anything was found out; it is
+given values. Read next: `loghub_operator.local.runner` (`GroupSnapshot`).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.errors import MalformedCursor
+from loghub_operator.api import ShardStatus
+from loghub_operator.local.processes.supervisor import WorkerView
+from loghub_operator.local.snapshot import GroupSnapshot
+from loghub_operator.local.ui.rate_meter import Meter
+
+MOST_EVENTS = 9
+POSITION_DIGITS = 6
+LONGEST_WORDS = 160
+_STATE_STYLES = {
+    "already_alloc": "green",
+    "transfer": "yellow",
+    "not_alloc": "red",
+    "wait": "cyan",
+    "over": "dim",
+}
+_PHASE_STYLES = {"running": "green", "starting": "yellow", "failed": "red", "stopping": "yellow"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a table: the cells, and the style of the second one."""
+
+    cells: tuple[str, ...]
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One picture. ``notes`` are sentences above the tables, ``events`` the newest last."""
+
+    title: str
+    notes: tuple[str, ...]
+    shards: tuple[Row, ...]
+    workers: tuple[Row, ...]
+    events: tuple[str, ...]
+
+
+SHARD_HEADS = ("shard", "state", "holder", "next", "checkpoint", "lag logs", "lag s", "rows/s")
+WORKER_HEADS = ("worker", "phase", "process", "starts", "shards", "rows", "rows/s", "says")
+
+
+class Watcher:
+    """Turns looks into frames; keeps the counters that rates need, and the last events."""
+
+    def __init__(self) -> None:
+        self._workers = Meter()
+        self._shards = Meter()
+        self._events: list[str] = []
+
+    def say(self, text: str) -> None:
+        """A further event, with its time in front."""
+        self._events = [*self._events, text][-MOST_EVENTS:]
+
+    def frame(self, look: GroupSnapshot, *, title: str, notes: Iterable[str], now: float) -> Frame:
+        """The picture of one look; `now` is monotonic."""
+        self._workers.update(_rows(look.workers), now=now)
+        self._shards.update(_logs(look.workers), now=now)
+        return Frame(
+            title=title,
+            notes=tuple(notes),
+            shards=tuple(self._shard(shard) for shard in look.status.shards),
+            workers=tuple(self._worker(view) for view in look.workers),
+            events=tuple(self._events),
+        )
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        return tuple(self._events)
+
+    def rows(self) -> int:
+        """What all workers said that they wrote, over all their lives."""
+        return sum(self._workers.total(name) for name in self._workers.names())
+
+    def _shard(self, shard: ShardStatus) -> Row:
+        cells = (
+            str(shard.id),
+            shard.state,
+            shard.consumer or "-",
+            shard.next_consumer or "-",
+            position(shard.checkpoint),
+            _number(shard.lag_logs),
+            _number(shard.lag_seconds),
+            _rate(self._shards.rate(str(shard.id))),
+        )
+        return Row(cells=cells, style=_STATE_STYLES.get(shard.state, ""))
+
+    def _worker(self, view: WorkerView) -> Row:
+        name, phase = view.observed.name, view.observed.phase.value
+        held = sorted(shard.shard for shard in view.status.shards) if view.status else []
+        cells = (
+            name,
+            phase,
+            str(view.pid or "-"),
+            str(view.starts),
+            " ".join(map(str, held)) or "-",
+            str(self._workers.total(name)),
+            _rate(self._workers.rate(name)),
+            _one_line(": ".join(part for part in (view.observed.reason, view.observed.message) if part)),
+        )
+        return Row(cells=cells, style=_PHASE_STYLES.get(phase, ""))
+
+
+def _rows(workers: Sequence[WorkerView]) -> dict[str, tuple[object, int]]:
+    return {view.observed.name: (view.starts, view.status.rows_written) for view in workers if view.status}
+
+
+def _logs(workers: Sequence[WorkerView]) -> dict[str, tuple[object, int]]:
+    """By shard; another holder, or another life of it, counts from zero."""
+    return {
+        str(shard.shard): ((view.observed.name, view.starts), shard.logs)
+        for view in workers
+        if view.status
+        for shard in view.status.shards
+    }
+
+
+def position(cursor: str | None) -> str:
+    """A checkpoint as a number, its last digits: those that move. A cursor that is not one, as it is."""
+    if not cursor:
+        return "-"
+    try:
+        digits = str(wire_cursor.decode(cursor))
+    except MalformedCursor:
+        return cursor
+    return digits if len(digits) <= POSITION_DIGITS else f"…{digits[-POSITION_DIGITS:]}"
+
+
+def _one_line(text: str) -> str:
+    """An exception's text has many lines; the whole of it is in the worker's log."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_WORDS else f"{line[: LONGEST_WORDS - 1]}…"
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def render(frame: Frame) -> RenderableType:
+    """For a terminal."""
+    notes = [Text(note) for note in frame.notes]
+    return Group(
+        Text(frame.title, style="bold"),
+        *notes,
+        _table(SHARD_HEADS, frame.shards),
+        _table(WORKER_HEADS, frame.workers),
+        *(Text(event, style="dim", no_wrap=True, overflow="ellipsis") for event in frame.events),
+    )
+
+
+def _table(heads: Sequence[str], rows: Iterable[Row]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in heads:
+        numeric = head in ("lag logs", "lag s", "rows/s", "rows", "starts", "process", "checkpoint")
+        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        first, second, *others = (escape(cell) for cell in row.cells)
+        styled = f"[{row.style}]{second}[/]" if row.style else second
+        table.add_row(first, styled, *others)
+    return table
+
+
+def plain(frame: Frame) -> Iterator[str]:
+    """The same as lines, for a log; the events are told as they happen, not here."""
+    yield " | ".join((frame.title, *frame.notes))
+    for row in frame.shards:
+        number, state, holder, following, checkpoint, logs, seconds, rate = row.cells
+        to = f" -> {following}" if following != "-" else ""
+        place = f"checkpoint {checkpoint}, lag {logs} logs {seconds} s, {rate} rows/s"
+        yield f"  shard {number} {state} {holder}{to}: {place}"
+    for row in frame.workers:
+        name, phase, process, _, shards, rows, rate, says = row.cells
+        counted = f"shards {shards}, {rows} rows, {rate} rows/s"
+        yield f"  {name} {phase}, process {process}, {counted} {says}".rstrip()

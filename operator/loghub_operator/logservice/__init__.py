@@ -1,0 +1,1 @@
+"""Reads and changes the consumer group at the log service."""

@@ -1,0 +1,79 @@
+"""Ask the log service where an order to move checkpoints leads, and force checkpoints.
+
+What for: the log service half of a reposition, for the cluster and for `loghub up`, on the real SLS as
+on the embedded service: it needs cursors and forced checkpoints only. What it must not know: whether
+the order makes sense. Read next: `loghub_operator.plan.reposition_targets`, `loghub.client.port`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from loghub.client.port import LogHub, Position
+from loghub.clock import Clock
+from loghub.wire.errors import LogHubException
+from loghub_operator.api.checkpoint_reset import ResetTarget
+from loghub_operator.api.patterns import unix_s
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.logservice.deadline import Deadline
+from loghub_operator.logservice.group_key import GroupKey
+from loghub_operator.model.actions import MoveCheckpoints
+from loghub_operator.model.observed import ShardObserved
+from loghub_operator.model.reposition import MoveObserved, MoveRecord
+
+AHEAD_S = 45.0  # with the look before it below what liveness allows
+FORCE_S = 30.0
+TOO_SLOW = f"the log service did not return the target cursors of all shards within {AHEAD_S:.0f} s"
+
+
+def resolve_targets(
+    hub: LogHub,
+    resource: LogHubConsumerGroup,
+    shards: Iterable[ShardObserved],
+    *,
+    record: MoveRecord | None,
+    source: Mapping[str, str] | None,
+    clock: Clock,
+) -> MoveObserved:
+    """What `ObservedState.move` tells; positions are asked only until they stand in a record. Never raises
+    for an answer of the log service."""
+    order = resource.spec.reset_checkpoints
+    if record is not None or order is None:
+        return MoveObserved(record=record, source=source)
+    chosen = [one.shard for one in shards if order.shards is None or one.shard in order.shards]
+    logstore = resource.spec.logstore
+    undo, deadline = order.to is ResetTarget.CONFIG_MAP, Deadline(clock, AHEAD_S)
+    positions, ends = dict[int, str](), dict[int, str]()
+    try:
+        for one in chosen:
+            if deadline.is_over():
+                return MoveObserved(source=source, trouble=TOO_SLOW)
+            positions[one] = hub.get_cursor(logstore, one, _position(resource))
+            if undo:
+                ends[one] = hub.get_cursor(logstore, one, "end")
+    except LogHubException as error:
+        return MoveObserved(source=source, trouble=f"the log service returned no cursor: {error}")
+    return MoveObserved(positions=positions, ends=ends, source=source)
+
+
+def _position(resource: LogHubConsumerGroup) -> Position:
+    order = resource.spec.reset_checkpoints
+    assert order is not None
+    match order.to:
+        case ResetTarget.BEGIN:
+            return "begin"
+        case ResetTarget.END:
+            return "end"
+        case ResetTarget.TIMESTAMP:
+            return unix_s(cast(str, order.timestamp))
+        case ResetTarget.CONFIG_MAP:
+            return resource.spec.start_position.begin_end_or_unix_s()
+
+
+def move_checkpoints(hub: LogHub, key: GroupKey, action: MoveCheckpoints, clock: Clock) -> None:
+    """Force them, one after the other, as far as there is time; the next round finds what is left. No
+    consumer is named, since none holds these shards."""
+    deadline = Deadline(clock, FORCE_S)
+    for shard, cursor in action.moves:
+        if deadline.is_over():
+            return
+        hub.update_checkpoint(key.logstore, key.group, shard=shard, cursor=cursor, consumer="", force=True)

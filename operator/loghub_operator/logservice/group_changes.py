@@ -1,0 +1,77 @@
+"""Creates, updates and deletes the consumer group; splits and merges shards."""
+
+from loghub.client.port import GroupInfo, LogHub
+from loghub.wire.error_codes import Code
+from loghub.wire.errors import LogHubError
+from loghub_operator.logservice.group_key import GroupKey
+from loghub_operator.logservice.group_state import _GROUP_MISSING
+from loghub_operator.model.actions import (
+    CreateGroup,
+    DeleteGroup,
+    GroupChange,
+    ReshardRefused,
+    ShardChange,
+    SplitShard,
+    UpdateGroup,
+)
+
+_GROUP_THERE = (Code.CONSUMER_GROUP_ALREADY_EXIST, "GroupAlreadyExist")
+
+
+def change_group(hub: LogHub, key: GroupKey, action: GroupChange) -> bool:
+    """Carry it out; False: the group was to be made, and somebody else had made it."""
+    match action:
+        case CreateGroup():
+            return create_group(hub, key, action)
+        case UpdateGroup():
+            update_group(hub, key, action)
+        case DeleteGroup():
+            delete_group(hub, key)
+    return True
+
+
+def change_shards(hub: LogHub, logstore: str, action: ShardChange) -> bool:
+    """Carry it out; False: somebody else had done it, or a round of ours that was cut short.
+
+    Raises `ReshardRefused` where it was surely not done.
+    """
+    known = {one.shard: one for one in hub.list_shards(logstore)}
+    if action.shard not in known or known[action.shard].read_only:
+        return False
+    try:
+        if isinstance(action, SplitShard):
+            hub.split_shard(logstore, action.shard)
+        else:
+            hub.merge_shards(logstore, action.shard)
+    except LogHubError as error:
+        if not error.definite:
+            raise
+        raise ReshardRefused(action, f"{error.code}, HTTP {error.status}: {error.message}") from error
+    return True
+
+
+def create_group(hub: LogHub, key: GroupKey, action: CreateGroup) -> bool:
+    """Make the group; False: somebody else had made it."""
+    try:
+        hub.create_group(
+            key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order)
+        )
+    except LogHubError as error:
+        if error.code in _GROUP_THERE:
+            return False
+        raise
+    return True
+
+
+def update_group(hub: LogHub, key: GroupKey, action: UpdateGroup) -> None:
+    """Give it these settings."""
+    hub.update_group(key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order))
+
+
+def delete_group(hub: LogHub, key: GroupKey) -> None:
+    """Delete it, if it is there."""
+    try:
+        hub.delete_group(key.logstore, key.group)
+    except LogHubError as error:
+        if error.code not in (*_GROUP_MISSING, Code.LOG_STORE_NOT_EXIST, Code.PROJECT_NOT_EXIST):
+            raise

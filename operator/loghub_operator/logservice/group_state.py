@@ -1,0 +1,262 @@
+"""Ask the log service about one consumer group, and change it.
+
+What for: the log service half of observe and apply, the same for the cluster and for
+`loghub up`. What it must not know: Kubernetes, processes, which adapter it talks through.
+Read next: `loghub.client.port`, `loghub.domain.state_inference`.
+
+Synchronous, one call after the other, each bounded by the adapter; callers run it in a
+thread. The embedded service tells a group's whole state in one answer. From the real SLS it
+is worked out of the lists of shards, checkpoints and ends, by the domain.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from loghub.client.port import CheckpointInfo, GroupInfo, LogHub, ShardInfo, ShardStatus
+from loghub.clock import Clock
+from loghub.domain.hashrange import BadHashKey, HashRange
+from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag, ShardMarks, shard_lag
+from loghub.domain.shards import Shard, infer_parents
+from loghub.domain.state_inference import Inferred, SeenShard, infer_state
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.error_codes import Code
+from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.logservice.group_key import GroupKey
+from loghub_operator.logservice.shard_cursors import LOOK_S, CursorQuery, EndCursorCache, ShardCursors
+from loghub_operator.model.observed import (
+    GroupObserved,
+    ServiceError,
+    ServiceErrorReason,
+    ServiceObserved,
+    ShardObserved,
+)
+
+_TROUBLE = {
+    Code.PROJECT_NOT_EXIST: ServiceErrorReason.PROJECT_NOT_FOUND,
+    Code.LOG_STORE_NOT_EXIST: ServiceErrorReason.LOGSTORE_NOT_FOUND,
+    Code.SIGNATURE_NOT_MATCH: ServiceErrorReason.AUTHENTICATION_FAILED,
+    Code.UNAUTHORIZED: ServiceErrorReason.AUTHENTICATION_FAILED,
+    Code.INVALID_ACCESS_KEY_ID: ServiceErrorReason.AUTHENTICATION_FAILED,
+}
+_GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
+TOO_SLOW = f"the log service did not return the end cursors of all shards within {LOOK_S:.0f} s"
+
+
+def observe_service(
+    hub: LogHub, resource: LogHubConsumerGroup, *, expected: Iterable[str], ends: EndCursorCache, clock: Clock
+) -> ServiceObserved:
+    """One round of questions; ``expected`` are the consumers that should run, ``ends`` what is
+    remembered from one round to the next. Never raises for an answer."""
+    key = GroupKey.of(resource)
+    try:
+        if hub.has_extensions():
+            told = _from_extension(hub, key)
+            return _to_reshard(hub, key, told) if _reshards(resource) else told
+        return _inferred(hub, resource, expected, ends, clock)
+    except LogHubException as error:
+        return ServiceObserved(trouble=trouble_of(error, resource))
+    except BadHashKey:  # not quoted: whatever listens there
+        words = "what answers at this endpoint lists shards whose keys are no hash keys; check the URL"
+        return ServiceObserved(
+            trouble=ServiceError(reason=ServiceErrorReason.REQUEST_REJECTED, message=words)
+        )
+
+
+def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> ServiceError:
+    """The same in a person's words; an adapter's message never holds a key.
+
+    Without the request's id: the next round's differs, and the status would never be at rest.
+    """
+    spec = resource.spec
+    if isinstance(error, EndpointUnreachable):
+        return ServiceError(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message=str(error))
+    if not isinstance(error, LogHubError):
+        return ServiceError(reason=ServiceErrorReason.REQUEST_REJECTED, message=str(error))
+    if error.code == Code.BAD_RESPONSE:
+        # Its words are those of whatever listens there, and none of the status's business.
+        words = f"the server at this endpoint (HTTP {error.status}) does not speak the SLS protocol"
+        return ServiceError(reason=ServiceErrorReason.REQUEST_REJECTED, message=f"{words}; check the URL")
+    reason = _TROUBLE.get(error.code, ServiceErrorReason.REQUEST_REJECTED)  # type: ignore[call-overload]
+    if error.status in (401, 403) and reason is ServiceErrorReason.REQUEST_REJECTED:
+        reason = ServiceErrorReason.AUTHENTICATION_FAILED
+    words = {
+        ServiceErrorReason.PROJECT_NOT_FOUND: f"project {spec.project} does not exist",
+        ServiceErrorReason.LOGSTORE_NOT_FOUND: (
+            f"logstore {spec.logstore} does not exist in project {spec.project}"
+        ),
+        ServiceErrorReason.AUTHENTICATION_FAILED: (
+            f"the access key in Secret {spec.credentials_secret.name} was rejected"
+        ),
+    }.get(reason, "the log service rejected the request")
+    return ServiceError(
+        reason=reason, message=f"{words} ({error.code}, HTTP {error.status}: {error.message})"
+    )
+
+
+def _from_extension(hub: LogHub, key: GroupKey) -> ServiceObserved:
+    try:
+        status = hub.group_status(key.logstore, key.group)
+    except LogHubError as error:
+        if error.code in _GROUP_MISSING:
+            return _without_group(hub.list_shards(key.logstore))
+        raise
+    return ServiceObserved(
+        group=GroupObserved(timeout_s=status.group.timeout_s, order=status.group.order),
+        shards=tuple(_shard_told(shard) for shard in sorted(status.shards, key=lambda one: one.shard)),
+        consumers=tuple(sorted(consumer.name for consumer in status.consumers)),
+    )
+
+
+def _shard_told(shard: ShardStatus) -> ShardObserved:
+    known = {"not_alloc", "already_alloc", "wait", "transfer", "over"}
+    return ShardObserved(
+        shard=shard.shard,
+        state=shard.state if shard.state in known else "unknown",  # type: ignore[arg-type]
+        holder=shard.holder,
+        next_holder=shard.next_holder,
+        checkpoint=shard.checkpoint,
+        checkpoint_unix_s=_seconds(shard.checkpoint_updated_unix_us),
+        lag_s=shard.lag_s,
+        lag_logs=shard.lag_logs,
+        lag_groups=shard.lag_groups,
+        end_cursor=shard.end_cursor,
+        read_only=shard.read_only,
+        parents=shard.parents,
+    )
+
+
+def _seconds(unix_us: int) -> float | None:
+    return unix_us / 1e6 if unix_us > 0 else None
+
+
+def _reshards(resource: LogHubConsumerGroup) -> bool:
+    return resource.spec.scaling.shards.auto_split
+
+
+def _to_reshard(hub: LogHub, key: GroupKey, told: ServiceObserved) -> ServiceObserved:
+    others = _others(key, hub.list_groups(key.logstore))
+    return replace(_with_keys(told, hub.list_shards(key.logstore)), other_groups=others)
+
+
+def _others(key: GroupKey, groups: Iterable[GroupInfo]) -> int:
+    return sum(one.name != key.group for one in groups)
+
+
+def _with_keys(told: ServiceObserved, shards: Iterable[ShardInfo]) -> ServiceObserved:
+    """What the list of shards says besides; one that came between the two answers has none of it."""
+    known = {one.shard: one for one in shards}
+    return replace(told, shards=tuple(_keyed(one, known.get(one.shard)) for one in told.shards))
+
+
+def _keyed(shard: ShardObserved, info: ShardInfo | None) -> ShardObserved:
+    if info is None:
+        return shard
+    return replace(
+        shard,
+        begin_key=info.begin_key,
+        end_key=info.end_key,
+        created_unix_s=float(info.created_unix_s) if info.created_unix_s > 0 else None,
+    )
+
+
+def _without_group(shards: tuple[ShardInfo, ...]) -> ServiceObserved:
+    """Nobody holds anything, and nothing was consumed: every shard could be assigned."""
+    parents = _parents(shards)
+    free = (
+        ShardObserved(shard=one.shard, state="not_alloc", read_only=one.read_only, parents=parents[one.shard])
+        for one in sorted(shards, key=lambda one: one.shard)
+    )
+    return ServiceObserved(shards=tuple(free))
+
+
+def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
+    return infer_parents(
+        Shard(
+            shard=one.shard,
+            keys=HashRange.parse(begin_key=one.begin_key, end_key=one.end_key),
+            read_only=one.read_only,
+        )
+        for one in shards
+    )
+
+
+def _inferred(
+    hub: LogHub, resource: LogHubConsumerGroup, expected: Iterable[str], ends: EndCursorCache, clock: Clock
+) -> ServiceObserved:
+    key, spec = GroupKey.of(resource), resource.spec
+    asking = CursorQuery(hub, (spec.endpoint, spec.project, spec.logstore), clock=clock, kept=ends)
+    shards = hub.list_shards(key.logstore)
+    groups = hub.list_groups(key.logstore)
+    group = next((one for one in groups if one.name == key.group), None)
+    if group is None:
+        return _without_group(shards)
+    saved = {one.shard: one for one in hub.get_checkpoints(key.logstore, key.group)}
+    marks = asking.marks(shards, {shard: _position(one) for shard, one in saved.items()})
+    parents = _parents(shards)
+    seen = [_seen(one, marks[one.shard], saved.get(one.shard), parents[one.shard]) for one in shards]
+    states = infer_state(seen, order=group.order, reports=dict.fromkeys(expected))
+    observed = (
+        _shard_worked_out(one, states[one.shard], marks[one.shard], saved.get(one.shard), clock.unix_s())
+        for one in sorted(seen, key=lambda one: one.shard)
+    )
+    told = ServiceObserved(
+        group=GroupObserved(timeout_s=group.timeout_s, order=group.order),
+        shards=tuple(observed),
+        other_groups=_others(key, groups),
+        lag_trouble=TOO_SLOW if any(one.late for one in marks.values()) else "",
+    )
+    return _with_keys(told, shards)
+
+
+def _position(saved: CheckpointInfo | None) -> int | None:
+    return wire_cursor.decode(saved.cursor) if saved and saved.cursor else None
+
+
+def _seen(
+    shard: ShardInfo, marks: ShardCursors, saved: CheckpointInfo | None, parents: tuple[int, ...]
+) -> SeenShard:
+    return SeenShard(
+        shard=shard.shard,
+        read_only=shard.read_only,
+        parents=parents,
+        begin_cursor=marks.begin,
+        end_cursor=marks.end,
+        checkpoint=_position(saved),
+        checkpoint_consumer=saved.consumer if saved else "",
+    )
+
+
+def _shard_worked_out(
+    seen: SeenShard, state: Inferred, marks: ShardCursors, saved: CheckpointInfo | None, now_unix_s: float
+) -> ShardObserved:
+    lag = _lag(seen, marks, now_unix_s)
+    return ShardObserved(
+        shard=seen.shard,
+        state=state.state.value if state.state else "unknown",
+        holder=state.holder or "",
+        checkpoint=saved.cursor if saved else "",
+        checkpoint_unix_s=_seconds(saved.updated_unix_us) if saved else None,
+        lag_s=lag.seconds,
+        lag_groups=lag.groups,
+        end_cursor="" if seen.end_cursor is None else wire_cursor.encode(seen.end_cursor),
+        read_only=seen.read_only,
+        parents=seen.parents,
+    )
+
+
+def _lag(seen: SeenShard, marks: ShardCursors, now_unix_s: float) -> Lag:
+    """Without a checkpoint it depends on where the workers would begin, so it is not known; an
+    empty shard has none wherever they would."""
+    if seen.checkpoint is None and marks.begin is not None and marks.begin == marks.end:
+        return NONE_LEFT
+    behind = seen.checkpoint is not None and marks.end is not None and seen.checkpoint < marks.end
+    if behind and marks.begin is None:  # how much of it is kept was not asked in time
+        return UNKNOWN
+    position = ShardMarks(
+        position=seen.checkpoint,
+        begin_cursor=marks.begin,
+        end_cursor=marks.end,
+        next_received_unix_s=marks.next_received_unix_s,
+    )
+    return shard_lag(position, now_unix_s=now_unix_s)

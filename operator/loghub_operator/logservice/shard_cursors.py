@@ -1,0 +1,106 @@
+"""Ask where each shard begins and ends, as far as there is time for it.
+
+What for: the real SLS tells a lag only by cursors, one call each, so many shards or a slow endpoint
+would hold a round up for longer than liveness allows. What it must not know: states, lags, what
+becomes of a shard without an answer. Read next: `loghub_operator.logservice.group_state`.
+
+No question begins after `LOOK_S`; a shard that was not reached has `ShardCursors()`. Read-only shards come
+first: their ends never move (docs/sls-protocol.md 4.3, 5) and are remembered, so that each look, however
+short, leaves less for the next one.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from loghub.client.port import LogHub, ShardInfo
+from loghub.clock import Clock
+from loghub.wire import cursor as wire_cursor
+from loghub_operator.logservice.deadline import Deadline
+
+LOOK_S = 30.0  # with the calls around it far below `loghub_operator.controller.liveness.SHORTEST_BOUND_S`
+MOST_KEPT = 20_000
+Name = tuple[str, str, str]  # endpoint, project, logstore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardCursors:
+    """Cursors of one shard. None: not asked, for want of time or because nothing depends on it."""
+
+    begin: int | None = None
+    end: int | None = None
+    next_received_unix_s: int | None = None  # of the log group after the checkpoint
+    late: bool = False  # something that a lag depends on was not asked in time
+
+
+class EndCursorCache:
+    """Ends of read-only shards, the least recently used forgotten first; safe to use from threads."""
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._most = most
+        self._ends: OrderedDict[tuple[Name, int, int], int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, logstore: Name, shard: ShardInfo) -> int | None:
+        """None where it is not known, or may move yet."""
+        if not shard.read_only:
+            return None
+        with self._lock:
+            key = (logstore, shard.shard, shard.created_unix_s)
+            if key in self._ends:
+                self._ends.move_to_end(key)
+            return self._ends.get(key)
+
+    def keep(self, logstore: Name, shard: ShardInfo, end: int) -> None:
+        """``shard`` is as it was listed before its end was asked. Without a time of birth it cannot
+        be told from the shard of a logstore that was made anew."""
+        if not shard.read_only or shard.created_unix_s <= 0:
+            return
+        with self._lock:
+            self._ends[logstore, shard.shard, shard.created_unix_s] = end
+            while len(self._ends) > self._most:
+                self._ends.popitem(last=False)
+
+
+class CursorQuery:
+    """The questions of one look at one logstore."""
+
+    def __init__(self, hub: LogHub, logstore: Name, *, clock: Clock, kept: EndCursorCache) -> None:
+        self._hub = hub
+        self._logstore = logstore
+        self._kept = kept
+        self._deadline = Deadline(clock, LOOK_S)
+
+    def marks(self, shards: Iterable[ShardInfo], saved: Mapping[int, int | None]) -> dict[int, ShardCursors]:
+        """Of every shard; ``saved`` are the checkpoints, by shard."""
+        in_turn = sorted(shards, key=lambda one: (not one.read_only, one.shard))
+        return {one.shard: self._marks(one, saved.get(one.shard)) for one in in_turn}
+
+    def _marks(self, shard: ShardInfo, saved: int | None) -> ShardCursors:
+        end = self._end(shard)
+        if end is None:
+            return ShardCursors(late=True)
+        if saved is not None and saved >= end:
+            return ShardCursors(end=end)
+        if self._deadline.is_over():
+            return ShardCursors(end=end, late=True)
+        begin = self._cursor(shard, "begin")
+        if saved is None or begin >= end:
+            return ShardCursors(begin=begin, end=end)
+        if self._deadline.is_over():
+            return ShardCursors(begin=begin, end=end, late=True)
+        following = wire_cursor.encode(max(saved, begin))
+        received = self._hub.get_cursor_time(self._logstore[2], shard.shard, following)
+        return ShardCursors(begin=begin, end=end, next_received_unix_s=received)
+
+    def _end(self, shard: ShardInfo) -> int | None:
+        end = self._kept.get(self._logstore, shard)
+        if end is None and not self._deadline.is_over():
+            end = self._cursor(shard, "end")
+            self._kept.keep(self._logstore, shard, end)
+        return end
+
+    def _cursor(self, shard: ShardInfo, position: Literal["begin", "end"]) -> int:
+        return wire_cursor.decode(self._hub.get_cursor(self._logstore[2], shard.shard, position))

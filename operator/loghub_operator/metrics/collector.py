@@ -1,0 +1,183 @@
+"""``/metrics`` in the text format of Prometheus.
+
+Series of a group have the labels ``namespace`` and ``consumer_group``, the namespace and name of its
+LogHubConsumerGroup. An unknown value has no series at that time; a group whose reconciles fail loses all
+its series except ``loghub_operator_group_observed_timestamp_seconds``. The number of series is bounded by
+the number of groups, and that of single shards by `LOGHUB_MAX_SHARD_SERIES` over all groups.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+from typing import get_args
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+
+from loghub_operator.api.status import ShardStateText
+from loghub_operator.metrics.operator_metrics import OperatorMetrics
+from loghub_operator.metrics.store import MetricsStore, Posted
+from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_GROUP = "loghub_operator_group_"
+_LABELS = ["namespace", "consumer_group"]
+_STATES: tuple[str, ...] = get_args(ShardStateText)
+Value = Callable[[GroupMetrics], float | int | None]
+
+# Families with one series per group.
+_PLAIN: tuple[tuple[str, str, Value], ...] = (
+    ("lag_seconds", "Age of the oldest log that is not checkpointed.", lambda of: of.lag_seconds),
+    ("lag_log_groups", "Number of log groups that are not checkpointed.", lambda of: of.lag_groups),
+    (
+        "lag_logs",
+        "Number of logs that are not checkpointed; only with an endpoint that reports it.",
+        lambda of: of.lag_logs,
+    ),
+    (
+        "arrival_log_groups_per_second",
+        "Rate at which log groups are written to the logstore.",
+        lambda of: of.arrival_per_s,
+    ),
+    (
+        "consumed_log_groups_per_second",
+        "Rate at which log groups are checkpointed.",
+        lambda of: of.consumed_per_s,
+    ),
+    (
+        "worker_log_groups_per_second",
+        "Rate at which one worker consumes log groups, configured or measured.",
+        lambda of: of.worker_per_s,
+    ),
+    ("assignable_shards", "Number of shards that can be assigned to workers.", lambda of: of.assignable),
+    (
+        "suspended",
+        "1 while the group is suspended or its checkpoints are being reset, otherwise 0.",
+        lambda of: int(of.paused),
+    ),
+    (
+        "replicas_uncapped",
+        "Number of workers that the load requires, before any bound is applied.",
+        lambda of: of.wanted,
+    ),
+    (
+        "replicas_recommended",
+        "Number of workers recommended after bounds and stabilization.",
+        lambda of: of.recommended,
+    ),
+    ("replicas_desired", "Number of workers that the operator runs.", lambda of: of.applied),
+    ("replicas_ready", "Number of workers that are ready.", lambda of: of.ready),
+)
+
+
+class BoardCollector(Collector):
+    """Builds the series of all groups at each scrape."""
+
+    def __init__(self, board: MetricsStore, *, max_shard_series: int) -> None:
+        self._board = board
+        self._max_shard_series = max_shard_series
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """All families, including those without a series, so that their names can be discovered."""
+        posted = self._board.posted()
+        yield GaugeMetricFamily(
+            "loghub_operator_groups", "Number of consumer groups that the operator manages.", len(posted)
+        )
+        yield _observed(posted)
+        fresh = [one for one in posted if one.fresh]
+        yield from (_plain(*row, fresh) for row in _PLAIN)
+        yield _shards(fresh)
+        yield _conditions(fresh)
+        yield from _each_shard(fresh, most=self._max_shard_series)
+
+
+def _observed(posted: Iterable[Posted]) -> GaugeMetricFamily:
+    words = "Unix time of the last successful observation of the group."
+    family = GaugeMetricFamily(f"{_GROUP}observed_timestamp_seconds", words, labels=_LABELS)
+    for one in posted:
+        family.add_metric(_names(one.readings), one.readings.at_unix_s)
+    return family
+
+
+def _plain(name: str, words: str, value: Value, fresh: Iterable[Posted]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"{_GROUP}{name}", words, labels=_LABELS)
+    for one in fresh:
+        _add(family, _names(one.readings), value(one.readings))
+    return family
+
+
+def _shards(fresh: Iterable[Posted]) -> GaugeMetricFamily:
+    words = "Number of shards in each state."
+    family = GaugeMetricFamily(f"{_GROUP}shards", words, labels=[*_LABELS, "state"])
+    for one in fresh:
+        tally = Tally(shard.state for shard in one.readings.shards)
+        for state in _STATES:
+            _add(family, [*_names(one.readings), state], tally[state])  # type: ignore[index]
+    return family
+
+
+def _conditions(fresh: Iterable[Posted]) -> GaugeMetricFamily:
+    words = "1 if the condition is True, 0 if it is False; no series while it is Unknown."
+    family = GaugeMetricFamily(f"{_GROUP}condition", words, labels=[*_LABELS, "type"])
+    for one in fresh:
+        for condition in one.conditions:
+            value = {"True": 1, "False": 0}.get(condition.status)
+            _add(family, [*_names(one.readings), condition.type], value)
+    return family
+
+
+def _each_shard(fresh: Iterable[Posted], *, most: int) -> Iterator[GaugeMetricFamily]:
+    """Shards of whole groups, by namespace and name, until ``most`` is reached: so a shard's series does not
+    come and go as the lags change."""
+    labels = [*_LABELS, "shard"]
+    lag = GaugeMetricFamily(
+        "loghub_operator_shard_lag_seconds",
+        "Age of the oldest log of the shard that is not checkpointed.",
+        labels=labels,
+    )
+    hot = GaugeMetricFamily(
+        "loghub_operator_shard_hot",
+        "1 if the shard receives more than one worker can consume, otherwise 0.",
+        labels=labels,
+    )
+    dropped, room = 0, most
+    for one in fresh:
+        shards = one.readings.shards
+        if len(shards) > room:
+            dropped += len(shards)
+            continue
+        room -= len(shards)
+        for shard in shards:
+            _add_shard(lag, hot, _names(one.readings), shard)
+    yield lag
+    yield hot
+    words = "Number of shards without series of their own because of LOGHUB_MAX_SHARD_SERIES."
+    yield GaugeMetricFamily("loghub_operator_shard_series_dropped", words, dropped)
+
+
+def _add_shard(lag: GaugeMetricFamily, hot: GaugeMetricFamily, names: list[str], shard: ShardMetrics) -> None:
+    labels = [*names, str(shard.shard)]
+    _add(lag, labels, shard.lag_seconds)
+    _add(hot, labels, int(shard.hot))
+
+
+def _names(readings: GroupMetrics) -> list[str]:
+    return [readings.namespace, readings.name]
+
+
+def _add(family: GaugeMetricFamily, labels: list[str], value: float | int | None) -> None:
+    if value is not None:
+        family.add_metric(labels, value)
+
+
+class Exposition:
+    """The whole text."""
+
+    def __init__(self, meters: OperatorMetrics, board: MetricsStore, *, max_shard_series: int) -> None:
+        self._registries = (meters.registry, CollectorRegistry())
+        self._registries[1].register(BoardCollector(board, max_shard_series=max_shard_series))
+
+    def text(self) -> bytes:
+        """Takes tenths of a second for thousands of series, so call it outside the event loop."""
+        return b"".join(generate_latest(registry) for registry in self._registries)

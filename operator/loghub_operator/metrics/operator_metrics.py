@@ -1,0 +1,133 @@
+"""Metrics of the operator process itself: reconciles, and requests to the API server and to log services.
+
+No label names a consumer group: a counter's label value lives as long as the process, so groups that
+come and go would pile up series. Series of groups are in `loghub_operator.metrics.collector`.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from loghub.client.port import Credentials, LogHub
+from loghub.wire.error_codes import Code
+from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
+from loghub_operator.clients.log_service_pool import Connect
+
+T = TypeVar("T")
+_RECONCILE_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_KNOWN_CODES = frozenset(str(code) for code in Code)
+OTHER = "other"
+
+
+class OperatorMetrics:
+    """The metrics of one process; safe to use from threads."""
+
+    def __init__(self) -> None:
+        # The _created series double the number of series, and nothing reads them.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._leader = self._gauge("leader", "1 if this process is the leader, 0 if it is on standby.")
+        self._reconcile = self._counter(
+            "reconcile",
+            "Reconciles of consumer groups, by result: success, error (a request failed) or panic (a bug).",
+            "result",
+        )
+        self._reconcile_s = Histogram(
+            "loghub_operator_reconcile_duration_seconds",
+            "Duration of one reconcile of one consumer group.",
+            registry=self.registry,
+            buckets=_RECONCILE_S,
+        )
+        self._kube = self._counter(
+            "kubernetes_requests",
+            "Requests to the Kubernetes API, by HTTP method and status code; code 0 means no response.",
+            *("method", "code"),
+        )
+        self._hub = self._counter(
+            "log_service_requests",
+            "Requests to log services, by operation and result code.",
+            *("operation", "code"),
+        )
+
+    def _gauge(self, name: str, words: str) -> Gauge:
+        return Gauge(f"loghub_operator_{name}", words, registry=self.registry)
+
+    def _counter(self, name: str, words: str, *labels: str) -> Counter:
+        return Counter(f"loghub_operator_{name}", words, labels, registry=self.registry)
+
+    def leader(self, leading: bool) -> None:
+        """Whether this process holds the lease, or needs none because it is the only one."""
+        self._leader.set(leading)
+
+    def reconciled(self, result: str, seconds: float) -> None:
+        """``success``, ``error`` (a request was rejected or not answered) or ``panic`` (a bug)."""
+        self._reconcile.labels(result).inc()
+        self._reconcile_s.observe(seconds)
+
+    def kube_answered(self, method: str, status: int) -> None:
+        """The API server responded with this HTTP status; 0 if it did not respond."""
+        self._kube.labels(method, str(status)).inc()
+
+    def hub_answered(self, operation: str, code: str) -> None:
+        """A log service's client returned ("OK") or raised this code."""
+        self._hub.labels(operation, code).inc()
+
+
+def metered_connect(connect: Connect, meters: OperatorMetrics) -> Connect:
+    """The same clients, counted."""
+
+    def metered(endpoint: str, project: str, credentials: Credentials) -> LogHub:
+        return cast(LogHub, _MeteredHub(connect(endpoint, project, credentials), meters))
+
+    return metered
+
+
+class _MeteredHub:
+    """A `LogHub` whose calls are counted."""
+
+    def __init__(self, hub: LogHub, meters: OperatorMetrics) -> None:
+        self._hub = hub
+        self._meters = meters
+        self._knows_extensions = False
+
+    def has_extensions(self) -> bool:
+        """A client asks until it is answered once (`loghub.client.http`); after that it is no call."""
+        if self._knows_extensions:
+            return self._hub.has_extensions()
+        found = self._counted("has_extensions", self._hub.has_extensions)()
+        self._knows_extensions = True
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._hub, name)
+        return call if name == "close" else self._counted(name, call)
+
+    def _counted(self, name: str, call: Callable[..., T]) -> Callable[..., T]:
+        def counted(*args: Any, **kwargs: Any) -> T:
+            try:
+                answer = call(*args, **kwargs)
+            except LogHubException as error:
+                self._meters.hub_answered(name, _code(error))
+                raise
+            self._meters.hub_answered(name, "OK")
+            return answer
+
+        return counted
+
+
+def _code(error: LogHubException) -> str:
+    """Of a bounded set: a service may answer with any text."""
+    if isinstance(error, EndpointUnreachable):
+        return "EndpointUnreachable"
+    if isinstance(error, LogHubError) and str(error.code) in _KNOWN_CODES:
+        return str(error.code)
+    return OTHER

@@ -1,0 +1,20 @@
+"""The interface through which `reconcile` reports what it observed and how each reconcile ended.
+
+This implementation ignores everything; `loghub_operator.controller.exporters` has the one that serves it.
+"""
+
+from loghub_operator.api.status import Condition
+from loghub_operator.model.group_metrics import GroupMetrics
+
+
+class MetricsReporter:
+    """Ignores every report."""
+
+    def found(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
+        """A reconcile observed this."""
+
+    def gone(self, namespace: str, name: str) -> None:
+        """The group is deleted or being deleted."""
+
+    def reconciled(self, result: str, seconds: float) -> None:
+        """A reconcile ended with ``success``, ``error`` or ``panic``."""

@@ -1,0 +1,107 @@
+"""The latest metrics of each group, for as long as they are fresh.
+
+Reconciles post them; Prometheus, KEDA and the external metrics API read them. Each existing group has
+one entry, removed with the group. An entry older than `fresh_s` counts as unknown: nothing must scale on
+an outdated value. All methods are called in the event loop, except `posted`, which is thread-safe.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from loghub.clock import Clock
+from loghub_operator.api.status import Condition
+from loghub_operator.model.group_metrics import GroupMetrics
+
+SHORTEST_FRESH_S = 60.0
+RESYNCS = 3
+Name = tuple[str, str]  # namespace, name
+
+
+class UnknownGroupError(LookupError):
+    """The group does not exist or has not been reconciled yet."""
+
+
+class UnknownNumberError(LookupError):
+    """The value is currently unknown; the message says why. It must never be reported as 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What one round found. ``fresh``: it is of now, as far as anybody knows."""
+
+    readings: GroupMetrics
+    conditions: tuple[Condition, ...]
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    readings: GroupMetrics
+    conditions: tuple[Condition, ...]
+    since_s: float
+
+
+def fresh_s(resync_s: float) -> float:
+    """How long an entry counts: several rounds may fail before it does not."""
+    return max(RESYNCS * resync_s, SHORTEST_FRESH_S)
+
+
+class MetricsStore:
+    """All groups' last readings."""
+
+    def __init__(self, clock: Clock, *, fresh_s: float) -> None:
+        self._clock = clock
+        self._fresh_s = fresh_s
+        self._entries: dict[Name, _Entry] = {}
+        self._listeners: dict[Name, set[asyncio.Event]] = {}
+
+    def update(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
+        """The round's findings, in place of the last one's."""
+        name = (readings.namespace, readings.name)
+        self._entries[name] = _Entry(readings, conditions, self._clock.monotonic_s())
+        self._tell(name)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """The group is gone."""
+        self._entries.pop((namespace, name), None)
+        self._tell((namespace, name))
+
+    def read(self, namespace: str, name: str) -> GroupMetrics:
+        """Fresh readings. Raises `UnknownGroupError`, `UnknownNumberError`."""
+        entry = self._entries.get((namespace, name))
+        if entry is None:
+            words = f"no LogHubConsumerGroup {name} in namespace {namespace}"
+            raise UnknownGroupError(f"{words}, or it has not been reconciled yet")
+        if not self._fresh(entry):
+            raise UnknownNumberError(f"{namespace}/{name} has not been reconciled recently")
+        return entry.readings
+
+    def names(self, namespace: str) -> tuple[str, ...]:
+        """The groups of a namespace, sorted."""
+        return tuple(sorted(name for space, name in tuple(self._entries) if space == namespace))
+
+    def posted(self) -> tuple[Posted, ...]:
+        """Everything, by namespace and name."""
+        entries = sorted(self._entries.copy().items())
+        return tuple(Posted(one.readings, one.conditions, self._fresh(one)) for _, one in entries)
+
+    @contextmanager
+    def listening(self, namespace: str, name: str) -> Iterator[asyncio.Event]:
+        """Set at each post about this group and at its removal; the listener clears it."""
+        event, key = asyncio.Event(), (namespace, name)
+        self._listeners.setdefault(key, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._listeners[key].discard(event)
+            if not self._listeners[key]:
+                del self._listeners[key]
+
+    def _fresh(self, entry: _Entry) -> bool:
+        return self._clock.monotonic_s() - entry.since_s <= self._fresh_s
+
+    def _tell(self, name: Name) -> None:
+        for event in self._listeners.get(name, ()):
+            event.set()

@@ -1,0 +1,1 @@
+"""Values that observe, plan and apply exchange."""

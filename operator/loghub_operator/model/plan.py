@@ -1,0 +1,20 @@
+"""The result of planning: actions, status, and what the next reconcile needs to remember."""
+
+from dataclasses import dataclass
+
+from loghub_operator.api.status import Status
+from loghub_operator.model.actions import Action
+from loghub_operator.model.drift_state import NO_DRIFT_HISTORY, DriftHistory
+from loghub_operator.model.group_metrics import GroupMetrics
+from loghub_operator.model.scaling_state import NOTHING, ScalingState
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do, in this order, and what to tell."""
+
+    actions: tuple[Action, ...]
+    status: Status
+    readings: GroupMetrics | None = None  # for metrics and autoscalers; None once it is being deleted
+    memory: ScalingState = NOTHING  # to be given back in the next round
+    mends: DriftHistory = NO_DRIFT_HISTORY  # the same, if all was carried out

@@ -1,6 +1,0 @@
-"""Numbers for others: what Prometheus, KEDA and HPAs are told about each consumer group.
-
-What for: one board of the last readings, and three ways to read it. What it must not know: how
-readings come about, how workers are scaled here. Read next: `loghub_operator.numbers.board`,
-`loghub_operator.scaling.readings` (what is on it).
-"""

@@ -1,0 +1,1 @@
+"""Reads the state of one consumer group from the cluster and the log service."""

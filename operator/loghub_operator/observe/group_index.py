@@ -1,0 +1,139 @@
+"""Which objects name which consumer group, as far as they were seen.
+
+What for: `ObservedState.peers` without a question more per round. What it must not know: which of several
+has the group. Read next: `loghub_operator.plan.ownership` (decides), `loghub_operator.controller.handlers`
+(tells what is seen).
+
+Filled by one list before the watch begins, so that no object of an earlier date is missed, then by the
+watch; what went while the watch told nothing is found by `loghub_operator.controller.watch_check`. An object
+that was deleted and made anew is another one, by its uid. An operator that watches some namespaces only knows
+nothing of objects in others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from loghub.wire import hosts
+from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
+from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError
+from loghub_operator.model.observed import Peer
+from loghub_operator.settings import Settings
+
+Name = tuple[str, str]  # namespace and name of an object
+Incarnation = tuple[str, str, str]  # the same with its uid
+Group = tuple[str, str, str, str]  # endpoint, project, logstore, consumer group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """What one object names."""
+
+    uid: str
+    group: Group
+    peer: Peer
+    leaving: bool  # of the peer, which does not compare it
+    former: str = field(default="", compare=False)  # uid of the object of that name before
+
+    def is_newer_than(self, about: Mapping[str, Any]) -> bool:
+        """The event is of an object of that name before, and late."""
+        uid, created = about.get("uid", ""), about.get("creationTimestamp") or ""
+        return uid != self.uid and (uid == self.former or created < self.peer.created)
+
+
+class GroupIndex:
+    """By object and by group; used in one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._claims: dict[Name, _Claim] = {}
+        self._peers: dict[Group, dict[Name, Peer]] = {}
+
+    async def initial_list(self, kube: Kube) -> dict[str, KubeError]:
+        """Every object that is there now; by namespace the words of who lets us not look into it.
+
+        Raises `KubeError`, also where none of them may be looked into.
+        """
+        refused: dict[str, KubeError] = {}
+        namespaces = self._settings.namespaces or ("",)
+        for namespace in namespaces:
+            try:
+                listed = await kube.list(CONSUMER_GROUP, namespace, {})
+            except KubeError as error:
+                if error.status != FORBIDDEN or len(refused) + 1 == len(namespaces):
+                    raise
+                refused[namespace] = error
+                continue
+            for found in listed:
+                self.seen(found)
+        return refused
+
+    def seen(self, document: Mapping[str, Any]) -> tuple[Name, ...]:
+        """It is so now; the others that this may concern. One that cannot be read claims nothing."""
+        about = document["metadata"]
+        name = about["namespace"], about["name"]
+        before = self._claims.get(name)
+        if before is not None and before.is_newer_than(about):
+            return ()
+        claim = self._claim(document, before)
+        if claim == before:
+            return ()
+        concerned = self._dropped(name)
+        if claim is not None:
+            self._claims[name] = claim
+            self._peers.setdefault(claim.group, {})[name] = claim.peer
+        return concerned
+
+    def gone(self, namespace: str, name: str, uid: str) -> tuple[Name, ...]:
+        """It is there no more; the others of its group. One made anew under its name stays."""
+        known = self._claims.get((namespace, name))
+        return () if known is None or known.uid != uid else self._dropped((namespace, name))
+
+    def known(self) -> frozenset[Incarnation]:
+        """Every object that names a group."""
+        return frozenset((*name, claim.uid) for name, claim in self._claims.items())
+
+    def _dropped(self, name: Name) -> tuple[Name, ...]:
+        claim = self._claims.pop(name, None)
+        if claim is None:
+            return ()
+        rest = self._peers[claim.group]
+        del rest[name]
+        if not rest:
+            del self._peers[claim.group]
+        return tuple(rest)
+
+    def peers_of(self, resource: LogHubConsumerGroup) -> tuple[Peer, ...]:
+        """The others that name its group, oldest first."""
+        about, spec = resource.metadata, resource.spec
+        group = (self._endpoint(spec.endpoint), spec.project, spec.logstore, resource.group)
+        others = self._peers.get(group, {}).items()
+        return tuple(sorted(peer for name, peer in others if name != (about.namespace, about.name)))
+
+    def _claim(self, document: Mapping[str, Any], before: _Claim | None) -> _Claim | None:
+        about = document["metadata"]
+        group, uid = self._group(document.get("spec") or {}, about["name"]), about.get("uid", "")
+        if group is None:
+            return None
+        peer = _peer(about)
+        former = "" if before is None else before.former if before.uid == uid else before.uid
+        return _Claim(uid=uid, group=group, peer=peer, leaving=peer.leaving, former=former)
+
+    def _group(self, spec: Mapping[str, Any], name: str) -> Group | None:
+        try:
+            group = spec.get("consumerGroup") or name
+            return self._endpoint(spec.get("endpoint", EMBEDDED)), spec["project"], spec["logstore"], group
+        except (KeyError, AttributeError):
+            return None
+
+    def _endpoint(self, given: str) -> str:
+        """The same log service is one, however its URL is spelled."""
+        return hosts.log_service(self._settings.endpoint(given))
+
+
+def _peer(about: Mapping[str, Any]) -> Peer:
+    return Peer(
+        created=about.get("creationTimestamp") or "",
+        namespace=about["namespace"],
+        name=about["name"],
+        leaving=bool(about.get("deletionTimestamp")),
+    )

@@ -1,0 +1,201 @@
+"""A worker as its pod tells it.
+
+What for: pod in, `WorkerObserved` out, with the pod's own words where it fails. What it must
+not know: the API, the plan. Read next: `loghub_operator.observe.observer`.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
+from loghub_operator.api import patterns
+from loghub_operator.api.labels import ANNOTATION_CONFIG_HASH, ANNOTATION_DRAIN_REQUESTED_AT
+from loghub_operator.model.observed import WorkerObserved, WorkerPhase
+
+Document = dict[str, Any]
+# The kubelet's reasons that waiting alone does not cure.
+CANNOT_START = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+LONGEST_WORD = 64  # that a condition takes
+CONTAINER = "worker"
+RESTARTED_S = 10.0  # within which the pod of a container that died is said to be unready
+OVERDUE_S = 60.0  # so long after its grace a pod has ended wherever its node is heard of
+
+
+class PodReason(StrEnum):
+    """A worker's pod, beside Kubernetes' own reasons such as ImagePullBackOff, OOMKilled, Evicted and
+    Unschedulable.
+
+    POD_FAILED: the pod failed without a reason; it is recreated. STUCK_TERMINATING: the pod has been stuck in
+    Terminating for over a minute past its grace period, usually because its node is unreachable. Force-delete
+    pods of lost nodes. NODE_NOT_READY: the containers are ready but the pod is not, usually because its node
+    is unreachable.
+    """
+
+    POD_FAILED = "PodFailed"
+    STUCK_TERMINATING = "StuckTerminating"
+    NODE_NOT_READY = "NodeNotReady"
+
+
+def worker_from_pod(pod: Document, now: float) -> WorkerObserved | None:
+    """None for a pod whose name has no ordinal: it is not one of a StatefulSet. ``now`` in unix seconds."""
+    metadata = pod["metadata"]
+    ordinal = metadata["name"].rpartition("-")[2]
+    if not ordinal.isdigit():
+        return None
+    annotations = metadata.get("annotations") or {}
+    ready = _is_ready(pod)
+    drain_requested = annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED
+    phase, reason, message = _phase(pod, ready=ready, now=now)
+    if drain_requested and phase is WorkerPhase.STARTING and _works_on_nothing(pod):
+        phase, reason, message = WorkerPhase.LEFT, "", ""
+    return WorkerObserved(
+        name=metadata["name"],
+        ordinal=int(ordinal),
+        phase=phase,
+        ready=ready and phase is WorkerPhase.RUNNING,
+        config_hash=annotations.get(ANNOTATION_CONFIG_HASH, ""),
+        drain_requested=drain_requested,
+        drain_requested_at_unix_s=_unix_s(annotations.get(ANNOTATION_DRAIN_REQUESTED_AT)),
+        reason=reason[:LONGEST_WORD],
+        message=message,
+    )
+
+
+def _unix_s(time: str | None) -> float | None:
+    """None for what no operator wrote: anybody may edit an annotation."""
+    try:
+        return None if time is None else float(patterns.unix_s(time))
+    except ValueError:
+        return None
+
+
+def _condition(pod: Document, kind: str) -> Document:
+    conditions: list[Document] = pod.get("status", {}).get("conditions") or []
+    return next((one for one in conditions if one.get("type") == kind), {})
+
+
+def _is_ready(pod: Document) -> bool:
+    return bool(_condition(pod, "Ready").get("status") == "True")
+
+
+def _works_on_nothing(pod: Document) -> bool:
+    """The worker itself says so: it has started, and is not ready (`loghub.worker_contract`). Its own
+    container's word, since a node that is not heard of makes the pod unready as well."""
+    told: list[Document] = pod["status"].get("containerStatuses") or []
+    mine = next((one for one in told if one.get("name", CONTAINER) == CONTAINER), {})
+    return bool(mine.get("started")) and not mine.get("ready")
+
+
+def _containers(pod: Document) -> list[Document]:
+    """In the order of their weight: the worker, what starts before it, what an overlay put beside."""
+    status = pod.get("status", {})
+    beside: list[Document] = list(status.get("containerStatuses") or ())
+    first: list[Document] = list(status.get("initContainerStatuses") or ())
+    mine = [one for one in beside if one.get("name", CONTAINER) == CONTAINER]
+    return [*mine, *first, *(one for one in beside if one not in mine)]
+
+
+def _phase(pod: Document, *, ready: bool, now: float) -> tuple[WorkerPhase, str, str]:
+    if pod["metadata"].get("deletionTimestamp"):
+        return WorkerPhase.STOPPING, *_ending(pod, now)
+    status = pod.get("status", {})
+    if status.get("phase") == "Failed":  # evicted by its node, say: its controller makes another
+        reason = str(status.get("reason") or PodReason.POD_FAILED)
+        return WorkerPhase.FAILED, reason, str(status.get("message") or reason)
+    if ready:
+        return WorkerPhase.RUNNING, "", ""
+    failed = _first_failure(pod)
+    if failed is not None:
+        return WorkerPhase.FAILED, *failed
+    beside = status.get("containerStatuses") or ()
+    if any("running" in one.get("state", {}) for one in beside):
+        return WorkerPhase.STARTING, *_unready(pod)
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return WorkerPhase.PENDING, str(scheduled.get("reason", "")), str(scheduled.get("message", ""))
+    return WorkerPhase.PENDING, "", ""
+
+
+def _ending(pod: Document, now: float) -> tuple[str, str]:
+    """Who ended it, if not we; and whether it is overdue, as on a node that is lost."""
+    told = _condition(pod, "DisruptionTarget")
+    reason, message = str(told.get("reason", "")), str(told.get("message", ""))
+    due = pod["metadata"]["deletionTimestamp"]  # the grace is counted in already
+    if now - datetime.fromisoformat(due).timestamp() > OVERDUE_S:
+        words = f"it should have terminated by {due}; check node {pod.get('spec', {}).get('nodeName', '')}"
+        return reason or PodReason.STUCK_TERMINATING, f"{message}; {words}" if message else words
+    return (reason, message) if told.get("status") == "True" else ("", "")
+
+
+def _unready(pod: Document) -> tuple[str, str]:
+    """Every container says that it is ready, the pod is not: the node's last word was another one."""
+    if not all(one.get("ready") for one in pod["status"]["containerStatuses"]):
+        return "", ""
+    node = pod.get("spec", {}).get("nodeName", "")
+    return (
+        PodReason.NODE_NOT_READY,
+        f"its containers were ready, and the pod is not; is node {node} heard of?",
+    )
+
+
+def _first_failure(pod: Document) -> tuple[str, str] | None:
+    for container in _containers(pod):
+        failed = _failure(container, was_ready=_was_ready(pod, container))
+        if failed is not None:
+            name = str(container.get("name") or CONTAINER)
+            reason, message = failed
+            return reason, message if name == CONTAINER else f"container {name}: {message}"
+    return None
+
+
+def _was_ready(pod: Document, container: Document) -> bool:
+    """In this life: the pod became unready well after the container had begun it."""
+    begun = container.get("state", {}).get("running", {}).get("startedAt")
+    unready = _condition(pod, "Ready").get("lastTransitionTime")
+    if not begun or not unready:
+        return False
+    return (datetime.fromisoformat(unready) - datetime.fromisoformat(begun)).total_seconds() > RESTARTED_S
+
+
+def _failure(container: Document, *, was_ready: bool) -> tuple[str, str] | None:
+    """Its own last words first, then the kubelet's; None while it may still come up, or has since."""
+    state, before = container.get("state", {}), container.get("lastState", {})
+    ended = state.get("terminated") or (None if was_ready else before.get("terminated"))
+    waiting: Document = state.get("waiting") or {}
+    stuck = waiting.get("reason") in CANNOT_START
+    if ended and (stuck or _ended_badly(ended)):
+        return _last_words(ended)
+    if stuck:
+        return str(waiting["reason"]), str(waiting.get("message") or waiting["reason"])
+    return None
+
+
+def _ended_badly(ended: Document) -> bool:
+    """And tells why. What ends well, as an init container does, may leave words too."""
+    told = ended.get("message") or ended.get("reason") == "OOMKilled"
+    return bool(told) and ended.get("exitCode") != 0
+
+
+def _last_words(ended: Document) -> tuple[str, str]:
+    """The worker writes ``Reason: message`` (loghub.worker_contract)."""
+    text = str(ended.get("message") or "").strip()
+    word, colon, rest = text.partition(":")
+    if colon and word.isalnum() and len(word) <= LONGEST_WORD:
+        return word, rest.strip()
+    kubelet = str(ended.get("reason") or "Error")
+    code = f"exit status {ended.get('exitCode')}"
+    # The kubelet's bare "Error" and "Completed" say nothing that the condition does not.
+    return ("" if kubelet in ("Error", "Completed") else kubelet), text or f"{kubelet}, {code}"

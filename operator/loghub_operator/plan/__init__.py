@@ -1,0 +1,1 @@
+"""Every decision of the operator, as pure functions of the observed state."""

@@ -1,0 +1,186 @@
+"""How many workers to run now, and why not as many as were asked for.
+
+What for: reaching the number that was decided: holding still, draining before shrinking.
+What it must not know: why that number, time's source, how a worker is started or told to leave.
+Read next: `loghub_operator.plan.scaling.autoscaler` (which number), `loghub_operator.plan.planner`.
+
+A worker that is to go is told to leave and waited for (bounded); only then the number is
+lowered, by one. At most one worker is leaving at a time, the highest ordinal, so that the
+others only ever gain shards. A step (a worker more, or the next one told to leave) is not
+begun while a shard is in transfer. Where no worker should run at all (`suspension`) they leave
+together, and nothing is waited for but their leaving.
+"""
+
+from dataclasses import dataclass
+
+from loghub_operator.api.conditions import ScalingReason
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.observed import ObservedState, ServiceObserved, WorkerObserved, WorkerPhase
+from loghub_operator.plan.scaling.autoscaler import DesiredReplicas
+from loghub_operator.plan.suspension import Suspension, suspension_of
+from loghub_operator.resources.worker_config import drain_timeout_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPlan:
+    """The decision. ``run`` is for now, ``target`` for when nothing is held back."""
+
+    run: int
+    target: int
+    reason: ScalingReason
+    message: str
+    asks: tuple[str, ...] = ()  # tell these workers to leave
+    gave_up_on: tuple[str, ...] = ()  # these were told and did not leave in time
+
+
+def has_left(worker: WorkerObserved, service: ServiceObserved) -> bool:
+    """Nobody beats under its name any more: as the endpoint tells, or, where it cannot, the worker.
+
+    The endpoint comes first: a worker that starts anew works on nothing either, and its name may
+    hold shards that it would hand over at once.
+    """
+    if service.consumers is not None:
+        return not _counts(worker.name, service)
+    return worker.phase in (WorkerPhase.LEFT, WorkerPhase.PENDING, WorkerPhase.FAILED)
+
+
+def _counts(consumer: str, service: ServiceObserved) -> bool:
+    holds = any(shard.holder == consumer for shard in service.shards)
+    return holds or consumer in (service.consumers or ())
+
+
+def pending_replacements(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
+    """Consumers of the group whose workers are not there at this look: they are just being replaced.
+
+    Waiting for these is bounded: a consumer that does not come back is forgotten after the group's
+    timeout. Nobody where the endpoint cannot tell live consumers; there none leaves either.
+    """
+    service, there = observed.service, {worker.name for worker in observed.workers}
+    if service.consumers is None or observed.worker_set is None:
+        return ()
+    names = (resource.consumer(ordinal) for ordinal in range(observed.worker_set.replicas))
+    return tuple(name for name in names if name not in there and _counts(name, service))
+
+
+def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool:
+    """It was told to leave so long ago that we go on without its answer."""
+    return worker.drain_requested_at_unix_s is not None and now - worker.drain_requested_at_unix_s > bound_s
+
+
+def plan_replicas(
+    resource: LogHubConsumerGroup, observed: ObservedState, decided: DesiredReplicas, now: float
+) -> ReplicaPlan:
+    """What to run now."""
+    current = observed.worker_set.replicas if observed.worker_set else 0
+    stopped = suspension_of(resource, observed)
+    if stopped is not None:
+        return _paused(resource, observed, stopped, current, now)
+    if observed.service.trouble is not None:
+        message = f"the log service is unavailable; the number of workers stays at {current} until it answers"
+        return ReplicaPlan(
+            run=current, target=current, reason=ScalingReason.LOG_SERVICE_UNAVAILABLE, message=message
+        )
+    goal = _target(resource, decided)
+    if goal.target == current:
+        return goal
+    if goal.target > current:
+        return _unless_in_transfer(goal, observed.service, current)
+    return _shrink(resource, observed, goal, current, now)
+
+
+def _paused(
+    resource: LogHubConsumerGroup, observed: ObservedState, why: Suspension, current: int, now: float
+) -> ReplicaPlan:
+    """None at all: they are told together, and stopped together when the last one left."""
+    bound_s = drain_timeout_s(resource)
+    there = [worker for worker in observed.workers if worker.ordinal < current]
+    late = [one for one in there if waited_enough(one, bound_s=bound_s, now=now)]
+    staying = [one for one in there if not (one.drain_requested and has_left(one, observed.service))]
+    waited_for = [one for one in staying if one not in late]
+    return ReplicaPlan(
+        run=current if waited_for or pending_replacements(resource, observed) else 0,
+        target=0,
+        reason=ScalingReason.SUSPENDED,
+        message=why.message,
+        asks=tuple(one.name for one in waited_for if not one.drain_requested),
+        gave_up_on=() if waited_for else tuple(one.name for one in staying),
+    )
+
+
+def _target(resource: LogHubConsumerGroup, goal: DesiredReplicas) -> ReplicaPlan:
+    """The number within bounds, and which bound cut it."""
+    reason, message = _limit(resource, goal)
+    return ReplicaPlan(run=goal.workers, target=goal.workers, reason=reason, message=message)
+
+
+def _limit(resource: LogHubConsumerGroup, goal: DesiredReplicas) -> tuple[ScalingReason, str]:
+    auto = resource.spec.scaling.mode == "Auto"
+    needed = "more workers are needed" if auto else f"{goal.asked} workers requested"
+    match goal.bound:
+        case "Maximum":
+            return ScalingReason.TOO_MANY_REPLICAS, f"{needed}, but scaling.maxReplicas is {goal.workers}"
+        case "Minimum":
+            fewer = "fewer workers suffice" if auto else needed
+            return ScalingReason.TOO_FEW_REPLICAS, f"{fewer}, but scaling.minReplicas is {goal.workers}"
+        case "Shards":
+            return ScalingReason.TOO_FEW_SHARDS, (
+                f"{needed}, but only {goal.workers} shards can be assigned; more workers would be idle. "
+                "Split shards to use them."
+            )
+        case "Step":
+            step = resource.spec.scaling.scale_up.max_pods_per_step
+            return ScalingReason.SCALE_UP_LIMIT, f"{needed}, but scaling.scaleUp.maxPodsPerStep is {step}"
+        case None:
+            return ScalingReason.DESIRED_WITHIN_RANGE, f"{goal.workers} workers requested"
+
+
+def _unless_in_transfer(goal: ReplicaPlan, service: ServiceObserved, current: int) -> ReplicaPlan:
+    moving = [shard.shard for shard in service.shards if shard.state == "transfer"]
+    if not moving:
+        return goal
+    numbers = ", ".join(map(str, moving[:10]))
+    message = f"{goal.target} workers desired; waiting while shards are in state transfer: {numbers}"
+    return ReplicaPlan(
+        run=current, target=goal.target, reason=ScalingReason.REBALANCE_IN_PROGRESS, message=message
+    )
+
+
+def _shrink(
+    resource: LogHubConsumerGroup, observed: ObservedState, goal: ReplicaPlan, current: int, now: float
+) -> ReplicaPlan:
+    top = resource.consumer(current - 1)
+    worker = next((one for one in observed.workers if one.name == top), None)
+    if worker is None:
+        back = top in pending_replacements(resource, observed)
+        return _draining(goal, current, top) if back else _lowered(goal, current)
+    if not worker.drain_requested:
+        held = _unless_in_transfer(goal, observed.service, current)
+        return held if held is not goal else _draining(goal, current, top, asks=(top,))
+    if has_left(worker, observed.service):
+        return _lowered(goal, current)
+    if waited_enough(worker, bound_s=drain_timeout_s(resource), now=now):
+        return _lowered(goal, current, gave_up_on=(top,))
+    return _draining(goal, current, top)
+
+
+def _lowered(goal: ReplicaPlan, current: int, gave_up_on: tuple[str, ...] = ()) -> ReplicaPlan:
+    if goal.target == current - 1:
+        return ReplicaPlan(
+            run=current - 1,
+            target=goal.target,
+            reason=goal.reason,
+            message=goal.message,
+            gave_up_on=gave_up_on,
+        )
+    message = f"{goal.target} workers desired; the workers leave one at a time, {current - 1} remain"
+    reason = ScalingReason.DRAINING
+    return ReplicaPlan(
+        run=current - 1, target=goal.target, reason=reason, message=message, gave_up_on=gave_up_on
+    )
+
+
+def _draining(goal: ReplicaPlan, current: int, leaver: str, asks: tuple[str, ...] = ()) -> ReplicaPlan:
+    message = f"{goal.target} workers desired; {leaver} first finishes its batch and leaves the group"
+    return ReplicaPlan(
+        run=current, target=goal.target, reason=ScalingReason.DRAINING, message=message, asks=asks
+    )

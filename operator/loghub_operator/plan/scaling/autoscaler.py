@@ -1,0 +1,324 @@
+"""Decide how many workers should run, in every mode.
+
+What for: Fixed, External and Recommend run `spec.replicas`; Auto runs what the load needs. All within
+the bounds, and never more than there are assignable shards. What it must not know: how the number is
+reached, one worker at a time through the drain (`loghub_operator.plan.replicas`). Read next:
+`loghub_operator.plan.scaling.inputs`, `gates`, `report`.
+
+Auto in one breath: what arrives plus the lag over the catch-up time, in workers; steadied over the
+stabilization windows, cut by the bounds and by `maxPodsPerStep`, and not followed while a hold stands.
+"""
+
+from dataclasses import dataclass, replace
+
+from loghub_operator.api.conditions import ActiveReason
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.observed import ObservedState
+from loghub_operator.model.scaling_state import ScalingState, Window
+from loghub_operator.plan.scaling.desired_replicas import Bound, Bounds, Inputs, ReplicaRange, need_of
+from loghub_operator.plan.scaling.gates import Gate, judged, transfer, warming_too_long, warming_up
+from loghub_operator.plan.scaling.hot_shard import HotShardResult, heat
+from loghub_operator.plan.scaling.inputs import ScalingInputs, collect
+from loghub_operator.plan.scaling.stabilization import Spans, stabilize, with_need
+from loghub_operator.plan.suspension import suspension_of
+
+LITTLE_LAG_S = 30.0  # of arrival: what a worker that keeps up may leave at any moment
+LITTLE_LAG_CYCLES = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredReplicas:
+    """What to run, before it is reached: ``asked`` cut by ``bound`` is ``workers``."""
+
+    asked: int
+    workers: int
+    bound: Bound | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """What Auto would run, and why. ``held``: another number is wanted, and this one is kept."""
+
+    workers: int | None
+    reason: ActiveReason
+    message: str
+    held: bool = False
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingDecision:
+    """The decision of one round, with all that it stands on."""
+
+    goal: DesiredReplicas
+    advice: Recommendation
+    need: ReplicaRange | None
+    seen: ScalingInputs
+    heat: HotShardResult
+    paused: bool
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.seen.inputs
+
+    @property
+    def memory(self) -> ScalingState:
+        return self.heat.memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """What the steps of the decision share."""
+
+    resource: LogHubConsumerGroup
+    observed: ObservedState
+    seen: ScalingInputs
+    current: int
+    bounds: Bounds
+    spans: Spans
+
+    @property
+    def now(self) -> float:
+        return self.observed.at_unix_s
+
+
+def decide(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingDecision:
+    """Pure; the time is that of the look."""
+    seen, scaling = collect(resource, observed), resource.spec.scaling
+    paused = suspension_of(resource, observed) is not None
+    case = _case(resource, observed, seen)
+    memory, advice, need = _advised(case, paused=paused)
+    goal = _goal(case, advice)
+    still = not paused and transfer(observed.service) is None and seen.lag_groups is not None
+    warm = heat(
+        scaling,
+        observed.service,
+        memory,
+        seen.inputs,
+        seen.shards,
+        settled=still,
+        least=_least_shards(case, goal, need),
+        now=observed.at_unix_s,
+    )
+    return ScalingDecision(goal=goal, advice=advice, need=need, seen=seen, heat=warm, paused=paused)
+
+
+def effective(observed: ObservedState) -> int:
+    """Workers that run and were not told to leave: a drain that has begun counts as done."""
+    replicas = observed.worker_set.replicas if observed.worker_set else 0
+    leaving = [one.ordinal for one in observed.workers if one.drain_requested]
+    return min([replicas, *leaving])
+
+
+def _case(resource: LogHubConsumerGroup, observed: ObservedState, seen: ScalingInputs) -> _Case:
+    scaling = resource.spec.scaling
+    return _Case(
+        resource=resource,
+        observed=observed,
+        seen=seen,
+        current=effective(observed),
+        bounds=Bounds(
+            least=_least(resource, seen.memory, observed.at_unix_s),
+            most=scaling.max_replicas,
+            shards=seen.inputs.assignable,
+        ),
+        spans=Spans(
+            up_s=float(scaling.scale_up.stabilization_window_seconds),
+            down_s=float(scaling.scale_down.stabilization_window_seconds),
+            gap_s=seen.pace.gap_s,
+        ),
+    )
+
+
+def _least(resource: LogHubConsumerGroup, memory: ScalingState, now: float) -> int:
+    """Where the load decides, one worker at least, unless none is allowed and there is nothing to do."""
+    scaling = resource.spec.scaling
+    if scaling.mode not in ("Auto", "Recommend"):
+        return scaling.min_replicas
+    if scaling.scale_to_zero is None:
+        return max(1, scaling.min_replicas)
+    quiet_s = now - (memory.busy_unix_s or now)
+    return 0 if quiet_s >= scaling.scale_to_zero.idle_seconds else 1
+
+
+def _goal(case: _Case, advice: Recommendation) -> DesiredReplicas:
+    """Auto runs what is advised, where anything is; the others what is asked for."""
+    if case.resource.spec.scaling.mode == "Auto":
+        begin = case.resource.spec.replicas if case.observed.worker_set is None else case.current
+        asked = begin if advice.workers is None else advice.workers
+        return DesiredReplicas(asked=asked, workers=asked, bound=advice.bound)
+    asked = case.resource.spec.replicas
+    least = case.resource.spec.scaling.min_replicas  # what Auto would not go below is no bound here
+    workers, bound = replace(case.bounds, least=least).cut(asked)
+    return DesiredReplicas(asked=asked, workers=workers, bound=bound)
+
+
+def _least_shards(case: _Case, goal: DesiredReplicas, need: ReplicaRange | None) -> int:
+    """So many must take logs: one for each worker that should run, were there shards enough, or may soon."""
+    scaling = case.resource.spec.scaling
+    wanted = max(goal.workers, need.goal if need else 0) if scaling.mode == "Auto" else goal.asked
+    within = max(scaling.min_replicas, min(scaling.max_replicas, wanted))
+    return max(1, scaling.shards.min_shards, within)
+
+
+def _advised(case: _Case, *, paused: bool) -> tuple[ScalingState, Recommendation, ReplicaRange | None]:
+    """What Auto would run; unknown while it cannot be said."""
+    memory, inputs = case.seen.memory, case.seen.inputs
+    if paused:
+        unknown = Recommendation(workers=None, reason=ActiveReason.SUSPENDED, message="no worker should run")
+        return _forgetting(memory), unknown, None
+    if not case.seen.asked:
+        message = "the log service is unavailable"
+        return (
+            memory,
+            Recommendation(workers=None, reason=ActiveReason.LAG_UNKNOWN, message=message, held=True),
+            None,
+        )
+    need = need_of(inputs) or _present_suffices(case)
+    unsettled = _unsettled(case, memory)
+    if unsettled is not None:  # what is needed while others settle says little about more
+        memory = replace(memory, low=Window(), goal=Window())
+    memory = with_need(memory, need, now=case.now, spans=case.spans, up=unsettled is None)
+    memory, advice = _follow(case, memory, need, unsettled)
+    return memory, _while_leaving(case, advice), need
+
+
+def _while_leaving(case: _Case, advice: Recommendation) -> Recommendation:
+    """Where no more than the present number is decided, a step down that has begun goes on."""
+    leaving = case.observed.worker_set is not None and case.observed.worker_set.replicas > case.current
+    if not leaving or advice.workers != case.current:
+        return advice
+    words = "a worker leaves the group before it is stopped"
+    return replace(advice, reason=ActiveReason.SCALING_DOWN, message=words, held=False)
+
+
+def _forgetting(memory: ScalingState) -> ScalingState:
+    """Nobody consumes, on purpose: what was wanted before says nothing about afterwards."""
+    return replace(memory, low=Window(), goal=Window(), high=Window(), trial=None)
+
+
+def _unsettled(case: _Case, memory: ScalingState) -> Gate | None:
+    return transfer(case.observed.service) or warming_up(
+        case.observed.workers, memory, current=case.current, now=case.now
+    )
+
+
+def _present_suffices(case: _Case) -> ReplicaRange | None:
+    """Without any rate: where next to nothing is left the present number is enough, and maybe one
+    fewer, which is how a rate gets known at all."""
+    inputs = case.seen.inputs
+    if inputs.arrival_per_s is None or inputs.lag_groups is None:
+        return None
+    little_s = max(LITTLE_LAG_S, LITTLE_LAG_CYCLES * case.seen.pace.cycle_s)
+    if inputs.lag_groups > inputs.arrival_per_s * little_s:
+        return None
+    fewer = max(1, case.current - 1)
+    return ReplicaRange(wanted=case.current, low=case.current, goal=case.current, high=fewer)
+
+
+def _follow(
+    case: _Case, memory: ScalingState, need: ReplicaRange | None, unsettled: Gate | None
+) -> tuple[ScalingState, Recommendation]:
+    current, inputs = case.current, case.seen.inputs
+    if current == 0:
+        return memory, _from_zero(case)
+    inside, bound = case.bounds.cut(current)
+    if inside != current:
+        words = f"{current} workers run, the bounds allow {inside}"
+        return memory, _advice(inside, ActiveReason.OUTSIDE_BOUNDS, words, bound)
+    if case.bounds.least == 0 and inputs.demand_per_s == 0.0:
+        return memory, _or_held(
+            case, _advice(0, ActiveReason.IDLE, "nothing arrives and there is no lag"), unsettled
+        )
+    if need is None:
+        return memory, _kept(case, _why_unknown(inputs))
+    return _steadied(case, memory, need, unsettled)
+
+
+def _from_zero(case: _Case) -> Recommendation:
+    """Begin as asked; come back from zero at once when anything is left, or that is not known."""
+    scaling, inputs = case.resource.spec.scaling, case.seen.inputs
+    if scaling.scale_to_zero is None or case.observed.worker_set is None:
+        workers, bound = case.bounds.cut(max(case.resource.spec.replicas, 1))
+        if workers == 0:
+            return _advice(0, ActiveReason.OUTSIDE_BOUNDS, "the bounds allow no workers", bound)
+        return _advice(workers, ActiveReason.SCALING_UP, f"starting with {workers} workers", bound)
+    if inputs.lag_groups == 0:
+        return _advice(0, ActiveReason.IDLE, "there is no lag")
+    workers, bound = replace(case.bounds, least=1).cut(1)
+    return _advice(workers, ActiveReason.SCALING_UP, "there is lag to work off", bound)
+
+
+def _why_unknown(inputs: Inputs) -> Gate:
+    if inputs.lag_groups is None:
+        return Gate(reason=ActiveReason.LAG_UNKNOWN, message="the lag of some shard is unknown")
+    if inputs.arrival_per_s is None:
+        message = "the arrival rate is being measured"
+    else:
+        message = "the rate of one worker is measured once a worker is continuously busy for a while"
+    return Gate(reason=ActiveReason.PROCESSING_RATE_UNKNOWN, message=message)
+
+
+def _steadied(
+    case: _Case, memory: ScalingState, need: ReplicaRange, unsettled: Gate | None
+) -> tuple[ScalingState, Recommendation]:
+    current = case.current
+    (low, over), (high, under) = case.bounds.cut(need.low), case.bounds.cut(max(1, need.high))
+    if low <= current <= high:
+        bound = over if over in ("Maximum", "Shards") else "Minimum" if under == "Minimum" else None
+        return memory, _advice(
+            current, ActiveReason.WITHIN_CAPACITY, "as many workers run as the load needs", bound
+        )
+    calm = stabilize(memory, need, current=current, now=case.now, spans=case.spans)
+    workers, cut_by = case.bounds.cut(calm.workers)
+    if low > current:
+        return _up(case, memory, unsettled, workers, cut_by, stabilizing=calm.stabilizing)
+    if unsettled is not None and not warming_too_long(memory, case.now):
+        return memory, _kept(case, unsettled)
+    if calm.stabilizing or workers >= current:
+        message = f"fewer than {current} workers suffice, but not yet for the whole stabilization window"
+        return memory, _kept(case, Gate(reason=ActiveReason.SCALE_DOWN_STABILIZED, message=message))
+    reason = ActiveReason.SCALING_DOWN if case.seen.inputs.worker_per_s else ActiveReason.PROBING
+    return memory, _advice(
+        workers, reason, f"{workers} workers have sufficed for the stabilization window", cut_by
+    )
+
+
+def _up(
+    case: _Case,
+    memory: ScalingState,
+    unsettled: Gate | None,
+    workers: int,
+    bound: Bound | None,
+    *,
+    stabilizing: bool,
+) -> tuple[ScalingState, Recommendation]:
+    if unsettled is not None:
+        return memory, _kept(case, unsettled)
+    memory, no_help = judged(memory, now=case.now, pace=case.seen.pace)
+    if no_help is not None:
+        return memory, _kept(case, no_help)
+    if stabilizing or workers <= case.current:
+        message = (
+            f"more than {case.current} workers are needed, but not yet for the whole stabilization window"
+        )
+        return memory, _kept(case, Gate(reason=ActiveReason.SCALE_UP_STABILIZED, message=message))
+    step = 1 if memory.unhelpful else case.resource.spec.scaling.scale_up.max_pods_per_step
+    most = case.current + step
+    if workers > most:
+        workers, bound = most, "Step"
+    return memory, _advice(workers, ActiveReason.SCALING_UP, f"{workers} workers are needed", bound)
+
+
+def _or_held(case: _Case, advice: Recommendation, unsettled: Gate | None) -> Recommendation:
+    if unsettled is None or warming_too_long(case.seen.memory, case.now):
+        return advice
+    return _kept(case, unsettled)
+
+
+def _kept(case: _Case, hold: Gate) -> Recommendation:
+    return Recommendation(workers=case.current, reason=hold.reason, message=hold.message, held=True)
+
+
+def _advice(workers: int, reason: ActiveReason, message: str, bound: Bound | None = None) -> Recommendation:
+    return Recommendation(workers=workers, reason=reason, message=message, bound=bound)

@@ -1,0 +1,126 @@
+"""How many workers the load needs, by one formula, and within which bounds.
+
+What for: wanted = ceil((arrival + lag / catch-up time) / rate of one worker), told with its
+numbers. What it must not know: time, what was wanted before. Read next:
+`loghub_operator.plan.scaling.stabilization`.
+
+A shard has one holder and the log service balances by count, so what counts is the worker with the
+most shards: 8 shards are no faster with 5, 6 or 7 workers than with 4. The ``goal`` is the fewest
+workers of which none has more shards than it can do. Two numbers stand beside it, so that a load
+near a bound moves nothing: ``low``, with which workers would be a tenth over their rate, and ``high``,
+with which each would have a tenth to spare. A number from ``low`` to ``high`` is left alone.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from loghub_operator.api.fields import MAX_REPLICAS
+
+OVER = 1.1
+SPARE = 0.9
+Bound = Literal["Minimum", "Maximum", "Shards", "Step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a decision stands on, in log groups and seconds; None: not known."""
+
+    arrival_per_s: float | None
+    lag_groups: int | None
+    worker_per_s: float | None
+    catch_up_s: int
+    assignable: int | None
+    ready: int
+
+    @property
+    def demand_per_s(self) -> float | None:
+        """What must be consumed per second to be through the lag in time."""
+        if self.arrival_per_s is None or self.lag_groups is None:
+            return None
+        return self.arrival_per_s + self.lag_groups / self.catch_up_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRange:
+    """Workers that the load needs; ``wanted`` by the formula, ``low <= goal <= high`` in whole shards."""
+
+    wanted: int
+    low: int
+    goal: int
+    high: int
+
+    @classmethod
+    def exactly(cls, workers: int) -> "ReplicaRange":
+        return cls(wanted=workers, low=workers, goal=workers, high=workers)
+
+
+def need_of(inputs: Inputs) -> ReplicaRange | None:
+    """None: it cannot be said. Without any load no rate is needed to say that none is."""
+    demand = inputs.demand_per_s
+    if demand is None:
+        return None
+    if demand == 0.0:
+        return ReplicaRange.exactly(0)
+    if inputs.worker_per_s is None or inputs.worker_per_s <= 0.0:
+        return None
+    load = demand / inputs.worker_per_s
+    return ReplicaRange(
+        wanted=_workers(load),
+        low=spread(load / OVER, inputs.assignable),
+        goal=spread(load, inputs.assignable),
+        high=spread(load / SPARE, inputs.assignable),
+    )
+
+
+def spread(load: float, shards: int | None) -> int:
+    """The fewest workers of which none holds more shards than it can do, if all shards are alike."""
+    if not shards or load > shards or load <= 0.0:
+        return _workers(load)
+    each = math.floor(round(shards / load, 3))
+    return math.ceil(shards / each)
+
+
+def _workers(load: float) -> int:
+    """Whole workers, one for the least load; a thousandth more of one is left to the others."""
+    return min(MAX_REPLICAS, max(1, math.ceil(round(load, 3)))) if load > 0.0 else 0
+
+
+def formula(inputs: Inputs, need: ReplicaRange | None) -> str | None:
+    """The formula with its numbers, for a person; None where a number is missing."""
+    arrival, lag, rate = inputs.arrival_per_s, inputs.lag_groups, inputs.worker_per_s
+    if need is None or arrival is None or lag is None or not rate:
+        return None
+    numbers = f"({short(arrival)}/s + {lag} / {inputs.catch_up_s} s) / {short(rate)}/s"
+    spreads = f"; {inputs.assignable} shards spread over {need.goal}" if need.goal != need.wanted else ""
+    return f"ceil({numbers}) = {need.wanted}{spreads}"
+
+
+def short(number: float) -> str:
+    """Three digits, for a person."""
+    return f"{rounded(number):g}"
+
+
+def rounded(number: float) -> float:
+    """To three digits: what jitters below them is no news."""
+    return float(f"{number:.3g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Between these the number of workers is; ``shards`` None: not known, so it bounds nothing."""
+
+    least: int
+    most: int
+    shards: int | None
+
+    def cut(self, workers: int) -> tuple[int, Bound | None]:
+        """The number within bounds, and the bound that was the last to cut it."""
+        cut, bound = workers, None
+        if cut > self.most:
+            cut, bound = self.most, "Maximum"
+        elif cut < self.least:
+            cut, bound = self.least, "Minimum"
+        if self.shards is not None and cut > self.shards:
+            cut, bound = self.shards, "Shards"
+        return cut, bound  # type: ignore[return-value]

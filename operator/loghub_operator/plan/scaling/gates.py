@@ -1,0 +1,124 @@
+"""Reasons to keep the present number of workers although another is wanted.
+
+What for: nothing is changed on numbers that a change under way has disturbed. What it must not
+know: what is wanted, but for its direction. Read next: `loghub_operator.plan.scaling.autoscaler`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from loghub_operator.api.conditions import ActiveReason
+from loghub_operator.model.observed import ServiceObserved, WorkerObserved
+from loghub_operator.model.scaling_state import SampleWindow, ScaleUpTrial, ScalingState
+from loghub_operator.plan.scaling.desired_replicas import Inputs, short
+from loghub_operator.plan.scaling.rates import WARM_S, consumed_per_s, trails
+
+LONGEST_WARM_UP_S = 300.0  # after which a worker that is not ready no longer keeps others from going
+NO_HELP_S = 600.0  # twice as long after each further step that did not help
+LONGEST_NO_HELP_S = 6 * 3600.0
+MUCH_MORE = 1.5
+HELPED = 0.25  # of what as many workers more should bring, at least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Why, in a word and for a person."""
+
+    reason: ActiveReason
+    message: str
+
+
+def transfer(service: ServiceObserved) -> Gate | None:
+    """A shard is on its way from one worker to another."""
+    moving = [shard.shard for shard in service.shards if shard.state == "transfer"]
+    if not moving:
+        return None
+    words = f"in transfer: {', '.join(map(str, moving[:10]))}"
+    return Gate(reason=ActiveReason.REBALANCE_IN_PROGRESS, message=words)
+
+
+def warming_up(
+    workers: Sequence[WorkerObserved], memory: ScalingState, *, current: int, now: float
+) -> Gate | None:
+    """Not every worker is ready, or has been for long enough to show what it can do."""
+    there = [one for one in workers if one.ordinal < current]
+    ready = [one.name for one in there if one.ready]
+    if len(ready) < current:
+        return Gate(reason=ActiveReason.WARMING_UP, message=f"{len(ready)} of {current} workers are ready")
+    since = {one.name: one.at_unix_s for one in memory.ready}
+    young = [name for name in ready if now - since.get(name, now) < WARM_S]
+    if not young:
+        return None
+    return Gate(reason=ActiveReason.WARMING_UP, message=f"{young[0]} has just become ready")
+
+
+def warming_too_long(memory: ScalingState, now: float) -> bool:
+    """A worker does not get ready: waiting for it would keep too many for ever."""
+    return memory.unready_unix_s is not None and now - memory.unready_unix_s > LONGEST_WARM_UP_S
+
+
+def with_trial(memory: ScalingState, *, workers: int, inputs: Inputs, now: float) -> ScalingState:
+    """Begin to watch a step up that was taken, forget one that was undone or grew old."""
+    before, trial = memory.workers, memory.trial
+    if before is not None and workers > before > 0:
+        trial = ScaleUpTrial(
+            at_unix_s=now,
+            before=before,
+            after=workers,
+            consumed_before_per_s=_consumed(memory, since_unix_s=-math.inf) or 0.0,
+            assignable=inputs.assignable or 0,
+            arrival_per_s=inputs.arrival_per_s or 0.0,
+        )
+    elif before is not None and workers < before:
+        trial, memory = None, replace(memory, unhelpful=0)
+    if trial is not None and _is_past(trial, inputs, now - _patience_s(memory)):
+        trial = None
+    return replace(memory, workers=workers, trial=trial)
+
+
+def _patience_s(memory: ScalingState) -> float:
+    return min(LONGEST_NO_HELP_S, NO_HELP_S * 2.0 ** min(max(0, memory.unhelpful - 1), 10))
+
+
+def _is_past(trial: ScaleUpTrial, inputs: Inputs, long_ago: float) -> bool:
+    """Nothing keeps from another try: enough time, a shard more, or much more that arrives."""
+    if trial.failed_unix_s is None:
+        return False
+    more = (inputs.arrival_per_s or 0.0) > MUCH_MORE * trial.arrival_per_s
+    return trial.failed_unix_s < long_ago or (inputs.assignable or 0) > trial.assignable or more
+
+
+def judged(memory: ScalingState, *, now: float, pace: SampleWindow) -> tuple[ScalingState, Gate | None]:
+    """Did the last step up raise what is consumed? To be asked before the next one, when all are warm."""
+    trial = memory.trial
+    if trial is None:
+        return memory, None
+    if trial.failed_unix_s is None:
+        warm = max((one.at_unix_s for one in memory.ready), default=now) + WARM_S
+        since = max(warm, trial.at_unix_s)
+        consumed = _consumed(memory, since_unix_s=since)
+        if consumed is None or now - since < max(30.0, 3.0 * pace.cycle_s):
+            message = f"what {trial.after} workers bring after {trial.before} is being measured"
+            return memory, Gate(reason=ActiveReason.WARMING_UP, message=message)
+        if consumed >= _expected(trial):
+            return replace(memory, trial=None, unhelpful=0), None
+        trial = replace(trial, failed_unix_s=now)
+        memory = replace(memory, trial=trial, unhelpful=memory.unhelpful + 1)
+    message = (
+        f"{trial.after} workers consume no more than {trial.before} did "
+        f"({short(trial.consumed_before_per_s)} log groups/s): no further step for now"
+    )
+    return memory, Gate(reason=ActiveReason.INEFFECTIVE_SCALING, message=message)
+
+
+def _expected(trial: ScaleUpTrial) -> float:
+    gain = trial.consumed_before_per_s * (trial.after - trial.before) / trial.before
+    return trial.consumed_before_per_s + HELPED * gain
+
+
+def _consumed(memory: ScalingState, *, since_unix_s: float) -> float | None:
+    """Over all shards; None while nothing is known of it."""
+    samples = [one for one in memory.samples if one.at_unix_s >= since_unix_s]
+    rates = [rate for trail in trails(samples).values() if (rate := consumed_per_s(trail)) is not None]
+    return math.fsum(rates) if rates else None

@@ -1,0 +1,221 @@
+"""A shard has one holder: the shard that is too busy for one worker, and neighbours that are idle.
+
+What for: says which shard more workers cannot help, and where allowed splits it, or merges cold
+neighbours. What it must not know: how a shard is split. Read next: `loghub_operator.plan.scaling.autoscaler`.
+
+What protects from splitting twice: the list of shards itself. A shard that was split is read-only,
+and the time at which the newest child was made is the log service's own; from it the cooldown is
+counted, so a crash between the split and the status, another operator, a person or another group
+on the same logstore are all seen.
+
+Shards are merged only for a group that has its logstore to itself: how many workers another one has
+is not known here.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from loghub_operator.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, HotReason
+from loghub_operator.api.scaling import Scaling
+from loghub_operator.model.actions import EmitEvent, MergeShards, SplitShard
+from loghub_operator.model.observed import ServiceObserved, ShardObserved
+from loghub_operator.model.scaling_state import ScalingState, track_since
+from loghub_operator.plan.scaling.desired_replicas import OVER, Inputs, short
+from loghub_operator.plan.scaling.inputs import NOT_ASSIGNABLE, ShardRates
+from loghub_operator.plan.scaling.reshard_backoff import again_unix_s, refusal_of, standing, told
+
+HOT_FOR_S = 30.0
+SPLIT_HELPS = 0.9  # of one worker's rate: so much must come in; what only lies there no split moves
+COLD = 0.3  # of one worker's rate: so little do two neighbours need together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotShardResult:
+    """What is hot, what is to be done about it, and in which words."""
+
+    memory: ScalingState
+    finding: ConditionUpdate
+    hot: tuple[int, ...] = ()
+    change: SplitShard | MergeShards | None = None
+    event: EmitEvent | None = None
+
+
+def heat(
+    scaling: Scaling,
+    service: ServiceObserved,
+    memory: ScalingState,
+    inputs: Inputs,
+    rates: Mapping[int, ShardRates],
+    *,
+    settled: bool,
+    least: int,
+    now: float,
+) -> HotShardResult:
+    """``settled``: nothing is on its way and nothing unknown, so shards may be changed. ``least``: so
+    many that take logs must stay, for every worker to have one."""
+    rate = inputs.worker_per_s
+    if service.trouble is not None or not rate:
+        message = "it is not known how much one worker consumes"
+        memory = replace(memory, hot=(), cold=())
+        return HotShardResult(
+            memory=memory, finding=_finding("Unknown", HotReason.PROCESSING_RATE_UNKNOWN, message)
+        )
+    demands = {one.shard: _demand(one, rates, inputs.catch_up_s) for one in service.shards}
+    busy = _busy(service.shards, demands, rates, OVER * rate)
+    cold = [pair for pair in _neighbours(service.shards) if _cold(pair, demands, rate)]
+    memory = replace(
+        memory,
+        hot=track_since(memory.hot, (str(one.shard) for one in busy), now),
+        cold=track_since(memory.cold, (_named(pair) for pair in cold), now),
+    )
+    since = {one.name: one.at_unix_s for one in (*memory.hot, *memory.cold)}
+    hot = [one for one in busy if now - since[str(one.shard)] >= HOT_FOR_S]
+    found = HotShardResult(
+        memory=memory, finding=_told(hot, rates, rate), hot=tuple(one.shard for one in hot)
+    )
+    if not scaling.shards.auto_split or scaling.mode == "Recommend":
+        return replace(found, memory=replace(memory, refusals=()))
+    found = replace(found, memory=standing(memory, service.shards))
+    cool_s = scaling.shards.cooldown_seconds
+    long_cold = [pair for pair in cold if now - since[_named(pair)] >= cool_s]
+    due = _split(found, hot, scaling, service, rates, rate) or _merge(found, long_cold, service, least)
+    due = _unless_refused(found, due, now)
+    ready = settled and _cooled(service.shards, cool_s, now)
+    return due if ready else replace(due, change=None, event=None)
+
+
+def _demand(shard: ShardObserved, rates: Mapping[int, ShardRates], catch_up_s: int) -> float | None:
+    arrival = rates[shard.shard].arrival_per_s if shard.shard in rates else None
+    if arrival is None or shard.lag_groups is None:
+        return None
+    return arrival + shard.lag_groups / catch_up_s
+
+
+def _alone(shards: Iterable[ShardObserved]) -> list[ShardObserved]:
+    """Those that take logs and have a worker to themselves."""
+    can_be_held = [one for one in shards if one.state not in NOT_ASSIGNABLE]
+    held = Counter(one.holder for one in can_be_held if one.holder)
+    return [one for one in can_be_held if not one.read_only and held[one.holder] == 1 and not one.next_holder]
+
+
+def _busy(
+    shards: Iterable[ShardObserved],
+    demands: Mapping[int, float | None],
+    rates: Mapping[int, ShardRates],
+    too_much: float,
+) -> list[ShardObserved]:
+    """More comes in than one worker can do; or, of one that has a worker to itself, more is left, too."""
+    alone = {one.shard for one in _alone(shards)}
+    arrivals = {shard: one.arrival_per_s or 0.0 for shard, one in rates.items()}
+    return [
+        one
+        for one in shards
+        if not one.read_only
+        and (
+            arrivals.get(one.shard, 0.0) > too_much
+            or (one.shard in alone and (demands[one.shard] or 0.0) > too_much)
+        )
+    ]
+
+
+def _neighbours(shards: Iterable[ShardObserved]) -> list[tuple[ShardObserved, ShardObserved]]:
+    """Pairs of shards that take logs, whose keys adjoin."""
+    known = sorted(
+        (one for one in shards if not one.read_only and one.end_key), key=lambda one: one.begin_key
+    )
+    return [(left, right) for left, right in pairwise(known) if left.end_key == right.begin_key]
+
+
+def _named(pair: tuple[ShardObserved, ShardObserved]) -> str:
+    return f"{pair[0].shard}+{pair[1].shard}"
+
+
+def _cold(
+    pair: tuple[ShardObserved, ShardObserved], demands: Mapping[int, float | None], rate: float
+) -> bool:
+    left, right = (demands[one.shard] for one in pair)
+    return left is not None and right is not None and left + right <= COLD * rate
+
+
+def _cooled(shards: Iterable[ShardObserved], cooldown_s: int, now: float) -> bool:
+    """The shards that there are were all made long enough ago; where that is not known, they were not."""
+    born = [one.created_unix_s for one in shards if one.parents]
+    return all(one is not None and now - one >= cooldown_s for one in born)
+
+
+def _split(
+    found: HotShardResult,
+    hot: list[ShardObserved],
+    scaling: Scaling,
+    service: ServiceObserved,
+    rates: Mapping[int, ShardRates],
+    rate: float,
+) -> HotShardResult | None:
+    """The busiest of those that a split helps: their logs come in, they do not only lie there."""
+    helped = [one for one in hot if (rates[one.shard].arrival_per_s or 0.0) >= SPLIT_HELPS * rate]
+    if not helped or _writable(service) >= scaling.shards.max_shards:
+        return None
+    busiest = max(helped, key=lambda one: rates[one.shard].arrival_per_s or 0.0)
+    arrival = short(rates[busiest.shard].arrival_per_s or 0.0)
+    words = (
+        f"shard {busiest.shard} is split: {arrival} log groups/s come in, one worker consumes {short(rate)}/s"
+    )
+    event = EmitEvent(type="Normal", reason="ShardSplit", message=words)
+    return replace(found, change=SplitShard(busiest.shard), event=event)
+
+
+def _merge(
+    found: HotShardResult,
+    cold: list[tuple[ShardObserved, ShardObserved]],
+    service: ServiceObserved,
+    least: int,
+) -> HotShardResult:
+    """As long as enough are left for every worker, and nobody else reads the logstore."""
+    if not cold or found.hot or _writable(service) <= least:
+        return found
+    left, right = cold[0]
+    if service.other_groups:
+        words = f"{left.shard} and {right.shard} are not merged: another consumer group reads the logstore"
+        message = f"{found.finding.message}; shards {words}"
+        return replace(found, finding=replace(found.finding, message=message))
+    words = (
+        f"shards {left.shard} and {right.shard} are merged: together they need less than a third of a worker"
+    )
+    event = EmitEvent(type="Normal", reason="ShardsMerged", message=words)
+    return replace(found, change=MergeShards(left.shard), event=event)
+
+
+def _unless_refused(found: HotShardResult, due: HotShardResult, now: float) -> HotShardResult:
+    """What the log service refused is told as long as it would be done, and done once it is time again."""
+    if due.change is None:
+        return due
+    split = isinstance(due.change, SplitShard)
+    refusal = refusal_of(due.memory, "split" if split else "merge")
+    if refusal is None:
+        return due
+    reason = HotReason.SPLIT_REJECTED if split else HotReason.MERGE_REJECTED
+    message = f"{told(refusal)}; {found.finding.message}"
+    finding = replace(found.finding, reason=reason, message=message)
+    return replace(found if now < again_unix_s(refusal) else due, finding=finding)
+
+
+def _writable(service: ServiceObserved) -> int:
+    return sum(not one.read_only for one in service.shards)
+
+
+def _told(hot: list[ShardObserved], rates: Mapping[int, ShardRates], rate: float) -> ConditionUpdate:
+    if not hot:
+        return _finding("False", HotReason.NO_HOT_SHARD, "no shard is too busy for one worker")
+    named = "; ".join(
+        f"shard {one.shard}: {short(rates[one.shard].arrival_per_s or 0.0)} log groups/s come in, "
+        f"{one.lag_groups} are left"
+        for one in hot[:5]
+    )
+    words = f"{named}; one worker consumes {short(rate)}/s and a shard has one holder, so only a split helps"
+    return _finding("True", HotReason.SHARD_OVERLOADED, words)
+
+
+def _finding(status: ConditionStatus, reason: HotReason, message: str) -> ConditionUpdate:
+    return ConditionUpdate(type=ConditionType.HOT_SHARD, status=status, reason=reason, message=message)

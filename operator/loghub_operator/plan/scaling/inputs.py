@@ -1,0 +1,217 @@
+"""One look at a group, added to what is remembered, and the numbers that follow.
+
+What for: `ObservedState` in, memory and `Inputs` out, in every mode. What it must not know: the mode, what
+is decided. Read next: `loghub_operator.plan.scaling.autoscaler`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.errors import MalformedInput
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.observed import ObservedState, ServiceObserved, ShardObserved
+from loghub_operator.model.scaling_state import (
+    NOTHING,
+    Sample,
+    SampleWindow,
+    ScalingState,
+    ShardMark,
+    Stream,
+    WorkerRate,
+    track_since,
+    with_sample,
+)
+from loghub_operator.plan.scaling.desired_replicas import Inputs
+from loghub_operator.plan.scaling.gates import with_trial
+from loghub_operator.plan.scaling.rates import (
+    ShardSeries,
+    arrival_per_s,
+    consumed_per_s,
+    smoothed,
+    trails,
+    worker_paces,
+)
+
+NOT_ASSIGNABLE = ("wait", "over")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRates:
+    """Log groups per second; None: not known."""
+
+    arrival_per_s: float | None
+    consumed_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingInputs:
+    """What is known now. ``asked`` False: the log service could not be. ``moved``: the status before
+    this look is of another stream. ``lag_groups`` is of all shards, ``inputs`` have what is decided by."""
+
+    memory: ScalingState
+    inputs: Inputs
+    shards: dict[int, ShardRates]
+    consumed_per_s: float | None
+    lag_groups: int | None
+    pace: SampleWindow
+    asked: bool
+    moved: bool
+
+
+def assignable(service: ServiceObserved) -> int:
+    """Shards that a worker can hold: neither waiting for parents nor consumed to the end."""
+    return sum(shard.state not in NOT_ASSIGNABLE for shard in service.shards)
+
+
+def pace_of(resource: LogHubConsumerGroup) -> SampleWindow:
+    """A worker that keeps up saves a checkpoint once in so long."""
+    spec = resource.spec
+    return SampleWindow(
+        cycle_s=float(spec.pipeline.trigger.interval_seconds + spec.checkpoint.interval_seconds)
+    )
+
+
+def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingInputs:
+    """Remember this look and work the rates out."""
+    pace, now = pace_of(resource), observed.at_unix_s
+    memory = _of_this_time(_of_this_stream(resource, observed), now)
+    if not memory.samples and memory.rate is None:
+        memory = replace(memory, rate=_measured_before(resource, observed, memory))
+    asked = observed.service.trouble is None
+    if asked:
+        sample = Sample(at_unix_s=now, marks=tuple(mark_of(one) for one in observed.service.shards))
+        memory = replace(memory, samples=with_sample(memory.samples, sample, pace))
+    memory = _with_workers(memory, observed)
+    memory = replace(memory, rate=_rate(observed, memory, pace))
+    shards = {shard: _rates(trail) for shard, trail in trails(memory.samples).items()} if asked else {}
+    inputs = _inputs(resource, observed, memory, shards)
+    if inputs.lag_groups != 0 or inputs.arrival_per_s != 0.0 or memory.busy_unix_s is None:
+        memory = replace(memory, busy_unix_s=now)
+    workers = observed.worker_set.replicas if observed.worker_set else 0
+    if asked:
+        memory = with_trial(memory, workers=workers, inputs=inputs, now=now)
+    consumed = [rates.consumed_per_s for rates in shards.values()]
+    return ScalingInputs(
+        memory=memory,
+        inputs=inputs,
+        shards=shards,
+        consumed_per_s=_sum(consumed) if asked else None,
+        lag_groups=_total(observed.service.shards) if asked else None,
+        pace=pace,
+        asked=asked,
+        moved=_moved(observed, memory),
+    )
+
+
+def mark_of(shard: ShardObserved) -> ShardMark:
+    """The shard in cursors; one in transfer is nobody's, as far as a worker's rate goes."""
+    return ShardMark(
+        shard=shard.shard,
+        written=_cursor(shard.end_cursor),
+        consumed=_cursor(shard.checkpoint),
+        consumed_at_unix_s=shard.checkpoint_unix_s,
+        lag=0 if shard.state == "over" else shard.lag_groups,
+        holder=shard.holder if not shard.next_holder else "",
+        read_only=shard.read_only,
+    )
+
+
+def _of_this_stream(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingState:
+    """What is remembered of another one says nothing about this one."""
+    spec = resource.spec
+    stream = Stream(
+        uid=resource.metadata.uid,
+        endpoint=observed.site.endpoint,
+        project=spec.project,
+        logstore=spec.logstore,
+        group=resource.group,
+    )
+    return observed.memory if observed.memory.of == stream else replace(NOTHING, of=stream)
+
+
+def _moved(observed: ObservedState, memory: ScalingState) -> bool:
+    return observed.memory.of not in (None, memory.of)
+
+
+def _of_this_time(memory: ScalingState, now: float) -> ScalingState:
+    """A clock that was set back makes every time in it wrong."""
+    if memory.samples and memory.samples[-1].at_unix_s > now:
+        return replace(NOTHING, of=memory.of)
+    return memory
+
+
+def _with_workers(memory: ScalingState, observed: ObservedState) -> ScalingState:
+    now = observed.at_unix_s
+    replicas = observed.worker_set.replicas if observed.worker_set else 0
+    ready = [one.name for one in observed.workers if one.ready]
+    unready = sum(one.ready for one in observed.workers if one.ordinal < replicas) < replicas
+    since = (memory.unready_unix_s or now) if unready else None
+    return replace(memory, ready=track_since(memory.ready, ready, now), unready_unix_s=since)
+
+
+def _measured_before(
+    resource: LogHubConsumerGroup, observed: ObservedState, memory: ScalingState
+) -> WorkerRate | None:
+    """By an operator before this one, as the status tells. A rate that was given is no measure."""
+    told = resource.status.scaling.inputs.worker_per_second if resource.status.scaling else None
+    if not told or resource.spec.scaling.capacity_per_s is not None or _moved(observed, memory):
+        return None
+    return WorkerRate(per_s=told, at_unix_s=0.0)  # the first that is measured takes its place
+
+
+def _rate(observed: ObservedState, memory: ScalingState, pace: SampleWindow) -> WorkerRate | None:
+    if observed.service.trouble is not None:
+        return memory.rate
+    ready = {one.name: one.at_unix_s for one in memory.ready}
+    return smoothed(memory.rate, worker_paces(memory.samples, ready, pace), at_unix_s=observed.at_unix_s)
+
+
+def _rates(trail: ShardSeries) -> ShardRates:
+    return ShardRates(arrival_per_s=arrival_per_s(trail), consumed_per_s=consumed_per_s(trail))
+
+
+def _inputs(
+    resource: LogHubConsumerGroup,
+    observed: ObservedState,
+    memory: ScalingState,
+    shards: dict[int, ShardRates],
+) -> Inputs:
+    scaling, service = resource.spec.scaling, observed.service
+    asked = service.trouble is None
+    measured = None if memory.rate is None else memory.rate.per_s
+    return Inputs(
+        arrival_per_s=_sum([one.arrival_per_s for one in shards.values()]) if asked else None,
+        lag_groups=_to_do(service) if asked else None,
+        worker_per_s=measured if scaling.capacity_per_s is None else scaling.capacity_per_s,
+        catch_up_s=scaling.catch_up_seconds,
+        assignable=assignable(service) if asked else None,
+        ready=sum(one.ready for one in observed.workers),
+    )
+
+
+def _to_do(service: ServiceObserved) -> int | None:
+    """A child that waits for its parents and was never begun has no lag that anybody knows, and no worker
+    may begin it: until its parents are consumed the number of workers follows the other shards."""
+    begun = [one for one in service.shards if one.state != "wait" or one.lag_groups is not None]
+    known = _total(begun)
+    return known if len(begun) == len(service.shards) else known or None  # nothing to do would be wrong
+
+
+def _total(shards: Sequence[ShardObserved]) -> int | None:
+    numbers = [0 if one.state == "over" else one.lag_groups for one in shards]
+    return None if None in numbers else sum(number or 0 for number in numbers)
+
+
+def _sum(numbers: list[float | None]) -> float | None:
+    return None if None in numbers else math.fsum(number or 0.0 for number in numbers)
+
+
+def _cursor(text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        return wire_cursor.decode(text)
+    except MalformedInput:  # a service's own; its distance to another one is not known
+        return None

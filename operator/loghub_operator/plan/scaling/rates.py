@@ -1,0 +1,212 @@
+"""How fast logs come in, how fast they are consumed, and what one worker can do.
+
+What for: rates in log groups per second from samples of cursors. What it must not know: what
+follows from a rate. Read next: `loghub_operator.plan.scaling.desired_replicas`.
+
+Cursors are trusted only where they go on from what they were: a logstore that was made anew, a
+checkpoint that was moved, logs that retention took begin a new series. A worker's rate is measured
+only while it was never short of logs: what a worker consumes that keeps up is the arrival,
+and would make any number of workers look too small.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from loghub_operator.model.scaling_state import Sample, SampleWindow, ShardMark, WorkerRate
+
+SHORTEST_SPAN_S = 5.0
+MOST_PER_S = 1e6  # of one shard; more is a cursor that jumped, not a log group
+WARM_S = 20.0  # of being ready, before which a worker's pace says little
+SATURATED_STEPS = 3  # lag, in what is consumed from one look to the next
+SHORTEST_MEASURE_S = 15.0
+SMOOTHING_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One shard at one time."""
+
+    at_unix_s: float
+    mark: ShardMark
+
+
+ShardSeries = tuple[Point, ...]
+
+
+def trails(samples: Sequence[Sample]) -> dict[int, ShardSeries]:
+    """Each shard that is there now, back to where it first appeared in the samples; oldest first."""
+    if not samples:
+        return {}
+    if all(one.marks is samples[-1].marks for one in samples):  # at rest: two points say it all
+        samples = (samples[0], samples[-1])
+    made: dict[int, list[Point]] = {mark.shard: [] for mark in samples[-1].marks}
+    for sample in samples:
+        for mark in sample.marks:
+            if mark.shard in made:
+                made[mark.shard].append(Point(sample.at_unix_s, mark))
+    return {shard: tuple(points) for shard, points in made.items()}
+
+
+def arrival_per_s(trail: ShardSeries) -> float | None:
+    """Log groups written; None while it is not known."""
+    if trail and trail[-1].mark.read_only:
+        return 0.0
+    unbroken = _unbroken(trail, _written_goes_on)
+    span_s = _span_s(unbroken)
+    if span_s < SHORTEST_SPAN_S:
+        return None
+    first, last = unbroken[0].mark.written, unbroken[-1].mark.written
+    return None if first is None or last is None else (last - first) / span_s
+
+
+def consumed_per_s(trail: ShardSeries) -> float | None:
+    """Log groups checkpointed, by the times of the checkpoints; None while it is not known."""
+    unbroken = _unbroken(trail, _consumed_goes_on)
+    if _span_s(unbroken) < SHORTEST_SPAN_S or unbroken[-1].mark.consumed is None:
+        return None
+    return _pace_of(_checkpoints(unbroken), _span_s(unbroken))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPace:
+    """What one worker consumed while it held the same shards; ``saturated``: it never ran short."""
+
+    worker: str
+    per_s: float
+    saturated: bool
+
+
+def worker_paces(
+    samples: Sequence[Sample], ready_since: Mapping[str, float], pace: SampleWindow
+) -> tuple[WorkerPace, ...]:
+    """Of every warm worker of which enough was seen."""
+    holders = sorted({mark.holder for mark in samples[-1].marks if mark.holder}) if samples else []
+    found = (
+        _worker_pace(worker, samples, ready_since[worker] + WARM_S, pace)
+        for worker in holders
+        if worker in ready_since and _has_work(worker, samples[-1])
+    )
+    return tuple(one for one in found if one is not None)
+
+
+def smoothed(
+    before: WorkerRate | None, paces: Sequence[WorkerPace], *, at_unix_s: float
+) -> WorkerRate | None:
+    """The rate of one worker after this look. Saturated ones tell it; any other only that it is not less."""
+    full = [one.per_s for one in paces if one.saturated]
+    if full:
+        return _towards(before, math.fsum(full) / len(full), at_unix_s)
+    most = max((one.per_s for one in paces), default=0.0)
+    if before is not None and most > before.per_s:
+        return WorkerRate(per_s=most, at_unix_s=at_unix_s)
+    return before
+
+
+def _towards(before: WorkerRate | None, new: float, at_unix_s: float) -> WorkerRate:
+    if before is None:
+        return WorkerRate(per_s=new, at_unix_s=at_unix_s)
+    elapsed_s = max(0.0, at_unix_s - before.at_unix_s)
+    weight = 1.0 - math.exp(-elapsed_s / SMOOTHING_S)
+    return WorkerRate(per_s=before.per_s + weight * (new - before.per_s), at_unix_s=at_unix_s)
+
+
+def _worker_pace(
+    worker: str, samples: Sequence[Sample], warm_from: float, pace: SampleWindow
+) -> WorkerPace | None:
+    tail = _same_shards(worker, samples, warm_from)
+    if len(tail) < 3 or tail[-1].at_unix_s - tail[0].at_unix_s < max(SHORTEST_MEASURE_S, 2.0 * pace.cycle_s):
+        return None
+    held = _held(worker, tail[-1])
+    own = [trail for shard, trail in trails(tail).items() if shard in held]
+    if any(len(_unbroken(trail, _consumed_goes_on)) < len(trail) for trail in own):
+        return None
+    span_s = tail[-1].at_unix_s - tail[0].at_unix_s
+    # The first checkpoint may be older than the time the worker has been at it.
+    per_s = math.fsum(_pace_of(_checkpoints(trail)[1:], span_s) for trail in own)
+    return WorkerPace(worker=worker, per_s=per_s, saturated=per_s > 0.0 and _saturated(own))
+
+
+def _saturated(own: Sequence[ShardSeries]) -> bool:
+    """Never short of logs: more was left each time than several steps take.
+
+    One that keeps up has at most two steps left: what came during its batch, and since.
+    """
+    columns = list(zip(*own, strict=True))  # one column a sample
+    steps = [
+        sum((new.mark.consumed or 0) - (old.mark.consumed or 0) for old, new in zip(left, right, strict=True))
+        for left, right in pairwise(columns)
+    ]
+    lags = [[point.mark.lag for point in column] for column in columns]
+    if any(lag is None for column in lags for lag in column) or sum(step > 0 for step in steps) < 2:
+        return False
+    least = min(sum(lag or 0 for lag in column) for column in lags)
+    return least >= SATURATED_STEPS * max(steps)
+
+
+def _same_shards(worker: str, samples: Sequence[Sample], warm_from: float) -> list[Sample]:
+    """The latest samples in which it held what it holds now, and was warm."""
+    held, tail = _held(worker, samples[-1]), []
+    for sample in reversed(samples):
+        if sample.at_unix_s < warm_from or _held(worker, sample) != held:
+            break
+        tail.append(sample)
+    return tail[::-1]
+
+
+def _has_work(worker: str, sample: Sample) -> bool:
+    """Enough of it to say anything."""
+    return any(mark.holder == worker and mark.lag for mark in sample.marks)
+
+
+def _held(worker: str, sample: Sample) -> frozenset[int]:
+    return frozenset(mark.shard for mark in sample.marks if mark.holder == worker)
+
+
+def _checkpoints(trail: ShardSeries) -> list[tuple[float, int]]:
+    """Each checkpoint that was seen, once, with its time."""
+    seen: list[tuple[float, int]] = []
+    for point in trail:
+        consumed, at = point.mark.consumed, point.mark.consumed_at_unix_s
+        if consumed is not None and (not seen or seen[-1][1] != consumed):
+            seen.append((point.at_unix_s if at is None else at, consumed))
+    return seen
+
+
+def _pace_of(checkpoints: Sequence[tuple[float, int]], span_s: float) -> float:
+    """Between the first and the last of them; over the whole span where their times say nothing."""
+    if len(checkpoints) < 2:
+        return 0.0
+    (begin, first), (end, last) = checkpoints[0], checkpoints[-1]
+    elapsed_s = end - begin
+    return (last - first) / (elapsed_s if elapsed_s > 0.0 else span_s)
+
+
+def _span_s(trail: ShardSeries) -> float:
+    return trail[-1].at_unix_s - trail[0].at_unix_s if trail else 0.0
+
+
+def _unbroken(trail: ShardSeries, goes_on: Callable[[Point, Point], bool]) -> ShardSeries:
+    start = len(trail) - 1
+    while start > 0 and goes_on(trail[start - 1], trail[start]):
+        start -= 1
+    return trail[max(0, start) :]
+
+
+def _written_goes_on(old: Point, new: Point) -> bool:
+    before, after = old.mark.written, new.mark.written
+    if before is None or after is None:
+        return False
+    return 0 <= after - before <= MOST_PER_S * max(0.0, new.at_unix_s - old.at_unix_s)
+
+
+def _consumed_goes_on(old: Point, new: Point) -> bool:
+    """A checkpoint that moved over more than there was to consume was set, or skipped what is gone."""
+    before, after = old.mark.consumed, new.mark.consumed
+    if before is None or after is None or not _written_goes_on(old, new):
+        return False
+    if old.mark.lag is None:
+        return after == before
+    came = (new.mark.written or 0) - (old.mark.written or 0)
+    return 0 <= after - before <= old.mark.lag + came

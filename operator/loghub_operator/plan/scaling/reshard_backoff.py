@@ -1,0 +1,50 @@
+"""A split or merge that the log service refuses: told in its words, and tried again ever later.
+
+What for: at a limit of shards, or without the right to it, a try in every round would change nothing.
+What it must not know: which shard is to be changed. Read next: `loghub_operator.plan.scaling.hot_shard`.
+
+It is forgotten when a shard was made since, by whoever, when shards may no longer be changed, and
+with everything else that is remembered.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+from loghub_operator.api.conditions import rfc3339
+from loghub_operator.model.actions import ReshardRefused, SplitShard
+from loghub_operator.model.observed import ShardObserved
+from loghub_operator.model.scaling_state import Refusal, ScalingState
+
+FIRST_PAUSE_S = 60.0  # twice as long after each further one
+LONGEST_PAUSE_S = 3600.0
+
+
+def with_refusal(memory: ScalingState, refused: ReshardRefused, now: float) -> ScalingState:
+    """Remember it; ``now`` in unix seconds."""
+    kind: Literal["split", "merge"] = "split" if isinstance(refused.action, SplitShard) else "merge"
+    before = refusal_of(memory, kind)
+    new = Refusal(of=kind, words=str(refused), at_unix_s=now, times=1 + (before.times if before else 0))
+    return replace(memory, refusals=(*(one for one in memory.refusals if one != before), new))
+
+
+def refusal_of(memory: ScalingState, kind: Literal["split", "merge"]) -> Refusal | None:
+    """The last one of this kind."""
+    return next((one for one in memory.refusals if one.of == kind), None)
+
+
+def standing(memory: ScalingState, shards: Iterable[ShardObserved]) -> ScalingState:
+    """Without those since which a shard was made: what was refused then may not be now."""
+    youngest = max((one.created_unix_s or 0.0 for one in shards), default=0.0)
+    return replace(memory, refusals=tuple(one for one in memory.refusals if one.at_unix_s >= youngest))
+
+
+def again_unix_s(refusal: Refusal) -> float:
+    """From then on it may be tried again."""
+    return refusal.at_unix_s + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(refusal.times - 1, 10))
+
+
+def told(refusal: Refusal) -> str:
+    """For a person; the same in each round until it is tried again."""
+    again = rfc3339(again_unix_s(refusal))
+    return f"the log service refuses to {refusal.of} ({refusal.words}); tried again after {again}"

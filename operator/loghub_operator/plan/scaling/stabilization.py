@@ -1,0 +1,76 @@
+"""Let a number of workers follow the load without swinging: what was wanted lately counts too.
+
+What for: the stabilization windows. More workers come when the load has needed more for so
+long, and as many as it needed all along; fewer when it has needed fewer for so long, and as few
+as were enough all along. What it must not know: where the need comes from. Read next:
+`loghub_operator.plan.scaling.gates`.
+"""
+
+from dataclasses import dataclass, replace
+
+from loghub_operator.model.scaling_state import Peak, ScalingState, Window
+from loghub_operator.plan.scaling.desired_replicas import ReplicaRange
+
+
+def pushed(window: Window, value: int, *, now: float, span_s: float, gap_s: float) -> Window:
+    """With one more number; what is older than the span goes, and after a gap it begins anew."""
+    last = window.peaks[-1].at_unix_s if window.peaks else None
+    if window.since_unix_s is None or last is None or not 0.0 <= now - last <= gap_s:
+        return Window(since_unix_s=now, peaks=(Peak(value=value, at_unix_s=now),))
+    kept = [one for one in window.peaks if one.value > value and now - one.at_unix_s <= span_s]
+    return Window(since_unix_s=window.since_unix_s, peaks=(*kept, Peak(value=value, at_unix_s=now)))
+
+
+def largest(window: Window, *, now: float, span_s: float) -> int | None:
+    """The largest number of the span; None: numbers are not known for so long yet."""
+    if window.since_unix_s is None or now - window.since_unix_s < span_s:
+        return None
+    return next((one.value for one in window.peaks if now - one.at_unix_s <= span_s), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """How long a need must last; ``gap_s``: so long a need may be unknown in between."""
+
+    up_s: float
+    down_s: float
+    gap_s: float
+
+
+def with_need(
+    memory: ScalingState, need: ReplicaRange | None, *, now: float, spans: Spans, up: bool
+) -> ScalingState:
+    """Remember this need. An unknown one changes nothing, until it is a gap. Without ``up`` it says
+    nothing about more workers."""
+    if need is None:
+        return memory
+    high = pushed(memory.high, need.high, now=now, span_s=spans.down_s, gap_s=spans.gap_s)
+    if not up:
+        return replace(memory, high=high)
+    low = pushed(memory.low, -need.low, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
+    goal = pushed(memory.goal, -need.goal, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
+    return replace(memory, high=high, low=low, goal=goal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """The number to run, and whether the load of this moment alone would say another."""
+
+    workers: int
+    stabilizing: bool
+
+
+def stabilize(memory: ScalingState, need: ReplicaRange, *, current: int, now: float, spans: Spans) -> Steady:
+    """More, fewer or as many as now."""
+    if need.low > current:
+        least_low = largest(memory.low, now=now, span_s=spans.up_s)
+        goal = largest(memory.goal, now=now, span_s=spans.up_s)
+        if least_low is None or goal is None or -least_low <= current:
+            return Steady(workers=current, stabilizing=True)
+        return Steady(workers=max(current, -goal), stabilizing=False)
+    if need.high < current:
+        enough = largest(memory.high, now=now, span_s=spans.down_s)
+        if enough is None or enough >= current:
+            return Steady(workers=current, stabilizing=True)
+        return Steady(workers=enough, stabilizing=False)
+    return Steady(workers=current, stabilizing=False)

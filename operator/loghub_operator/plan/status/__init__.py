@@ -1,0 +1,1 @@
+"""Builds the status and decides when to write it."""

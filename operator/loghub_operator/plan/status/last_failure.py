@@ -1,0 +1,35 @@
+"""Reports a failed action in the status, and reads the last one back."""
+
+from loghub.wire.errors import LogHubError
+from loghub_operator.api.conditions import ConditionType, ConditionUpdate, ReadyReason, with_transition_times
+from loghub_operator.api.status import Status
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+
+
+def words_of(error: Exception) -> str:
+    """The same at each round: a request's id is for the log alone, or no status would be at rest."""
+    if isinstance(error, LogHubError):
+        return f"{error.code} (HTTP {error.status}): {error.message}"
+    return str(error)
+
+
+def with_failure(status: Status, message: str, now: float, *, before: Status) -> Status:
+    """The same status after an action was refused: not ready, and in whose words. ``before`` is what was
+    told last: refused again is no other state, or it would be written at each try."""
+    finding = ConditionUpdate(
+        type=ConditionType.READY, status="False", reason=ReadyReason.RECONCILE_ERROR, message=message
+    )
+    generation = status.observed_generation or 0
+    (failed,) = with_transition_times((finding,), before.conditions, generation=generation, now=now)
+    others = tuple(one for one in status.conditions if one.type != ConditionType.READY)
+    return status.model_copy(update={"conditions": (failed, *others)})
+
+
+def refusal(resource: LogHubConsumerGroup) -> str:
+    """Why the round before could not carry out its actions; "" if it could."""
+    refused = (
+        one.message
+        for one in resource.status.conditions
+        if (one.type, one.reason) == (ConditionType.READY, ReadyReason.RECONCILE_ERROR)
+    )
+    return next(refused, "")

@@ -1,0 +1,82 @@
+"""Where a stored object is no longer as we wrote it.
+
+What for: ours and theirs in, the paths of our fields that differ out. What it must not know: who
+changed them, what is done about it. Read next: `loghub_operator.observe.drift_detector`.
+
+Only what we write counts: the apiserver's defaults, and fields that others added, are not ours.
+Amounts are compared as amounts, since the apiserver writes 1024Mi as 1Gi.
+"""
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+from loghub_operator.resources.metadata import Document
+from loghub_operator.resources.strategic_merge import KEYS, numbered
+
+_LIST_KEYS = {**KEYS, "ownerReferences": "uid"}
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
+_UNITS = {
+    None: Decimal(1), "m": Decimal("0.001"),
+    "k": Decimal(10) ** 3, "M": Decimal(10) ** 6, "G": Decimal(10) ** 9, "T": Decimal(10) ** 12,
+    "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30, "Ti": Decimal(2) ** 40,
+}  # fmt: skip
+_NOT_COMPARED = ("apiVersion", "kind")
+# Maps that are one value to the API: a key more is a change of ours.
+_WHOLE = ("selector", "nodeSelector")
+
+
+def changed_fields(ours: Document, theirs: Document | None) -> tuple[str, ...]:
+    """Paths such as ``StatefulSet access spec.template.spec.containers[worker].image``, in order."""
+    what = f"{ours['kind']} {ours['metadata']['name']}"
+    if theirs is None:
+        return (f"{what} (gone)",)
+    compared = {key: value for key, value in ours.items() if key not in _NOT_COMPARED}
+    return tuple(f"{what} {path}" for path in _differing(compared, theirs, ""))
+
+
+def _differing(ours: Any, theirs: Any, path: str) -> Iterator[str]:
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        if path.rpartition(".")[2] in _WHOLE and theirs.keys() - ours.keys():
+            yield path
+        for key, value in ours.items():
+            yield from _differing(value, theirs.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(ours, list) and isinstance(theirs, list):
+        yield from _differing_lists(ours, theirs, path)
+    elif not _same(ours, theirs):
+        yield path
+
+
+def _differing_lists(ours: list[Any], theirs: list[Any], path: str) -> Iterator[str]:
+    key = _LIST_KEYS.get(path.rpartition(".")[2])
+    if key is not None and all(isinstance(one, dict) and key in one for one in (*ours, *theirs)):
+        found = dict(numbered(theirs, key))
+        for name, one in numbered(ours, key):
+            yield from _differing(one, found.get(name), f"{path}[{one[key]}]")
+    elif len(ours) != len(theirs) or any(
+        list(_differing(mine, other, "")) for mine, other in zip(ours, theirs, strict=True)
+    ):
+        yield path
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    if ours == theirs:
+        return True
+    if theirs is None:  # the apiserver keeps nothing that is empty
+        return ours in ({}, [], "", False, 0)
+    mine, other = _amount(ours), _amount(theirs)
+    return mine is not None and mine == other
+
+
+def _amount(value: Any) -> Decimal | None:
+    found = _AMOUNT.fullmatch(str(value)) if isinstance(value, str | int | float) else None
+    return None if found is None else Decimal(found[1]) * _UNITS[found[2]]
+
+
+def replicas_taken(theirs: Document, manager: str) -> bool:
+    """Somebody else set the number of replicas: the field is no longer among those that we applied."""
+    managed = theirs["metadata"].get("managedFields") or ()
+    applied = [one for one in managed if (one.get("manager"), one.get("operation")) == (manager, "Apply")]
+    fields = [one.get("fieldsV1", {}) for one in applied if not one.get("subresource")]
+    return bool(fields) and not any("f:replicas" in one.get("f:spec", {}) for one in fields)

@@ -1,0 +1,41 @@
+"""Builds the Event that reports something about a LogHubConsumerGroup."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from loghub_operator.api.labels import MANAGER
+from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup
+from loghub_operator.model import actions
+
+Document = dict[str, Any]
+LONGEST_NOTE_BYTES = 1024
+
+
+def event_of(resource: LogHubConsumerGroup, event: actions.EmitEvent, *, unix_s: float) -> Document:
+    """An Event about the CR; its name is made by the apiserver."""
+    name, namespace = resource.metadata.name, resource.metadata.namespace
+    regarding = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": name,
+        "namespace": namespace,
+        "uid": resource.metadata.uid,
+    }
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{name}-", "namespace": namespace},
+        "eventTime": datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "reportingController": f"loghub.dev/{MANAGER}",
+        "reportingInstance": MANAGER,
+        "action": "Reconcile",
+        "reason": event.reason,
+        "note": _cut(event.message),
+        "type": event.type,
+        "regarding": regarding,
+    }
+
+
+def _cut(message: str) -> str:
+    """The apiserver counts bytes."""
+    return message.encode()[:LONGEST_NOTE_BYTES].decode(errors="ignore")

@@ -1,0 +1,42 @@
+"""Metadata that all objects of one consumer group share.
+
+What for: labels and the owner reference, by which the cluster removes what we made. What
+it must not know: any one kind. Read next: `loghub_operator.api.labels`.
+"""
+
+from typing import Any
+
+from loghub_operator.api.labels import LABEL_MANAGED_BY, LABEL_PART_OF, MANAGER, PART_OF, worker_selector
+from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup
+
+Document = dict[str, Any]
+
+
+def labels(resource: LogHubConsumerGroup) -> dict[str, str]:
+    """Of every object in the CR's namespace."""
+    return {**worker_selector(resource.metadata.name), LABEL_PART_OF: PART_OF, LABEL_MANAGED_BY: MANAGER}
+
+
+def is_ours(resource: LogHubConsumerGroup, found: Document) -> bool:
+    """Was it made for this object? Its name alone does not say so."""
+    about = found["metadata"]
+    owners = [one.get("uid") for one in about.get("ownerReferences") or ()]
+    return resource.metadata.uid in owners or labels(resource).items() <= (about.get("labels") or {}).items()
+
+
+def metadata(resource: LogHubConsumerGroup, name: str) -> Document:
+    """Namespace, labels and owner."""
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": resource.metadata.name,
+        "uid": resource.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "name": name,
+        "namespace": resource.metadata.namespace,
+        "labels": labels(resource),
+        "ownerReferences": [owner],
+    }

@@ -1,0 +1,4 @@
+"""Paths at which volumes are mounted in worker pods."""
+
+SINK_ROOT = "/sink"
+CODE_ROOT = "/code"

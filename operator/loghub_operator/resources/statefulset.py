@@ -1,0 +1,248 @@
+"""The StatefulSet of the workers.
+
+What for: stable pod names, which are the consumer names. What it must not know: how many
+should run, and why. Read next: `loghub.worker_contract` (what the container is told).
+
+Pods are made and removed in parallel, replaced one by one. The preStop hook begins the drain, and
+the grace period is longer than it, so a worker finishes its batch. The pods pass the restricted pod
+security standard.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from loghub import worker_contract as contract
+from loghub.worker_contract import WorkerConfig
+from loghub_operator.api.labels import (
+    ANNOTATION_CONFIG_HASH,
+    ANNOTATION_LAST_APPLIED_HASH,
+    ANNOTATION_POD_TEMPLATE_HASH,
+    worker_selector,
+)
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.resources.configmap import CONFIG_FILE, config_map, config_map_name
+from loghub_operator.resources.metadata import Document, labels, metadata
+from loghub_operator.resources.pod_paths import CODE_ROOT, SINK_ROOT
+from loghub_operator.resources.services import METRICS_PORT, governing_name, governing_service
+from loghub_operator.resources.strategic_merge import apply_pod_template
+from loghub_operator.resources.support_objects import disruption_budget, service_account, workers_name
+from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, config_hash, heap_mib
+
+CONTAINER = "worker"
+_OUR_VOLUMES = {"config", "credentials", "pod"}  # state and tmp may be put elsewhere
+GRACE_S = DRAIN_TIMEOUT_S + AFTER_DRAIN_S
+USER = 10001
+# Whatever the image's entry point does with signals.
+PRE_STOP = ("python", "-m", "loghub_worker.pre_stop")
+_CONFIG = "/etc/loghub/worker"
+_CREDENTIALS = "/etc/loghub/credentials"
+_POD = "/etc/loghub/pod"
+_STATE = "/var/lib/loghub"
+# Beside the JVM's heap: what else a JVM takes, the Pythons, their Arrow buffers; the limit leaves
+# room for one more batch.
+_REQUEST_MIB, _LIMIT_MIB = 1024, 1536
+
+
+def stateful_set(
+    resource: LogHubConsumerGroup, config: WorkerConfig, *, replicas: int, image: str
+) -> Document:
+    """The whole object; ``image`` is for CRs that name none."""
+    made = _without_marks(resource, config, image)
+    digest = applied_hash(resource, config, image=image)
+    made["metadata"]["annotations"] = {
+        ANNOTATION_LAST_APPLIED_HASH: digest,
+        ANNOTATION_CONFIG_HASH: config_hash(config),
+        ANNOTATION_POD_TEMPLATE_HASH: pod_template_hash(resource, config, image=image),
+    }
+    made["spec"]["replicas"] = replicas
+    return made
+
+
+def applied_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
+    """Of everything that we write for the workers except their number: has any of it changed?"""
+    return _hash([_without_marks(resource, config, image), *dependencies(resource, config)])
+
+
+def pod_template_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
+    """Of the pods: does a change replace them?"""
+    return _hash(_without_marks(resource, config, image)["spec"]["template"])
+
+
+def dependencies(resource: LogHubConsumerGroup, config: WorkerConfig) -> tuple[Document, ...]:
+    """What is written before the StatefulSet, in this order: what the pods need, then the rest."""
+    return (
+        config_map(resource, config),
+        service_account(resource),
+        governing_service(resource),
+        disruption_budget(resource),
+    )
+
+
+def _hash(parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _without_marks(resource: LogHubConsumerGroup, config: WorkerConfig, image: str) -> Document:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(resource, resource.metadata.name),
+        "spec": {
+            "serviceName": governing_name(resource),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate"},
+            "revisionHistoryLimit": 5,
+            "selector": {"matchLabels": worker_selector(resource.metadata.name)},
+            "template": _template(resource, config_hash(config), image),
+        },
+    }
+
+
+def _template(resource: LogHubConsumerGroup, digest: str, image: str) -> Document:
+    annotations = {ANNOTATION_CONFIG_HASH: digest, contract.DRAIN_ANNOTATION: contract.DRAIN_NOT_REQUESTED}
+    ours = {
+        "metadata": {"labels": labels(resource), "annotations": annotations},
+        "spec": {
+            "serviceAccountName": workers_name(resource),
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_S,
+            "securityContext": _pod_security(),
+            "containers": [_container(resource, image)],
+            "volumes": _volumes(resource, digest),
+        },
+    }
+    overlay = resource.spec.worker.pod_template
+    return apply_pod_template(ours, overlay, container=CONTAINER, volumes=_OUR_VOLUMES)
+
+
+def _pod_security() -> Document:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _container(resource: LogHubConsumerGroup, image: str) -> Document:
+    """The image's own entry point starts the worker, under an init that reaps Spark's children."""
+    return {
+        "name": CONTAINER,
+        "image": resource.spec.worker.image or image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": _environment(resource),
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
+        "startupProbe": _probe("/healthz", every_s=2, failures=150),
+        "readinessProbe": _probe("/readyz", every_s=2, failures=3),
+        "livenessProbe": _probe("/healthz", every_s=10, failures=6),
+        "lifecycle": {"preStop": {"exec": {"command": list(PRE_STOP)}}},
+        "resources": _resources(resource),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "volumeMounts": _mounts(resource),
+    }
+
+
+def _environment(resource: LogHubConsumerGroup) -> list[Document]:
+    """The user's first: nothing of theirs takes the place of ours."""
+    plain = {
+        contract.ENV_CONFIG: f"{_CONFIG}/{CONFIG_FILE}",
+        contract.ENV_CREDENTIALS_DIR: _CREDENTIALS,
+        contract.ENV_DRAIN_FILE: f"{_POD}/drain",
+        contract.ENV_STATE_DIR: f"{_STATE}/state",
+        contract.ENV_STATUS_FILE: f"{_STATE}/status.json",
+        contract.ENV_METRICS_ADDRESS: f"0.0.0.0:{METRICS_PORT}",
+        contract.ENV_TERMINATION_LOG: "/dev/termination-log",
+    }
+    name = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
+    return [
+        *(one.to_dict() for one in resource.spec.worker.env),
+        {"name": contract.ENV_CONSUMER, "valueFrom": name},
+        *({"name": key, "value": value} for key, value in plain.items()),
+    ]
+
+
+def _probe(path: str, *, every_s: int, failures: int) -> Document:
+    return {
+        "httpGet": {"path": path, "port": "metrics", "scheme": "HTTP"},
+        "periodSeconds": every_s,
+        "timeoutSeconds": 5,
+        "successThreshold": 1,
+        "failureThreshold": failures,
+    }
+
+
+def _resources(resource: LogHubConsumerGroup) -> Document:
+    """The user's win key by key; a memory of which only one side is given is both."""
+    given = resource.spec.worker.resources
+    heap = heap_mib(resource.spec.spark)
+    requests: dict[str, Any] = {"cpu": "250m", "memory": _mib(heap + _REQUEST_MIB), **given.requests}
+    limits: dict[str, Any] = {"memory": _mib(heap + _LIMIT_MIB), **given.limits}
+    if "memory" in given.requests and "memory" not in given.limits:
+        limits["memory"] = given.requests["memory"]
+    if "memory" in given.limits and "memory" not in given.requests:
+        requests["memory"] = given.limits["memory"]
+    if "cpu" in given.limits and "cpu" not in given.requests:
+        requests["cpu"] = given.limits["cpu"]
+    return {"requests": _text(requests), "limits": _text(limits)}
+
+
+def _mib(mib: int) -> str:
+    """As the apiserver would spell it: what we wrote is compared with what is there."""
+    return f"{mib // 1024}Gi" if mib % 1024 == 0 else f"{mib}Mi"
+
+
+def _text(quantities: dict[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in quantities.items()}
+
+
+def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
+    mounts: list[Document] = [
+        {"name": "config", "mountPath": _CONFIG, "readOnly": True},
+        {"name": "credentials", "mountPath": _CREDENTIALS, "readOnly": True},
+        {"name": "pod", "mountPath": _POD, "readOnly": True},
+        {"name": "state", "mountPath": _STATE},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
+    ]
+    if resource.spec.pipeline.sink.files is not None:
+        mounts.append({"name": "sink", "mountPath": SINK_ROOT})
+    if _code_claim(resource) is not None:
+        mounts.append({"name": "code", "mountPath": CODE_ROOT, "readOnly": True})
+    return mounts
+
+
+def _code_claim(resource: LogHubConsumerGroup) -> str | None:
+    python = resource.spec.pipeline.python
+    return None if python is None or python.volume_claim is None else python.volume_claim.name
+
+
+def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
+    drain = {
+        "path": "drain",
+        "fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{contract.DRAIN_ANNOTATION}']"},
+    }
+    secret = {"secretName": resource.spec.credentials_secret.name, "defaultMode": 0o440}
+    volumes: list[Document] = [
+        {"name": "config", "configMap": {"name": config_map_name(resource, digest), "defaultMode": 0o444}},
+        {"name": "credentials", "secret": secret},
+        {"name": "pod", "downwardAPI": {"defaultMode": 0o444, "items": [drain]}},
+        {"name": "state", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    files, code = resource.spec.pipeline.sink.files, _code_claim(resource)
+    claims = {"sink": None if files is None else files.volume_claim, "code": code}
+    volumes += [
+        {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+        for name, claim in claims.items()
+        if claim
+    ]
+    return volumes

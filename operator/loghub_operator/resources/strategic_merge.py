@@ -1,0 +1,150 @@
+"""A user's pod template merged over ours, as Kubernetes merges a strategic patch.
+
+What for: ``spec.worker.podTemplate``. What it must not know: what our template says. Read next:
+`loghub_operator.resources.statefulset`.
+
+Maps are merged key by key and null removes; ``$patch: replace`` in a map puts it in place of ours, ``$patch:
+delete`` empties it (an edit by ``kubectl apply`` stores no null). Lists of named things are merged by what
+names them (`KEYS`, as in the API's patch merge keys); the same words in such an element put it in place of
+ours, or remove it. Every other list replaces. What group membership stands on is ours whatever the
+overlay says. Nothing is refused here and nothing is dropped: what makes no sense,
+such as two containers of one name, is for the apiserver to refuse in its own words.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from loghub_operator.resources.metadata import Document
+
+KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "ports": "containerPort",
+    "imagePullSecrets": "name",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+    "resourceClaims": "name",
+}
+_DIRECTIVE = "$patch"
+
+
+def apply_pod_template(
+    template: Document, overlay: Document | None, *, container: str, volumes: set[str]
+) -> Document:
+    """Our template with the overlay; of ``container`` the environment, ports and mounts stay ours, so
+    do these ``volumes``, labels and annotations, and the grace period as a lower bound."""
+    if not overlay:
+        return template
+    made: Document = merged(template, overlay)
+    _keep_marks(made, template)
+    spec, ours = made.get("spec"), template["spec"]
+    if isinstance(spec, dict):
+        _keep_grace(spec, ours)
+        _keep(spec, ours, "volumes", volumes)
+        _keep_container(spec, ours, container)
+    return made
+
+
+def merged(ours: Any, theirs: Any, *, key: str = "") -> Any:
+    """``theirs`` over ``ours``; ``key`` is the field in which both stand."""
+    if isinstance(theirs, dict) and (isinstance(ours, dict) or _DIRECTIVE in theirs):
+        return _merged_maps(ours if isinstance(ours, dict) else {}, theirs)
+    if isinstance(ours, list) and isinstance(theirs, list) and key in KEYS:
+        return _merged_lists(ours, theirs, KEYS[key])
+    return theirs
+
+
+def _merged_maps(ours: Document, theirs: Document) -> Document:
+    match theirs.get(_DIRECTIVE):
+        case "delete":
+            return {}
+        case "replace":
+            return _plain(theirs)
+    both = {key: merged(ours.get(key), value, key=key) for key, value in theirs.items() if value is not None}
+    kept = {key: value for key, value in ours.items() if key not in theirs}
+    return {**kept, **both}
+
+
+def _merged_lists(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
+    """Ours in our order, then what is new in theirs."""
+    wanted = dict(numbered(theirs, key))
+    kept = [_element(one, wanted.pop(name, None)) for name, one in numbered(ours, key)]
+    new = (_element(None, one) for one in wanted.values())
+    return [one for one in (*kept, *new) if one is not None]
+
+
+def numbered(elements: list[Any], key: str) -> Iterator[tuple[tuple[Any, int], Any]]:
+    """Each with its name and how many of that name stand before it: of two that share a name none is lost."""
+    before: Counter[Any] = Counter()
+    for one in elements:
+        name = _named(one, key)
+        yield (name, before[name]), one
+        before[name] += 1
+
+
+def _named(element: Any, key: str) -> Any:
+    """What names it; one without a name is like no other."""
+    name = element.get(key) if isinstance(element, dict) else None
+    return name if isinstance(name, str | int) else id(element)
+
+
+def _element(ours: Any, theirs: Any) -> Any:
+    """None: it is not to be there."""
+    if theirs is None:
+        return ours
+    if not isinstance(theirs, dict):
+        return theirs
+    match theirs.get(_DIRECTIVE):
+        case "delete":
+            return None
+        case "replace":
+            return _plain(theirs)
+    return _plain(theirs) if ours is None else merged(ours, _plain(theirs))
+
+
+def _plain(theirs: Document) -> Document:
+    return {key: value for key, value in theirs.items() if key != _DIRECTIVE}
+
+
+def _keep_marks(made: Document, template: Document) -> None:
+    about = made.get("metadata")
+    if not isinstance(about, dict):
+        return
+    for key, ours in template["metadata"].items():
+        given = about.get(key)
+        about[key] = {**given, **ours} if isinstance(given, dict) else ours
+    for key in ("name", "namespace", "generateName"):
+        about.pop(key, None)
+
+
+def _keep_grace(spec: Document, ours: Document) -> None:
+    """Shorter than the drain would be a kill amid it."""
+    given, least = spec.get("terminationGracePeriodSeconds"), ours["terminationGracePeriodSeconds"]
+    if not isinstance(given, int) or given < least:
+        spec["terminationGracePeriodSeconds"] = least
+
+
+def _keep_container(spec: Document, ours: Document, name: str) -> None:
+    mine = next(one for one in ours["containers"] if one["name"] == name)
+    given = spec.get("containers")
+    found = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    theirs = next((one for one in found if one.get("name") == name), None)
+    if theirs is None:
+        spec["containers"] = [mine, *found]
+        return
+    for field in ("env", "ports", "volumeMounts"):
+        _keep(theirs, mine, field, {one[KEYS[field]] for one in mine[field]})
+
+
+def _keep(made: Document, ours: Document, field: str, names: set[Any]) -> None:
+    """These elements of a list are ours, whole."""
+    key, given = KEYS[field], made.get(field)
+    if given is not None and not isinstance(given, list):
+        return
+    others = [one for one in given or () if not (isinstance(one, dict) and one.get(key) in names)]
+    made[field] = [*(one for one in ours[field] if one[key] in names), *others]

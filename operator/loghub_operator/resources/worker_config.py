@@ -1,0 +1,106 @@
+"""The settings of the workers of one consumer group.
+
+What for: CR in, `WorkerConfig` out, the same for every worker and both executors; its
+hash says whether a running worker has other settings. What it must not know: pods,
+processes. Read next: `loghub.worker_contract`.
+"""
+
+import hashlib
+
+import msgspec
+
+from loghub.worker_contract import (
+    ConsoleSink,
+    JsonSink,
+    LogstoreSink,
+    ParquetSink,
+    Pipeline,
+    PythonPipeline,
+    Sink,
+    SqlPipeline,
+    WorkerConfig,
+)
+from loghub_operator.api.pipeline import Spark
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.observed import Placement
+
+DEFAULT_MEMORY = "512m"  # as `loghub_worker.query.spark_session` has it
+DRAIN_TIMEOUT_S = 30
+# After the drain has ended: the last heartbeat, the leave call and its retries.
+AFTER_DRAIN_S = 15
+
+
+def worker_config(resource: LogHubConsumerGroup, site: Placement) -> WorkerConfig:
+    """What each worker of this group is told."""
+    spec = resource.spec
+    return WorkerConfig(
+        endpoint=site.endpoint,
+        project=spec.project,
+        logstore=spec.logstore,
+        consumer_group=resource.group,
+        heartbeat_interval_s=float(spec.heartbeat_interval_seconds),
+        timeout_s=spec.timeout_seconds,
+        start_position=spec.start_position.begin_end_or_unix_s(),
+        fetch_interval_s=float(spec.fetch.interval_seconds),
+        max_log_groups=spec.fetch.max_log_groups,
+        max_bytes=spec.fetch.max_bytes,
+        checkpoint_interval_s=float(spec.checkpoint.interval_seconds),
+        trigger_interval_s=float(spec.pipeline.trigger.interval_seconds),
+        pipeline=_pipeline(resource, site),
+        sink=_sink(resource, site),
+        cores=spec.spark.cores,
+        spark_memory=spec.spark.memory,
+        spark_conf=dict(spec.spark.conf),
+        drain_timeout_s=float(DRAIN_TIMEOUT_S),
+    )
+
+
+def heap_mib(spark: Spark) -> int:
+    """Of Spark's JVM."""
+    text = spark.memory or DEFAULT_MEMORY
+    return int(text[:-1]) * (1024 if text[-1] == "g" else 1)
+
+
+def encode(config: WorkerConfig) -> bytes:
+    """The file that a worker reads; equal settings are equal bytes."""
+    return msgspec.json.encode(config, order="sorted")
+
+
+def config_hash(config: WorkerConfig) -> str:
+    """16 hex digits; stable over processes and releases with the same settings."""
+    return hashlib.sha256(encode(config)).hexdigest()[:16]
+
+
+def drain_timeout_s(resource: LogHubConsumerGroup) -> float:
+    """How long a worker that was told to leave is waited for.
+
+    Its drain, then the group's timeout (after which its shards are free whatever became of
+    it), then some for the calls.
+    """
+    return DRAIN_TIMEOUT_S + resource.spec.timeout_seconds + AFTER_DRAIN_S
+
+
+def _pipeline(resource: LogHubConsumerGroup, site: Placement) -> Pipeline:
+    pipeline = resource.spec.pipeline
+    if pipeline.sql is not None:
+        return SqlPipeline(text=pipeline.sql)
+    python = pipeline.python
+    assert python is not None  # a rule of the CR
+    claim = python.volume_claim
+    return PythonPipeline(
+        function=python.function,
+        files=dict(site.code.files) if python.config_map is not None else {},
+        folder=None if claim is None else "/".join(filter(None, (site.code_root, claim.path))),
+    )
+
+
+def _sink(resource: LogHubConsumerGroup, site: Placement) -> Sink:
+    sink = resource.spec.pipeline.sink
+    if sink.parquet is not None:
+        return ParquetSink(path=f"{site.sink_root}/{sink.parquet.path}")
+    if sink.json_ is not None:
+        return JsonSink(path=f"{site.sink_root}/{sink.json_.path}")
+    if sink.console is not None:
+        return ConsoleSink(rows=sink.console.rows)
+    assert sink.logstore is not None  # a rule of the CR
+    return LogstoreSink(project=sink.logstore.project or resource.spec.project, logstore=sink.logstore.name)

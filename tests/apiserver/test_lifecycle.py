@@ -1,0 +1,307 @@
+"""The whole operator against a real apiserver and the in-memory log service; pods are played.
+
+The apiserver, its authorization (the operator has the rights of deploy/ only), kopf, observe,
+plan and apply are real. There are no controllers here, so a
+`Player` makes the pods that the StatefulSet asks for, beats for those that are ready, and
+leaves the group for those that are told so.
+"""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loghub.client.port import GroupInfo
+from loghub_operator.api.labels import ANNOTATION_CONFIG_HASH, FINALIZER, worker_selector
+from loghub_operator.clients.kube import (
+    CONFIG_MAP,
+    CONSUMER_GROUP,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    AioKube,
+    configured,
+)
+from loghub_operator.controller import app as program
+from loghub_operator.controller.watch_check import WatchCheck
+from loghub_operator.observe.group_index import Incarnation
+from tests.apiserver.test_operations import until_at_rest
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.crash_injection import Fate, MortalKube, Never, mortal_connect
+from tests.loghub_operator.support.examples import document
+from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Stage, stage
+
+pytestmark = pytest.mark.cluster
+
+SECRET_NAME = "loghub-credentials"
+
+
+def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2, "deletionPolicy": "Delete"})
+        await on.until_phase("Running", "2/2")
+        status = await on.status()
+        assert status["groupOrigin"] == "Created"
+        assert (status["shardSummary"]["total"], status["shardSummary"]["assignable"]) == (4, 4)
+        assert {shard["consumer"] for shard in status["shards"]} == {"access-0", "access-1"}
+        assert {shard["state"] for shard in status["shards"]} == {"already_alloc"}
+        assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)
+        assert await on.get(SERVICE, "access-workers")
+
+        # More than shards: capped, and said so.
+        await on.apply({"replicas": 9, "deletionPolicy": "Delete"})
+        await on.until_phase("Running", "4/4")
+        limited = await on.condition("ScalingLimited")
+        assert (limited["status"], limited["reason"]) == ("True", "TooFewShards")
+
+        # Fewer: every worker that is stopped has left before.
+        await on.apply({"replicas": 1, "deletionPolicy": "Delete"})
+        await on.until_phase("Running", "1/1")
+        assert on.player.stopped_without_leaving == []
+        assert {shard["consumer"] for shard in (await on.status())["shards"]} == {"access-0"}
+
+        await on.remove()
+        await on.until_gone()
+        assert on.hub.list_groups(LOGSTORE) == ()
+        assert await on.get(STATEFUL_SET) is None
+        assert await on.kube.list(CONFIG_MAP, on.namespace, worker_selector(GROUP)) == []
+
+    stage(server, tmp_path, story)
+
+
+def test_a_place_without_any_object_is_called_over(server: Apiserver, tmp_path: Path) -> None:
+    """The apiserver lists nothing as null where it is asked for versions alone."""
+
+    async def story(on: Stage) -> None:
+        assert await on.kube.versions(CONSUMER_GROUP, "no-such-place") == {}
+
+    stage(server, tmp_path, story)
+
+
+def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
+    """Nor is anything that would change nothing, of which no version tells."""
+
+    async def story(on: Stage) -> None:
+        called, stop = Never(), asyncio.Event()
+        fate = Fate(called, lambda: None)
+        async with AioKube(await configured()) as kube:
+            connect, counted = mortal_connect(on.connect, fate), MortalKube(kube, fate)
+            running = asyncio.create_task(program.run(on.settings, stop, connect=connect, kube=counted))
+            try:
+                await on.apply({"replicas": 1})
+                await on.until_phase("Running", "1/1")
+                await until_at_rest(on)
+                assert "apply StatefulSet annotations,labels,ownerReferences,spec" in called.writes
+                before = len(called.writes)
+                await on.until_rounds(5)
+                assert called.writes[before:] == []
+            finally:
+                stop.set()
+                await running
+
+    stage(server, tmp_path, story, operator=False)
+
+
+def test_what_we_wrote_ourselves_starts_no_round(
+    server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edits, versions, hear = 6, set[str](), WatchCheck.told
+
+    def told(self: WatchCheck, one: Incarnation, version: str) -> None:
+        versions.add(version)
+        hear(self, one, version)
+
+    async def story(on: Stage) -> None:
+        async def settled() -> bool:
+            """The status is of now, and the watch has told of it."""
+            about = (found := await on.get() or {})["metadata"]
+            current = found["status"].get("observedGeneration") == about["generation"]
+            return current and about["resourceVersion"] in versions
+
+        await on.apply({"replicas": 1})
+        await on.until_phase("Running", "1/1")
+        await on.stop_operator()
+        monkeypatch.setattr(Stage, "settings", replace(on.settings, resync_s=3600.0))
+        on.start_operator()
+        await on.until_rounds(1)
+        await on.until("rest", settled)
+        before = on.rounds
+        for number in range(edits):
+            await on.apply({"replicas": 1, "deletionPolicy": ("Delete", "Retain")[number % 2]})
+            await on.until(f"edit {number} told", settled)
+        assert on.rounds - before <= edits + edits // 2  # one each; two, were our own write a reason
+
+    monkeypatch.setattr(WatchCheck, "told", told)
+    stage(server, tmp_path, story)
+
+
+def test_missing_secret_to_running(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply()
+        told = await on.until_reason("GroupSynced", "CredentialsMissing")
+        assert SECRET_NAME in told["message"]
+        assert (await on.status())["phase"] == "Pending"
+        await on.make_secret()
+        await on.until_phase("Running", "1/1")
+
+    stage(server, tmp_path, story, secret=False)
+
+
+def test_missing_logstore_is_told(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"logstore": "other", "pipeline": {"sink": {"parquet": {"path": "x"}}}})
+        told = await on.until_reason("GroupSynced", "LogstoreNotFound")
+        assert "there is no logstore other" in told["message"]
+        assert await on.get(STATEFUL_SET) is None
+
+    stage(server, tmp_path, story)
+
+
+def test_unreachable_while_running_leaves_the_workers(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        on.server.unreachable = True
+        await on.until_phase("Degraded", "2/2")
+        await on.apply({"replicas": 4})
+        await on.until_reason("ScalingLimited", "LogServiceUnavailable")
+        await on.until_phase("Degraded", "2/2")
+        await on.until_rounds(2)
+        assert (await on.get(STATEFUL_SET) or {})["spec"]["replicas"] == 2
+        status = await on.status()
+        assert "lag" not in status
+        assert {shard["state"] for shard in status["shards"]} == {"unknown"}
+        on.server.unreachable = False
+        await on.until_phase("Running", "4/4")
+
+    stage(server, tmp_path, story)
+
+
+def test_wrong_sql_fails_one_worker_and_the_others_go_on(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        await on.apply({"replicas": 2, "pipeline": {"sql": "SELEC 1"}})
+        told = await on.until_reason("WorkersAvailable", "InvalidPipeline")
+        assert "access-1" in told["message"]
+        assert "SELEC" in told["message"]
+        await on.until_phase("Degraded", "1/2")
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        # The settings that nobody runs with any more go with the next change.
+        await on.apply({"replicas": 1})
+        await on.until_phase("Running", "1/1")
+        assert len(await on.kube.list(CONFIG_MAP, on.namespace, worker_selector(GROUP))) == 1
+
+    stage(server, tmp_path, story)
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+def test_an_adopted_group_is_kept(policy: str, server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        on.hub.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=False))
+        await on.apply({"deletionPolicy": policy})
+        await on.until_phase("Running", "1/1")
+        assert (await on.status())["groupOrigin"] == "Adopted"
+        assert on.hub.list_groups(LOGSTORE)[0].timeout_s == 30
+        await on.remove()
+        await on.until_gone()
+        assert [group.name for group in on.hub.list_groups(LOGSTORE)] == [GROUP]
+
+    stage(server, tmp_path, story)
+
+
+def test_a_deletion_begun_while_the_operator_was_away_is_finished(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"deletionPolicy": "Delete"})
+        await on.until_phase("Running", "1/1")
+        await on.stop_operator()
+        await on.remove()
+        found = await on.get(CONSUMER_GROUP)
+        assert found is not None
+        assert found["metadata"]["finalizers"] == [FINALIZER]
+        on.start_operator()
+        await on.until_gone()
+        assert on.hub.list_groups(LOGSTORE) == ()
+
+    stage(server, tmp_path, story)
+
+
+def test_a_finalizer_that_somebody_else_wrote_too_holds_nothing_up(server: Apiserver, tmp_path: Path) -> None:
+    """As a backup that is restored, or an object that is applied as it was read, would."""
+
+    async def story(on: Stage) -> None:
+        await on.kube.apply(document({"project": "demo"}, namespace=on.namespace, finalizers=[FINALIZER]))
+        await on.until_phase("Running", "1/1")
+        await on.remove()
+        await on.until_gone()
+
+    stage(server, tmp_path, story)
+
+
+def test_a_stateful_set_of_somebody_else_is_left_alone(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        marks = {"labels": {"app": "web"}, "annotations": {ANNOTATION_CONFIG_HASH: "none"}}
+        container = {"name": "web", "image": "web"}
+        spec = {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": marks, "spec": {"containers": [container]}},
+        }
+        about = {"name": GROUP, "namespace": on.namespace}
+        await on.kube.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": about, "spec": spec})
+        await on.apply({"deletionPolicy": "Delete"})
+        told = await on.until_reason("Ready", "ReconcileError")
+        assert f"StatefulSet {GROUP} in namespace {on.namespace} was made by somebody else" in told["message"]
+        await on.remove()
+        await on.until_gone()
+        assert on.hub.list_groups(LOGSTORE) == ()
+        found = await on.get(STATEFUL_SET)
+        assert found is not None
+        assert found["metadata"].get("deletionTimestamp") is None
+        assert found["spec"]["selector"] == spec["selector"]
+
+    stage(server, tmp_path, story)
+
+
+def test_a_deleted_worker_pod_comes_back_and_the_group_runs(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        before = await on.get(POD, "access-1")
+        assert before is not None
+        await on.kube.delete(POD, on.namespace, "access-1")
+
+        async def another() -> bool:
+            found = await on.get(POD, "access-1")
+            return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+        await on.until("another access-1", another)
+        await on.until_rounds(2)
+        await on.until_phase("Running", "2/2")
+        assert {shard["consumer"] for shard in (await on.status())["shards"]} == {"access-0", "access-1"}
+
+    stage(server, tmp_path, story)
+
+
+def test_kubectl_scale_and_columns(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 1})
+        await on.until_phase("Running", "1/1")
+        here = ("-n", on.namespace)
+        await asyncio.to_thread(server.must, "scale", "lhcg", GROUP, "--replicas=3", *here)
+        await on.until_phase("Running", "3/3")
+        table = await asyncio.to_thread(server.must, "get", "lhcg", GROUP, *here)
+        head, row = table.splitlines()
+        assert head.split() == ["NAME", "PHASE", "WORKERS", "SHARDS", "ASSIGNABLE", "LAG(S)", "AGE"]
+        assert row.split()[:6] == [GROUP, "Running", "3/3", "4", "4", "0"]
+        scale = await asyncio.to_thread(
+            server.must,
+            "get",
+            "--raw",
+            f"/apis/loghub.dev/v1alpha1/namespaces/{on.namespace}/loghubconsumergroups/{GROUP}/scale",
+        )
+        assert '"selector":"app.kubernetes.io/instance=access,app.kubernetes.io/name=loghub-worker"' in scale
+
+    stage(server, tmp_path, story)

@@ -1,0 +1,331 @@
+"""What people order, and what others do meanwhile, over a real apiserver: suspend, reposition, undo, two
+objects on one group, an overlay that makes no sense.
+
+Pods are played (`tests.loghub_operator.support.harness`); the apiserver, its authorization, kopf and the
+whole operator are real."""
+
+import asyncio
+import functools
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loghub.wire import loggroup
+from loghub_operator.clients.kube import (
+    CONFIG_MAP,
+    CONSUMER_GROUP,
+    DISRUPTION_BUDGET,
+    EVENT,
+    POD,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+)
+from loghub_operator.controller import handlers
+from loghub_operator.controller.watch_check import WatchCheck
+from tests.fakes.fake_log_service import MemoryServer
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import Document, document
+from tests.loghub_operator.support.harness import GROUP, LOGSTORE, PROJECT, Stage, stage
+
+pytestmark = pytest.mark.cluster
+
+SHARDS = 4
+README = Path(__file__).parents[2] / "README.md"
+
+
+def fill(server: MemoryServer, groups: int = 8) -> None:
+    """Log groups in every shard."""
+    hub = server.client(PROJECT)
+    group = loggroup.encode(loggroup.LogGroup(logs=(loggroup.Log(time=1, contents=(("line", "x"),)),)))
+    for shard in hub.list_shards(LOGSTORE):
+        for _ in range(groups):
+            hub.put_logs(LOGSTORE, group, hash_key=shard.begin_key)
+
+
+def checkpoints(on: Stage) -> dict[int, str]:
+    return {one.shard: one.cursor for one in on.hub.get_checkpoints(LOGSTORE, GROUP)}
+
+
+def cursors(on: Stage, position: Any) -> dict[int, str]:
+    return {shard: on.hub.get_cursor(LOGSTORE, shard, position) for shard in range(SHARDS)}
+
+
+async def until_moved(on: Stage, nonce: str, phase: str) -> Document:
+    async def holds() -> bool:
+        told = (await on.status()).get("checkpointReset", {})
+        return (told.get("nonce"), told.get("phase")) == (nonce, phase)
+
+    await on.until(f"reposition {nonce} {phase}", holds)
+    moved: Document = (await on.status())["checkpointReset"]
+    return moved
+
+
+async def until_at_rest(on: Stage) -> None:
+    """The rates of arrival are known too: the last that is told after a start."""
+
+    async def rates_known() -> bool:
+        inputs = (await on.status()).get("scaling", {}).get("inputs", {})
+        return inputs.get("arrivalPerSecond") == 0
+
+    await on.until("that nothing arrives", rates_known)
+    await on.until_rounds(2)
+
+
+async def told(on: Stage, reason: str) -> list[str]:
+    found = await on.kube.list(EVENT, on.namespace, {})
+    return [one["note"] for one in found if one["reason"] == reason]
+
+
+def test_suspend_and_resume(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        await on.apply({"replicas": 2, "suspend": True})
+        await on.until_phase("Suspended", "0/0")
+        assert on.player.stopped_without_leaving == []
+        paused, ready = await on.condition("Suspended"), await on.condition("Ready")
+        assert (paused["status"], paused["reason"]) == ("True", "Suspended")
+        assert (ready["status"], ready["reason"]) == ("False", "Suspended")
+        assert [one.name for one in on.hub.list_groups(LOGSTORE)] == [GROUP]
+        await until_at_rest(on)
+        before = await on.versions()
+        await on.until_rounds(4)
+        assert await on.versions() == before
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        assert (await on.condition("Suspended"))["reason"] == "NotSuspended"
+        assert len(await told(on, "Suspended")) == len(await told(on, "Resumed")) == 1
+
+    stage(server, tmp_path, story)
+
+
+def test_reset_and_undo(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        fill(on.server)
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        begin, end = cursors(on, "begin"), cursors(on, "end")
+        assert begin[0] != end[0]
+        before = checkpoints(on)
+        order = {"to": "End", "shards": [0, 2], "nonce": "one"}
+        await on.apply({"replicas": 2, "resetCheckpoints": order})
+        done = await until_moved(on, "one", "Succeeded")
+        assert checkpoints(on) == {**before, 0: end[0], 2: end[2]}
+        assert on.player.stopped_without_leaving == []
+        kept = await on.get(CONFIG_MAP, done["backupConfigMap"])
+        assert kept is not None
+        assert kept["data"] == {"0": before[0], "2": before[2]}
+        await on.until_phase("Running", "2/2")
+
+        # Undo; shards that had no checkpoint go to where a worker would begin.
+        undo = {"to": "ConfigMap", "configMapName": done["backupConfigMap"], "nonce": "two"}
+        await on.apply({"replicas": 2, "resetCheckpoints": undo})
+        await until_moved(on, "two", "Succeeded")
+        assert checkpoints(on) == {**before, 0: begin[0], 2: begin[2]}
+
+        # The same nonce again does nothing; one that was used before is refused.
+        await on.until_rounds(4)
+        assert len(await told(on, "CheckpointResetSucceeded")) == 2
+        await on.apply({"replicas": 2, "resetCheckpoints": order})
+        failed = await until_moved(on, "one", "Failed")
+        assert "was used before" in failed["message"]
+        assert checkpoints(on)[0] == begin[0]
+
+    stage(server, tmp_path, story)
+
+
+def test_the_orders_of_the_readme_word_for_word(server: Apiserver, tmp_path: Path) -> None:
+    """Suspend, reposition and undo, for an object of another name."""
+    lines = re.findall(r"^kubectl (patch lhcg access-log .*)$", README.read_text(), re.MULTILINE)
+    suspend, move, undo = (shlex.split(line.replace("access-log", GROUP)) for line in lines)
+
+    async def story(on: Stage) -> None:
+        fill(on.server)
+        on.player.groups_at_once = 3
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+
+        async def all_read() -> bool:
+            return checkpoints(on) == cursors(on, "end")
+
+        await on.until("every shard read to its end", all_read)
+        before = checkpoints(on)
+        await asyncio.to_thread(server.must, *suspend, "-n", on.namespace)
+        await on.until_phase("Suspended", "0/0")
+        await asyncio.to_thread(server.must, *move, "-n", on.namespace)
+        assert (await until_moved(on, "1", "Succeeded"))["backupConfigMap"] == f"{GROUP}-checkpoints-1"
+        assert checkpoints(on) == cursors(on, "begin")
+        await asyncio.to_thread(server.must, *undo, "-n", on.namespace)
+        await until_moved(on, "2", "Succeeded")
+        assert checkpoints(on) == before
+
+    stage(server, tmp_path, story)
+
+
+def test_a_reset_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        fill(on.server)
+        about = {"name": "by-hand", "namespace": on.namespace}
+        garbled = {"0": on.hub.get_cursor(LOGSTORE, 0, "begin"), "1": "no cursor"}
+        await on.kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": garbled})
+        await on.apply()
+        await on.until_phase("Running", "1/1")
+        orders: dict[str, tuple[Document, str]] = {
+            "a": ({"to": "Begin", "shards": [0, 9]}, "the logstore has no shard 9"),
+            "b": ({"to": "ConfigMap", "configMapName": "nowhere"}, "there is no ConfigMap nowhere"),
+            "c": ({"to": "ConfigMap", "configMapName": "by-hand"}, "not readable as checkpoints"),
+        }
+        for nonce, (order, words) in orders.items():
+            await on.apply({"resetCheckpoints": {**order, "nonce": nonce}})
+            failed = await until_moved(on, nonce, "Failed")
+            assert words in failed["message"]
+            assert (await on.condition("Degraded"))["reason"] == "CheckpointResetFailed"
+        assert set(checkpoints(on).values()) == {""}
+        await on.apply()
+        await on.until_phase("Running", "1/1")
+
+    stage(server, tmp_path, story)
+
+
+def test_reset_while_suspended(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        fill(on.server)
+        await on.apply({"suspend": True, "resetCheckpoints": {"to": "Begin", "nonce": "old"}})
+        made = await until_moved(on, "old", "Succeeded")
+        assert "it stood there when the object was made" in made["message"]
+        assert set(checkpoints(on).values()) == {""}
+        await on.apply({"suspend": True, "resetCheckpoints": {"to": "End", "nonce": "x"}})
+        await until_moved(on, "x", "Succeeded")
+        assert checkpoints(on) == cursors(on, "end")
+        await on.until_phase("Suspended", "0/0")
+        assert await on.get(STATEFUL_SET) is None
+
+    stage(server, tmp_path, story)
+
+
+@pytest.mark.parametrize("told_of_ends", [True, False], ids=["told", "in a gap of the watch"])
+def test_two_objects_on_one_group(
+    told_of_ends: bool, server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = "later"
+    if not told_of_ends:
+        _never_tell_of_ends(monkeypatch)
+
+    async def story(on: Stage) -> None:
+        await on.apply({"deletionPolicy": "Delete"})
+        await on.until_phase("Running", "1/1")
+        # In the same second perhaps, by which it is the younger one all the same: of two names the first.
+        spec = {"project": PROJECT, "consumerGroup": GROUP, "timeoutSeconds": 99}
+        await on.kube.apply(document(spec, namespace=on.namespace, name=later))
+
+        async def owned() -> bool:
+            found = await on.get(CONSUMER_GROUP, later) or {}
+            conditions = found.get("status", {}).get("conditions", [])
+            synced: Document = next((one for one in conditions if one["type"] == "GroupSynced"), {})
+            words = "LogHubConsumerGroup access names"
+            return synced.get("reason") == "OwnershipConflict" and words in synced["message"]
+
+        await on.until("the later one gives way", owned)
+        assert await on.get(STATEFUL_SET, later) is None
+        assert on.hub.list_groups(LOGSTORE)[0].timeout_s == 30
+        await on.remove()
+        await on.until_gone()
+
+        async def taken_over() -> bool:
+            return await on.get(STATEFUL_SET, later) is not None
+
+        await on.until("the later one takes over", taken_over)
+        (group,) = on.hub.list_groups(LOGSTORE)
+        assert (group.name, group.timeout_s) == (GROUP, 99)
+        # Found, not made: so its own deletion keeps it.
+        found = await on.get(CONSUMER_GROUP, later)
+        assert found is not None
+        assert found["metadata"]["annotations"]["loghub.dev/group-origin"] == "Adopted"
+
+    stage(server, tmp_path, story)
+
+
+def _never_tell_of_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a watch that was begun anew; the roll call is held more often."""
+    seen = handlers.on_group_event
+
+    async def group_seen(**event: Any) -> None:
+        if event["type"] != "DELETED":
+            await seen(**event)
+
+    monkeypatch.setattr(handlers, "on_group_event", group_seen)
+    monkeypatch.setattr(WatchCheck, "run", functools.partialmethod(WatchCheck.run, every_s=0.5))
+
+
+def test_a_rolling_restart_moves_no_shard(server: Apiserver, tmp_path: Path) -> None:
+    """Each pod is made anew under its name and beats again within the group's timeout."""
+
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 2})
+        await on.until_phase("Running", "2/2")
+        before = {name: await on.get(POD, name) for name in ("access-0", "access-1")}
+        seen: list[tuple[str, ...]] = []
+
+        async def rolled() -> bool:
+            shards = on.hub.group_status(LOGSTORE, GROUP).shards
+            seen.append(tuple(shard.holder for shard in shards))
+            now = {name: await on.get(POD, name) for name in before}
+            return all(
+                pod is not None and old is not None and pod["metadata"]["uid"] != old["metadata"]["uid"]
+                for pod, old in zip(now.values(), before.values(), strict=True)
+            )
+
+        await on.apply({"replicas": 2, "spark": {"cores": 2}})
+        await on.until("both pods replaced", rolled)
+        await on.until_phase("Running", "2/2")
+        await rolled()
+        assert len(set(seen)) == 1
+        assert await told(on, "RollingRestart") != []
+
+    stage(server, tmp_path, story)
+
+
+def test_budget_and_account_of_the_workers(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply()
+        await on.until_phase("Running", "1/1")
+        budget = await on.get(DISRUPTION_BUDGET, "access-workers")
+        account = await on.get(SERVICE_ACCOUNT, "access-workers")
+        assert budget is not None
+        assert account is not None
+        assert budget["spec"]["maxUnavailable"] == 1
+        assert account["automountServiceAccountToken"] is False
+        await on.remove()
+        await on.until_gone()
+        assert await on.get(DISRUPTION_BUDGET, "access-workers") is None
+        assert await on.get(SERVICE_ACCOUNT, "access-workers") is None
+
+    stage(server, tmp_path, story)
+
+
+def test_an_overlay_that_the_apiserver_refuses_leaves_the_workers(server: Apiserver, tmp_path: Path) -> None:
+    async def story(on: Stage) -> None:
+        await on.apply()
+        await on.until_phase("Running", "1/1")
+        before = await on.get(STATEFUL_SET)
+        await on.apply({"worker": {"podTemplate": {"spec": {"restartPolicy": "Sometimes"}}}})
+        refused = await on.until_reason("Ready", "ReconcileError")
+        assert "Sometimes" in refused["message"]
+        after = await on.get(STATEFUL_SET)
+        assert before is not None
+        assert after is not None
+        assert before["spec"] == after["spec"]
+        good = {"spec": {"nodeSelector": {"disk": "fast"}, "priorityClassName": None}}
+        await on.apply({"worker": {"podTemplate": good}})
+
+        async def taken() -> bool:
+            found = await on.get(STATEFUL_SET)
+            assert found is not None
+            return bool(found["spec"]["template"]["spec"].get("nodeSelector") == {"disk": "fast"})
+
+        await on.until("the overlay taken", taken)
+
+    stage(server, tmp_path, story)

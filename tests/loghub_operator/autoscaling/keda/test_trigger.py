@@ -1,0 +1,47 @@
+"""What a trigger's metadata may say."""
+
+import pytest
+
+from loghub_operator.autoscaling.keda.trigger import BadTriggerError, trigger_of
+
+
+def test_only_the_group_to_desired_workers_one_for_each() -> None:
+    trigger = trigger_of("shop", {"scalerAddress": "x:1", "consumerGroup": "access"})
+    assert (trigger.namespace, trigger.group) == ("shop", "access")
+    assert (trigger.offer.metric, trigger.target, trigger.activation) == ("loghub_desired_workers", 1.0, 0.0)
+
+
+def test_all_given() -> None:
+    given = {
+        "consumerGroup": "a",
+        "metric": "lagSeconds",
+        "targetValue": "2.5",
+        "activationLagLogGroups": "10",
+    }
+    trigger = trigger_of("shop", given)
+    assert (trigger.offer.metric, trigger.target, trigger.activation) == ("loghub_lag_seconds", 2.5, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({}, "require consumerGroup"),
+        ({"consumerGroup": "a", "metric": "lag"}, "metric must be one of desiredWorkers, .* not 'lag'"),
+        ({"consumerGroup": "a", "metric": "x" * 500}, "not 'x{79}$"),
+        ({"consumerGroup": "a", "metric": "lagSeconds"}, "lagSeconds requires a targetValue"),
+        ({"consumerGroup": "a", "targetValue": "many"}, "targetValue is not a number: 'many'"),
+        ({"consumerGroup": "a", "targetValue": "nan"}, "targetValue is not a number"),
+        ({"consumerGroup": "a", "targetValue": "0"}, "targetValue must be greater than 0"),
+        ({"consumerGroup": "a", "targetValue": "-1"}, "targetValue must be greater than 0"),
+        ({"consumerGroup": "a", "targetValue": "1e19"}, r"at most 1e\+15"),
+        ({"consumerGroup": "a", "activationLagLogGroups": "-1"}, "must be at least 0"),
+        ({"consumerGroup": "a", "activationLagLogGroups": "inf"}, "activationLagLogGroups is not a number"),
+    ],
+)
+def test_nonsense_is_refused_in_words(metadata: dict[str, str], words: str) -> None:
+    with pytest.raises(BadTriggerError, match=words):
+        trigger_of("shop", metadata)
+
+
+def test_a_namespace_in_the_metadata_is_not_heeded() -> None:
+    assert trigger_of("shop", {"consumerGroup": "a", "namespace": "other"}).namespace == "shop"

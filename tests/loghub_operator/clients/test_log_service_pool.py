@@ -1,0 +1,92 @@
+"""Clients of log services: one for each key, and none for a key of before."""
+
+from typing import Any
+
+import pytest
+
+from loghub.client.port import Credentials, LogHub
+from loghub_operator.clients import log_service_pool as hubs_module
+from loghub_operator.clients.log_service_pool import IDLE_S, LogServicePool
+
+
+class Hand:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def unix_s(self) -> float:
+        return self.now
+
+
+class Client:
+    """Knows its key, and whether it was closed."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.credentials = credentials
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def key(number: int, token: str = "") -> Credentials:
+    return Credentials(access_key_id=f"id-{number}", access_key_secret="s", security_token=token)
+
+
+@pytest.fixture
+def clock() -> Hand:
+    return Hand()
+
+
+@pytest.fixture
+def hubs(clock: Hand) -> LogServicePool:
+    def connect(_endpoint: str, _project: str, credentials: Credentials) -> LogHub:
+        made: Any = Client(credentials)
+        return made  # type: ignore[no-any-return]
+
+    return LogServicePool(connect, threads=1, clock=clock)
+
+
+def asked(hubs: LogServicePool, credentials: Credentials) -> Client:
+    found: Any = hubs.client("http://x", "demo", credentials)
+    assert isinstance(found, Client)
+    return found
+
+
+def test_the_same_key_has_one_client(hubs: LogServicePool) -> None:
+    assert asked(hubs, key(1)) is asked(hubs, key(1))
+
+
+def test_another_key_or_token_is_another_client_and_the_old_one_goes(
+    hubs: LogServicePool, clock: Hand
+) -> None:
+    old = asked(hubs, key(1, "token"))
+    new = asked(hubs, key(1, "next"))
+    assert new is not old
+    assert new.credentials == key(1, "next")
+    assert not old.closed, "another object may use it, and a call may be under way"
+    clock.now = IDLE_S - 1
+    asked(hubs, key(1, "next"))
+    assert not old.closed
+    clock.now = IDLE_S + 1
+    assert asked(hubs, key(1, "next")) is new
+    assert old.closed
+    assert not new.closed
+
+
+def test_no_more_are_open_than_allowed(hubs: LogServicePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs_module, "MOST_OPEN", 2)
+    first, second = asked(hubs, key(1)), asked(hubs, key(2))
+    asked(hubs, key(1))
+    asked(hubs, key(3))
+    assert (first.closed, second.closed) == (False, True)
+
+
+def test_at_the_end_all_are_closed(hubs: LogServicePool) -> None:
+    clients = [asked(hubs, key(number)) for number in range(3)]
+    hubs.close()
+    assert all(one.closed for one in clients)

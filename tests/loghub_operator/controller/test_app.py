@@ -1,0 +1,86 @@
+"""``python -m loghub_operator`` as a process, with the log service as another.
+
+Both are real, and so is the apiserver; there are no nodes, so no worker ever runs.
+"""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from loghub.client.http import HttpLogHub
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import document
+from tests.loghub_operator.support.subprocesses import (
+    GUARD_S,
+    KEY,
+    Operator,
+    log_service,
+    make_namespace,
+    until,
+)
+
+pytestmark = pytest.mark.cluster
+
+
+STATEFUL_SET_APPLIED = "apply StatefulSet annotations,labels,ownerReferences,spec"
+
+
+def dies(operator: Operator, when: str, site: str) -> None:
+    """Run it until it is killed with -9 at this call."""
+    with operator.running("tests.loghub_operator.support.crashing_operator", when, site) as child:
+        assert child.wait(GUARD_S) == -signal.SIGKILL, operator.log.read_text()
+
+
+def test_killed_with_9_again_and_again_it_finishes(server: Apiserver, tmp_path: Path) -> None:
+    namespace = make_namespace(server)
+    with log_service(tmp_path) as endpoint:
+        hub = HttpLogHub(endpoint, "demo", credentials=KEY)
+        hub.create_project()
+        hub.create_logstore("access", shards=2)
+        operator = Operator(server, tmp_path, endpoint, namespace)
+        group = document({"deletionPolicy": "Delete", "replicas": 3}, namespace=namespace)
+        assert server.apply(group).returncode == 0
+
+        def stateful_set() -> dict[str, object]:
+            found = server.run("get", "sts", "access", "-n", namespace, "-o", "json").stdout
+            return dict(json.loads(found)) if found else {}
+
+        def status() -> dict[str, object]:
+            found = server.must("get", "lhcg", "access", "-n", namespace, "-o", "json")
+            return dict(json.loads(found).get("status", {}))
+
+        dies(operator, "after", "log service create_group")
+        assert [one.name for one in hub.list_groups("access")] == ["access"]
+        assert stateful_set() == {}
+        dies(operator, "before", STATEFUL_SET_APPLIED)
+        assert stateful_set() == {}
+        dies(operator, "after", STATEFUL_SET_APPLIED)
+        assert stateful_set()
+        with operator.running() as child:
+            until("alive", operator.alive)
+            until("the workers told", lambda: "replicas" in status())
+            spec = stateful_set()["spec"]
+            assert isinstance(spec, dict)
+            assert spec["replicas"] == 2  # as many as there are shards
+            shown = server.must("get", "lhcg,events,configmaps,sts,svc", "-n", namespace, "-o", "yaml")
+            assert KEY.access_key_secret not in shown
+            assert KEY.access_key_secret not in Path(f"/proc/{child.pid}/cmdline").read_text()
+            child.kill()
+            child.wait(GUARD_S)
+        server.must("delete", "lhcg", "access", "-n", namespace, "--wait=false")
+        assert server.must("get", "lhcg", "access", "-n", namespace, "-o", "name")
+        dies(operator, "after", "delete StatefulSet")
+        assert stateful_set() == {}
+        dies(operator, "before", "merge LogHubConsumerGroup finalizers")
+        assert hub.list_groups("access") == ()
+        with operator.running() as child:
+            gone = ("get", "lhcg", "access", "-n", namespace)
+            until("the object gone", lambda: "NotFound" in server.run(*gone).stderr)
+            assert hub.list_groups("access") == ()
+            assert stateful_set() == {}
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(GUARD_S) == 0
+        hub.close()
+    assert KEY.access_key_secret not in operator.log.read_text()

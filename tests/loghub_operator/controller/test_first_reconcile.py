@@ -1,0 +1,141 @@
+"""What the way from a new object to its StatefulSet costs: one round, and few calls one after the other."""
+
+import asyncio
+import builtins
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from loghub.clock import SystemClock
+from loghub_operator.api import parse_resource
+from loghub_operator.api.adoption import read_origin
+from loghub_operator.api.labels import FINALIZER
+from loghub_operator.apply.executor import Executor
+from loghub_operator.clients.kube import CONSUMER_GROUP, KINDS, SECRET, STATEFUL_SET, Kind
+from loghub_operator.controller.reconciler import Key, Reconciler
+from loghub_operator.observe.observer import Observer
+from loghub_operator.settings import Settings
+from tests.fakes.fake_log_service import MemoryServer
+from tests.loghub_operator.support.examples import Document, document, merge
+
+KEY = Key("default", "access")
+# The object; all that is looked at; its origin; the key to make its group with; a look and a write
+# for what stands beside the StatefulSet, and for itself.
+MOST_TURNS = 8
+GUARD_TURNS = 100
+
+
+class Turns:
+    """An apiserver that answers in turns: what is asked side by side is answered together."""
+
+    def __init__(self) -> None:
+        secret = {
+            "metadata": {"name": "loghub-credentials"},
+            "data": {"accessKeyId": "eA==", "accessKeySecret": "eA=="},
+        }
+        group = document(uid="uid-1", generation=1)
+        self.objects: dict[tuple[Kind, str], Document] = {
+            (SECRET, "loghub-credentials"): secret,
+            (CONSUMER_GROUP, "access"): group,
+        }
+        self.turns = self.gets_of_the_object = 0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def turn(self) -> None:
+        """All that was asked is answered; then until nobody goes on without an answer."""
+        self.turns += bool(self._waiting)
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.set_result(None)
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    async def _answered(self) -> None:
+        one = asyncio.get_running_loop().create_future()
+        self._waiting.append(one)
+        await one
+
+    async def get(self, kind: Kind, _: str, name: str) -> Document | None:
+        self.gets_of_the_object += kind is CONSUMER_GROUP
+        await self._answered()
+        return copy.deepcopy(self.objects.get((kind, name)))
+
+    async def list(self, *_: object) -> builtins.list[Document]:
+        await self._answered()
+        return []
+
+    async def create(self, given: Document) -> Document:
+        await self._answered()
+        return given
+
+    async def apply(self, given: Document, *, subresource: str = "") -> Document:
+        await self._answered()
+        stored = self.objects.setdefault((KINDS[given["kind"]], given["metadata"]["name"]), {})
+        merge(stored, {"status": given["status"]} if subresource else given)
+        stored["metadata"]["resourceVersion"] = str(self.turns)
+        return copy.deepcopy(stored)
+
+
+class Hubs:
+    """The log service answers at once; ``made`` is asked when the group is made."""
+
+    def __init__(self, made: Callable[[], None]) -> None:
+        self._client = MemoryServer().client("demo")
+        self._client.create_project()
+        self._client.create_logstore("access", shards=2)
+        self._made = made
+
+    def client(self, *_: object) -> "Hubs":
+        return self
+
+    async def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    def create_group(self, *arguments: Any) -> None:
+        self._made()
+        self._client.create_group(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def begin() -> tuple[Turns, list[Document]]:
+    """Turns until the StatefulSet is there, and the object as it was when its group was made."""
+    kube, objects = Turns(), []
+    hubs: Any = Hubs(lambda: objects.append(copy.deepcopy(kube.objects[CONSUMER_GROUP, "access"])))
+    settings, clock = Settings(embedded_endpoint="http://127.0.0.1:1"), SystemClock()
+    asked: Any = kube
+    observer = Observer(kube=asked, hubs=hubs, settings=settings, clock=clock)
+    executor = Executor(
+        kube=asked,
+        hubs=hubs,
+        access=observer.access,
+        wrote=observer.drifting.wrote,
+        settings=settings,
+        clock=clock,
+    )
+    reconciler = Reconciler(kube=asked, observer=observer, executor=executor, clock=clock, resync_s=3600.0)
+
+    async def run() -> None:
+        reconciler.enqueue(KEY)
+        for _ in range(GUARD_TURNS):
+            await kube.turn()
+            if (STATEFUL_SET, "access") in kube.objects:
+                break
+        await reconciler.close()
+
+    asyncio.run(run())
+    return kube, objects
+
+
+def test_one_round_and_few_calls_one_after_the_other() -> None:
+    kube, _ = begin()
+    assert (STATEFUL_SET, "access") in kube.objects
+    assert kube.gets_of_the_object == 1
+    assert kube.turns <= MOST_TURNS
+
+
+def test_the_object_is_held_and_its_origin_known_before_the_group_is_made() -> None:
+    _, (as_made,) = begin()
+    assert as_made["metadata"]["finalizers"] == [FINALIZER]
+    assert read_origin(parse_resource(as_made)) == "Created"

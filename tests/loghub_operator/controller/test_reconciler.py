@@ -1,0 +1,307 @@
+"""The cluster's loop asks for what `plan` says, in its order, and writes the status it says.
+
+The same series are fed to the executor of `loghub up` (tests/loghub_operator/local).
+"""
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loghub.wire.error_codes import Code
+from loghub.wire.errors import LogHubError
+from loghub_operator.api import LogHubConsumerGroup, Status
+from loghub_operator.api.conditions import ConditionType
+from loghub_operator.clients.kube import KubeError
+from loghub_operator.controller.reconciler import REFUSED_LOOKS, Key, Reconciler
+from loghub_operator.model.actions import (
+    Action,
+    ApplyWorkers,
+    CreateGroup,
+    EmitEvent,
+    ReleaseObject,
+    ReshardRefused,
+    SplitShard,
+)
+from loghub_operator.model.drift_state import NO_DRIFT_HISTORY
+from loghub_operator.model.observed import ObservedState
+from loghub_operator.model.plan import Plan
+from loghub_operator.model.scaling_state import NOTHING
+from loghub_operator.plan.planner import plan
+from loghub_operator.plan.status.last_failure import with_failure
+from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
+from tests.loghub_operator.support.golden import Step, recorded, steps, stories, told
+
+ALL = [step for path in stories() for step in steps(path)]
+KEY = Key("default", "access")
+
+
+class Stage:
+    """One step as apiserver, observer, executor and clock; the object is gone after one round."""
+
+    def __init__(
+        self, step: Step, *, refuse: type[Action] | None = None, error: Exception | None = None
+    ) -> None:
+        self.step = step
+        self.refuse = refuse
+        self.error = error or KubeError(403, "Forbidden", "not allowed here")
+        self.stored = step.resource.to_dict()
+        self.gets = 0
+        self.done: list[Action] = []
+        self.written: list[Status] = []
+
+    def monotonic_s(self) -> float:
+        return self.step.now
+
+    def unix_s(self) -> float:
+        return self.step.now
+
+    async def get(self, *_: object) -> dict[str, Any] | None:
+        self.gets += 1
+        return self.stored if self.gets == 1 else None
+
+    async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
+        return self.step.observed
+
+    async def carry_out(self, _: LogHubConsumerGroup, __: ObservedState | None, action: Action) -> None:
+        if self.refuse is not None and isinstance(action, self.refuse):
+            raise self.error
+        self.done.append(action)
+
+    async def write_status(self, _: LogHubConsumerGroup, status: Status) -> None:
+        self.written.append(status)
+
+    async def play(self) -> None:
+        """Two rounds: the step, then the object is gone and the task ends."""
+        made: Any = self
+        reconciler = Reconciler(kube=made, observer=made, executor=made, clock=made, resync_s=0.01)
+        reconciler.enqueue(KEY)
+        async with asyncio.timeout(30):
+            while self.gets < 2:
+                await asyncio.sleep(0.01)
+                reconciler.enqueue_known(KEY)
+        await reconciler.close()
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_the_loop_carries_out_what_the_series_say(step: Step) -> None:
+    stage = Stage(step)
+    asyncio.run(stage.play())
+    assert [recorded(action) for action in stage.done] == list(step.actions)
+    before = step.resource.status
+    if told(before) == step.status:
+        assert stage.written == []
+    elif stage.written:
+        (status,) = stage.written
+        assert told(status) == step.status
+    else:
+        assert not worth_writing(before, Status.model_validate_json(_json(step.status)), since_last_s=1e9)
+
+
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document)
+
+
+def _first(action: type) -> Step:
+    return next(step for step in ALL if any(one["action"] == action.__name__ for one in step.actions))
+
+
+def test_an_action_that_is_refused_ends_the_round_and_is_told() -> None:
+    stage = Stage(_first(CreateGroup), refuse=CreateGroup)
+    asyncio.run(stage.play())
+    assert "CreateGroup" not in [type(action).__name__ for action in stage.done]
+    assert "ApplyWorkers" not in [type(action).__name__ for action in stage.done]
+    (ready,) = [one for one in stage.written[-1].conditions if one.type == "Ready"]
+    assert (ready.status, ready.reason) == ("False", "ReconcileError")
+    assert "not allowed here" in ready.message
+
+
+def test_a_refusal_of_the_log_service_has_the_same_words_at_each_round(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    written = []
+    for request_id in ("5E1F0A", "77B0C2"):
+        refusal = LogHubError.of(Code.UNAUTHORIZED, "no right to do this", request_id)
+        stage = Stage(_first(CreateGroup), refuse=CreateGroup, error=refusal)
+        asyncio.run(stage.play())
+        assert request_id in capsys.readouterr().out, "in the log"
+        written.append(stage.written[-1])
+    first, second = written
+    assert first == second
+    (ready,) = [one for one in first.conditions if one.type == "Ready"]
+    assert ready.message == "Unauthorized (HTTP 401): no right to do this"
+
+
+def test_refused_again_is_told_no_second_time() -> None:
+    """Of workers that all run: without the refusal the group would be ready, with it it is not."""
+    step = next(step for step in ALL if step.story == "drift")
+    first = Stage(step, refuse=ApplyWorkers)
+    asyncio.run(first.play())
+    (told_once,) = first.written
+    again = Stage(replace(step, now=step.now + 60), refuse=ApplyWorkers)
+    again.stored["status"] = told(told_once)
+    asyncio.run(again.play())
+    assert again.written == []
+
+
+def test_an_event_that_is_refused_holds_nothing_up() -> None:
+    step = _first(EmitEvent)
+    stage = Stage(step, refuse=EmitEvent)
+    asyncio.run(stage.play())
+    wanted = [one["action"] for one in step.actions if one["action"] != "EmitEvent"]
+    assert [type(action).__name__ for action in stage.done] == wanted
+    assert told(stage.written[-1]) == step.status
+
+
+def _of_another_schema(kind: type[Action], **metadata: str) -> Stage:
+    stage = Stage(_first(kind))
+    stage.stored["spec"]["fromTheFuture"] = 1
+    stage.stored["metadata"].update(metadata)
+    return stage
+
+
+def test_an_object_of_another_schema_is_told_once() -> None:
+    stage = _of_another_schema(CreateGroup)
+    asyncio.run(stage.play())
+    (event,) = stage.done
+    assert isinstance(event, EmitEvent)
+    (status,) = stage.written
+    (ready,) = [one for one in status.conditions if one.type == "Ready"]
+    assert (ready.status, ready.reason, status.phase) == ("False", "InvalidSpec", "Degraded")
+    assert 'unknown field "spec.fromTheFuture"' in ready.message
+    assert {one.type: one.status for one in status.conditions} == {
+        **dict.fromkeys(ConditionType, "Unknown"),
+        ConditionType.READY: "False",
+        ConditionType.DEGRADED: "True",
+    }
+    again = _of_another_schema(CreateGroup)
+    again.stored["status"] = told(status)
+    asyncio.run(again.play())
+    assert (again.done, again.written) == ([], [])
+
+
+def test_an_object_of_another_schema_that_is_deleted_is_let_go() -> None:
+    stage = _of_another_schema(CreateGroup, deletionTimestamp="2026-09-21T14:13:20Z")
+    asyncio.run(stage.play())
+    event, released = stage.done
+    assert isinstance(event, EmitEvent)
+    assert (event.type, event.reason) == ("Warning", "ConsumerGroupOrphaned")
+    assert isinstance(released, ReleaseObject)
+
+
+def test_changing_words_alone_are_told_at_a_bounded_rate() -> None:
+    status = Status.model_validate_json(_json(_first(CreateGroup).status))
+    first = with_failure(status, "refused, request 1", 0.0, before=status)
+    second = with_failure(status, "refused, request 2", 0.0, before=status)
+    assert not worth_writing(first, second, since_last_s=LAG_EVERY_S - 0.1)
+    assert worth_writing(first, second, since_last_s=LAG_EVERY_S)
+    assert worth_writing(status, first, since_last_s=0.0)
+
+
+@pytest.mark.parametrize("refuse", [None, ApplyWorkers], ids=["carried out", "refused"])
+def test_only_a_mend_that_was_carried_out_is_remembered(
+    refuse: type[Action] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = next(step for step in ALL if step.story == "drift-contested")
+    stage, given = Stage(step, refuse=refuse), []
+
+    def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
+        given.append(observed.mends)
+        return plan(resource, observed, now)
+
+    async def get(*_: object) -> dict[str, Any] | None:
+        stage.gets = len(given)
+        return None if len(given) == 2 else stage.stored
+
+    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", remembering)
+    monkeypatch.setattr(stage, "get", get)
+    asyncio.run(stage.play())
+    first, second = given
+    assert first == NO_DRIFT_HISTORY
+    assert [mend.times for mend in second.done.values()] == ([1] if refuse is None else [])
+
+
+def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = next(step for step in ALL if step.story == "auto-follows-the-load")
+    stage, given = Stage(step), []
+
+    def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
+        given.append(observed.memory)
+        return plan(resource, observed, now)
+
+    async def get(*_: object) -> dict[str, Any] | None:
+        stage.gets += len(given) == 2
+        return None if len(given) == 2 else stage.stored
+
+    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", remembering)
+    monkeypatch.setattr(stage, "get", get)
+    stage.gets = 1
+    asyncio.run(stage.play())
+    first, second = given
+    assert first == NOTHING
+    assert len(second.samples) == 1
+
+
+def test_a_look_that_stays_refused_is_told_once_and_the_next_one_is_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A right was taken away, and is given again. One refusal alone may be an apiserver that just began."""
+    step, looks = next(step for step in ALL if step.story == "scale-down-drains"), 0
+    stage = Stage(step)
+    monkeypatch.setattr("loghub_operator.controller.reconciler.SOON_S", 0.001)
+
+    async def get(*_: object) -> dict[str, Any] | None:
+        stage.gets = 2 if stage.done else 1
+        return None if stage.done else stage.stored
+
+    async def observe(_: LogHubConsumerGroup) -> ObservedState:
+        nonlocal looks
+        looks += 1
+        if looks <= REFUSED_LOOKS + 3:
+            assert bool(stage.written) == (looks > REFUSED_LOOKS + 1)
+            raise KubeError(403, "Forbidden", "pods is forbidden")
+        return stage.step.observed
+
+    async def write_status(_: LogHubConsumerGroup, status: Status) -> None:
+        stage.written.append(status)
+        stage.stored = {**stage.stored, "status": status.to_dict()}
+
+    monkeypatch.setattr(stage, "get", get)
+    monkeypatch.setattr(stage, "observe", observe)
+    monkeypatch.setattr(stage, "write_status", write_status)
+    asyncio.run(stage.play())
+    told_of, after = stage.written
+    assert told_of.shards == step.resource.status.shards
+    found = {one.type: (one.status, one.reason) for one in told_of.conditions}
+    assert found.pop(ConditionType.READY) == ("False", "Forbidden")
+    assert found.pop(ConditionType.DEGRADED) == ("True", "Forbidden")
+    assert set(found.values()) == {("Unknown", "Forbidden")}
+    assert "pods is forbidden" in told_of.conditions[0].message
+    assert "Forbidden" not in {one.reason for one in after.conditions}
+
+
+def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step, split = next(step for step in ALL if step.story == "auto-follows-the-load"), SplitShard(0)
+    stage, given = Stage(step, refuse=SplitShard, error=ReshardRefused(split, "no more")), []
+    told_of = EmitEvent(type="Normal", reason="ShardSplit", message="")
+
+    def splitting(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
+        given.append(observed.memory)
+        planned = plan(resource, observed, now)
+        return replace(planned, actions=(*planned.actions, split, told_of))
+
+    async def get(*_: object) -> dict[str, Any] | None:
+        stage.gets += len(given) == 2
+        return None if len(given) == 2 else stage.stored
+
+    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", splitting)
+    monkeypatch.setattr(stage, "get", get)
+    stage.gets = 1
+    asyncio.run(stage.play())
+    assert [(one.of, one.words) for one in given[1].refusals] == [("split", "no more")]
+    assert told_of not in stage.done
+    assert told(stage.written[0]) == step.status

@@ -1,0 +1,211 @@
+"""What wakes a group: each change of it by somebody else, and not the status that we wrote ourselves. And
+who waits for whom.
+"""
+
+import asyncio
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.apply.executor import Executor
+from loghub_operator.controller.reconciler import (
+    IN_TROUBLE_AFTER,
+    IN_TROUBLE_AT_ONCE,
+    UNASKED_AT_ONCE,
+    Key,
+    Reconciler,
+)
+from loghub_operator.model.observed import ObservedState
+from tests.loghub_operator.support.examples import Document, merge
+from tests.loghub_operator.support.golden import steps, stories
+
+KEY = Key("default", "access")
+RESYNC_S = 3600.0
+EDITS = 5
+GUARD_S = 60.0
+
+
+def _at_rest() -> Any:
+    """A step after which there is nothing to do."""
+    found = (step for path in stories() if path.stem == "first-start" for step in steps(path))
+    return [step for step in found if not step.actions and step.status["phase"] == "Running"][-1]
+
+
+class Echo:
+    """An apiserver whose watch tells of each change; everything else is at rest, and no time passes."""
+
+    def __init__(self, *, told_first: bool = False) -> None:
+        step = _at_rest()
+        self.now, self.observed = step.now, step.observed
+        self.stored: Document = {**step.resource.to_dict(), "status": copy.deepcopy(step.status)}
+        self.told_first = told_first  # the event comes before the answer
+        self.beside: Callable[[], None] = lambda: None  # what somebody else does just before our write
+        self.rounds = self.writes = 0
+        me: Any = self
+        executor = Executor(kube=me, hubs=me, access=me, wrote=me, settings=me, clock=me)
+        self.reconciler = Reconciler(kube=me, observer=me, executor=executor, clock=me, resync_s=RESYNC_S)
+
+    def monotonic_s(self) -> float:
+        return float(self.now)
+
+    def unix_s(self) -> float:
+        return float(self.now)
+
+    async def get(self, *_: object) -> Document:
+        self.rounds += 1
+        return copy.deepcopy(self.stored)
+
+    async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
+        return self.observed
+
+    async def apply(self, document: Document, *, subresource: str) -> Document:
+        assert subresource == "status"
+        self.beside()
+        self.writes += 1
+        self.stored["status"] = document["status"]
+        version = self.change({})
+        answer = copy.deepcopy(self.stored)
+        if self.told_first:
+            self.tell(version)
+            await asyncio.sleep(0)
+        else:
+            asyncio.get_running_loop().call_soon(self.tell, version)
+        return answer
+
+    def change(self, patch: Document) -> str:
+        """Another version."""
+        merge(self.stored, patch)
+        about = self.stored["metadata"]
+        about["resourceVersion"] = str(int(about.get("resourceVersion", "0")) + 1)
+        return str(about["resourceVersion"])
+
+    def edit(self) -> str:
+        """As somebody does who changes the spec; the status has to follow."""
+        return self.change({"metadata": {"generation": self.stored["metadata"]["generation"] + 1}})
+
+    def tell(self, version: str) -> None:
+        self.reconciler.enqueue(KEY, version=version)
+
+    async def settle(self) -> None:
+        """Until nobody has anything to do: there is no real waiting in here."""
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("told_first", [False, True], ids=["after the answer", "before the answer"])
+def test_a_status_that_we_wrote_starts_no_round(told_first: bool) -> None:
+    on = Echo(told_first=told_first)
+
+    async def play() -> None:
+        for _ in range(EDITS):
+            on.tell(on.edit())
+            await on.settle()
+        await on.reconciler.close()
+
+    asyncio.run(play())
+    assert (on.writes, on.rounds) == (EDITS, EDITS)
+
+
+@pytest.mark.parametrize("told_first", [False, True], ids=["after the answer", "before the answer"])
+@pytest.mark.parametrize("told_of", [False, True], ids=["only by our own event", "by its own event"])
+def test_what_somebody_else_changed_beside_our_write_is_looked_at(told_of: bool, told_first: bool) -> None:
+    on = Echo(told_first=told_first)
+
+    def annotated() -> None:
+        version = on.change({"metadata": {"annotations": {"a": "b"}}})
+        on.beside = lambda: None
+        if told_of:
+            on.tell(version)
+
+    async def play() -> None:
+        on.beside = annotated
+        on.tell(on.edit())
+        await on.settle()
+        await on.reconciler.close()
+
+    asyncio.run(play())
+    assert on.writes == 1
+    assert on.rounds >= 2
+
+
+def test_what_changed_besides_during_a_round_is_looked_at() -> None:
+    """Its StatefulSet, say."""
+    on = Echo()
+    on.beside = lambda: on.reconciler.enqueue(KEY)
+
+    async def play() -> None:
+        on.tell(on.edit())
+        await on.settle()
+        await on.reconciler.close()
+
+    asyncio.run(play())
+    assert (on.writes, on.rounds) == (1, 2)
+
+
+def _unreachable() -> Any:
+    """A step in which the log service cannot be asked, and nothing is to be done about it."""
+    found = (step for path in stories() if path.stem == "unreachable-while-running" for step in steps(path))
+    return next(step for step in found if step.observed.service.trouble and not step.actions)
+
+
+class Neighbours:
+    """Groups in namespaces of their own; in all but one a look at last never ends."""
+
+    def __init__(self, *, in_trouble: int) -> None:
+        well, away = _at_rest(), _unreachable()
+        self.steps = {"well": well, **{f"away-{number}": away for number in range(in_trouble)}}
+        self.looks = dict.fromkeys(self.steps, 0)
+        self.never = asyncio.Event()
+        me: Any = self
+        self.reconciler = Reconciler(kube=me, observer=me, executor=me, clock=me, resync_s=0.01)
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    def unix_s(self) -> float:
+        return float(self.steps["well"].now)
+
+    async def get(self, _: object, namespace: str, __: str) -> Document:
+        step = self.steps[namespace]
+        stored: Document = {**step.resource.to_dict(), "status": copy.deepcopy(step.status)}
+        stored["metadata"]["namespace"] = namespace
+        return stored
+
+    async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
+        namespace = resource.metadata.namespace
+        self.looks[namespace] += 1
+        if namespace != "well" and self.looks[namespace] > IN_TROUBLE_AFTER:
+            await self.never.wait()
+        observed: ObservedState = self.steps[namespace].observed
+        return observed
+
+    async def carry_out(self, *_: object) -> None:
+        raise AssertionError("nothing is to be done")
+
+    async def write_status(self, *_: object) -> str:
+        return ""
+
+    async def until_looked(self, namespace: str, times: int) -> None:
+        async with asyncio.timeout(GUARD_S):
+            while self.looks[namespace] < times:
+                await asyncio.sleep(0.01)
+
+
+def test_log_services_that_do_not_answer_hold_up_no_group_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loghub_operator.controller.reconciler.SOON_S", 0.001)  # a resync is no change
+
+    async def play() -> None:
+        on = Neighbours(in_trouble=3 * UNASKED_AT_ONCE)
+        for namespace in on.steps:
+            on.reconciler.enqueue(Key(namespace, "access"))
+        for namespace in on.steps:
+            await on.until_looked(namespace, IN_TROUBLE_AFTER)
+        await on.until_looked("well", on.looks["well"] + 20)
+        stuck = [name for name, looks in on.looks.items() if name != "well" and looks > IN_TROUBLE_AFTER]
+        assert len(stuck) <= IN_TROUBLE_AT_ONCE
+        await on.reconciler.close()
+
+    asyncio.run(play())

@@ -1,0 +1,89 @@
+"""The Java check that `make demo` begins with, against a stand-in `java`."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.java import SCRIPT
+
+
+def program(folder: Path, name: str, body: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def run(
+    folder: Path, *arguments: str, uid: int = 1000, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Only the tools that the script needs come from the machine; the user is not root by default."""
+    for name in ("sed", "head", "tail"):
+        found = next(Path(one, name) for one in os.environ["PATH"].split(":") if Path(one, name).exists())
+        (folder / name).symlink_to(found)
+    program(folder, "id", f"echo {uid}")
+    command = ["/bin/sh", str(SCRIPT), *arguments]
+    environment["PATH"] = str(folder)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
+def test_a_java_that_is_new_enough(version: str, tmp_path: Path) -> None:
+    program(tmp_path, "java", f"""echo 'openjdk version "{version}" 2025-04-15' >&2""")
+    found = run(tmp_path)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("version", "told"), [("1.8.0_402", "found: 8"), ("11.0.2", "found: 11")])
+def test_one_that_is_too_old(version: str, told: str, tmp_path: Path) -> None:
+    program(tmp_path, "java", f"""echo 'java version "{version}"' >&2""")
+    found = run(tmp_path)
+    assert found.returncode == 1
+    assert told in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_none_at_all(tmp_path: Path) -> None:
+    found = run(tmp_path)
+    assert found.returncode == 1
+    assert "install it" in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("arguments", "asked"), [((), True), (("--look",), False)])
+def test_root_gets_it_installed_unless_only_a_look_is_wanted(
+    arguments: tuple[str, ...], asked: bool, tmp_path: Path
+) -> None:
+    program(tmp_path, "apt-get", f'echo "$@" >>{tmp_path}/asked')
+    found = run(tmp_path, *arguments, uid=0)
+    assert found.returncode == 1  # this apt-get installs nothing
+    assert (tmp_path / "asked").exists() is asked
+
+
+def test_the_variable_declines_and_the_message_says_so(tmp_path: Path) -> None:
+    program(tmp_path, "apt-get", f'echo "$@" >>{tmp_path}/asked')
+    found = run(tmp_path, uid=0, LOGHUB_INSTALL="no")
+    assert found.returncode == 1
+    assert "LOGHUB_INSTALL=no" in found.stderr
+    assert not (tmp_path / "asked").exists()
+
+
+def test_empty_package_lists_are_fetched_and_a_later_java_is_taken(tmp_path: Path) -> None:
+    """As on a new machine of a Debian that has no Java 17: its apt-get knows the package after an update."""
+    program(
+        tmp_path,
+        "apt-get",
+        f"""echo "$@" >>{tmp_path}/asked
+case "$*" in
+    update*) : >{tmp_path}/lists ;;
+    *default-jre-headless*)
+        [ -e {tmp_path}/lists ] || exit 100
+        printf '#!/bin/sh\necho openjdk version \\"21\\" >&2\n' >{tmp_path}/java
+        /bin/chmod +x {tmp_path}/java ;;
+    *) exit 100 ;;
+esac""",
+    )
+    found = run(tmp_path, uid=0)
+    assert found.returncode == 0, found.stderr
+    assert "update -q" in (tmp_path / "asked").read_text()

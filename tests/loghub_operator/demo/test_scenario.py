@@ -1,0 +1,111 @@
+"""The demo's story without processes: it edits the file, kills the right one, waits for the moves."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from loghub_operator.api import ShardStatus, Status
+from loghub_operator.demo.scenario import add_worker, first_row, play
+from loghub_operator.demo.scenario_context import Scene
+from loghub_operator.local.processes.supervisor import WorkerView
+from loghub_operator.local.snapshot import GroupSnapshot
+from loghub_operator.model.observed import WorkerObserved, WorkerPhase
+from tests.support import ROOT
+
+EXAMPLE = ROOT / "deploy" / "examples" / "access-log.yaml"
+
+
+def look(pids: dict[str, int], holders: list[str]) -> GroupSnapshot:
+    workers = tuple(
+        WorkerView(
+            observed=WorkerObserved(
+                name=name,
+                ordinal=number,
+                phase=WorkerPhase.RUNNING,
+                ready=True,
+                config_hash="",
+                drain_requested=False,
+            ),
+            pid=pid,
+            starts=1,
+            status=None,
+        )
+        for number, (name, pid) in enumerate(pids.items())
+    )
+    shards = tuple(ShardStatus(id=n, state="already_alloc", consumer=who) for n, who in enumerate(holders))
+    return GroupSnapshot(at_unix_s=0.0, status=Status(shards=shards), workers=workers)
+
+
+def test_adding_a_worker_changes_the_number_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "cr.yaml"
+    before = EXAMPLE.read_text()
+    file.write_text(before)
+    assert add_worker(file) == 3
+    assert file.read_text() == before.replace("\n  replicas: 2\n", "\n  replicas: 3\n")
+
+
+def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
+    file = tmp_path / "cr.yaml"
+    file.write_text(EXAMPLE.read_text())
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    told: list[str] = []
+    rows = 0
+    shown = look({"w-0": victim.pid, "w-1": 1}, ["w-0", "w-0", "w-1", "w-1"])
+    scene = Scene(
+        name="w",
+        cr_file=file,
+        look_now=lambda: shown,
+        rows=lambda: rows,
+        clock_s=lambda: 1.0,
+        say=told.append,
+    )
+
+    async def until_told(words: str) -> None:
+        async with asyncio.timeout(60):
+            while not any(words in one for one in told):
+                await asyncio.sleep(0.01)
+
+    async def run() -> None:
+        nonlocal rows, shown
+
+        async def whole() -> None:
+            assert await first_row(scene, bound_s=60)
+            await play(scene, pause_s=0.01, bound_s=60)
+
+        story = asyncio.create_task(whole())
+        await asyncio.sleep(0.3)
+        assert told == []
+        rows = 1
+        await until_told("adds a worker")
+        assert victim.poll() is None
+        shown = look({"w-0": victim.pid, "w-1": 1, "w-2": 2}, ["w-0", "w-0", "w-1", "w-2"])
+        await until_told("kills w-0")
+        assert await asyncio.to_thread(victim.wait, 60) == -signal.SIGKILL
+        assert "shard 0, 1" in told[-1]
+        shown = look({"w-1": 1, "w-2": 2}, ["w-1", "w-2", "w-1", "w-2"])
+        await asyncio.sleep(0.3)
+        assert not story.done(), "the killed one is waited for"
+        shown = look({"w-0": 9, "w-1": 1, "w-2": 2}, ["w-0", "w-2", "w-1", "w-2"])
+        await asyncio.wait_for(story, 60)
+
+    try:
+        asyncio.run(run())
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+def test_what_is_not_seen_is_said_and_the_story_goes_on(tmp_path: Path) -> None:
+    told: list[str] = []
+    scene = Scene(
+        name="w",
+        cr_file=tmp_path / "cr.yaml",
+        look_now=lambda: None,
+        rows=lambda: 0,
+        clock_s=lambda: 1.0,
+        say=told.append,
+    )
+    assert not asyncio.run(scene.until(lambda: False, "a miracle", bound_s=0.01))
+    assert "a miracle" in told[0]

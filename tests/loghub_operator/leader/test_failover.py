@@ -1,0 +1,391 @@
+"""Several operators, and one whose work hangs: who acts, who takes over, who is told to start anew."""
+
+import asyncio
+import dataclasses
+import functools
+import json
+import signal
+import subprocess
+import time
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loghub.clock import SystemClock
+from loghub_operator.clients.kube import (
+    CONSUMER_GROUP,
+    LEASE,
+    STATEFUL_SET,
+    AioKube,
+    Kind,
+    KubeError,
+    configured,
+)
+from loghub_operator.controller import app as program
+from loghub_operator.controller.watch_check import WatchCheck
+from loghub_operator.leader.lease import LeaseTimings
+from loghub_operator.settings import LeaseRef
+from tests.apiserver.test_autoscaling import AUTO
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import Document, document
+from tests.loghub_operator.support.harness import Stage, stage
+from tests.loghub_operator.support.subprocesses import (
+    GUARD_S,
+    Operator,
+    free_port,
+    health,
+    make_namespace,
+    until,
+)
+
+pytestmark = pytest.mark.cluster
+
+TERMS = LeaseTimings()
+LEASE_NAME = "loghub-operator"
+LEASE_AT = ("lease", LEASE_NAME, "-n", "loghub-system")
+# Besides the lease's own times: a process that starts, a machine that is busy.
+SLACK_S = 8.0
+
+
+class Skipping(SystemClock):
+    """The machine's clock, which may be told to skip ahead."""
+
+    ahead_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.ahead_s
+
+
+class Hanging(AioKube):
+    """Never answers a read of a group while told so, beyond all bounds."""
+
+    free: asyncio.Event
+    hanging: asyncio.Event
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        if kind is CONSUMER_GROUP and not self.free.is_set():
+            self.hanging.set()
+            await self.free.wait()
+        return await super().get(kind, namespace, name)
+
+
+def test_a_round_that_hangs_is_no_life(
+    server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Skipping()
+    monkeypatch.setattr(program, "SystemClock", lambda: clock)
+
+    async def story(on: Stage) -> None:
+        address, stop = f"127.0.0.1:{free_port()}", asyncio.Event()
+        settings = dataclasses.replace(on.settings, http_address=address)
+        async with Hanging(await configured()) as kube:
+            kube.free, kube.hanging = asyncio.Event(), asyncio.Event()
+            kube.free.set()
+            running = asyncio.create_task(program.run(settings, stop, connect=on.connect, kube=kube))
+            await on.apply({"replicas": 1})
+            await on.until_phase("Running", "1/1")
+            clock.ahead_s += 1000.0  # as when the machine slept: every round is begun anew at once
+            await _until_health(on, address, 200)
+            kube.free.clear()
+            await asyncio.wait_for(kube.hanging.wait(), GUARD_S)
+            assert (await asyncio.to_thread(health, address))[0] == 200, "late is not hanging"
+            clock.ahead_s += 121.0
+            assert f"{on.namespace}/access is in one round for" in await _until_health(on, address, 503)
+            kube.free.set()
+            await _until_health(on, address, 200)
+            stop.set()
+            await asyncio.wait_for(running, GUARD_S)
+
+    stage(server, tmp_path, story, operator=False)
+
+
+def test_a_watch_that_tells_nothing_is_no_life(
+    server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    often = functools.partialmethod(WatchCheck.run, every_s=0.5)
+    monkeypatch.setattr(WatchCheck, "run", often)
+    calls = 0
+    call = WatchCheck.call
+
+    async def counted(self: WatchCheck) -> None:
+        nonlocal calls
+        await call(self)
+        calls += 1
+
+    async def story(on: Stage) -> None:
+        address, stop = f"127.0.0.1:{free_port()}", asyncio.Event()
+        settings = dataclasses.replace(on.settings, http_address=address)
+        running = asyncio.create_task(program.run(settings, stop, connect=on.connect))
+        for replicas in (1, 2):
+            await on.apply({"replicas": replicas})
+            await on.until_phase("Running", f"{replicas}/{replicas}")
+
+        async def called() -> bool:
+            return calls > 4
+
+        await on.until("a few calls", called)
+        await _until_health(on, address, 200)
+        monkeypatch.setattr(WatchCheck, "told", lambda *_: None)
+        await on.apply({"replicas": 1})
+        words = await _until_health(on, address, 503)
+        assert words == f"the watch does not tell of {on.namespace}/access\n"
+        stop.set()
+        await asyncio.wait_for(running, GUARD_S)
+
+    monkeypatch.setattr(WatchCheck, "call", counted)
+    stage(server, tmp_path, story, operator=False)
+
+
+async def _until_health(on: Stage, address: str, status: int) -> str:
+    words = ""
+
+    async def holds() -> bool:
+        nonlocal words
+        found, words = await asyncio.to_thread(health, address)
+        return found == status
+
+    await on.until(f"health {status}", holds)
+    return words
+
+
+class Parted(AioKube):
+    """Once ``cut`` no Lease can be reached; all else can. Notes when anything else was written."""
+
+    cut = False
+    written_s: list[float]
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        self._reach(kind)
+        return await super().get(kind, namespace, name)
+
+    async def patch(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None:
+        self._reach(kind)
+        return await super().patch(kind, namespace, name, patch)
+
+    async def apply(self, document: Document, *, subresource: str = "") -> Document:
+        self.written_s.append(time.monotonic())
+        return await super().apply(document, subresource=subresource)
+
+    def _reach(self, kind: Kind) -> None:
+        if kind is LEASE and self.cut:
+            raise KubeError(0, "Unreachable", "cut")
+
+
+def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserver, tmp_path: Path) -> None:
+    terms = LeaseTimings(lease_duration_s=8.0, renew_deadline_s=5.0, retry_period_s=0.5)
+    lost: list[str] = []
+
+    async def story(on: Stage) -> None:
+        settings = dataclasses.replace(
+            on.settings, lease=LeaseRef(namespace="loghub-system", name=LEASE_NAME)
+        )
+        async with Parted(await configured()) as kube:
+            kube.written_s = []
+            running = asyncio.create_task(
+                program.run(
+                    settings, asyncio.Event(), connect=on.connect, kube=kube, end=lost.append, terms=terms
+                )
+            )
+            await on.apply({"replicas": 1})
+            await on.until_phase("Running", "1/1")
+            kube.cut = True
+            cut_s = time.monotonic()
+            replicas = 1
+            while not running.done():  # always something to write, until the end
+                replicas = 3 - replicas
+                await on.apply({"replicas": replicas})
+                await asyncio.sleep(0.2)
+            with pytest.raises(program.LeaseLostError, match="could not be renewed in time"):
+                await running
+            assert lost == ["it could not be renewed in time"]
+            assert kube.written_s[-1] > cut_s, "it acted on until its deadline"
+            assert kube.written_s[-1] < cut_s + terms.lease_duration_s
+
+    stage(server, tmp_path, story, operator=False)
+    server.must("delete", *LEASE_AT)
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [{"mode": "Fixed"}, {"mode": "Auto", "minReplicas": 1, "maxReplicas": 4}],
+    ids=["Fixed", "Auto"],
+)
+def test_two_without_a_lease_agree(scaling: Document, server: Apiserver, tmp_path: Path) -> None:
+    """As after a wrong setting, or a lease that is lost late: neither undoes what the other did."""
+
+    async def story(on: Stage) -> None:
+        stop = asyncio.Event()
+        second = asyncio.create_task(program.run(on.settings, stop, connect=on.connect))
+        try:
+            for replicas in (3, 1) if scaling["mode"] == "Fixed" else (1,):
+                await on.apply({"replicas": replicas, "scaling": scaling, "deletionPolicy": "Delete"})
+                await on.until_phase("Running", f"{replicas}/{replicas}")
+            assert on.player.stopped_without_leaving == []
+            # Long enough for what is told at a bounded rate only, by both of them.
+            await on.until_settled(rounds=60)
+            before = await on.versions()
+            await on.until_rounds(30)
+            assert await on.versions() == before
+            # Whoever found it made by the other takes the careful view, and keeps it.
+            origin = (await on.status())["groupOrigin"]
+            await on.remove()
+            await on.until_gone()
+            assert bool(on.hub.list_groups("access")) == (origin == "Adopted")
+        finally:
+            stop.set()
+            await second
+
+    stage(server, tmp_path, story)
+
+
+class Watched(AioKube):
+    """Notes how many workers each write asked for, from whichever of two operators it came."""
+
+    def __init__(self, configuration: Any, numbers: list[int]) -> None:
+        super().__init__(configuration)
+        self._numbers = numbers
+
+    async def apply(self, document: Document, *, subresource: str = "") -> Document:
+        made = await super().apply(document, subresource=subresource)
+        if document["kind"] == STATEFUL_SET.kind:
+            self._numbers.append(made["spec"]["replicas"])
+        return made
+
+
+def test_two_without_a_lease_agree_under_load(server: Apiserver, tmp_path: Path) -> None:
+    """Each measures and decides for itself; the number goes up to what the shards allow, and stays."""
+    numbers: list[int] = []
+
+    async def story(on: Stage) -> None:
+        on.player.groups_at_once = 1
+        async with (
+            Watched(await configured(), numbers) as kube,
+            Watched(await configured(), numbers) as other,
+        ):
+            stop = asyncio.Event()
+            both = [
+                asyncio.create_task(program.run(on.settings, stop, connect=on.connect, kube=one))
+                for one in (kube, other)
+            ]
+            try:
+                await on.apply({"replicas": 1, "scaling": AUTO})
+                await on.until_phase("Running", "1/1")
+                on.put(12_000)
+                await on.until_phase("Running", "4/4")
+                await on.until_rounds(60)
+                assert (await on.status())["workers"] == "4/4"
+                assert on.player.stopped_without_leaving == []
+                steps = (await on.status())["scaling"]["history"]
+                assert numbers == sorted(numbers), "up only"
+                # One entry for each change, whoever of the two made it.
+                changes = [(step["from"], step["to"]) for step in reversed(steps)]
+                assert changes == list(pairwise(dict.fromkeys(numbers)))
+            finally:
+                stop.set()
+                await asyncio.gather(*both)
+
+    stage(server, tmp_path, story, operator=False)
+
+
+def _holder(server: Apiserver) -> str:
+    found = server.run("get", *LEASE_AT, "-o", "jsonpath={.spec.holderIdentity}")
+    return found.stdout if found.returncode == 0 else ""
+
+
+class Replicas:
+    """Operators of one Lease, each a process with a name."""
+
+    def __init__(self, server: Apiserver, folder: Path, stack: ExitStack) -> None:
+        self._server = server
+        self._folder = folder
+        self._stack = stack
+        self.namespace = make_namespace(server)
+        self.operators: dict[str, Operator] = {}
+
+    def start(self, name: str) -> "subprocess.Popen[bytes]":
+        operator = Operator(self._server, self._folder, "http://127.0.0.1:1", self.namespace, name=name)
+        lease = {"LOGHUB_LEASE_NAMESPACE": "loghub-system", "LOGHUB_LEASE_NAME": "loghub-operator"}
+        operator.environment |= {**lease, "LOGHUB_POD_NAME": name}
+        self.operators[name] = operator
+        return self._stack.enter_context(operator.running())
+
+    def until_acting(self, name: str) -> float:
+        """Seconds until it holds the lease and says so."""
+        began = time.monotonic()
+        until(f"{name} acting", lambda: _holder(self._server).startswith(f"{name}_"))
+        took_s = time.monotonic() - began
+        until(f"{name} told", lambda: health(self.operators[name].address) == (200, "ok, leader\n"))
+        return took_s
+
+    def until_waiting(self, name: str) -> None:
+        wanted = (200, "ok, waiting for the lease\n")
+        until(f"{name} waiting", lambda: health(self.operators[name].address) == wanted)
+
+
+def test_one_acts_and_another_takes_over(server: Apiserver, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        replicas = Replicas(server, tmp_path, stack)
+        first = replicas.start("first")
+        replicas.until_acting("first")
+        group = document(
+            {"project": "demo", "credentialsSecret": {"name": "none"}}, namespace=replicas.namespace
+        )
+        assert server.apply(group).returncode == 0
+        _until_told(server, replicas.namespace)
+        second = replicas.start("second")
+        replicas.until_waiting("second")
+        third = replicas.start("third")
+        replicas.until_waiting("third")
+
+        first.kill()
+        first.wait(GUARD_S)
+        took_s = _next_after(server, "first")
+        assert took_s <= TERMS.lease_duration_s + TERMS.retry_period_s + SLACK_S
+        leader, other = ("second", "third") if _holder(server).startswith("second_") else ("third", "second")
+        processes = {"second": second, "third": third}
+        replicas.until_acting(leader)
+        replicas.until_waiting(other)
+        _edit(server, replicas.namespace)
+        _until_told(server, replicas.namespace)
+
+        # Told to stop it gives the lease back, and nobody waits for it to run out.
+        processes[leader].send_signal(signal.SIGTERM)
+        given_s = replicas.until_acting(other)
+        assert processes[leader].wait(GUARD_S) == 0
+        assert "lease given back" in replicas.operators[leader].log.read_text()
+        assert given_s < TERMS.lease_duration_s
+
+        # Somebody else has it: the process ends by itself.
+        server.must(
+            "patch", *LEASE_AT, "--type=merge", "-p", json.dumps({"spec": {"holderIdentity": "else"}})
+        )
+        assert processes[other].wait(GUARD_S) == program.LEASE_LOST
+        assert "it is held by else" in replicas.operators[other].log.read_text()
+        print(f"taken over {took_s:.1f} s after kill -9, {given_s:.1f} s after SIGTERM")
+    server.must("delete", *LEASE_AT)
+
+
+def _next_after(server: Apiserver, dead: str) -> float:
+    began = time.monotonic()
+    until("another holder", lambda: not f"{_holder(server)}_".startswith(("_", f"{dead}_")))
+    return time.monotonic() - began
+
+
+def _group(server: Apiserver, namespace: str) -> Document:
+    return dict(json.loads(server.must("get", "lhcg", "access", "-n", namespace, "-o", "json")))
+
+
+def _edit(server: Apiserver, namespace: str) -> None:
+    patch = json.dumps({"spec": {"replicas": 2}})
+    server.must("patch", "lhcg", "access", "-n", namespace, "--type=merge", "-p", patch)
+
+
+def _until_told(server: Apiserver, namespace: str) -> None:
+    def told() -> bool:
+        found = _group(server, namespace)
+        return bool(found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"])
+
+    until("the newest generation in the status", told)

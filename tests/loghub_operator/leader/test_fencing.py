@@ -1,0 +1,102 @@
+"""Nothing is written after the deadline, in the cluster or at a log service."""
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+
+from loghub.client.port import Credentials, GroupInfo, LogHub
+from loghub_operator.clients.kube import POD, Kube, KubeError
+from loghub_operator.leader.fencing import READS, GuardedKube, WriteFence, guarded_connect
+from loghub_operator.model.actions import ActionRefused
+from tests.fakes.fake_log_service import MemoryServer
+from tests.support import HandClock
+
+KEY = Credentials(access_key_id="id", access_key_secret="secret")
+WRITES = {
+    "create_project", "delete_project", "create_logstore", "delete_logstore", "split_shard", "merge_shards",
+    "put_logs", "create_group", "update_group", "delete_group", "heartbeat", "update_checkpoint", "leave",
+}  # fmt: skip
+
+
+class Recorded:
+    """Any port: what was asked of it, and answers never given where told so."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.hangs = False
+
+    def __getattr__(self, name: str) -> Any:
+        async def asked(*_: object, **__: object) -> None:
+            self.asked.append(name)
+            if self.hangs:
+                await asyncio.Event().wait()
+
+        return asked
+
+
+def _public(port: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(port, inspect.isfunction) if not name.startswith("_")}
+
+
+def test_every_call_of_the_ports_is_known_as_a_read_or_a_write() -> None:
+    assert _public(LogHub) == READS | WRITES
+    assert _public(Kube) == _public(GuardedKube)
+
+
+@pytest.mark.parametrize("now", [9.0, 10.0])
+def test_writes_of_the_cluster(now: float) -> None:
+    clock, port = HandClock(10.0), Recorded()
+    made: Any = port
+    kube = GuardedKube(made, WriteFence(clock, deadline_s=10.0))
+    clock.now = now
+    document = {"kind": "Pod"}
+    writes = [
+        lambda: kube.create(document),
+        lambda: kube.apply(document),
+        lambda: kube.patch(POD, "n", "p", {}),
+        lambda: kube.delete(POD, "n", "p"),
+    ]
+
+    async def play() -> None:
+        await kube.get(POD, "n", "p")
+        await kube.list(POD, "n", {})
+        for write in writes:
+            if now < 10.0:
+                await write()
+            else:
+                with pytest.raises(KubeError, match="does not hold the lease"):
+                    await write()
+
+    asyncio.run(play())
+    assert port.asked == ["get", "list", *(["create", "apply", "patch", "delete"] if now < 10.0 else [])]
+
+
+def test_a_write_that_does_not_end_is_given_up_before_another_may_begin() -> None:
+    clock, port = HandClock(10.0), Recorded()
+    made: Any = port
+    port.hangs = True
+    guard = WriteFence(clock, deadline_s=10.05, end_s=10.1)
+    kube = GuardedKube(made, guard)
+    with pytest.raises(KubeError, match="does not hold the lease"):
+        asyncio.run(kube.create({"kind": "Pod"}))
+    assert guard.under_way == 0
+
+
+def test_writes_at_the_log_service() -> None:
+    clock, server = HandClock(10.0), MemoryServer()
+    guard = WriteFence(clock, deadline_s=11.0)
+    hub = guarded_connect(lambda _, project, __: server.client(project), guard)("e", "demo", KEY)
+    hub.create_project()
+    hub.create_logstore("access", shards=1)
+    clock.now = 11.0
+    with pytest.raises(ActionRefused):
+        hub.create_group("access", GroupInfo(name="g", timeout_s=30, order=False))
+    assert hub.list_groups("access") == ()
+    guard.extend(deadline_s=12.0, end_s=13.0)
+    hub.create_group("access", GroupInfo(name="g", timeout_s=30, order=False))
+    guard.close()
+    with pytest.raises(ActionRefused):
+        hub.delete_group("access", "g")
+    assert len(hub.list_groups("access")) == 1

@@ -1,0 +1,227 @@
+"""Who acts: each decision, and two candidates over one Lease through every kind of trouble."""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from loghub_operator.clients.kube import Document, Kind, KubeError
+from loghub_operator.leader.elector import LeaderElector
+from loghub_operator.leader.fencing import WriteFence
+from loghub_operator.leader.lease import (
+    Acquire,
+    Decision,
+    LeaseSeen,
+    LeaseTimings,
+    Lost,
+    ObservedLease,
+    Renew,
+    Wait,
+    decide,
+    observe,
+)
+from loghub_operator.settings import LeaseRef
+
+TERMS = LeaseTimings()
+PLACE = LeaseRef(namespace="loghub-system", name="loghub-operator")
+
+
+def record(holder: str, *, renewed: str = "t0", version: str = "1", duration_s: float = 15.0) -> LeaseSeen:
+    return LeaseSeen(holder=holder, duration_s=duration_s, renewed=renewed, transitions=3, version=version)
+
+
+@pytest.mark.parametrize(
+    ("watched", "deadline_s", "expected"),
+    [
+        (None, None, Acquire(0)),
+        (ObservedLease(record("other"), 100.0), None, Wait(2.0)),
+        (ObservedLease(record("other"), 86.0), None, Wait(1.0)),
+        (ObservedLease(record("other"), 85.0), None, Acquire(4)),
+        (ObservedLease(record("other", duration_s=60.0), 85.0), None, Wait(2.0)),
+        (ObservedLease(record(""), 100.0), None, Acquire(4)),
+        (ObservedLease(record("me"), 100.0), None, Acquire(3)),
+        (ObservedLease(record("me"), 100.0), 101.0, Renew(3)),
+        (ObservedLease(record("me"), 100.0), 100.0, Lost("it could not be renewed in time")),
+        (ObservedLease(record("other"), 100.0), 101.0, Lost("it is held by other")),
+        (ObservedLease(record(""), 100.0), 101.0, Lost("it is held by nobody")),
+        (None, 101.0, Acquire(0)),
+    ],
+)
+def test_each_case(watched: ObservedLease | None, deadline_s: float | None, expected: Decision) -> None:
+    assert decide(watched, me="me", deadline_s=deadline_s, now=100.0, terms=TERMS) == expected
+
+
+def test_only_what_the_holder_writes_is_a_sign_of_life() -> None:
+    first = observe(None, record("other"), now=1.0)
+    assert first == ObservedLease(record("other"), 1.0)
+    touched = observe(first, record("other", version="2"), now=5.0)
+    assert touched == ObservedLease(record("other", version="2"), 1.0)
+    assert observe(touched, record("other", renewed="t1"), now=6.0) == ObservedLease(
+        record("other", renewed="t1"), 6.0
+    )
+    assert observe(touched, None, now=7.0) is None
+
+
+@dataclass
+class World:
+    """One Lease behind an apiserver that loses requests and answers, and the time."""
+
+    now: float = 1000.0
+    stored: Document | None = None
+    version: int = 0
+    troubles: list[str] = field(default_factory=list)
+    slow_s: list[float] = field(default_factory=list)
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def unix_s(self) -> float:
+        return self.now
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        self._pass()
+        if self.troubles and self.troubles.pop() != "":
+            raise KubeError(0, "Unreachable", "lost")
+        return self.stored
+
+    async def create(self, document: Document) -> Document:
+        return self._write(document["spec"], expected=None)
+
+    async def patch(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None:
+        return None if self.stored is None else self._write(patch["spec"], patch["metadata"])
+
+    def _write(self, spec: Document, expected: Mapping[str, Any] | None) -> Document:
+        trouble = self.troubles.pop() if self.troubles else ""
+        self._pass()
+        if trouble == "request lost":
+            raise KubeError(0, "Unreachable", "lost")
+        known = None if self.stored is None else self.stored["metadata"]
+        if expected != known:
+            raise KubeError(409, "Conflict", "it is another version")
+        self.version += 1
+        before = {} if self.stored is None else self.stored["spec"]
+        self.stored = {"metadata": {"resourceVersion": str(self.version)}, "spec": {**before, **spec}}
+        self._pass()
+        if trouble == "answer lost":
+            raise KubeError(0, "Unreachable", "lost")
+        return self.stored
+
+    def _pass(self) -> None:
+        self.now += self.slow_s.pop() if self.slow_s else 0.0
+
+
+class Candidate:
+    def __init__(self, world: World, me: str) -> None:
+        made: Any = world
+        self.guard = WriteFence(made)
+        self.leader = LeaderElector(kube=made, guard=self.guard, clock=made, place=PLACE, me=me)
+        self.lost = False
+
+    async def turn(self) -> None:
+        """As the program does: who has lost it ends, and another with a new name starts."""
+        if not self.lost:
+            self.lost = isinstance(await self.leader.try_acquire_or_renew(), Lost)
+
+
+WHO = ("a", "b", "nobody")
+TROUBLE = ("", "", "", "request lost", "answer lost")
+SLOW_S = (0.0, 0.0, 0.0, 0.3, 3.0, 11.0, 16.0)
+PAUSE_S = (0.0, 0.1, 2.0, 2.0, 5.0, 10.1, 15.1)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_two_never_act_at_once(seed: int) -> None:
+    chance, world = random.Random(seed), World()
+    both = {"a": Candidate(world, "a"), "b": Candidate(world, "b")}
+    acted: set[str] = set()
+
+    async def play() -> None:
+        for number in range(300):
+            who = chance.choice(WHO)
+            world.now += chance.choice(PAUSE_S)
+            world.troubles = [chance.choice(TROUBLE), chance.choice(TROUBLE)]
+            world.slow_s = [chance.choice(SLOW_S), chance.choice(SLOW_S)]
+            if who in both:
+                await both[who].turn()
+                if both[who].lost:
+                    both[who] = Candidate(world, f"{who}{number}")
+            acting = {name for name, one in both.items() if one.guard.open}
+            acted.update(acting)
+            assert len(acting) < 2
+            for name in acting:
+                other = both["b" if name == "a" else "a"]
+                assert other.guard.left_s <= 0, "what it began could still arrive"
+
+    asyncio.run(play())
+    assert acted == {"a", "b"}
+
+
+def test_the_holder_dies_and_the_other_waits_for_the_whole_duration() -> None:
+    world = World()
+    first, second = Candidate(world, "a"), Candidate(world, "b")
+
+    async def play() -> float:
+        await first.turn()
+        assert first.guard.open
+        died = world.now
+        while not second.guard.open:
+            await second.turn()
+            world.now += TERMS.retry_period_s
+        return world.now - TERMS.retry_period_s - died
+
+    assert TERMS.lease_duration_s <= asyncio.run(play()) <= TERMS.lease_duration_s + TERMS.retry_period_s
+    assert world.stored is not None
+    assert world.stored["spec"]["leaseTransitions"] == 1
+
+
+def test_given_back_it_is_taken_at_the_next_look() -> None:
+    world = World()
+    first, second = Candidate(world, "a"), Candidate(world, "b")
+
+    async def play() -> None:
+        await first.turn()
+        await second.turn()
+        assert not second.guard.open
+        await first.leader.release()
+        assert not first.guard.open
+        await second.turn()
+        assert second.guard.open
+
+    asyncio.run(play())
+
+
+def test_removed_by_somebody_the_holder_makes_it_anew() -> None:
+    world = World()
+    first = Candidate(world, "a")
+
+    async def play() -> None:
+        await first.turn()
+        world.stored = None
+        await first.turn()  # the patch finds nothing
+        await first.turn()
+        assert not first.lost
+
+    asyncio.run(play())
+    assert world.stored is not None
+    assert world.stored["spec"]["holderIdentity"] == "a"
+
+
+def test_not_given_back_while_a_write_may_still_arrive() -> None:
+    world = World()
+    first = Candidate(world, "a")
+
+    async def play() -> None:
+        await first.turn()
+        with first.guard:
+            giving_back = asyncio.create_task(first.leader.release())
+            await asyncio.sleep(0)
+            assert world.stored is not None
+            assert world.stored["spec"]["holderIdentity"] == "a"
+            world.now += 60.0
+            await giving_back
+        assert world.stored["spec"]["holderIdentity"] == "a"
+
+    asyncio.run(play())

@@ -1,0 +1,39 @@
+"""The record is in memory what it is on disk, whatever a write does."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from loghub_operator.api import Phase, Status
+from loghub_operator.local import object_store as record_module
+from loghub_operator.local.object_store import Record
+from loghub_operator.local.paths import GroupFolder
+from tests.loghub_operator.support.examples import document
+
+
+def test_what_could_not_be_written_is_not_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record.accept(GroupFolder(tmp_path), document())
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(record_module, "replace_file", full)
+        with pytest.raises(OSError, match="No space"):
+            record.set_status(Status(phase=Phase.RUNNING))
+        with pytest.raises(OSError, match="No space"):
+            record.set_origin("Created")
+        with pytest.raises(OSError, match="No space"):
+            record.set_deleted(1.0)
+    assert record.document == Record.load(GroupFolder(tmp_path)).document  # type: ignore[union-attr]
+    assert (record.origin, record.resource().metadata.deletion_timestamp) == (None, None)
+
+    record.set_status(Status(phase=Phase.RUNNING))
+    record.set_origin("Created")
+    record.set_deleted(1.0)
+    found = Record.load(GroupFolder(tmp_path))
+    assert found is not None
+    assert found.document == record.document
+    assert (found.origin, found.resource().status.phase) == ("Created", Phase.RUNNING)
+    assert found.resource().metadata.deleted_at_unix_s() == 1.0

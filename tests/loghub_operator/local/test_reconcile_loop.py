@@ -1,0 +1,258 @@
+"""The local loop asks for what `plan` says and tells the status it says, as the cluster's loop does.
+
+The same recorded series go through both loops with recording edges; then the local edge itself is
+fed every action of them.
+"""
+
+import asyncio
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loghub.client.port import Credentials, GroupInfo
+from loghub.clock import SystemClock
+from loghub.wire.errors import EndpointUnreachable
+from loghub_operator.api import LogHubConsumerGroup, Status
+from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.local.backend import LocalEdge
+from loghub_operator.local.checkpoint_backup import KeptCheckpoints
+from loghub_operator.local.reconcile_loop import Rounds
+from loghub_operator.model import actions
+from loghub_operator.model import plan as model_plan
+from loghub_operator.model.actions import Action, ApplyWorkers, CreateGroup, EmitEvent
+from loghub_operator.model.observed import ObservedState, Placement
+from loghub_operator.model.scaling_state import NOTHING
+from loghub_operator.plan.planner import plan
+from tests.fakes.fake_log_service import MemoryServer
+from tests.loghub_operator.controller.test_reconciler import Stage as ClusterStage
+from tests.loghub_operator.support.golden import Step, recorded, steps, stories, told
+
+ALL = [step for path in stories() for step in steps(path)]
+
+
+class LocalStage:
+    """One step as object, edge and clock of the local loop."""
+
+    def __init__(
+        self, step: Step, *, refuse: type[Action] | None = None, error: Exception | None = None
+    ) -> None:
+        self.step = step
+        self.refuse = refuse
+        self.error = error or EndpointUnreachable("http://127.0.0.1:1", "nobody is there", definite=True)
+        self.done: list[Action] = []
+        self.written: list[Status] = []
+
+    def unix_s(self) -> float:
+        return self.step.now
+
+    def monotonic_s(self) -> float:
+        return self.step.now
+
+    def current(self) -> LogHubConsumerGroup:
+        return self.step.resource
+
+    def write_status(self, status: Status) -> None:
+        self.written.append(status)
+
+    async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
+        return self.step.observed
+
+    async def carry_out(self, _: LogHubConsumerGroup, __: ObservedState, action: Action) -> None:
+        if self.refuse is not None and isinstance(action, self.refuse):
+            raise self.error
+        self.done.append(action)
+
+    def play(self) -> tuple[Status, Rounds]:
+        shown: list[Status] = []
+        rounds = Rounds(objects=self, edge=self, clock=self, on_round=lambda _, status: shown.append(status))
+        asyncio.run(rounds.round())
+        (status,) = shown
+        return status, rounds
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_the_local_loop_does_what_the_series_say(step: Step) -> None:
+    stage = LocalStage(step)
+    status, rounds = stage.play()
+    assert [recorded(action) for action in stage.done] == list(step.actions)
+    assert told(status) == step.status
+    assert rounds.released == any(one["action"] == "ReleaseObject" for one in step.actions)
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_both_loops_carry_out_the_same_actions(step: Step) -> None:
+    local, cluster = LocalStage(step), ClusterStage(step)
+    status, _ = local.play()
+    asyncio.run(cluster.play())
+    assert local.done == cluster.done
+    for written in cluster.written:  # where nothing new is said, the cluster's writes nothing
+        assert written == status
+
+
+def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, given = LocalStage(_first(ApplyWorkers)), []
+
+    def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> model_plan.Plan:
+        given.append(observed.memory)
+        return plan(resource, observed, now)
+
+    monkeypatch.setattr("loghub_operator.local.reconcile_loop.plan", remembering)
+    _, rounds = stage.play()
+    asyncio.run(rounds.round())
+    first, second = given
+    assert first == stage.step.observed.memory
+    assert second == plan(stage.step.resource, stage.step.observed, stage.step.now).memory != NOTHING
+
+
+def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step, split, given = _first(ApplyWorkers), actions.SplitShard(0), []
+    stage = LocalStage(step, refuse=actions.SplitShard, error=actions.ReshardRefused(split, "no more"))
+
+    def splitting(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> model_plan.Plan:
+        given.append(observed.memory)
+        planned = plan(resource, observed, now)
+        return replace(planned, actions=(*planned.actions, split))
+
+    monkeypatch.setattr("loghub_operator.local.reconcile_loop.plan", splitting)
+    status, rounds = stage.play()
+    asyncio.run(rounds.round())
+    assert [(one.of, one.words) for one in given[1].refusals] == [("split", "no more")]
+    assert told(status) == step.status
+
+
+def _first(kind: type[Action]) -> Step:
+    return next(step for step in ALL if any(one["action"] == kind.__name__ for one in step.actions))
+
+
+def test_an_action_that_fails_ends_the_round_and_is_told() -> None:
+    stage = LocalStage(_first(CreateGroup), refuse=CreateGroup)
+    status, _ = stage.play()
+    assert not [one for one in stage.done if isinstance(one, CreateGroup | ApplyWorkers)]
+    (ready,) = [one for one in status.conditions if one.type == "Ready"]
+    assert (ready.status, ready.reason) == ("False", "ReconcileError")
+    assert "nobody is there" in ready.message
+    assert stage.written == [status]
+
+
+class Ways:
+    """What the local edge calls, written down."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self.origins: list[str] = []
+        self.worker_set: None = None
+
+    def tick(self) -> None: ...
+
+    def observed(self) -> tuple[()]:
+        return ()
+
+    def apply(self, config: object, *, replicas: int, config_hash: str, variables: object) -> None:
+        self.calls.append(("apply", replicas, config_hash))
+
+    def ask_leave(self, name: str) -> None:
+        self.calls.append(("ask_leave", name))
+
+    def restart(self, name: str) -> None:
+        self.calls.append(("restart", name))
+
+    def remove(self) -> None:
+        self.calls.append(("remove",))
+
+    origin = None
+
+    def set_origin(self, origin: str) -> None:
+        self.origins.append(origin)
+
+
+def _edge(ways: Ways, server: MemoryServer, told_events: list[EmitEvent], kept: Path) -> LocalEdge:
+    made: object = ways
+    return LocalEdge(
+        record=lambda: made,  # type: ignore[arg-type,return-value]
+        supervisor=made,  # type: ignore[arg-type]
+        kept=KeptCheckpoints(kept),
+        hubs=LogServicePool(lambda _endpoint, project, _credentials: server.client(project)),
+        site=lambda _: Placement(
+            endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False
+        ),
+        credentials=lambda: Credentials(access_key_id="a", access_key_secret="b"),
+        clock=SystemClock(),
+        tell=told_events.append,
+    )
+
+
+@pytest.mark.parametrize("step", [step for step in ALL if step.actions], ids=str)
+def test_every_action_of_the_series_has_its_effect_here(step: Step, tmp_path: Path) -> None:
+    ways, server, events = Ways(), MemoryServer(), list[EmitEvent]()
+    hub = server.client(step.resource.spec.project)
+    hub.create_project()
+    hub.create_logstore(step.resource.spec.logstore, shards=2)
+    stage = LocalStage(step)
+    stage.play()
+    edge = _edge(ways, server, events, tmp_path)
+    for action in stage.done:
+        if isinstance(action, actions.UpdateGroup | actions.DeleteGroup | actions.MoveCheckpoints):
+            _ensure_group(server, step)
+        asyncio.run(edge.carry_out(step.resource, step.observed, action))
+        _check(action, ways, server, events, step)
+        if isinstance(action, actions.KeepCheckpoints):
+            assert KeptCheckpoints(tmp_path).read(action.name) == action.record
+
+
+def _groups(server: MemoryServer, step: Step) -> tuple[GroupInfo, ...]:
+    return server.client(step.resource.spec.project).list_groups(step.resource.spec.logstore)
+
+
+def _ensure_group(server: MemoryServer, step: Step) -> None:
+    if not _groups(server, step):
+        group = GroupInfo(name=step.resource.group, timeout_s=77, order=False)
+        server.client(step.resource.spec.project).create_group(step.resource.spec.logstore, group)
+
+
+def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEvent], step: Step) -> None:
+    match action:
+        case actions.ApplyWorkers():
+            assert ways.calls[-1] == ("apply", action.replicas, action.config_hash)
+        case actions.AskLeave(consumer):
+            assert ways.calls[-1] == ("ask_leave", consumer)
+        case actions.RestartWorker(consumer):
+            assert ways.calls[-1] == ("restart", consumer)
+        case actions.RemoveWorkers():
+            assert ways.calls[-1] == ("remove",)
+        case actions.RecordGroupOrigin(origin):
+            assert ways.origins[-1] == origin
+        case actions.CreateGroup() | actions.UpdateGroup():
+            (group,) = _groups(server, step)
+            assert (group.timeout_s, group.order) == (action.timeout_s, action.order)
+        case actions.DeleteGroup():
+            assert _groups(server, step) == ()
+        case actions.MoveCheckpoints(moves):
+            told_there = server.client(step.resource.spec.project).get_checkpoints(
+                step.resource.spec.logstore, step.resource.group
+            )
+            assert set(moves) <= {(one.shard, one.cursor) for one in told_there}
+        case actions.EmitEvent():
+            assert events[-1] == action
+        case actions.HoldObject() | actions.EnsureProjectAddress() | actions.ReleaseObject():
+            assert ways.calls == [] or ways.calls[-1][0] != "apply"  # nothing of ours is touched
+
+
+class FullDisk(LocalStage):
+    """The status cannot be written down."""
+
+    def write_status(self, status: Status) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_status_that_cannot_be_kept_is_told_and_the_rounds_go_on() -> None:
+    stage = FullDisk(_first(CreateGroup))
+    status, rounds = stage.play()
+    assert [recorded(action) for action in stage.done] == list(stage.step.actions)
+    (ready,) = [one for one in status.conditions if one.type == "Ready"]
+    assert ready.reason == "ReconcileError"
+    assert "No space left on device" in ready.message
+    assert asyncio.run(rounds.round()) > 0

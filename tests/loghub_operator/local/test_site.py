@@ -1,0 +1,111 @@
+"""`loghub up`: what a worker would take from its cluster, from the file and the folders of this machine."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from loghub.worker_contract import JsonSink, PythonPipeline
+from loghub_operator.api import InvalidResourceError, parse_resource
+from loghub_operator.local.manifest import CrFile
+from loghub_operator.local.site import refuse_what_is_not_here, site_at, variables_of
+from loghub_operator.model.observed import Code
+from loghub_operator.resources.worker_config import config_hash, worker_config
+from tests.loghub_operator.local.processes.test_supervisor import Theatre, play
+from tests.loghub_operator.local.test_cli import refused, write
+from tests.loghub_operator.support.examples import document, resource
+
+CODE = {"enrich.py": "def run(logs):\n    return logs\n"}
+PYTHON = {"sql": None, "python": {"function": "enrich:run", "configMap": {"name": "enrich"}}}
+
+
+def config_map(data: dict[str, str], name: str = "enrich") -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def read(path: Path, *documents: Any) -> tuple[CrFile, Any]:
+    file = CrFile(write(path, *documents), None)
+    return file, parse_resource(file.read())
+
+
+def test_the_code_stands_in_the_same_file(tmp_path: Path) -> None:
+    group = document({"pipeline": PYTHON})
+    others = (config_map({"a.py": ""}, "other"), {"kind": "Secret", "apiVersion": "v1"}, "text", None)
+    file, parsed = read(tmp_path / "cr.yaml", group, *others, config_map(CODE))
+    assert file.code(parsed) == Code(files=CODE)
+    site = site_at(parsed, endpoint="http://x", volumes=tmp_path, code=file.code(parsed))
+    config = worker_config(parsed, site)
+    assert config.pipeline == PythonPipeline(function="enrich:run", files=CODE)
+    refuse_what_is_not_here(parsed, file.code(parsed))
+
+
+def test_a_saved_change_of_the_code_is_another_setting(tmp_path: Path) -> None:
+    def hash_with(data: dict[str, str]) -> str:
+        file, parsed = read(tmp_path / "cr.yaml", document({"pipeline": PYTHON}), config_map(data))
+        site = site_at(parsed, endpoint="http://x", volumes=tmp_path, code=file.code(parsed))
+        return config_hash(worker_config(parsed, site))
+
+    assert hash_with(CODE) == hash_with(CODE) != hash_with({"enrich.py": CODE["enrich.py"] + "\n"})
+
+
+def test_without_the_code_nothing_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "cr.yaml", document({"pipeline": PYTHON}))
+    status, told = refused(tmp_path, capsys, "-f", str(file))
+    assert status == 2
+    assert "* spec.pipeline.python.configMap: there is no ConfigMap enrich" in told
+    assert "it must stand in the same file" in told
+    assert not (tmp_path / "state").exists()
+
+
+def test_variables_out_of_secrets_are_refused() -> None:
+    reference = {"secretKeyRef": {"name": "token", "key": "value"}}
+    given = resource(
+        {"worker": {"env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": reference}]}}
+    )
+    with pytest.raises(
+        InvalidResourceError, match=r"spec\.worker\.env\[1\]\.valueFrom: there are no Secrets"
+    ):
+        refuse_what_is_not_here(given, Code())
+    assert variables_of(resource({"worker": {"env": [{"name": "A", "value": "1"}, {"name": "E"}]}})) == {
+        "A": "1",
+        "E": "",
+    }
+
+
+def test_claims_are_folders(tmp_path: Path) -> None:
+    python = {"function": "enrich:run", "volumeClaim": {"name": "shared", "path": "lib"}}
+    sink = {"parquet": None, "json": {"path": "out", "volumeClaim": "data"}}
+    given = resource({"pipeline": {"sql": None, "python": python, "sink": sink}})
+    config = worker_config(given, site_at(given, endpoint="http://x", volumes=tmp_path, code=Code()))
+    assert config.pipeline == PythonPipeline(function="enrich:run", folder=str(tmp_path / "shared" / "lib"))
+    assert config.sink == JsonSink(path=str(tmp_path / "data" / "out"))
+
+
+def test_other_variables_replace_the_worker(tmp_path: Path) -> None:
+    def environment(pid: int | None) -> list[bytes]:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+    async def story(on: Theatre) -> None:
+        on.apply(1, LEVEL="one", HOME="/elsewhere")
+        await on.until_ready(1)
+        first = on.pid(0)
+        assert {b"LEVEL=one", b"HOME=/elsewhere"} <= set(environment(first))
+        on.apply(1, LEVEL="one", HOME="/elsewhere")
+        assert on.pid(0) == first
+        on.apply(1, LEVEL="two")
+        await on.until(lambda: on.pid(0) not in (None, first), "another process")
+        await on.until_ready(1)
+        assert b"LEVEL=two" in environment(on.pid(0))
+        assert b"HOME=/elsewhere" not in environment(on.pid(0))
+
+    play(tmp_path, story)
+
+
+def test_a_file_with_text_that_is_no_object_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "cr.yaml"
+    path.write_text(
+        yaml.safe_dump_all([document({"pipeline": PYTHON}), {"kind": "ConfigMap", "apiVersion": "v1"}])
+    )
+    file = CrFile(path, None)
+    assert "there is no ConfigMap enrich" in file.code(parse_resource(file.read())).trouble

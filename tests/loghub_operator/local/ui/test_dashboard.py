@@ -1,0 +1,165 @@
+"""What a person sees: sentences for changes, rates over restarts, the picture and the plain lines."""
+
+import io
+
+from rich.console import Console
+
+from loghub.wire.cursor import encode
+from loghub.worker_contract import ShardProgress, WorkerStatus
+from loghub_operator.api import Phase, ShardStatus, Status
+from loghub_operator.api.status import Condition
+from loghub_operator.local.change_messages import changes
+from loghub_operator.local.processes.supervisor import WorkerView
+from loghub_operator.local.snapshot import GroupSnapshot
+from loghub_operator.local.ui.dashboard import Watcher, plain, position, render
+from loghub_operator.local.ui.rate_meter import Meter
+from loghub_operator.model.observed import WorkerObserved, WorkerPhase
+
+
+def shard(number: int, state: str, holder: str | None = None, **more: object) -> ShardStatus:
+    given = {"id": number, "state": state, "consumer": holder, **more}
+    return ShardStatus.model_validate(given)
+
+
+def worker(
+    ordinal: int,
+    phase: WorkerPhase,
+    *,
+    pid: int | None = 7,
+    starts: int = 1,
+    words: tuple[str, str] = ("", ""),
+    rows: int = 0,
+    logs: int = 0,
+) -> WorkerView:
+    name = f"w-{ordinal}"
+    progress = ShardProgress(
+        shard=ordinal, cursor=None, checkpoint=None, logs=logs, lag_s=None, draining=False
+    )
+    status = WorkerStatus(
+        consumer=name,
+        phase="running",
+        reason="",
+        message="",
+        rows_written=rows,
+        last_heartbeat_age_s=0.0,
+        shards=[progress],
+        written_at=0.0,
+    )
+    observed = WorkerObserved(
+        name=name,
+        ordinal=ordinal,
+        phase=phase,
+        ready=phase is WorkerPhase.RUNNING,
+        config_hash="",
+        drain_requested=False,
+        reason=words[0],
+        message=words[1],
+    )
+    return WorkerView(observed=observed, pid=pid, starts=starts, status=status if pid else None)
+
+
+def told(
+    before: Status, after: Status, was: tuple[WorkerView, ...] = (), now: tuple[WorkerView, ...] = ()
+) -> list[str]:
+    return list(changes(before, after, was, now))
+
+
+def test_nothing_changed_nothing_told() -> None:
+    status = Status(shards=(shard(0, "already_alloc", "w-0"),))
+    workers = (worker(0, WorkerPhase.RUNNING),)
+    assert told(status, status, workers, workers) == []
+
+
+def test_a_shard_on_its_way() -> None:
+    held = Status(shards=(shard(0, "already_alloc", "w-0"),))
+    moving = Status(shards=(shard(0, "transfer", "w-0", next_consumer="w-1"),))
+    moved = Status(shards=(shard(0, "already_alloc", "w-1"),))
+    free = Status(shards=(shard(0, "not_alloc"),))
+    assert told(held, moving) == ["shard 0 is being handed over from w-0 to w-1"]
+    assert told(moving, moved) == ["shard 0 is assigned to w-1 (was w-0)"]
+    assert told(held, free) == ["shard 0 is free (was w-0)"]
+
+
+def test_a_worker_s_life() -> None:
+    starting, ready = worker(0, WorkerPhase.STARTING), worker(0, WorkerPhase.RUNNING)
+    dead = worker(0, WorkerPhase.FAILED, pid=None, words=("", "killed by SIGKILL"))
+    again = worker(0, WorkerPhase.STARTING, pid=8, starts=2)
+    none = Status()
+    assert told(none, none, (), (starting,)) == ["w-0 started, process 7"]
+    assert told(none, none, (starting,), (ready,)) == ["w-0 is ready"]
+    assert told(none, none, (ready,), (dead,)) == ["w-0 ended: killed by SIGKILL"]
+    assert told(none, none, (dead,), (again,)) == ["w-0 started, process 8 (again)"]
+    assert told(none, none, (ready,), ()) == ["w-0 is gone"]
+
+
+def test_a_condition_that_nothing_else_tells() -> None:
+    def with_reason(reason: str) -> Status:
+        condition = Condition(
+            type="ScalingLimited", status="True", reason=reason, message="m", last_transition_time="t"
+        )
+        return Status(conditions=(condition,))
+
+    assert told(with_reason("DesiredWithinRange"), with_reason("TooFewShards")) == ["TooFewShards: m"]
+    assert told(with_reason("TooFewShards"), with_reason("TooFewShards")) == []
+
+
+def test_a_counter_that_begins_anew_adds_up() -> None:
+    meter = Meter()
+    meter.update({"w": (1, 100)}, now=0.0)
+    assert meter.rate("w") is None
+    meter.update({"w": (1, 200)}, now=2.0)
+    assert (meter.total("w"), meter.rate("w")) == (200, 50.0)
+    meter.update({"w": (2, 30)}, now=4.0)
+    assert (meter.total("w"), meter.rate("w")) == (230, 32.5)
+    for second in range(5, 30):
+        meter.update({"w": (2, 30)}, now=float(second))
+    assert meter.rate("w") == 0.0
+
+
+def test_the_picture_and_the_lines_have_what_is_known() -> None:
+    watcher = Watcher()
+    watcher.say("1.0 s  something [happened]")
+    status = Status(
+        phase=Phase.RUNNING,
+        shards=(
+            shard(
+                0, "transfer", "w-0", next_consumer="w-1", checkpoint=encode(123), lag_logs=5, lag_seconds=2
+            ),
+            shard(1, "not_alloc"),
+        ),
+    )
+    look = GroupSnapshot(
+        at_unix_s=0.0, status=status, workers=(worker(0, WorkerPhase.RUNNING, rows=40, logs=40),)
+    )
+    watcher.frame(look, title="demo", notes=["sent 45"], now=0.0)
+    later = GroupSnapshot(
+        at_unix_s=2.0, status=status, workers=(worker(0, WorkerPhase.RUNNING, rows=60, logs=60),)
+    )
+    frame = watcher.frame(later, title="demo", notes=["sent 45"], now=2.0)
+    assert list(plain(frame)) == [
+        "demo | sent 45",
+        "  shard 0 transfer w-0 -> w-1: checkpoint 123, lag 5 logs 2 s, 10 rows/s",
+        "  shard 1 not_alloc -: checkpoint -, lag ? logs ? s, 0 rows/s",
+        "  w-0 running, process 7, shards 0, 60 rows, 10 rows/s",
+    ]
+    out = io.StringIO()
+    Console(file=out, width=120).print(render(frame))
+    picture = out.getvalue()
+    for words in ("transfer", "w-1", "something [happened]", "sent 45", "running"):
+        assert words in picture
+
+
+def test_an_exception_of_many_lines_is_one_line() -> None:
+    watcher = Watcher()
+    failing = worker(0, WorkerPhase.RUNNING, words=("PipelineFailed", "first\n  second\n" + "x" * 500))
+    look = GroupSnapshot(at_unix_s=0.0, status=Status(), workers=(failing,))
+    _, line = plain(watcher.frame(look, title="t", notes=(), now=0.0))
+    assert "PipelineFailed: first second xxx" in line
+    assert line.endswith("x…")
+    assert len(line) < 300
+
+
+def test_a_long_cursor_is_told_by_the_digits_that_move() -> None:
+    assert position(encode(1795256469453039252)) == "…039252"
+    assert position(None) == "-"
+    assert position("not a cursor") == "not a cursor"

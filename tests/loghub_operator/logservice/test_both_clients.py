@@ -1,0 +1,91 @@
+"""The operator observes the same through the vendor's SDK as through our own client, troubles included."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from loghub.client.port import Credentials, GroupInfo, LogHub
+from loghub.wire import loggroup
+from loghub.wire.loggroup import Log, LogGroup
+from loghub_operator.clients.connector import connector
+from loghub_operator.logservice.group_state import observe_service
+from loghub_operator.logservice.shard_cursors import EndCursorCache
+from loghub_operator.model.observed import ServiceErrorReason, ServiceObserved
+from loghub_operator.settings import Client, Settings
+from tests.loghub.client.scripted import refused_endpoint
+from tests.loghub_operator.latency import distant
+from tests.loghub_operator.support.examples import resource
+from tests.support import HandClock, ServiceProcess, running_service
+
+ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
+LOW = "0" * 32
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    with running_service(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+def hub(choice: Client, endpoint: str, credentials: Credentials, project: str = "demo") -> LogHub:
+    return connector(Settings(client=choice).uses_sdk)(endpoint, project, credentials)
+
+
+def observed(endpoint: str, credentials: Credentials, project: str = "demo") -> list[ServiceObserved]:
+    """By each client, as of the same moment."""
+    seen = []
+    for choice in (Client.HTTP, Client.SDK):
+        client = hub(choice, endpoint, credentials, project)
+        seen.append(
+            observe_service(
+                client,
+                resource(),
+                expected=["access-0"],
+                ends=EndCursorCache(),
+                clock=HandClock(2_000_000_000.0),
+            )
+        )
+        client.close()
+    return seen
+
+
+def test_a_group_at_a_distant_service(service: ServiceProcess) -> None:
+    writer = hub(Client.HTTP, service.endpoint, service.credentials)
+    writer.create_project()
+    writer.create_logstore("access", shards=3)
+    writer.create_group("access", GroupInfo(name="access", timeout_s=30, order=False))
+    writer.split_shard("access", 2)
+    for _ in range(3):
+        writer.put_logs("access", ONE, hash_key=LOW)
+    begin = writer.get_cursor("access", 0, "begin")
+    writer.update_checkpoint("access", "access", shard=0, cursor=begin, consumer="access-0", force=True)
+    writer.close()
+    with distant(service.endpoint, 1.0) as endpoint:
+        over_http, over_sdk = observed(endpoint, service.credentials)
+    assert over_http == over_sdk
+    assert over_sdk.trouble is None
+    assert [one.lag_groups for one in over_sdk.shards] == [3, 0, 0, 0, 0]
+    assert [one.read_only for one in over_sdk.shards] == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("key", ServiceErrorReason.AUTHENTICATION_FAILED),
+        ("project", ServiceErrorReason.PROJECT_NOT_FOUND),
+        ("endpoint", ServiceErrorReason.ENDPOINT_UNREACHABLE),
+    ],
+)
+def test_trouble_has_the_same_reason_and_message(
+    service: ServiceProcess, case: str, reason: ServiceErrorReason
+) -> None:
+    key = service.credentials
+    if case == "key":
+        key = Credentials(access_key_id=key.access_key_id, access_key_secret="wrong")
+    project = "missing" if case == "project" else "demo"
+    with distant(service.endpoint, 1.0) as far:
+        endpoint = refused_endpoint() if case == "endpoint" else far
+        over_http, over_sdk = observed(endpoint, key, project)
+    assert over_sdk.trouble is not None
+    assert over_sdk.trouble.reason is reason
+    assert over_http == over_sdk

@@ -1,0 +1,260 @@
+"""What the log service tells becomes a `ServiceObserved`, with and without the extensions."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loghub.client.port import GroupInfo, LogHub
+from loghub.wire import cursor as wire_cursor
+from loghub.wire import loggroup
+from loghub.wire.errors import EndpointUnreachable, LogHubError
+from loghub.wire.loggroup import Log, LogGroup
+from loghub_operator.logservice.group_changes import change_group, change_shards, create_group
+from loghub_operator.logservice.group_key import GroupKey
+from loghub_operator.logservice.group_state import observe_service, trouble_of
+from loghub_operator.logservice.shard_cursors import EndCursorCache
+from loghub_operator.model.actions import CreateGroup, DeleteGroup, MergeShards, ReshardRefused, SplitShard
+from loghub_operator.model.observed import GroupObserved, ServiceErrorReason, ServiceObserved
+from tests.fakes.fake_log_service import MemoryServer
+from tests.loghub_operator.support.examples import resource
+from tests.support import HandClock
+
+KEY = GroupKey(logstore="access", group="access")
+CREATE = CreateGroup(timeout_s=30, order=True)
+ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
+
+
+class WithoutExtensions:
+    """The same hub as the real SLS would be."""
+
+    def __init__(self, hub: LogHub) -> None:
+        self._hub = hub
+
+    def has_extensions(self) -> bool:
+        return False
+
+    def group_status(self, *_: object) -> None:
+        raise AssertionError("the real SLS has no such call")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hub, name)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock(1_000_000.0)
+
+
+@pytest.fixture
+def server(clock: HandClock) -> MemoryServer:
+    made = MemoryServer(clock)
+    hub = made.client("demo")
+    hub.create_project()
+    hub.create_logstore("access", shards=2)
+    return made
+
+
+@pytest.fixture
+def hub(server: MemoryServer) -> LogHub:
+    return server.client("demo")
+
+
+def look(hub: Any, clock: HandClock) -> ServiceObserved:
+    return observe_service(
+        hub, resource(), expected=["access-0", "access-1"], ends=EndCursorCache(), clock=clock
+    )
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_no_group_to_free_shards(hub: LogHub, clock: HandClock, *, extensions: bool) -> None:
+    seen = look(hub if extensions else WithoutExtensions(hub), clock)
+    assert (seen.trouble, seen.group) == (None, None)
+    assert [(shard.shard, shard.state, shard.lag_s) for shard in seen.shards] == [
+        (0, "not_alloc", None),
+        (1, "not_alloc", None),
+    ]
+
+
+def test_the_embedded_service_tells_holders_and_consumers(hub: LogHub, clock: HandClock) -> None:
+    assert create_group(hub, KEY, CREATE)
+    held = hub.heartbeat("access", "access", consumer="access-0", held=())
+    hub.heartbeat("access", "access", consumer="access-0", held=held)
+    seen = look(hub, clock)
+    assert seen.group == GroupObserved(timeout_s=30, order=True)
+    assert seen.consumers == ("access-0",)
+    assert [(shard.state, shard.holder, shard.lag_logs) for shard in seen.shards] == [
+        ("already_alloc", "access-0", 0),
+        ("already_alloc", "access-0", 0),
+    ]
+
+
+def test_the_real_sls_unknown_is_unknown(hub: LogHub, clock: HandClock) -> None:
+    create_group(hub, KEY, CREATE)
+    for _ in range(2):  # one for each shard
+        hub.put_logs("access", ONE)
+    seen = look(WithoutExtensions(hub), clock)
+    assert seen.consumers is None
+    assert {shard.lag_s for shard in seen.shards} == {None}
+    assert {shard.lag_groups for shard in seen.shards} == {None}
+    assert {shard.lag_logs for shard in seen.shards} == {None}
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_an_empty_shard_has_no_lag_wherever_one_would_begin(
+    hub: LogHub, clock: HandClock, *, extensions: bool
+) -> None:
+    create_group(hub, KEY, CREATE)
+    seen = look(hub if extensions else WithoutExtensions(hub), clock)
+    assert {(shard.lag_s, shard.lag_groups) for shard in seen.shards} == {(0.0, 0)}
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_written_consumed_and_what_is_left_in_log_groups(
+    hub: LogHub, clock: HandClock, *, extensions: bool
+) -> None:
+    create_group(hub, KEY, CREATE)
+    begin = hub.get_cursor("access", 0, "begin")
+    hub.update_checkpoint("access", "access", shard=0, cursor=begin, consumer="access-1", force=True)
+    for _ in range(6):  # three for each shard
+        hub.put_logs("access", ONE)
+    first = look(hub if extensions else WithoutExtensions(hub), clock).shards[0]
+    assert first.lag_groups == 3
+    assert wire_cursor.decode(first.end_cursor) == wire_cursor.decode(first.checkpoint) + 3
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_keys_and_birth_are_asked_for_where_shards_may_be_split(
+    hub: LogHub, clock: HandClock, *, extensions: bool
+) -> None:
+    create_group(hub, KEY, CREATE)
+    allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
+    asked: Any = hub if extensions else WithoutExtensions(hub)
+    seen = observe_service(asked, allowed, expected=[], ends=EndCursorCache(), clock=clock)
+    left, right = seen.shards
+    assert left.end_key == right.begin_key == f"8{'0' * 31}"
+    assert left.created_unix_s == pytest.approx(clock.now, abs=1.0)
+
+
+def test_a_shard_is_split_and_merged_once(hub: LogHub) -> None:
+    assert change_shards(hub, "access", SplitShard(0))
+    assert not change_shards(hub, "access", SplitShard(0))
+    assert [one.read_only for one in hub.list_shards("access")] == [True, False, False, False]
+    assert change_shards(hub, "access", MergeShards(2))
+    assert not change_shards(hub, "access", MergeShards(2))
+    assert sum(not one.read_only for one in hub.list_shards("access")) == 2
+
+
+def test_other_groups_are_counted_where_shards_may_be_merged(
+    server: MemoryServer, clock: HandClock, hub: LogHub
+) -> None:
+    create_group(hub, KEY, CREATE)
+    allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
+    for expected in range(2):
+        for asked in (hub, WithoutExtensions(hub)):
+            seen = observe_service(asked, allowed, expected=[], ends=EndCursorCache(), clock=clock)  # type: ignore[arg-type]
+            assert seen.other_groups == expected
+        create_group(hub, GroupKey(logstore="access", group="other"), CREATE)
+
+
+def test_a_split_that_is_refused_says_so_in_the_services_words(hub: LogHub) -> None:
+    class Limited(WithoutExtensions):
+        error = LogHubError("ShardQuotaExceed", 403, "no more than 2", "request-1")
+
+        def split_shard(self, *_: object) -> None:
+            raise self.error
+
+    limited: Any = Limited(hub)
+    with pytest.raises(ReshardRefused, match=r"^ShardQuotaExceed, HTTP 403: no more than 2$") as caught:
+        change_shards(limited, "access", SplitShard(0))
+    assert caught.value.action == SplitShard(0)
+    limited.error = LogHubError("InternalServerError", 500, "maybe it was done")
+    with pytest.raises(LogHubError, match="maybe"):
+        change_shards(limited, "access", SplitShard(0))
+
+
+def test_the_real_sls_holder_and_lag_from_the_checkpoint(hub: LogHub, clock: HandClock) -> None:
+    create_group(hub, KEY, CREATE)
+    end = hub.get_cursor("access", 0, "end")
+    hub.update_checkpoint("access", "access", shard=0, cursor=end, consumer="access-1", force=True)
+    seen = look(WithoutExtensions(hub), clock)
+    first = seen.shards[0]
+    assert (first.checkpoint, first.lag_s) == (end, 0.0)
+    assert wire_cursor.decode(end) >= 0
+    assert first.checkpoint_unix_s == pytest.approx(clock.now)
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_missing_logstore_project_and_endpoint_are_told_apart(
+    server: MemoryServer, clock: HandClock, *, extensions: bool
+) -> None:
+    def reason(hub: LogHub) -> ServiceErrorReason | None:
+        trouble = look(hub if extensions else WithoutExtensions(hub), clock).trouble
+        return None if trouble is None else trouble.reason
+
+    hub = server.client("demo")
+    hub.delete_logstore("access")
+    assert reason(hub) is ServiceErrorReason.LOGSTORE_NOT_FOUND
+    assert reason(server.client("other")) is ServiceErrorReason.PROJECT_NOT_FOUND
+    server.unreachable = True
+    assert reason(hub) is ServiceErrorReason.ENDPOINT_UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "words"),
+    [
+        (LogHubError("SignatureNotMatch", 401, "no"), "AuthenticationFailed", "Secret loghub-credentials"),
+        (LogHubError("Unauthorized", 401, "no"), "AuthenticationFailed", "Secret loghub-credentials"),
+        (LogHubError("AccessDenied", 403, "no"), "AuthenticationFailed", "Secret loghub-credentials"),
+        (LogHubError("ProjectNotExist", 404, "no"), "ProjectNotFound", "project demo does not exist"),
+        (
+            LogHubError("LogStoreNotExist", 404, "no"),
+            "LogstoreNotFound",
+            "logstore access does not exist in project demo",
+        ),
+        (LogHubError("ServerBusy", 503, "later"), "RequestRejected", "later"),
+        (LogHubError("BadResponse", 200, "not one of SLS: '<html>'"), "RequestRejected", "check the URL"),
+        (EndpointUnreachable("http://x", "no route", definite=True), "EndpointUnreachable", "no route"),
+    ],
+)
+def test_an_error_in_a_persons_words(error: LogHubError, reason: str, words: str) -> None:
+    trouble = trouble_of(error, resource())
+    assert trouble.reason == reason
+    assert words in trouble.message
+
+
+def test_the_words_are_the_same_in_every_round() -> None:
+    """A status that differs each time would be written, and wake the next round, for ever."""
+    first, second = (LogHubError("Unauthorized", 401, "no", request_id=one) for one in ("id-1", "id-2"))
+    assert trouble_of(first, resource()) == trouble_of(second, resource())
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_shards_whose_keys_are_none_are_trouble_and_not_quoted(
+    hub: LogHub, clock: HandClock, monkeypatch: pytest.MonkeyPatch, *, extensions: bool
+) -> None:
+    asked: Any = hub if extensions else WithoutExtensions(hub)
+    first, *rest = hub.list_shards("access")
+    monkeypatch.setattr(hub, "list_shards", lambda _: (replace(first, begin_key="inner page"), *rest))
+    trouble = look(asked, clock).trouble
+    assert trouble is not None
+    assert trouble.reason is ServiceErrorReason.REQUEST_REJECTED
+    assert "inner page" not in trouble.message
+
+
+def test_what_some_other_server_answers_is_not_quoted() -> None:
+    told = trouble_of(LogHubError("BadResponse", 200, "not one of SLS: 'inner page'"), resource())
+    assert "inner page" not in told.message
+
+
+def test_a_group_that_was_there_is_not_ours(hub: LogHub) -> None:
+    hub.create_group("access", GroupInfo(name="access", timeout_s=60, order=False))
+    assert create_group(hub, KEY, CREATE) is False
+
+
+def test_deleting_what_is_gone_is_no_error(hub: LogHub) -> None:
+    create_group(hub, KEY, CREATE)
+    change_group(hub, KEY, DeleteGroup())
+    change_group(hub, KEY, DeleteGroup())
+    hub.delete_logstore("access")
+    change_group(hub, KEY, DeleteGroup())

@@ -1,0 +1,195 @@
+"""``/metrics``: the text as Prometheus parses it, its names and its bounds."""
+
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from loghub.client.port import Credentials
+from loghub.wire.errors import EndpointUnreachable, LogHubError
+from loghub_operator.metrics.collector import CONTENT_TYPE, Exposition
+from loghub_operator.metrics.operator_metrics import OperatorMetrics, metered_connect
+from loghub_operator.metrics.store import MetricsStore
+from tests.fakes.fake_log_service import MemoryServer
+from tests.loghub_operator.support.group_metrics import HandClock, board, condition, readings
+
+Labels = dict[str, str]
+HERE = {"namespace": "shop", "consumer_group": "access"}
+UNITS = ("_seconds", "_bytes", "_total", "_info", "_per_second")
+# A number of something, said in the name.
+COUNTED = (
+    "_log_groups", "_logs", "_shards", "_groups", "_condition", "_suspended", "_leader", "_dropped", "_hot",
+    "_fds", "_uncapped", "_recommended", "_desired", "_ready",
+)  # fmt: skip
+
+
+def text(on: MetricsStore, meters: OperatorMetrics | None = None, *, max_shard_series: int = 1000) -> str:
+    return Exposition(meters or OperatorMetrics(), on, max_shard_series=max_shard_series).text().decode()
+
+
+def samples(told: str) -> dict[str, list[tuple[Labels, float]]]:
+    found: dict[str, list[tuple[Labels, float]]] = {}
+    for family in text_string_to_metric_families(told):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def of(told: str, name: str, **labels: str) -> float:
+    (value,) = [value for have, value in samples(told)[name] if have == HERE | labels]
+    return value
+
+
+def test_a_group_to_its_series() -> None:
+    on = board()
+    on.update(
+        readings(wanted=4, recommended=3),
+        (condition("Ready", "True"), condition("Degraded", "False"), condition("X", "Unknown")),
+    )
+    told = text(on)
+    prefix = "loghub_operator_group_"
+    assert of(told, f"{prefix}lag_seconds") == 42.25
+    assert of(told, f"{prefix}lag_log_groups") == 1200
+    assert of(told, f"{prefix}lag_logs") == 60_000
+    assert of(told, f"{prefix}arrival_log_groups_per_second") == 12.5
+    assert of(told, f"{prefix}consumed_log_groups_per_second") == 10.0
+    assert of(told, f"{prefix}worker_log_groups_per_second") == 5.0
+    assert of(told, f"{prefix}assignable_shards") == 2
+    assert of(told, f"{prefix}suspended") == 0
+    assert of(told, f"{prefix}observed_timestamp_seconds") == 1_800_000_000.0
+    assert of(told, f"{prefix}replicas_uncapped") == 4
+    assert of(told, f"{prefix}replicas_recommended") == 3
+    assert of(told, f"{prefix}replicas_desired") == 2
+    assert of(told, f"{prefix}replicas_ready") == 1
+    states = {labels["state"]: value for labels, value in samples(told)[f"{prefix}shards"]}
+    assert states == {"not_alloc": 0, "already_alloc": 1, "wait": 0, "transfer": 1, "over": 0, "unknown": 0}
+    conditions = {labels["type"]: value for labels, value in samples(told)[f"{prefix}condition"]}
+    assert conditions == {"Ready": 1, "Degraded": 0}
+    assert of(told, "loghub_operator_shard_lag_seconds", shard="0") == 42.25
+    assert {labels["shard"]: value for labels, value in samples(told)["loghub_operator_shard_hot"]} == {
+        "0": 1, "1": 0,
+    }  # fmt: skip
+
+
+def test_unknown_has_no_series() -> None:
+    told = text(board(readings(lag_seconds=None, lag_groups=None, wanted=None, arrival_per_s=None)))
+    assert "loghub_operator_group_lag_seconds" not in samples(told)
+    assert "# TYPE loghub_operator_group_lag_seconds gauge" in told
+    replicas = {name.rpartition("_")[2] for name in samples(told) if "_group_replicas_" in name}
+    assert replicas == {"recommended", "desired", "ready"}
+
+
+def test_stale_keeps_only_the_time_of_the_last_look() -> None:
+    clock = HandClock()
+    on = board(readings(), clock=clock)
+    clock.now += 61.0
+    told = text(on)
+    named = {name for name, found in samples(told).items() if any("namespace" in have for have, _ in found)}
+    assert named == {"loghub_operator_group_observed_timestamp_seconds"}
+    assert samples(told)["loghub_operator_groups"] == [({}, 1.0)]
+
+
+def test_a_group_that_is_gone_has_no_series() -> None:
+    on = board(readings())
+    on.remove("shop", "access")
+    assert "shop" not in text(on)
+
+
+def test_series_of_shards_are_bounded_over_all_groups_whole_groups_first() -> None:
+    on = board(readings("a"), readings("b", shards=readings().shards[:1]), readings("c"))
+    told = samples(text(on, max_shard_series=3))
+    shown = [(labels["consumer_group"], labels["shard"]) for labels, _ in told["loghub_operator_shard_hot"]]
+    assert shown == [("a", "0"), ("a", "1"), ("b", "0")]
+    assert told["loghub_operator_shard_series_dropped"] == [({}, 2.0)]
+    assert "loghub_operator_shard_hot" not in samples(text(on, max_shard_series=0))
+
+
+def test_names_follow_the_conventions() -> None:
+    meters = OperatorMetrics()
+    meters.reconciled("success", 0.2)
+    meters.kube_answered("GET", 200)
+    meters.hub_answered("list_shards", "OK")
+    told = text(board(readings()), meters)
+    families = list(text_string_to_metric_families(told))
+    assert len({family.name for family in families}) == len(families)
+    for family in families:
+        assert re.fullmatch(r"(loghub_operator|process)_[a-z_]+", family.name)
+        assert family.documentation.endswith("."), family.name
+        counter = family.type == "counter"
+        assert counter == any(sample.name.endswith("_total") for sample in family.samples), family.name
+        name = f"{family.name}_total" if counter else family.name
+        assert name.endswith(UNITS + COUNTED), name
+        assert all(labels.keys() <= _LABELS for labels, _ in samples(told).get(family.name, []))
+    assert told.endswith("\n")
+    assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
+
+
+_LABELS = {"namespace", "consumer_group", "state", "type", "shard"}
+
+
+def test_reconciles_and_requests_are_counted() -> None:
+    meters = OperatorMetrics()
+    meters.leader(True)
+    for result, seconds in (("success", 0.2), ("success", 0.3), ("error", 10.0)):
+        meters.reconciled(result, seconds)
+    meters.kube_answered("PATCH", 409)
+    told = samples(text(board(), meters))
+    assert told["loghub_operator_leader"] == [({}, 1.0)]
+    counted = told["loghub_operator_reconcile_total"]
+    assert counted == [({"result": "success"}, 2.0), ({"result": "error"}, 1.0)]
+    assert told["loghub_operator_reconcile_duration_seconds_count"] == [({}, 3.0)]
+    assert told["loghub_operator_reconcile_duration_seconds_sum"] == [({}, 10.5)]
+    assert told["loghub_operator_kubernetes_requests_total"] == [({"method": "PATCH", "code": "409"}, 1.0)]
+
+
+def test_requests_to_a_log_service_are_counted_by_operation_and_code() -> None:
+    meters, server = OperatorMetrics(), MemoryServer()
+    connect = metered_connect(lambda _endpoint, project, _key: server.client(project), meters)
+    hub = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
+    hub.create_project()
+    assert hub.project_exists()
+    with pytest.raises(LogHubError):
+        hub.list_shards("missing")
+    server.unreachable = True
+    with pytest.raises(EndpointUnreachable):
+        hub.list_shards("missing")
+    told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
+    assert {(labels["operation"], labels["code"]): value for labels, value in told} == {
+        ("create_project", "OK"): 1.0,
+        ("project_exists", "OK"): 1.0,
+        ("list_shards", "LogStoreNotExist"): 1.0,
+        ("list_shards", "EndpointUnreachable"): 1.0,
+    }
+
+
+def test_what_a_client_knows_already_is_no_call() -> None:
+    meters, server = OperatorMetrics(), MemoryServer()
+    connect = metered_connect(lambda _endpoint, project, _key: server.client(project), meters)
+    hub = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
+    server.unreachable = True
+    for _ in range(2):
+        with pytest.raises(EndpointUnreachable):
+            hub.has_extensions()
+    server.unreachable = False
+    assert [hub.has_extensions() for _ in range(5)] == [True] * 5
+    told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
+    assert told == [
+        ({"operation": "has_extensions", "code": "EndpointUnreachable"}, 2.0),
+        ({"operation": "has_extensions", "code": "OK"}, 1.0),
+    ]
+
+
+def test_a_code_that_nobody_knows_makes_no_series_of_its_own() -> None:
+    def refuses(*_: object) -> None:
+        raise LogHubError(code="Made-up-7", status=500, message="m", request_id="r")
+
+    class Hub:
+        list_shards = staticmethod(refuses)
+
+    meters = OperatorMetrics()
+    key = Credentials(access_key_id="a", access_key_secret="b")
+    hub = metered_connect(lambda *_: Hub(), meters)("e", "p", key)  # type: ignore[arg-type,return-value]
+    with pytest.raises(LogHubError):
+        hub.list_shards("x")
+    told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
+    assert told == [({"operation": "list_shards", "code": "other"}, 1.0)]

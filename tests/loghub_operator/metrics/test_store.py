@@ -1,0 +1,105 @@
+"""The board: fresh or unknown, gone or heard of."""
+
+import asyncio
+
+import pytest
+
+from loghub_operator.autoscaling.metric_catalog import BY_WORD, is_active, number
+from loghub_operator.metrics.store import UnknownGroupError, UnknownNumberError, fresh_s
+from tests.loghub_operator.support.group_metrics import HandClock, board, condition, readings
+
+
+def test_posted_to_read_to_stale_to_posted_again() -> None:
+    clock = HandClock()
+    on = board(readings(), clock=clock)
+    clock.now += 60.0
+    assert on.read("shop", "access").lag_groups == 1200
+    clock.now += 0.5
+    with pytest.raises(UnknownNumberError, match="shop/access has not been reconciled recently"):
+        on.read("shop", "access")
+    assert [one.fresh for one in on.posted()] == [False]
+    on.update(readings(lag_groups=7), ())
+    assert on.read("shop", "access").lag_groups == 7
+
+
+def test_another_namespace_has_no_such_group() -> None:
+    on = board(readings())
+    with pytest.raises(UnknownGroupError, match="no LogHubConsumerGroup access in namespace other"):
+        on.read("other", "access")
+
+
+def test_removed_to_unknown() -> None:
+    on = board(readings(), readings("b"))
+    on.remove("shop", "access")
+    on.remove("shop", "access")
+    with pytest.raises(UnknownGroupError):
+        on.read("shop", "access")
+    assert on.names("shop") == ("b",)
+
+
+def test_everything_in_order_with_its_conditions() -> None:
+    on = board(readings("b"), readings("a", namespace="z"))
+    on.update(readings("a"), (condition("Ready", "True"),))
+    assert [(one.readings.namespace, one.readings.name) for one in on.posted()] == [
+        ("shop", "a"), ("shop", "b"), ("z", "a"),
+    ]  # fmt: skip
+    assert on.posted()[0].conditions[0].type == "Ready"
+
+
+def test_a_listener_hears_of_its_own_group_only_and_is_forgotten() -> None:
+    async def story() -> None:
+        on = board()
+        with on.listening("shop", "access") as event:
+            on.update(readings("other"), ())
+            assert not event.is_set()
+            on.update(readings(), ())
+            assert event.is_set()
+            event.clear()
+            on.remove("shop", "access")
+            assert event.is_set()
+        assert on._listeners == {}
+
+    asyncio.run(story())
+
+
+def test_fresh_for_several_rounds_and_no_less_than_a_minute() -> None:
+    assert fresh_s(10.0) == 60.0
+    assert fresh_s(120.0) == 360.0
+
+
+@pytest.mark.parametrize(
+    "word", ["desiredWorkers", "lagLogGroups", "lagSeconds", "arrivalLogGroupsPerSecond"]
+)
+def test_what_is_not_known_is_never_a_number(word: str) -> None:
+    unknown = readings(wanted=None, lag_groups=None, lag_seconds=None, arrival_per_s=None)
+    with pytest.raises(UnknownNumberError, match="shop/access is currently unknown"):
+        number(BY_WORD[word], unknown)
+
+
+def test_active_is_lag_above_the_threshold() -> None:
+    assert is_active(readings(lag_groups=1))
+    assert not is_active(readings(lag_groups=0))
+    assert not is_active(readings(lag_groups=10), above=10)
+    assert is_active(readings(lag_groups=11), above=10)
+
+
+def test_logs_that_nobody_has_begun_to_consume_are_something_to_do() -> None:
+    """Without a checkpoint the lag is not known; at no worker it would stay so for ever."""
+    assert is_active(readings(lag_groups=None, assignable=4), above=1000)
+
+
+def test_a_log_service_that_does_not_answer_is_no_reason_to_be_active_or_not() -> None:
+    with pytest.raises(UnknownNumberError):
+        is_active(readings(lag_groups=None, assignable=None))
+    with pytest.raises(UnknownNumberError):
+        is_active(readings(lag_groups=None, assignable=0))
+
+
+def test_the_numbers_offered() -> None:
+    told = {word: number(offer, readings()) for word, offer in BY_WORD.items()}
+    assert told == {
+        "desiredWorkers": 3.0,
+        "lagLogGroups": 1200.0,
+        "lagSeconds": 42.25,
+        "arrivalLogGroupsPerSecond": 12.5,
+    }

@@ -1,0 +1,76 @@
+"""What stands beside a StatefulSet is looked at now and then, where something differs, not after a write."""
+
+import asyncio
+import copy
+from typing import Any
+
+from loghub_operator.clients.kube import Kind
+from loghub_operator.observe.drift_detector import DriftDetector
+from tests.loghub_operator.support.examples import Document
+
+EVERY_S = 90.0
+SET: Document = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "access", "namespace": "default"},
+    "spec": {"serviceName": "access"},
+}
+SERVICE: Document = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "access", "namespace": "default"},
+    "spec": {"clusterIP": "None"},
+}
+
+
+class Cluster:
+    """One StatefulSet and one Service, which somebody else has changed; a clock that is set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.stored = copy.deepcopy(SERVICE)
+        self.stored["spec"]["clusterIP"] = "10.0.0.1"
+        kube: Any = self
+        self.drifting = DriftDetector(kube=kube, clock=kube, every_s=EVERY_S)
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    async def get(self, _: Kind, __: str, ___: str) -> Document:
+        return self.stored
+
+    def seen(self, found: Document = SET) -> tuple[str, ...]:
+        return asyncio.run(self.drifting.seen(SET, found, (SERVICE,)))
+
+
+DRIFTED = ("Service access spec.clusterIP",)
+
+
+def test_the_first_look_and_then_one_now_and_then() -> None:
+    cluster = Cluster()
+    assert cluster.seen() == DRIFTED
+    cluster.now += EVERY_S - 1
+    assert cluster.seen() == ()
+    cluster.now += 1
+    assert cluster.seen() == DRIFTED
+
+
+def test_what_was_just_written_is_not_looked_at() -> None:
+    cluster = Cluster()
+    cluster.drifting.wrote(SET, SET)
+    assert cluster.seen() == ()
+    cluster.now += EVERY_S
+    assert cluster.seen() == DRIFTED
+
+
+def test_a_write_beside_the_set_puts_no_look_off() -> None:
+    cluster = Cluster()
+    cluster.drifting.wrote(SERVICE, SERVICE)
+    assert cluster.seen() == DRIFTED
+
+
+def test_where_the_set_differs_all_is_looked_at() -> None:
+    cluster = Cluster()
+    cluster.drifting.wrote(SET, SET)
+    changed = {**SET, "spec": {"serviceName": "other"}}
+    assert cluster.seen(changed) == ("StatefulSet access spec.serviceName", *DRIFTED)

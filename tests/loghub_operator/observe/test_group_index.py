@@ -1,0 +1,178 @@
+"""Which objects name one consumer group, and which of them has it."""
+
+import asyncio
+import builtins
+from typing import Any
+
+import pytest
+
+from loghub_operator.clients.kube import KubeError
+from loghub_operator.model.observed import Peer
+from loghub_operator.observe.group_index import GroupIndex
+from loghub_operator.plan.ownership import owner_of, remaining_claimants
+from loghub_operator.settings import Settings
+from tests.loghub_operator.support.examples import Document, document, resource
+
+FIRST, SECOND = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+
+
+def claims() -> GroupIndex:
+    return GroupIndex(Settings(embedded_endpoint="http://loghub.svc"))
+
+
+def told(name: str, created: str = FIRST, spec: Document | None = None, **metadata: Any) -> Document:
+    return document(
+        {"consumerGroup": "shared", **(spec or {})}, name=name, creationTimestamp=created, **metadata
+    )
+
+
+def names(peers: tuple[Peer, ...]) -> list[str]:
+    return [str(one) for one in peers]
+
+
+def mine(spec: Document | None = None) -> Any:
+    given = {"consumerGroup": "shared", **(spec or {})}
+    return resource(given, name="mine", creationTimestamp=FIRST)
+
+
+def test_an_object_is_no_peer_of_its_own() -> None:
+    known = claims()
+    known.seen(told("mine"))
+    assert known.peers_of(mine()) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "shared"),
+    [
+        ({}, True),
+        ({"endpoint": "http://LOGHUB.svc/"}, True),
+        ({"endpoint": "http://loghub.svc:80"}, True),
+        ({"endpoint": "https://loghub.svc"}, False),
+        ({"endpoint": "http://other.svc"}, False),
+        ({"project": "other"}, False),
+        ({"logstore": "other"}, False),
+        ({"consumerGroup": "other"}, False),
+        ({"consumerGroup": None}, False),  # then it is the object's name
+    ],
+)
+def test_the_same_group_is_endpoint_project_logstore_and_name(spec: Document, shared: bool) -> None:
+    known = claims()
+    other = told("other")
+    other["spec"] |= {key: value for key, value in spec.items() if value is not None}
+    for key in [key for key, value in spec.items() if value is None]:
+        del other["spec"][key]
+    known.seen(other)
+    assert names(known.peers_of(mine())) == (["default/other"] if shared else [])
+
+
+def test_a_region_of_sls_is_one_log_service_from_within_and_from_outside() -> None:
+    known = claims()
+    known.seen(told("other", spec={"endpoint": "https://cn-hangzhou-internal.log.aliyuncs.com"}))
+    known.seen(told("third", spec={"endpoint": "https://cn-shanghai.log.aliyuncs.com"}))
+    seen = known.peers_of(mine({"endpoint": "http://cn-hangzhou.log.aliyuncs.com"}))
+    assert names(seen) == ["default/other"]
+
+
+def test_who_goes_or_changes_concerns_the_others_once() -> None:
+    known = claims()
+    assert known.seen(told("a")) == ()
+    assert known.seen(told("b", SECOND)) == ()
+    assert known.seen(told("a")) == ()
+    assert known.seen(told("a", deletionTimestamp=SECOND)) == (("default", "b"),)
+    assert remaining_claimants(known.peers_of(mine())) == (
+        Peer(created=SECOND, namespace="default", name="b"),
+    )
+    assert known.gone("default", "a", "") == (("default", "b"),)
+    assert known.gone("default", "a", "") == ()
+    assert known.seen(told("b", SECOND, {"endpoint": "http://other.svc"})) == ()
+    assert known.peers_of(mine()) == ()
+
+
+def test_who_is_made_anew_is_another_and_younger() -> None:
+    known = claims()
+    known.seen(told("a", "2025-12-31T00:00:00Z", uid="1"))
+    known.seen(told("mine", FIRST, uid="2"))
+    (other,) = known.peers_of(mine())
+    assert owner_of(mine(), (other,)) == other
+    # Its deletion was not told; then its successor is.
+    assert known.seen(told("a", SECOND, uid="3")) == (("default", "mine"),)
+    (other,) = known.peers_of(mine())
+    assert (other.created, owner_of(mine(), (other,))) == (SECOND, None)
+
+
+@pytest.mark.parametrize("created", [FIRST, SECOND], ids=["in the same second", "later"])
+def test_a_late_event_of_who_was_there_before_changes_nothing(created: str) -> None:
+    known = claims()
+    known.seen(told("a", FIRST, uid="1"))
+    known.seen(told("a", created, uid="2"))
+    before = known.peers_of(mine())
+    assert known.seen(told("a", FIRST, uid="1", deletionTimestamp=SECOND)) == ()
+    assert known.gone("default", "a", "1") == ()
+    assert known.peers_of(mine()) == before
+    assert known.known() == {("default", "a", "2")}
+    assert known.gone("default", "a", "2") == ()
+    assert known.peers_of(mine()) == ()
+
+
+def test_who_was_there_before_may_be_told_after() -> None:
+    known = claims()
+    known.seen(told("a", SECOND, uid="2"))
+    assert known.seen(told("a", FIRST, uid="1")) == ()
+    assert known.known() == {("default", "a", "2")}
+
+
+@pytest.mark.parametrize(
+    "spec", [None, {}, {"project": "p"}, {"project": "p", "logstore": "l", "endpoint": 5}]
+)
+def test_an_object_that_cannot_be_read_claims_nothing(spec: Document | None) -> None:
+    known = claims()
+    known.seen({"metadata": {"namespace": "default", "name": "x"}, "spec": spec})
+    assert known.peers_of(mine()) == ()
+
+
+def test_all_that_are_there_are_known_before_the_watch() -> None:
+    class Listed:
+        async def list(self, *_: object) -> builtins.list[Document]:
+            return [told("a", SECOND)]
+
+    known, listed = claims(), Listed()
+    asyncio.run(known.initial_list(listed))  # type: ignore[arg-type]
+    assert names(known.peers_of(mine())) == ["default/a"]
+
+
+class Refusing:
+    """Lists one object in namespace default, and refuses the others."""
+
+    async def list(self, _: object, namespace: str, __: object) -> builtins.list[Document]:
+        if namespace == "default":
+            return [told("a", SECOND)]
+        raise KubeError(403, "Forbidden", namespace)
+
+
+def test_a_namespace_that_may_not_be_looked_into_keeps_the_others_not_waiting() -> None:
+    known, kube = GroupIndex(Settings(namespaces=("gone", "default"))), Refusing()
+    refused = asyncio.run(known.initial_list(kube))  # type: ignore[arg-type]
+    assert refused.keys() == {"gone"}
+    assert known.known() == {("default", "a", "")}
+
+
+@pytest.mark.parametrize("namespaces", [(), ("gone",), ("gone", "gone-too")])
+def test_where_nothing_may_be_looked_into_nothing_is_known(namespaces: tuple[str, ...]) -> None:
+    with pytest.raises(KubeError, match="Forbidden"):
+        asyncio.run(GroupIndex(Settings(namespaces=namespaces)).initial_list(Refusing()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("created", "namespace", "name", "owns"),
+    [
+        ("2025-12-31T00:00:00Z", "zzz", "zzz", True),
+        (SECOND, "aaa", "aaa", False),
+        (FIRST, "aaa", "zzz", True),
+        (FIRST, "default", "lower", True),
+        (FIRST, "default", "zzz", False),
+        (FIRST, "zzz", "aaa", False),
+    ],
+)
+def test_the_oldest_has_it(created: str, namespace: str, name: str, owns: bool) -> None:
+    other = Peer(created=created, namespace=namespace, name=name, leaving=True)
+    assert owner_of(mine(), (other,)) == (other if owns else None)

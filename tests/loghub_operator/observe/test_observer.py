@@ -1,0 +1,150 @@
+"""What is asked, of whom, and what a missing piece becomes. The apiserver is a dict here."""
+
+import asyncio
+import base64
+import builtins
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from loghub.client.port import Credentials, LogHub
+from loghub.clock import SystemClock
+from loghub_operator.clients.kube import SECRET, SERVICE, Kind, KubeError
+from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.model.observed import ObservedState, ServiceErrorReason
+from loghub_operator.observe.observer import Observer
+from loghub_operator.resources import project_service
+from loghub_operator.settings import Settings
+from tests.fakes.fake_log_service import MemoryServer
+from tests.loghub_operator.support.examples import resource
+
+Document = dict[str, Any]
+KEYS = {"accessKeyId": "id", "accessKeySecret": "secret\n"}
+NOTHING_REFUSED: Mapping[Kind, KubeError] = {}
+FORBIDDEN = KubeError(403, "Forbidden", "not among the operator's rights")
+AWAY = KubeError(500, "InternalError", "etcd has no leader")
+
+
+class Objects:
+    """A read-only apiserver; ``refused`` kinds are answered with this error."""
+
+    def __init__(
+        self, *objects: tuple[Kind, str, str, Document], refused: Mapping[Kind, KubeError] = NOTHING_REFUSED
+    ) -> None:
+        self._objects = {(kind, namespace, name): value for kind, namespace, name, value in objects}
+        self._refused = refused
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        if kind in self._refused:
+            raise self._refused[kind]
+        return self._objects.get((kind, namespace, name))
+
+    async def list(self, *_: object) -> builtins.list[Document]:
+        return []
+
+
+def secret(**keys: str) -> tuple[Kind, str, str, Document]:
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in keys.items()}
+    return SECRET, "default", "loghub-credentials", {"data": data}
+
+
+def look(
+    *objects: tuple[Kind, str, str, Document],
+    endpoint: str = "http://127.0.0.1:1",
+    refused: Mapping[Kind, KubeError] = NOTHING_REFUSED,
+) -> ObservedState:
+    asked: list[Credentials] = []
+    server = MemoryServer()
+    server.client("demo").create_project()
+    server.client("demo").create_logstore("access", shards=1)
+
+    def connect(_endpoint: str, project: str, credentials: Credentials) -> LogHub:
+        asked.append(credentials)
+        return server.client(project)
+
+    async def run() -> ObservedState:
+        hubs = LogServicePool(connect)
+        kube: Any = Objects(*objects, refused=refused)
+        settings = Settings(embedded_endpoint=endpoint)
+        observer = Observer(kube=kube, hubs=hubs, settings=settings, clock=SystemClock())
+        try:
+            return await observer.observe(resource())
+        finally:
+            hubs.close()
+
+    observed = asyncio.run(run())
+    look.asked = asked  # type: ignore[attr-defined]
+    return observed
+
+
+def test_all_there_to_shards() -> None:
+    observed = look(secret(**KEYS))
+    assert observed.service.trouble is None
+    assert len(observed.service.shards) == 1
+    # A key made from a file has a line's end, which is none of the key.
+    assert look.asked == [Credentials(access_key_id="id", access_key_secret="secret")]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("objects", "words"),
+    [
+        ((), "there is no Secret loghub-credentials in namespace default"),
+        ((secret(accessKeyId="id"),), "has no accessKeySecret"),
+        ((secret(accessKeyId="", accessKeySecret=""),), "has no accessKeyId and no accessKeySecret"),
+    ],
+)
+def test_missing_keys_are_named(objects: tuple[Any, ...], words: str) -> None:
+    trouble = look(*objects).service.trouble
+    assert trouble is not None
+    assert trouble.reason is ServiceErrorReason.CREDENTIALS_MISSING
+    assert words in trouble.message
+
+
+def test_a_secret_that_may_not_be_read_is_told() -> None:
+    """Else the object would have no status, and could never be deleted: `rbac.secretNames` allows some."""
+    trouble = look(secret(**KEYS), refused={SECRET: FORBIDDEN}).service.trouble
+    assert trouble is not None
+    assert trouble.reason is ServiceErrorReason.CREDENTIALS_MISSING
+    assert "no right to read Secret loghub-credentials in namespace default" in trouble.message
+
+
+def test_a_projects_service_that_may_not_be_read_is_no_address() -> None:
+    """Its making is refused too, in words that the status then has."""
+    observed = look(secret(**KEYS), endpoint="http://loghub.svc", refused={SERVICE: FORBIDDEN})
+    assert (observed.project_address, look.asked) == (False, [])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [SECRET, SERVICE], ids=lambda kind: str(kind.kind))
+def test_an_apiserver_that_is_away_says_nothing_about_what_is_there(kind: Kind) -> None:
+    with pytest.raises(KubeError, match="etcd has no leader"):
+        look(secret(**KEYS), endpoint="http://loghub.svc", refused={kind: AWAY})
+
+
+def test_a_project_without_a_name_is_not_asked_for() -> None:
+    observed = look(secret(**KEYS), endpoint="http://loghub.svc")
+    assert (observed.site.needs_project_address, observed.project_address) == (True, False)
+    assert observed.service.trouble is not None
+    assert look.asked == []  # type: ignore[attr-defined]
+
+
+def test_a_projects_service_that_leads_elsewhere_is_no_address() -> None:
+    ours = project_service("demo", "loghub")
+    named = (SERVICE, "loghub", "demo", ours)
+    assert look(secret(**KEYS), named, endpoint="http://loghub.svc").project_address
+    other = (SERVICE, "loghub", "demo", {**ours, "spec": {"selector": {"app": "other"}}})
+    assert not look(secret(**KEYS), other, endpoint="http://loghub.svc").project_address
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "namespace"),
+    [
+        ("http://loghub.svc", "loghub"),
+        ("http://logs-2.svc", "logs-2"),
+        ("http://127.0.0.1:8080", None),
+        ("https://cn-hangzhou.log.aliyuncs.com", None),
+        ("http://demo.loghub.svc", None),
+    ],
+)
+def test_the_namespace_of_the_projects_names(endpoint: str, namespace: str | None) -> None:
+    assert Settings(embedded_endpoint=endpoint).project_namespace == namespace

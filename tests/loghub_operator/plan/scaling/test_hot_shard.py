@@ -1,0 +1,131 @@
+"""A shard that is too busy for one worker, and neighbours that are cold: split, merged, or told only.
+
+The decisions are `plan`'s; the world is `world`'s, in which a worker does ten log groups per second.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from tests.loghub_operator.plan.scaling.simulation import Shard, World, evenly, world
+
+RATE = 10.0
+HOT = {"shards": {"autoSplit": True, "maxShards": 12, "minShards": 4, "cooldownSeconds": 300}}
+
+
+SPLIT_ONLY = {"shards": {**HOT["shards"], "minShards": 12}}
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_hot_shard_is_split_until_it_is_not(*, order: bool) -> None:
+    made = world(SPLIT_ONLY, _by_range(32.0), shards=4, spec={"inOrder": order})
+    made.arrival = _by_range(32.0, made)
+    made.run(1800)
+    splits = [event for event in made.events if event.reason == "ShardSplit"]
+    assert 2 <= len(splits) <= 3
+    births = sorted({one.born for one in made.shards if one.parents})
+    assert all(b - a >= 300 for a, b in pairwise(births))
+    assert all(made.arrival(one.number, made.now) < RATE for one in made.shards if not one.read_only)
+    hot = next(one for one in made.status.conditions if one.type == "HotShard")
+    # With order a child waits for its parent, and has what came meanwhile to work off.
+    assert order or hot.status == "False"
+    assert made.status.scaling is not None
+    assert {one.reason for one in made.status.scaling.history if one.target == "Shards"} == {"ShardSplit"}
+
+
+def test_hot_shard_is_told_and_left_alone_where_it_may_not_be_split() -> None:
+    made = world({}, _by_range(32.0), shards=4)
+    made.arrival = _by_range(32.0, made)
+    made.run(300)
+    hot = next(one for one in made.status.conditions if one.type == "HotShard")
+    assert hot.status == "True"
+    assert len(made.shards) == 4
+
+
+def test_split_is_not_repeated_by_an_operator_that_was_restarted() -> None:
+    made = world(HOT, _by_range(60.0), shards=4)
+    made.arrival = _by_range(60.0, made)
+    while not [event for event in made.events if event.reason == "ShardSplit"]:
+        made.run(1)
+        assert made.now < 600
+    for _ in range(5):
+        made.restart_operator()
+        made.status = made.status.model_copy(update={"scaling": None})
+        made.run(50)
+    assert len([one for one in made.shards if one.parents]) == 2
+
+
+def test_cold_neighbours_are_merged_down_to_the_least() -> None:
+    made = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0)).run(2700)
+    writable = [one for one in made.shards if not one.read_only]
+    assert len(writable) == 4
+    assert {event.reason for event in made.events if event.reason.startswith("Shard")} == {"ShardsMerged"}
+    assert made.turns() == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "spec", "least"),
+    [("Fixed", {"replicas": 3}, 3), ("External", {"replicas": 3}, 3), ("Auto", {"replicas": 1}, 2)],
+)
+def test_as_many_shards_stay_as_workers_should_run(mode: str, spec: dict[str, object], least: int) -> None:
+    """Too few for them while the two that are merged are worked off, and for good, it would be otherwise."""
+    shards = {"autoSplit": True, "cooldownSeconds": 60}
+    scaling = {"mode": mode, "workerCapacity": int(RATE), "minReplicas": 2, "shards": shards}
+    made = world(scaling, evenly(lambda _: 1.0), spec=spec).run(1800)
+    assert sum(not one.read_only for one in made.shards) == least
+    assert made.condition("ScalingLimited").reason != "TooFewShards"
+
+
+def test_shards_that_another_group_reads_too_are_not_merged() -> None:
+    made = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), other_groups=1).run(2700)
+    assert made.tries == []
+    assert "are not merged: another consumer group" in made.condition("HotShard").message
+
+
+def test_a_split_that_is_refused_is_told_and_tried_ever_later() -> None:
+    made = world(SPLIT_ONLY, _by_range(32.0), shards=4, refuses="ShardQuotaExceed, HTTP 403: no more than 4")
+    made.arrival = _by_range(32.0, made)
+    made.run(2700)
+    pauses = [b - a for a, b in pairwise(made.tries)]
+    assert 4 <= len(made.tries) <= 7
+    assert all(later >= earlier for earlier, later in pairwise(pauses))
+    assert [event for event in made.events if event.reason == "ShardSplit"] == []
+    hot = made.condition("HotShard")
+    assert (hot.status, hot.reason) == ("True", "SplitRejected")
+    assert "no more than 4" in hot.message
+    assert made.condition("Ready").reason != "ReconcileError"
+    made.refuses = ""
+    made.run(2100)  # the pause is twice as long after each
+    assert [event.reason for event in made.events if event.reason == "ShardSplit"]
+    assert made.memory.refusals == ()
+    assert made.condition("HotShard").reason != "SplitRejected"
+
+
+def test_a_merge_that_is_refused_is_told_and_tried_ever_later() -> None:
+    made = world(
+        {**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), refuses="Unauthorized, HTTP 403: no"
+    )
+    made.run(1800)
+    assert 3 <= len(made.tries) <= 6
+    cold = made.condition("HotShard")
+    assert (cold.status, cold.reason) == ("False", "MergeRejected")
+    tried = len(made.tries)
+    made.run(60)
+    assert len(made.tries) == tried
+    assert made.condition("HotShard") == cold  # nothing new to write meanwhile
+
+
+def _by_range(total: float, of: World | None = None) -> Callable[[int, float], float]:
+    """All of it to the first quarter of the keys, evenly."""
+
+    def arrival(number: int, _: float) -> float:
+        shards = [] if of is None else of.shards
+        shard: Shard | None = next((one for one in shards if one.number == number), None)
+        if shard is None:
+            return 0.0
+        quarter = 1 << 126
+        inside = max(0, min(shard.keys.end, quarter) - shard.keys.begin)
+        return total * inside / quarter
+
+    return arrival

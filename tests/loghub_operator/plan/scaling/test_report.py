@@ -1,0 +1,136 @@
+"""What is told: nothing new for numbers that jitter, everything for a decision, the readings for others."""
+
+import dataclasses
+
+import pytest
+
+from loghub_operator.api.status import ScalingInputs, Status
+from loghub_operator.model.group_metrics import GroupMetrics
+from loghub_operator.model.observed import ObservedState
+from loghub_operator.plan.planner import plan
+from loghub_operator.plan.scaling.autoscaler import decide
+from loghub_operator.plan.scaling.report import readings_of
+from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
+from tests.loghub_operator.plan.scaling.simulation import EPOCH, World, evenly, world
+
+
+@pytest.fixture(scope="module")
+def running() -> World:
+    """Five workers' load for a while, decided and settled."""
+    return world({}, evenly(lambda _: 25.0)).run(600)
+
+
+def jittered(status: Status, **inputs: float) -> Status:
+    assert status.scaling is not None
+    more = status.scaling.inputs.model_copy(update=inputs)
+    scaling = status.scaling.model_copy(update={"inputs": more, "uncapped_replicas": 7, "formula": "another"})
+    return status.model_copy(update={"scaling": scaling})
+
+
+def test_numbers_that_jitter_are_written_at_the_bounded_rate(running: World) -> None:
+    other = jittered(running.status, arrival_per_second=25.3)
+    assert not worth_writing(running.status, other, since_last_s=LAG_EVERY_S - 1)
+    assert worth_writing(running.status, other, since_last_s=LAG_EVERY_S)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recommended_replicas": 9},
+        {"reason": "IneffectiveScaling"},
+        {"blocked": True},
+        {"limited_by": "Step"},
+    ],
+)
+def test_a_decision_is_written_at_once(running: World, change: dict[str, object]) -> None:
+    assert running.status.scaling is not None
+    scaling = running.status.scaling.model_copy(update=change)
+    assert worth_writing(
+        running.status, running.status.model_copy(update={"scaling": scaling}), since_last_s=0
+    )
+
+
+def test_a_decision_keeps_its_time_and_the_steps_are_the_last_ten(running: World) -> None:
+    told = running.status.scaling
+    assert told is not None
+    decided = told.last_decision_time
+    later = running.run(60).status.scaling
+    assert later is not None
+    assert (later.reason, later.last_decision_time) == (told.reason, decided)
+    up_and_down = world(
+        {
+            "scaleUp": {"maxPodsPerStep": 1, "stabilizationWindowSeconds": 0},
+            "scaleDown": {"stabilizationWindowSeconds": 0},
+        },
+        evenly(lambda now: 70.0 if now < 700 else 0.0),
+    ).run(1300)
+    assert up_and_down.status.scaling is not None
+    steps = up_and_down.status.scaling.history
+    assert len(steps) == 10
+    assert [(one.from_, one.to) for one in steps[:3]] == [(2, 1), (3, 2), (4, 3)]
+    assert steps[0].time > steps[-1].time
+
+
+def look(running: World, **service: object) -> ObservedState:
+    seen = running.observed()
+    shards = (dataclasses.replace(seen.service.shards[0], **service), *seen.service.shards[1:])
+    return dataclasses.replace(seen, service=dataclasses.replace(seen.service, shards=shards))
+
+
+def test_one_unknown_lag_holds_the_number(running: World) -> None:
+    course = decide(running.resource, look(running, lag_groups=None))
+    assert (course.advice.reason, course.advice.held) == ("LagUnknown", True)
+    assert course.goal.workers == running.replicas
+
+
+def test_a_transfer_holds_a_step_and_not_a_number_that_stays(running: World) -> None:
+    course = decide(running.resource, look(running, state="transfer", next_holder="access-1"))
+    assert (course.advice.reason, course.advice.held) == ("WithinCapacity", False)
+    busier = world({}, evenly(lambda now: 25.0 if now < 600 else 60.0)).run(650)
+    course = decide(busier.resource, look(busier, state="transfer", next_holder="access-1"))
+    assert (course.advice.reason, course.advice.held) == ("RebalanceInProgress", True)
+    assert course.goal.workers == busier.replicas
+
+
+def test_the_readings_say_what_the_status_says(running: World) -> None:
+    planned = plan(running.resource, running.observed(), EPOCH + running.now)
+    found = planned.readings
+    assert isinstance(found, GroupMetrics)
+    told = planned.status.scaling
+    assert told is not None
+    assert (found.wanted, found.recommended, found.applied) == (
+        told.uncapped_replicas,
+        told.recommended_replicas,
+        told.desired_replicas,
+    )
+    assert found.lag_groups == running.lag == sum(shard.lag_groups or 0 for shard in found.shards)
+    assert found.arrival_per_s == pytest.approx(25.0, rel=0.05)
+    assert found.consumed_per_s == pytest.approx(25.0, rel=0.1)
+    assert (found.ready, found.assignable, len(found.shards)) == (told.desired_replicas, 8, 8)
+
+
+def test_the_lag_of_a_child_that_waits_is_left_out_of_the_decision_alone(running: World) -> None:
+    found = look(running, state="wait", checkpoint="", lag_groups=None, lag_s=None, lag_logs=None)
+    course = decide(running.resource, found)
+    assert course.inputs.lag_groups == sum(one.lag_groups or 0 for one in found.service.shards)
+    assert readings_of(running.resource, found, course, run=3).lag_groups is None
+    nothing = tuple(dataclasses.replace(one, lag_groups=0) for one in found.service.shards[1:])
+    service = dataclasses.replace(found.service, shards=(found.service.shards[0], *nothing))
+    course = decide(running.resource, dataclasses.replace(found, service=service))
+    assert course.inputs.lag_groups is None  # its parents are not consumed: it is not nothing
+
+
+def test_unknown_is_absent_from_the_readings_and_the_ledger(running: World) -> None:
+    running.unreachable = True
+    try:
+        planned = plan(running.resource, running.observed(), EPOCH + running.now)
+    finally:
+        running.unreachable = False
+    found = planned.readings
+    assert found is not None
+    assert (found.lag_groups, found.lag_seconds, found.arrival_per_s, found.assignable) == (None,) * 4
+    assert planned.status.scaling is not None
+    inputs = planned.status.scaling.inputs
+    assert (inputs.arrival_per_second, inputs.lag_log_groups) == (None, None)
+    assert inputs.worker_per_second == pytest.approx(10.0, rel=0.1)  # it is what it was
+    assert ScalingInputs().arrival_per_second is None

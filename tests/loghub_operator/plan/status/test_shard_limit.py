@@ -1,0 +1,37 @@
+"""A status takes so many shards, and so many parents of each; there may be more."""
+
+from dataclasses import replace
+
+import pytest
+
+from loghub_operator.api.status import MAX_SHARDS
+from loghub_operator.model.observed import ShardObserved
+from loghub_operator.plan.planner import plan
+from loghub_operator.plan.status.builder import truncate_shards
+from tests.loghub_operator.support.golden import FOLDER, steps
+
+
+def test_all_are_shown_while_they_fit() -> None:
+    shards = tuple(ShardObserved(shard=number, state="over") for number in range(MAX_SHARDS))
+    assert truncate_shards(shards) == shards
+
+
+def test_beyond_that_those_that_are_over_go_first() -> None:
+    old = tuple(ShardObserved(shard=number, state="over") for number in range(MAX_SHARDS))
+    new = tuple(ShardObserved(shard=MAX_SHARDS + number, state="already_alloc") for number in range(9))
+    found = truncate_shards((*old, *new))
+    assert len(found) == MAX_SHARDS
+    assert found[-9:] == new
+    assert list(found) == sorted(found, key=lambda one: one.shard)
+
+
+@pytest.mark.parametrize(("found", "told"), [((), ()), ((3,), (3,)), ((3, 4), (3, 4)), ((0, 1, 2, 3), ())])
+def test_ancestors_that_stand_for_a_parent_that_is_gone_are_not_told_as_parents(
+    found: tuple[int, ...], told: tuple[int, ...]
+) -> None:
+    """4 and 5 were merged into 6 and deleted since, so what they came from covers it."""
+    step = next(steps(FOLDER / "unreachable-while-running.yaml"))
+    shards = (ShardObserved(shard=6, state="not_alloc", parents=found),)
+    seen = replace(step.observed, service=replace(step.observed.service, shards=shards))
+    (shard,) = plan(step.resource, seen, step.now).status.shards
+    assert shard.parents == told

@@ -1,0 +1,34 @@
+"""What a worker that cannot go on says is told, whatever is asked of it."""
+
+import dataclasses
+
+import pytest
+
+from loghub_operator.api.conditions import ConditionType
+from loghub_operator.model.observed import WorkerPhase
+from loghub_operator.plan.planner import plan
+from tests.loghub_operator.support.golden import FOLDER, Step, steps
+
+WORDS = "it should have terminated by 10:00; check node n1"
+
+
+def _asked(story: str) -> Step:
+    """The step in which workers are told to leave."""
+    found = steps(FOLDER / f"{story}.yaml")
+    return next(step for step in found if any(one["action"] == "AskLeave" for one in step.actions))
+
+
+@pytest.mark.parametrize("story", ["suspend-and-resume", "delete-with-group"])
+def test_a_worker_that_does_not_end_is_told_where_none_should_run(story: str) -> None:
+    step = _asked(story)
+    (first, *_) = step.observed.workers
+    hangs = dataclasses.replace(
+        first, phase=WorkerPhase.STOPPING, ready=False, reason="StuckTerminating", message=WORDS
+    )
+    there = step.observed.worker_set
+    assert there is not None
+    stopped = dataclasses.replace(there, replicas=0)
+    seen = dataclasses.replace(step.observed, workers=(hangs,), worker_set=stopped)
+    told = plan(step.resource, seen, step.now).status.conditions
+    (workers,) = [one for one in told if one.type == ConditionType.WORKERS_AVAILABLE]
+    assert workers.message.endswith(f"; {first.name}: {WORDS}")

@@ -1,0 +1,188 @@
+"""What a change of each field of the spec costs; a field without a row here fails."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.api.v1alpha1 import Spec
+from loghub_operator.model.observed import GroupObserved, Placement
+from loghub_operator.plan.change_impact import ChangeImpact, Running, change_class
+from loghub_operator.resources import pod_template_hash
+from loghub_operator.resources.worker_config import worker_config
+from tests.loghub_operator.support.examples import Document, resource
+
+SITE = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
+N, S, L, R = ChangeImpact.NONE, ChangeImpact.SCALE, ChangeImpact.RELOAD, ChangeImpact.ROLL
+PYTHON = {"sql": None, "python": {"function": "m:f"}}
+
+# Field -> a change of it, what has to stand there before, and its class.
+FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
+    "endpoint": ({"endpoint": "https://sls.example.com"}, {}, R),
+    "credentialsSecret.name": ({"credentialsSecret": {"name": "other"}}, {}, R),
+    "inOrder": ({"inOrder": True}, {}, L),
+    "heartbeatIntervalSeconds": ({"heartbeatIntervalSeconds": 6}, {}, R),
+    "timeoutSeconds": ({"timeoutSeconds": 31}, {}, R),
+    "startPosition.from": ({"startPosition": {"from": "End"}}, {}, R),
+    "startPosition.timestamp": (
+        {"startPosition": {"from": "Timestamp", "timestamp": "2026-01-31T08:00:00Z"}},
+        {},
+        R,
+    ),
+    "fetch.intervalSeconds": ({"fetch": {"intervalSeconds": 2}}, {}, R),
+    "fetch.maxLogGroups": ({"fetch": {"maxLogGroups": 2}}, {}, R),
+    "fetch.maxBytes": ({"fetch": {"maxBytes": 65536}}, {}, R),
+    "replicas": ({"replicas": 2}, {}, S),
+    "pipeline.sql": ({"pipeline": {"sql": "SELECT 1"}}, {}, R),
+    "pipeline.python.function": (
+        {"pipeline": {"python": {"function": "m:g"}}},
+        {"pipeline": PYTHON},
+        R,
+    ),
+    # What is in it is part of the settings, so the same files under another name cost nothing.
+    "pipeline.python.configMap.name": (
+        {"pipeline": {"python": {"configMap": {"name": "b"}}}},
+        {"pipeline": {"sql": None, "python": {"function": "m:f", "configMap": {"name": "a"}}}},
+        N,
+    ),
+    "pipeline.python.volumeClaim.name": (
+        {"pipeline": {"python": {"volumeClaim": {"name": "b"}}}},
+        {"pipeline": {"sql": None, "python": {"function": "m:f", "volumeClaim": {"name": "a"}}}},
+        R,
+    ),
+    "pipeline.python.volumeClaim.path": (
+        {"pipeline": {"python": {"volumeClaim": {"path": "b"}}}},
+        {"pipeline": {"sql": None, "python": {"function": "m:f", "volumeClaim": {"name": "a"}}}},
+        R,
+    ),
+    "pipeline.trigger.intervalSeconds": ({"pipeline": {"trigger": {"intervalSeconds": 2}}}, {}, R),
+    "pipeline.sink.parquet.path": ({"pipeline": {"sink": {"parquet": {"path": "b"}}}}, {}, R),
+    "pipeline.sink.parquet.volumeClaim": ({"pipeline": {"sink": {"parquet": {"volumeClaim": "b"}}}}, {}, R),
+    "pipeline.sink.json.path": (
+        {"pipeline": {"sink": {"json": {"path": "b"}}}},
+        {"pipeline": {"sink": {"parquet": None, "json": {"path": "a", "volumeClaim": "a"}}}},
+        R,
+    ),
+    "pipeline.sink.json.volumeClaim": (
+        {"pipeline": {"sink": {"json": {"volumeClaim": "b"}}}},
+        {"pipeline": {"sink": {"parquet": None, "json": {"path": "a", "volumeClaim": "a"}}}},
+        R,
+    ),
+    "pipeline.sink.console.rows": (
+        {"pipeline": {"sink": {"console": {"rows": 2}}}},
+        {"pipeline": {"sink": {"parquet": None, "console": {}}}},
+        R,
+    ),
+    "pipeline.sink.logstore.project": (
+        {"pipeline": {"sink": {"logstore": {"project": "other"}}}},
+        {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}},
+        R,
+    ),
+    "pipeline.sink.logstore.name": (
+        {"pipeline": {"sink": {"logstore": {"name": "other"}}}},
+        {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}},
+        R,
+    ),
+    "spark.conf": ({"spark": {"conf": {"a": "b"}}}, {}, R),
+    "spark.cores": ({"spark": {"cores": 2}}, {}, R),
+    "spark.memory": ({"spark": {"memory": "1g"}}, {}, R),
+    "worker.image": ({"worker": {"image": "other"}}, {}, R),
+    "worker.resources.requests": ({"worker": {"resources": {"requests": {"cpu": 2}}}}, {}, R),
+    "worker.resources.limits": ({"worker": {"resources": {"limits": {"cpu": 2}}}}, {}, R),
+    "worker.env": ({"worker": {"env": [{"name": "A", "value": "1"}]}}, {}, R),
+    "worker.podTemplate": ({"worker": {"podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}}}, {}, R),
+    "checkpoint.intervalSeconds": ({"checkpoint": {"intervalSeconds": 1}}, {}, R),
+    # What these come to is a number of workers, if anything.
+    "scaling": (
+        {
+            "scaling": {
+                "mode": "Auto",
+                "minReplicas": 0,
+                "maxReplicas": 9,
+                "catchUpSeconds": 60,
+                "workerCapacity": "5.0",
+                "scaleUp": {"stabilizationWindowSeconds": 1, "maxPodsPerStep": 1},
+                "scaleDown": {"stabilizationWindowSeconds": 1},
+                "scaleToZero": {"idleSeconds": 60},
+                "shards": {"autoSplit": True, "minShards": 2, "maxShards": 3, "cooldownSeconds": 60},
+            }
+        },
+        {},
+        N,
+    ),
+    "suspend": ({"suspend": True}, {}, S),
+    "resetCheckpoints": ({"resetCheckpoints": {"to": "End", "nonce": "n"}}, {}, N),
+    "deletionPolicy": ({"deletionPolicy": "Delete"}, {}, N),
+}
+IMMUTABLE = {"project", "logstore", "consumerGroup"}
+AS_A_WHOLE = {"scaling", "resetCheckpoints"}
+
+
+def running(group: LogHubConsumerGroup) -> Running:
+    """What this spec comes to where nothing bounds the number of workers."""
+    spec = group.spec
+    config = worker_config(group, Placement(**{**_site(), "endpoint": _endpoint(spec)}))
+    return Running(
+        replicas=0 if spec.suspend else spec.replicas,
+        group=GroupObserved(timeout_s=spec.timeout_seconds, order=spec.in_order),
+        pods=pod_template_hash(group, config, image="i"),
+    )
+
+
+def _site() -> dict[str, Any]:
+    return {"sink_root": "/sink", "needs_project_address": True}
+
+
+def _endpoint(spec: Spec) -> str:
+    return SITE.endpoint if spec.endpoint == "embedded" else spec.endpoint
+
+
+@pytest.mark.parametrize("field", sorted(FIELDS))
+def test_the_class_of_a_field(field: str) -> None:
+    change, before, expected = FIELDS[field]
+    document = resource(before).to_dict()["spec"]
+    old, new = resource(before), resource(_merged(before, change))
+    assert new.to_dict()["spec"] != document
+    assert change_class(running(old), running(new)) is expected
+
+
+def test_nothing_changed() -> None:
+    assert change_class(running(resource()), running(resource())) is ChangeImpact.NONE
+
+
+def test_the_dearest_counts() -> None:
+    both = resource({"replicas": 3, "inOrder": True, "spark": {"cores": 2}})
+    assert change_class(running(resource()), running(both)) is ChangeImpact.ROLL
+
+
+def test_every_field_of_the_spec_has_a_row() -> None:
+    assert set(_fields(Spec)) - IMMUTABLE == set(FIELDS)
+
+
+def _merged(before: Document, change: Document) -> Document:
+    made = {**before}
+    for key, value in change.items():
+        both = isinstance(value, dict) and isinstance(made.get(key), dict)
+        made[key] = _merged(made[key], value) if both else value
+    return made
+
+
+def _fields(model: type[BaseModel], path: str = "") -> Iterator[str]:
+    """Every leaf of a spec, as in the CRD."""
+    for name, field in model.model_fields.items():
+        here = f"{path}.{field.alias or name}" if path else field.alias or name
+        inner = _model_in(field.annotation)
+        if inner is None or here in AS_A_WHOLE:
+            yield here
+        else:
+            yield from _fields(inner, here)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    choices = [one for one in getattr(annotation, "__args__", ()) if isinstance(one, type)]
+    models = [one for one in choices if issubclass(one, BaseModel)]
+    return models[0] if len(models) == 1 and getattr(annotation, "__origin__", None) is None else None

@@ -1,0 +1,75 @@
+"""Who says that a worker left: the log service, or, where it cannot, the worker itself."""
+
+from dataclasses import replace
+
+import pytest
+
+from loghub_operator.model.actions import ApplyWorkers, EmitEvent, RemoveWorkers
+from loghub_operator.model.observed import ObservedState, WorkerObserved, WorkerPhase
+from loghub_operator.model.plan import Plan
+from loghub_operator.plan.planner import plan
+from loghub_operator.resources.worker_config import drain_timeout_s
+from tests.loghub_operator.support.golden import FOLDER, Step, steps
+
+# Its drain, as others see it; and where it works on nothing, whether it said so or cannot any more.
+WORKS = [WorkerPhase.RUNNING, WorkerPhase.STARTING]
+WORKS_NOT = [WorkerPhase.LEFT, WorkerPhase.PENDING, WorkerPhase.FAILED]
+STORIES = ["scale-down-drains", "suspend-and-resume", "delete-with-group"]
+
+
+def _step(story: str) -> Step:
+    found = steps(FOLDER / f"{story}.yaml")
+    return next(step for step in found if any(one["action"] == "AskLeave" for one in step.actions))
+
+
+def _planned(step: Step, phase: WorkerPhase, *, tells: bool, after_s: float = 10.0) -> Plan:
+    """So long after everybody was told; the highest of them is in this phase, the others left."""
+    told = [_told(one, step.now) for one in step.observed.workers]
+    highest = replace(told[-1], phase=phase, ready=phase is WorkerPhase.RUNNING)
+    workers = (*(replace(one, phase=WorkerPhase.LEFT) for one in told[:-1]), highest)
+    service = step.observed.service
+    if not tells:
+        service = replace(service, consumers=None)
+    observed: ObservedState = replace(step.observed, workers=workers, service=service)
+    return plan(step.resource, observed, step.now + after_s)
+
+
+def _told(worker: WorkerObserved, now: float) -> WorkerObserved:
+    return replace(worker, drain_requested=True, drain_requested_at_unix_s=now)
+
+
+def _stops(planned: Plan) -> bool:
+    return any(isinstance(action, ApplyWorkers | RemoveWorkers) for action in planned.actions)
+
+
+def _gives_up(planned: Plan) -> bool:
+    return any(isinstance(one, EmitEvent) and one.reason == "DrainTimedOut" for one in planned.actions)
+
+
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("phase", WORKS_NOT)
+def test_the_workers_word_is_enough_where_the_endpoint_tells_nobody(story: str, phase: WorkerPhase) -> None:
+    planned = _planned(_step(story), phase, tells=False)
+    assert (_stops(planned), _gives_up(planned)) == (True, False)
+
+
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("phase", WORKS)
+def test_who_does_not_say_it_is_waited_for_and_given_up_on_after_the_bound(
+    story: str, phase: WorkerPhase
+) -> None:
+    step = _step(story)
+    assert not _stops(_planned(step, phase, tells=False))
+    late = _planned(step, phase, tells=False, after_s=drain_timeout_s(step.resource) + 1)
+    deletes = step.resource.metadata.deletion_timestamp is not None
+    assert (_stops(late), _gives_up(late)) == (True, not deletes)
+
+
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("phase", [*WORKS, *WORKS_NOT])
+def test_an_endpoint_that_tells_has_the_word(story: str, phase: WorkerPhase) -> None:
+    """It starts anew, say, and its name still holds shards that it would hand over at once."""
+    step = _step(story)
+    names = {one.name for one in step.observed.workers}
+    assert names <= set(step.observed.service.consumers or ())
+    assert not _stops(_planned(step, phase, tells=True))

@@ -1,0 +1,117 @@
+"""`plan` decides as the recorded series say, and keeps what no series may break."""
+
+import dataclasses
+
+import pytest
+
+from loghub_operator.api.conditions import ConditionType
+from loghub_operator.model.actions import (
+    ApplyWorkers,
+    AskLeave,
+    DeleteGroup,
+    ReleaseObject,
+    RemoveWorkers,
+    UpdateGroup,
+)
+from loghub_operator.model.observed import GroupObserved
+from loghub_operator.plan.planner import plan
+from tests.loghub_operator.support.golden import FOLDER, Step, recorded, steps, stories, told
+
+ALL = [step for path in stories() for step in steps(path)]
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_the_recorded_series(step: Step) -> None:
+    planned = plan(step.resource, step.observed, step.now)
+    assert [recorded(action) for action in planned.actions] == list(step.actions)
+    assert told(planned.status) == step.status
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_every_condition_is_always_told(step: Step) -> None:
+    told = plan(step.resource, step.observed, step.now).status.conditions
+    assert sorted(one.type for one in told) == sorted(ConditionType)
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_the_same_look_twice_decides_the_same(step: Step) -> None:
+    assert plan(step.resource, step.observed, step.now) == plan(step.resource, step.observed, step.now)
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_trouble_leaves_the_workers_as_they_are(step: Step) -> None:
+    ordered_away = step.resource.metadata.deletion_timestamp or step.resource.spec.suspend
+    if step.observed.service.trouble is None or ordered_away:
+        return
+    actions = plan(step.resource, step.observed, step.now).actions
+    touching = (ApplyWorkers, AskLeave, RemoveWorkers, DeleteGroup, ReleaseObject)
+    assert not [action for action in actions if isinstance(action, touching)]
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_never_more_workers_than_assignable_shards_are_added(step: Step) -> None:
+    applied = [
+        one for one in plan(step.resource, step.observed, step.now).actions if isinstance(one, ApplyWorkers)
+    ]
+    assignable = sum(shard.state not in ("wait", "over") for shard in step.observed.service.shards)
+    before = step.observed.worker_set.replicas if step.observed.worker_set else 0
+    assert all(one.replicas <= max(assignable, before) for one in applied)
+
+
+@pytest.mark.parametrize("step", ALL, ids=str)
+def test_a_condition_keeps_its_time_while_its_status_is_the_same(step: Step) -> None:
+    first = plan(step.resource, step.observed, step.now).status
+    resource = step.resource.model_copy(update={"status": first})
+    later = dataclasses.replace(step.observed, at_unix_s=step.now + 100)
+    second = plan(resource, later, step.now + 100).status
+    before = {one.type: one for one in first.conditions}
+    kept = [one for one in second.conditions if one.type in before and before[one.type].status == one.status]
+    assert kept
+    assert all(one.last_transition_time == before[one.type].last_transition_time for one in kept)
+
+
+@pytest.mark.parametrize(
+    ("found_s", "runs_with", "set_s"),
+    [
+        (60, "the settings of before", None),
+        (60, "the settings of now", 30),
+        (20, "the settings of before", 30),
+        (60, "nobody runs", 30),
+    ],
+)
+def test_a_timeout_is_shortened_when_nobody_counts_on_the_longer_one(
+    found_s: int, runs_with: str, set_s: int | None
+) -> None:
+    """It is 30 in the spec. One of two workers was replaced, the other one may be just about to be."""
+    step = next(steps(FOLDER / "group-settings.yaml"))
+    service = dataclasses.replace(step.observed.service, group=GroupObserved(timeout_s=found_s, order=False))
+    (first, second) = step.observed.workers
+    if runs_with == "the settings of before":
+        first = dataclasses.replace(first, config_hash="before")
+    workers = () if runs_with == "nobody runs" else (first, second)
+    planned = plan(
+        step.resource, dataclasses.replace(step.observed, service=service, workers=workers), step.now
+    )
+    updates = [one.timeout_s for one in planned.actions if isinstance(one, UpdateGroup)]
+    assert updates == ([] if set_s is None else [set_s])
+    (synced,) = [one for one in planned.status.conditions if one.type == ConditionType.GROUP_SYNCED]
+    assert (synced.status, synced.reason) == ("False", "Updating")
+    assert ("every worker" in synced.message) == (set_s is None)
+
+
+def test_settings_that_another_sets_each_time_are_set_back_ever_later() -> None:
+    """As two clusters do that have a group with other settings; looked at each second."""
+    step = next(steps(FOLDER / "group-settings.yaml"))
+    service = dataclasses.replace(step.observed.service, group=GroupObserved(timeout_s=20, order=False))
+    observed, at = dataclasses.replace(step.observed, service=service), []
+    for second in range(160):
+        planned = plan(step.resource, observed, step.now + second)
+        if any(isinstance(one, UpdateGroup) for one in planned.actions):
+            at.append(second)
+        observed = dataclasses.replace(observed, mends=planned.mends)
+    assert at == [0, 1, 2, 22, 62, 142]
+    told = {one.type: one for one in planned.status.conditions}
+    assert told[ConditionType.DEGRADED].reason == "ConflictingController"
+    assert "ConsumerGroup" in told[ConditionType.DEGRADED].message
+    assert (told[ConditionType.GROUP_SYNCED].status, told[ConditionType.READY].status) == ("False", "False")
+    assert "another controller" in told[ConditionType.GROUP_SYNCED].message

@@ -1,0 +1,69 @@
+"""A worker that is just being replaced, so that its old pod is gone and its new one not yet there.
+
+It beats under the same name again in a moment, so whoever is to go is waited for and told then.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from loghub_operator.model.actions import ApplyWorkers, AskLeave, RemoveWorkers
+from loghub_operator.model.plan import Plan
+from loghub_operator.plan.deletion import plan_deletion
+from loghub_operator.plan.planner import plan
+from loghub_operator.resources.worker_config import drain_timeout_s
+from tests.loghub_operator.support.golden import EPOCH, FOLDER, Step, steps
+
+TO_GO = ["delete-with-group", "suspend-and-resume", "scale-down-drains"]
+
+
+def _step(story: str) -> Step:
+    """The one in which workers are told first."""
+    found = steps(FOLDER / f"{story}.yaml")
+    return next(step for step in found if any(one["action"] == "AskLeave" for one in step.actions))
+
+
+def _without(step: Step, *names: str, counted: bool) -> Plan:
+    """What is planned while these workers are not there."""
+    seen = step.observed
+    workers = tuple(one for one in seen.workers if one.name not in names)
+    service = seen.service
+    if not counted:
+        consumers = tuple(one for one in service.consumers or () if one not in names)
+        shards = tuple(replace(one, holder="") if one.holder in names else one for one in service.shards)
+        service = replace(service, consumers=consumers, shards=shards)
+    return plan(step.resource, replace(seen, workers=workers, service=service), step.now)
+
+
+def _stops(planned: Plan) -> bool:
+    return any(isinstance(action, ApplyWorkers | RemoveWorkers) for action in planned.actions)
+
+
+def _all_named(step: Step) -> list[str]:
+    return [one.name for one in step.observed.workers]
+
+
+@pytest.mark.parametrize("story", TO_GO)
+def test_replaced_to_waited_for(story: str) -> None:
+    step = _step(story)
+    assert not _stops(_without(step, *_all_named(step), counted=True))
+
+
+@pytest.mark.parametrize("story", TO_GO)
+def test_forgotten_by_the_log_service_to_stopped(story: str) -> None:
+    step = _step(story)
+    assert _stops(_without(step, *_all_named(step), counted=False))
+
+
+@pytest.mark.parametrize("story", ["delete-with-group", "suspend-and-resume"])
+def test_the_others_are_told_meanwhile(story: str) -> None:
+    planned = _without(_step(story), "access-1", counted=True)
+    assert [one for one in planned.actions if isinstance(one, AskLeave)] == [AskLeave("access-0")]
+
+
+def test_a_deletion_waits_no_longer_than_for_those_that_leave() -> None:
+    step = _step("delete-with-group")
+    gone = replace(step.observed, workers=())
+    over = EPOCH + 2 * drain_timeout_s(step.resource) + 1
+    assert plan_deletion(step.resource, gone, over - 2).actions == ()
+    assert plan_deletion(step.resource, gone, over).actions == (RemoveWorkers(),)

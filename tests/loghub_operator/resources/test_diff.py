@@ -1,0 +1,109 @@
+"""What somebody else changed is found; what the apiserver added or wrote in another way is not it."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from loghub_operator.resources.diff import changed_fields, replicas_taken
+from tests.loghub_operator.support.examples import Document
+
+OURS: Document = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "a", "labels": {"x": "1"}},
+    "spec": {
+        "selector": {"app": "a"},
+        "template": {
+            "spec": {
+                "containers": [
+                    {
+                        "name": "worker",
+                        "image": "i",
+                        "env": [{"name": "A", "value": "1"}],
+                        "resources": {"requests": {"cpu": "0.5", "memory": "1536Mi"}},
+                        "capabilities": {"drop": ["ALL"]},
+                    }
+                ],
+                "volumes": [{"name": "tmp", "emptyDir": {}}],
+            }
+        },
+    },
+}
+POD = "StatefulSet a spec.template.spec"
+
+
+def live(change: Callable[[Document], Any]) -> Document:
+    """As the apiserver stores it, then changed."""
+    made = copy.deepcopy(OURS)
+    made["status"] = {"replicas": 1}
+    container = made["spec"]["template"]["spec"]["containers"][0]
+    container["terminationMessagePath"] = "/dev/termination-log"
+    container["resources"]["requests"] = {"cpu": "500m", "memory": "1.5Gi"}
+    del made["spec"]["template"]["spec"]["volumes"][0]["emptyDir"]
+    change(made)
+    return made
+
+
+def pod_of(made: Document) -> Document:
+    pod: Document = made["spec"]["template"]["spec"]
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("change", "paths"),
+    [
+        (lambda _: None, ()),
+        (lambda made: pod_of(made)["containers"].append({"name": "other"}), ()),
+        (lambda made: pod_of(made)["containers"].insert(0, {"name": "other"}), ()),
+        (lambda made: made["metadata"]["labels"].update(y="2"), ()),
+        (lambda made: made["metadata"]["labels"].update(x="2"), ("StatefulSet a metadata.labels.x",)),
+        (lambda made: pod_of(made)["containers"][0].update(image="j"), (f"{POD}.containers[worker].image",)),
+        (lambda made: pod_of(made)["containers"][0]["env"].clear(), (f"{POD}.containers[worker].env[A]",)),
+        (
+            lambda made: pod_of(made)["containers"][0]["capabilities"].update(drop=[]),
+            (f"{POD}.containers[worker].capabilities.drop",),
+        ),
+        (lambda made: made["spec"]["selector"].update(more="b"), ("StatefulSet a spec.selector",)),
+        (lambda made: pod_of(made).pop("volumes"), (f"{POD}.volumes",)),
+    ],
+)
+def test_paths(change: Callable[[Document], Any], paths: tuple[str, ...]) -> None:
+    assert changed_fields(OURS, live(change)) == paths
+
+
+def test_an_object_that_is_gone() -> None:
+    assert changed_fields(OURS, None) == ("StatefulSet a (gone)",)
+
+
+@pytest.mark.parametrize(
+    ("entries", "taken"),
+    [
+        ([], False),
+        ([("us", "Apply", {"f:spec": {"f:replicas": {}, "f:template": {}}})], False),
+        ([("us", "Apply", {"f:spec": {"f:template": {}}})], True),
+        ([("us", "Apply", {"f:spec": {"f:template": {}}}), ("kubectl", "Update", {"f:spec": {}})], True),
+    ],
+)
+def test_who_set_the_number(entries: list[tuple[str, str, Document]], taken: bool) -> None:
+    managed = [
+        {"manager": manager, "operation": operation, "fieldsV1": fields}
+        for manager, operation, fields in entries
+    ]
+    assert replicas_taken({"metadata": {"managedFields": managed}}, "us") is taken
+
+
+@pytest.mark.parametrize(
+    ("changed", "paths"), [(None, ()), ("TCP", ("ports[53].name",)), ("UDP", ("ports[53].name",))]
+)
+def test_two_ports_of_one_number_are_compared_each_with_its_own(
+    changed: str | None, paths: tuple[str, ...]
+) -> None:
+    def with_ports(names: dict[str, str]) -> Document:
+        ports = [{"containerPort": 53, "protocol": one, "name": name} for one, name in names.items()]
+        return {"kind": "Pod", "metadata": {"name": "p"}, "ports": ports}
+
+    ours = {"TCP": "a", "UDP": "b"}
+    theirs = ours if changed is None else {**ours, changed: "c"}
+    assert changed_fields(with_ports(ours), with_ports(theirs)) == tuple(f"Pod p {path}" for path in paths)

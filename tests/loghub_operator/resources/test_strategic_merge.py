@@ -1,0 +1,221 @@
+"""A pod template is merged as Kubernetes merges a strategic patch, and what membership stands on stays."""
+
+import subprocess
+import uuid
+from typing import Any
+
+import pytest
+
+from loghub import worker_contract as contract
+from loghub_operator.model.observed import Placement
+from loghub_operator.resources import stateful_set
+from loghub_operator.resources.statefulset import GRACE_S
+from loghub_operator.resources.strategic_merge import merged
+from loghub_operator.resources.worker_config import worker_config
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import Document, resource
+
+SITE = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
+
+
+def pod(overlay: Document | None) -> Document:
+    """The pod template of a group with this overlay."""
+    group = resource({"worker": {"podTemplate": overlay}} if overlay else None, uid="uid-1")
+    made = stateful_set(group, worker_config(group, SITE), replicas=1, image="i")
+    template: Document = made["spec"]["template"]
+    return template
+
+
+def worker(template: Document) -> Document:
+    found: Document = next(one for one in template["spec"]["containers"] if one["name"] == "worker")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "both"),
+    [
+        ({"a": 1}, {"b": 2}, {"a": 1, "b": 2}),
+        ({"a": 1}, {"a": 2}, {"a": 2}),
+        ({"a": 1, "b": 2}, {"a": None}, {"b": 2}),
+        ({"a": {"x": 1}}, {"a": {"y": 2}}, {"a": {"x": 1, "y": 2}}),
+        ({"args": ["a"]}, {"args": ["b", "c"]}, {"args": ["b", "c"]}),
+        ({"tolerations": [{"key": "a"}]}, {"tolerations": []}, {"tolerations": []}),
+        (
+            {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
+            {"env": [{"name": "C", "value": "3"}, {"name": "A", "value": "9"}]},
+            {"env": [{"name": "A", "value": "9"}, {"name": "B", "value": "2"}, {"name": "C", "value": "3"}]},
+        ),
+        (
+            {"volumeMounts": [{"mountPath": "/a", "name": "a"}]},
+            {"volumeMounts": [{"mountPath": "/a", "readOnly": True}, {"mountPath": "/b", "name": "b"}]},
+            {
+                "volumeMounts": [
+                    {"mountPath": "/a", "name": "a", "readOnly": True},
+                    {"mountPath": "/b", "name": "b"},
+                ]
+            },
+        ),
+        (
+            {"volumes": [{"name": "tmp", "emptyDir": {}}]},
+            {"volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory"}}]},
+            {"volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory"}}]},
+        ),
+        (
+            {"ports": [{"containerPort": 1, "name": "a"}]},
+            {"ports": [{"containerPort": 2, "name": "b"}]},
+            {"ports": [{"containerPort": 1, "name": "a"}, {"containerPort": 2, "name": "b"}]},
+        ),
+        (
+            {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {}}]},
+            {"volumes": [{"name": "a", "$patch": "delete"}]},
+            {"volumes": [{"name": "b", "emptyDir": {}}]},
+        ),
+        (
+            {"volumes": [{"name": "a", "emptyDir": {}}]},
+            {"volumes": [{"name": "a", "$patch": "replace", "hostPath": {"path": "/x"}}]},
+            {"volumes": [{"name": "a", "hostPath": {"path": "/x"}}]},
+        ),
+        ({"a": {"x": 1}}, {"a": 5}, {"a": 5}),
+        ({"a": {"x": 1}, "b": 2}, {"a": {"$patch": "replace", "y": 3}}, {"a": {"y": 3}, "b": 2}),
+        ({"a": {"x": 1}, "b": 2}, {"a": {"$patch": "delete"}}, {"a": {}, "b": 2}),
+        ({"b": 2}, {"a": {"$patch": "replace", "y": 3}}, {"a": {"y": 3}, "b": 2}),
+        (
+            {"ports": [{"containerPort": 53, "name": "a"}]},
+            {"ports": [{"containerPort": 53, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}]},
+            {
+                "ports": [
+                    {"containerPort": 53, "name": "a", "protocol": "TCP"},
+                    {"containerPort": 53, "protocol": "UDP"},
+                ]
+            },
+        ),
+        (
+            {"containers": [{"name": "worker"}]},
+            {"containers": [{"name": "a", "image": "1"}, {"name": "a", "image": "2"}]},
+            {"containers": [{"name": "worker"}, {"name": "a", "image": "1"}, {"name": "a", "image": "2"}]},
+        ),
+    ],
+)
+def test_merging(ours: Document, theirs: Document, both: Document) -> None:
+    assert merged(ours, theirs) == both
+
+
+def test_no_overlay_changes_nothing() -> None:
+    assert pod(None) == pod({})
+
+
+def test_a_sidecar_and_a_node_are_added() -> None:
+    sidecar = {"name": "shipper", "image": "s"}
+    made = pod({"spec": {"containers": [sidecar], "nodeSelector": {"disk": "fast"}}})
+    assert [one["name"] for one in made["spec"]["containers"]] == ["worker", "shipper"]
+    assert made["spec"]["nodeSelector"] == {"disk": "fast"}
+    assert worker(made) == worker(pod(None))
+
+
+def test_the_workers_probe_and_volumes_of_scratch_may_be_changed() -> None:
+    changed = {"name": "worker", "livenessProbe": {"failureThreshold": 9}}
+    made = pod(
+        {"spec": {"containers": [changed], "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]}}
+    )
+    assert worker(made)["livenessProbe"]["failureThreshold"] == 9
+    volumes = {one["name"]: one for one in made["spec"]["volumes"]}
+    assert volumes["tmp"]["emptyDir"] == {"sizeLimit": "1Gi"}
+
+
+def test_what_membership_stands_on_stays() -> None:
+    ours = pod(None)
+    environment = [
+        {"name": contract.ENV_CONSUMER, "value": "somebody-else"},
+        {"name": contract.ENV_CONFIG, "$patch": "delete"},
+        {"name": "MINE", "value": "1"},
+    ]
+    mounts = [{"mountPath": "/etc/loghub/pod", "name": "elsewhere"}]
+    container = {"name": "worker", "env": environment, "volumeMounts": mounts}
+    overlay: dict[str, Any] = {
+        "metadata": {
+            "name": "x",
+            "labels": {"app.kubernetes.io/instance": "x", "team": "a"},
+            "annotations": {contract.DRAIN_ANNOTATION: contract.DRAIN_REQUESTED},
+        },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "volumes": [{"name": "pod", "$patch": "replace", "emptyDir": {}}],
+        },
+    }
+    made = pod(overlay)
+    assert made["metadata"]["labels"] == {**ours["metadata"]["labels"], "team": "a"}
+    assert made["metadata"]["annotations"] == ours["metadata"]["annotations"]
+    assert "name" not in made["metadata"]
+    assert made["spec"]["terminationGracePeriodSeconds"] == GRACE_S
+    assert made["spec"]["automountServiceAccountToken"] is False
+    assert worker(made)["env"] == [*worker(ours)["env"], {"name": "MINE", "value": "1"}]
+    assert worker(made)["volumeMounts"] == worker(ours)["volumeMounts"]
+    assert [one for one in made["spec"]["volumes"] if one["name"] == "pod"] == [
+        one for one in ours["spec"]["volumes"] if one["name"] == "pod"
+    ]
+
+
+def test_a_longer_grace_and_a_token_that_is_asked_for_are_taken() -> None:
+    made = pod({"spec": {"terminationGracePeriodSeconds": 600, "automountServiceAccountToken": True}})
+    assert made["spec"]["terminationGracePeriodSeconds"] == 600
+    assert made["spec"]["automountServiceAccountToken"] is True
+
+
+@pytest.mark.parametrize(
+    "overlay",
+    [
+        {"spec": 5},
+        {"spec": None},
+        {"metadata": "x"},
+        {"spec": {"containers": None}},
+        {"spec": {"containers": 7}},
+        {"spec": {"containers": [7, {"image": "unnamed"}]}},
+        {"spec": {"volumes": "x"}},
+        {"spec": {"containers": [{"name": "worker", "env": "x"}]}},
+        {"spec": {"containers": [{"name": "worker", "$patch": "delete"}]}},
+        {"spec": {"terminationGracePeriodSeconds": "long"}},
+        {"spec": {"containers": [{"name": "worker"}, {"name": "worker"}]}},
+    ],
+)
+def test_nonsense_is_left_for_the_apiserver_to_refuse(overlay: Document) -> None:
+    assert pod(overlay)
+
+
+SIDECAR: Document = {"name": "shipper", "image": "s"}
+MOUNT: Document = {"mountPath": "/x", "name": "tmp"}
+SPREAD: Document = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+TWICE: dict[str, Document] = {
+    "containers": {"containers": [SIDECAR, SIDECAR]},
+    "initContainers": {"initContainers": [SIDECAR, SIDECAR]},
+    "volumes": {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "v", "hostPath": {"path": "/x"}}]},
+    "env": {"containers": [{**SIDECAR, "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}]},
+    "volumeMounts": {"containers": [{"name": "worker", "volumeMounts": [MOUNT, {**MOUNT, "name": "state"}]}]},
+    "ports": {"containers": [{**SIDECAR, "ports": [{"containerPort": 53}, {"containerPort": 53}]}]},
+    "hostAliases": {"hostAliases": [{"ip": "10.0.0.1", "hostnames": [one]} for one in ("a", "b")]},
+    "topologySpreadConstraints": {"topologySpreadConstraints": [SPREAD, {**SPREAD, "maxSkew": 2}]},
+}
+
+
+def applied(overlay: Document, server: Apiserver) -> "subprocess.CompletedProcess[str]":
+    about = {"uid": "uid-1", "name": f"o-{uuid.uuid4().hex[:8]}"}
+    group = resource({"worker": {"podTemplate": {"spec": overlay}}}, **about)
+    return server.apply(stateful_set(group, worker_config(group, SITE), replicas=0, image="i"))
+
+
+@pytest.mark.parametrize("field", TWICE)
+def test_two_of_one_name_are_refused_by_the_apiserver_in_words_that_name_the_field(
+    field: str, server: Apiserver
+) -> None:
+    refused = applied(TWICE[field], server)
+    assert refused.returncode != 0
+    assert field in refused.stderr
+    assert "uplicate" in refused.stderr  # some of its sentences begin with it
+
+
+def test_two_that_differ_in_the_rest_of_their_key_are_taken(server: Apiserver) -> None:
+    ports = [{"containerPort": 53, "protocol": one} for one in ("TCP", "UDP")]
+    spread = [{**SPREAD, "whenUnsatisfiable": one} for one in ("DoNotSchedule", "ScheduleAnyway")]
+    overlay = {"containers": [{**SIDECAR, "ports": ports}], "topologySpreadConstraints": spread}
+    taken = applied(overlay, server)
+    assert taken.returncode == 0, taken.stderr

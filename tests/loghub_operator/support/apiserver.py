@@ -1,0 +1,51 @@
+"""kubectl against the real apiserver, with our CRD and the operator's rights in it.
+
+What for: tests that want the apiserver's own word. What it must not know: the tests. Read
+next: `tests.cluster.apiserver`.
+"""
+
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from tests.cluster import build
+from tests.loghub_operator.support.examples import Document
+
+ROOT = Path(__file__).parents[3]
+CRD = ROOT / "crds" / "loghubconsumergroups.loghub.dev.yaml"
+OPERATOR = ROOT / "deploy" / "loghub-operator.yaml"
+
+
+class Apiserver:
+    """One apiserver, as its administrator."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self._command = [str(build.folder() / "kubectl"), "--kubeconfig", str(kubeconfig)]
+        self.must("apply", "--server-side", "--force-conflicts", "-f", str(CRD), "-f", str(OPERATOR))
+        crd = "crd/loghubconsumergroups.loghub.dev"
+        self.must("wait", "--for=condition=Established", crd, "--timeout=60s")
+
+    def run(self, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
+        command = [*self._command, *arguments]
+        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=90, check=False)
+
+    def must(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def apply(self, value: Document) -> "subprocess.CompletedProcess[str]":
+        return self.run("apply", "--server-side", "-f", "-", text=yaml.safe_dump(value))
+
+    def as_the_operator(self, folder: Path) -> Path:
+        """A kubeconfig with the rights of the operator's service account, and no others."""
+        token = self.must("create", "token", "loghub-operator", "-n", "loghub-system").strip()
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        (user,) = config["users"]
+        user["user"] = {"token": token}
+        made = folder / "operator.kubeconfig"
+        made.write_text(yaml.safe_dump(config))
+        made.chmod(0o600)
+        return made

@@ -1,0 +1,218 @@
+"""The recorded series of (resource, observed) -> (actions, status), for every executor.
+
+What for: one contract; `plan` is tried on it, and each executor's loop is fed with it and
+has to ask for the same actions and tell the same status. What it must not know: executors.
+Read next: the files in ``golden/``.
+
+``python -m tests.loghub_operator.support.golden`` writes the expected half anew from `plan`; commit
+a changed expectation only when you can explain it.
+
+A file has an ``intent``, a ``spec`` (merged into `examples.MINIMAL`), ``steps`` and, where the object
+is not new at the first of them, what its ``status`` says by then. A step's ``spec``,
+``metadata`` and ``observed`` are merged into those of the step before (a list replaces, null
+removes); its ``now`` counts seconds from `EPOCH`; the status of a step is the resource's
+status in the next one, and so is what `plan` remembers.
+
+A step records what it changes in the status of the step before (`Recorded`), so that a renamed
+reason changes one line for each time it appears, and a diff shows what a decision changed.
+"""
+
+import copy
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
+from loghub_operator.model.actions import Action
+from loghub_operator.model.drift_state import NO_DRIFT_HISTORY
+from loghub_operator.model.observed import ObservedState
+from loghub_operator.model.scaling_state import NOTHING
+from loghub_operator.plan.planner import plan
+from tests.loghub_operator.support.examples import Document, document, merge
+
+FOLDER = Path(__file__).parent / "golden"
+# Ten times as fast where libyaml is there.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+EPOCH = 1_790_000_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One round: what is given, and what has to come of it."""
+
+    story: str
+    number: int
+    name: str
+    resource: LogHubConsumerGroup
+    observed: ObservedState
+    now: float
+    actions: tuple[Document, ...]
+    status: Document
+
+    def __str__(self) -> str:
+        return f"{self.story}-{self.number}-{self.name.replace(' ', '-')}"
+
+
+def recorded(action: Action) -> Document:
+    """An action as it stands in a file; a configuration is told by its hash."""
+    fields: Document = msgspec.json.decode(msgspec.json.encode(action))
+    fields.pop("config", None)
+    return {"action": type(action).__name__, **fields}
+
+
+def stories() -> tuple[Path, ...]:
+    return tuple(sorted(FOLDER.glob("*.yaml")))
+
+
+def steps(path: Path) -> Iterator[Step]:
+    """The steps of one story, each with everything that it stands on."""
+    return iter(_steps(path.stem, path.read_text()))
+
+
+@functools.cache  # three modules try all of them
+def _steps(name: str, text: str) -> tuple[Step, ...]:
+    return tuple(_played(name, yaml.load(text, Loader=LOADER)))
+
+
+def _played(name: str, story: Document) -> Iterator[Step]:
+    base, observed = document(story.get("spec"), uid="uid-1", generation=1), _observed(story)
+    base["status"] = story.get("status", {})
+    memory, mends = NOTHING, NO_DRIFT_HISTORY
+    for number, step in enumerate(story["steps"], 1):
+        merge(base["spec"], step.get("spec", {}))
+        merge(base["metadata"], step.get("metadata", {}))
+        merge(observed, step.get("observed", {}))
+        now = EPOCH + step["now"]
+        resource = parse_resource(copy.deepcopy(base))
+        seen = replace(observed_at(observed, now), memory=memory, mends=mends)
+        planned = plan(resource, seen, now)
+        memory, mends = planned.memory, planned.mends
+        record = folded(base["status"])
+        merge(record, step.get("status", {}))
+        status = unfolded(record)
+        yield Step(
+            story=name,
+            number=number,
+            name=step["name"],
+            resource=resource,
+            observed=seen,
+            now=now,
+            actions=tuple(step.get("actions", ())),
+            status=status,
+        )
+        base["status"] = status
+
+
+def observed_at(given: Document, now: float) -> ObservedState:
+    """An `ObservedState` from a file: times in it count from `EPOCH` too."""
+    made = copy.deepcopy(given)
+    for worker in made.get("workers", []):
+        if "drain_requested_at_unix_s" in worker:
+            worker["drain_requested_at_unix_s"] += EPOCH
+    for shard in made.get("service", {}).get("shards", []):
+        if "checkpoint_unix_s" in shard:
+            shard["checkpoint_unix_s"] += EPOCH
+    return msgspec.convert({"worker_set": None, "at_unix_s": now, **made}, ObservedState)
+
+
+def _observed(story: Document) -> Document:
+    site = {"endpoint": "http://loghub.svc", "sink_root": "/sink", "needs_project_address": True}
+    made: Document = {"site": site, "service": {}}
+    merge(made, story.get("observed", {}))
+    return made
+
+
+def told(status: Status) -> Document:
+    """A status as the apiserver stores it."""
+    return status.to_dict()
+
+
+# Lists of the status whose items have a key, recorded as maps so that a change names its item.
+KEYED = {"conditions": "type", "shards": "id"}
+# What most items say; recorded where it is otherwise.
+USUAL: dict[str, Document] = {"conditions": {}, "shards": {"readOnly": False, "parents": []}}
+
+
+def folded(status: Document) -> Document:
+    """A status with its keyed lists as maps, without what is as usual."""
+    usual = _usual(status)
+    return {
+        name: {item[KEYED[name]]: _less(item, usual[name], KEYED[name]) for item in value}
+        if name in KEYED
+        else copy.deepcopy(value)
+        for name, value in status.items()
+    }
+
+
+def unfolded(record: Document) -> Document:
+    """The status of a record."""
+    usual = _usual(record)
+    return {
+        name: [usual[name] | {KEYED[name]: key} | item for key, item in value.items()]
+        if name in KEYED
+        else value
+        for name, value in record.items()
+    }
+
+
+def _usual(status: Document) -> dict[str, Document]:
+    """A condition is usually about the generation that the whole status is about."""
+    generation = (
+        {"observedGeneration": status["observedGeneration"]} if "observedGeneration" in status else {}
+    )
+    return {**USUAL, "conditions": generation}
+
+
+def _less(item: Document, usual: Document, key: str) -> Document:
+    return {
+        name: value
+        for name, value in item.items()
+        if name != key and (name not in usual or usual[name] != value)
+    }
+
+
+def difference(old: Document, new: Document) -> Document:
+    """What `merge` needs to make the new record of the old one (RFC 7386)."""
+    changed: Document = {name: None for name in old if name not in new}
+    for name, value in new.items():
+        if isinstance(value, dict) and isinstance(old.get(name), dict):
+            if inner := difference(old[name], value):
+                changed[name] = inner
+        elif name not in old or old[name] != value:
+            changed[name] = value
+    return changed
+
+
+def write_anew(path: Path) -> None:
+    """The expected half of one story, from `plan`."""
+    story: dict[str, Any] = yaml.load(path.read_text(), Loader=LOADER)
+    before: Document = story.get("status", {})
+    for number in range(len(story["steps"])):
+        # Steps build on the status before them, so they are written one after the other.
+        step = list(steps(path))[number]
+        planned = plan(step.resource, step.observed, step.now)
+        status = told(planned.status)
+        story["steps"][number]["actions"] = [recorded(action) for action in planned.actions]
+        story["steps"][number]["status"] = difference(folded(before), folded(status))
+        path.write_text(yaml.dump(story, Dumper=Plain, sort_keys=False, width=110, allow_unicode=True))
+        before = status
+
+
+class Plain(yaml.SafeDumper):
+    """No anchors, and a small map on one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "default_flow_style": None})
+
+
+if __name__ == "__main__":
+    for one in stories():
+        write_anew(one)

@@ -1,0 +1,55 @@
+"""Readings and boards to try things on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from loghub_operator.api.status import Condition
+from loghub_operator.metrics.store import MetricsStore
+from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
+
+
+@dataclass(slots=True)
+class HandClock:
+    """Goes when it is told to."""
+
+    now: float = 100.0
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def unix_s(self) -> float:
+        return 1_800_000_000.0 + self.now
+
+
+def readings(name: str = "access", *, namespace: str = "shop", **numbers: Any) -> GroupMetrics:
+    told: dict[str, Any] = {
+        "mode": "External",
+        "lag_groups": 1200,
+        "lag_logs": 60_000,
+        "lag_seconds": 42.25,
+        "arrival_per_s": 12.5,
+        "consumed_per_s": 10.0,
+        "worker_per_s": 5.0,
+        "wanted": 3,
+        "recommended": 2,
+        "applied": 2,
+        "ready": 1,
+        "assignable": 2,
+        "shards": (
+            ShardMetrics(shard=0, state="already_alloc", holder="access-0", lag_seconds=42.25, hot=True),
+            ShardMetrics(shard=1, state="transfer", holder="access-0"),
+        ),
+        "at_unix_s": 1_800_000_000.0,
+    }
+    return GroupMetrics(namespace=namespace, name=name, **(told | numbers))
+
+
+def condition(kind: str, status: Any) -> Condition:
+    return Condition(type=kind, status=status, reason="Why", last_transition_time="2026-01-01T00:00:00Z")
+
+
+def board(*posted: GroupMetrics, clock: HandClock | None = None) -> MetricsStore:
+    made = MetricsStore(clock or HandClock(), fresh_s=60.0)
+    for one in posted:
+        made.update(one, ())
+    return made

@@ -1,0 +1,386 @@
+"""The operator in this process over a real apiserver, with the workers played.
+
+What for: stories of a whole group's life in seconds, without nodes. What it must not know:
+the stories. Read next: `tests.apiserver.test_lifecycle`.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loghub.client.port import Credentials, LogHub
+from loghub.wire import cursor as wire_cursor
+from loghub.wire import loggroup
+from loghub.wire.errors import LogHubException
+from loghub.wire.loggroup import Log, LogGroup
+from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
+from loghub_operator.api.labels import ANNOTATION_CONFIG_HASH, worker_selector
+from loghub_operator.clients.kube import (
+    CONFIG_MAP,
+    CONSUMER_GROUP,
+    DISRUPTION_BUDGET,
+    POD,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    AioKube,
+    Kind,
+    KubeError,
+    configured,
+)
+from loghub_operator.controller import app as program
+from loghub_operator.settings import Settings
+from tests.fakes.fake_log_service import MemoryServer
+from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.examples import Document, document
+from tests.loghub_operator.support.retrying_kube import Insistent
+
+GUARD_S = 120.0
+LOGSTORE = "access"
+GROUP = "access"
+PROJECT = "demo"
+ONE_GROUP = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("line", "x"),)),)))
+
+
+class Player:
+    """The StatefulSet controller, the kubelet and the workers, as far as the operator can see."""
+
+    def __init__(self, kube: AioKube, hub: LogHub, namespace: str) -> None:
+        self._kube = kube
+        self._hub = hub
+        self._namespace = namespace
+        self._held: dict[str, tuple[int, ...]] = {}
+        self._left: set[str] = set()
+        self._ready_told: int | None = None
+        self.stopped_without_leaving: list[str] = []
+        self.groups_at_once = 0  # of each shard, in one turn; 0: workers only beat
+
+    extensions = True  # of the log service; without them it is as the real SLS
+    forgiven = (404, 409)  # what was there at the turn's begin may be gone by now, and the reverse
+
+    async def play(self) -> None:
+        while True:
+            try:
+                await self.turn()
+            except KubeError as error:
+                if error.status not in self.forgiven:
+                    raise
+            await asyncio.sleep(0.05)
+
+    async def turn(self) -> None:
+        owner = await self._kube.get(STATEFUL_SET, self._namespace, GROUP)
+        pods = await self._kube.list(POD, self._namespace, worker_selector(GROUP))
+        there = {pod["metadata"]["name"]: pod for pod in pods}
+        wanted = [] if owner is None else [f"{GROUP}-{n}" for n in range(owner["spec"]["replicas"])]
+        for name in set(there) - set(wanted):
+            await self._stop(name)
+        if owner is None:
+            return
+        for name in wanted:
+            if name not in there:
+                await self._start(name, owner["spec"]["template"])
+        await self._replace_one(owner, there, wanted)
+        ready = 0
+        for name in wanted:
+            if name in there:
+                ready += await self._work(there[name])
+        await self._tell_ready(ready)
+
+    async def _start(self, name: str, template: Document) -> None:
+        about = {"name": name, "namespace": self._namespace, **template["metadata"]}
+        self._left.discard(name)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]}
+        await self._kube.create(pod)
+
+    async def _stop(self, name: str) -> None:
+        if name not in self._left:
+            self.stopped_without_leaving.append(name)
+        await self._kube.delete(POD, self._namespace, name)
+
+    async def _replace_one(self, owner: Document, there: dict[str, Document], wanted: list[str]) -> None:
+        """As the rolling update does: highest first, and not past one that is not ready."""
+        current = owner["spec"]["template"]["metadata"]["annotations"][ANNOTATION_CONFIG_HASH]
+        for name in reversed(wanted):
+            pod = there.get(name)
+            if pod is None:
+                return
+            if pod["metadata"]["annotations"].get(ANNOTATION_CONFIG_HASH) != current:
+                await self._kube.delete(POD, self._namespace, name)
+                return
+            if not pod.get("status", {}).get("containerStatuses"):
+                return
+            if not pod["status"]["containerStatuses"][0]["ready"]:
+                return
+
+    async def _work(self, pod: Document) -> int:
+        name, annotations = pod["metadata"]["name"], pod["metadata"]["annotations"]
+        config = await self._kube.get(
+            CONFIG_MAP, self._namespace, f"{GROUP}-{annotations[ANNOTATION_CONFIG_HASH]}"
+        )
+        if config is None:
+            assert await self._kube.get(STATEFUL_SET, self._namespace, GROUP) is None, "settings go last"
+            return 0
+        settings = json.loads(config["data"]["worker.json"])
+        broken = not settings["pipeline"].get("text", "SELECT ").startswith("SELECT ")
+        if not broken:
+            with contextlib.suppress(LogHubException):
+                self._beat(name, leave=annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED)
+        ready = not broken and name not in self._left
+        await self._tell_pod(pod, broken=broken, ready=ready)
+        return ready
+
+    def _beat(self, name: str, *, leave: bool) -> None:
+        if leave:
+            if name not in self._left:
+                self._leave(name)
+                self._left.add(name)
+            return
+        held = self._held.get(name, ())
+        self._held[name] = self._hub.heartbeat(LOGSTORE, GROUP, consumer=name, held=held)
+        if self.groups_at_once:
+            for shard in self._held[name]:
+                self._consume(name, shard)
+
+    def _leave(self, name: str) -> None:
+        """Where nobody can be told it only beats no more."""
+        self._held.pop(name, None)
+        if self.extensions:
+            self._hub.leave(LOGSTORE, GROUP, consumer=name)
+
+    def _consume(self, name: str, shard: int) -> None:
+        """Save a checkpoint so many log groups further, as far as there are any."""
+        (saved,) = self._hub.get_checkpoints(LOGSTORE, GROUP, shard)
+        begin = saved.cursor or self._hub.get_cursor(LOGSTORE, shard, "begin")
+        end = wire_cursor.decode(self._hub.get_cursor(LOGSTORE, shard, "end"))
+        goal = min(end, wire_cursor.decode(begin) + self.groups_at_once)
+        if not saved.cursor or goal > wire_cursor.decode(saved.cursor):
+            cursor = wire_cursor.encode(goal)
+            self._hub.update_checkpoint(
+                LOGSTORE, GROUP, shard=shard, cursor=cursor, consumer=name, force=False
+            )
+
+    async def _tell_pod(self, pod: Document, *, broken: bool, ready: bool) -> None:
+        state: Document = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+        if broken:
+            words = "InvalidPipeline: [PARSE_SYNTAX_ERROR] near 'SELEC'"
+            state = {"terminated": {"exitCode": 1, "reason": "Error", "message": words}}
+        container = {
+            "name": "worker", "started": not broken, "ready": ready, "restartCount": 0, "state": state,
+            "image": "i", "imageID": "i",
+        }  # fmt: skip
+        told = pod.get("status", {}).get("containerStatuses")
+        if told and (told[0]["ready"], told[0]["started"]) == (ready, not broken):
+            return
+        status = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "containerStatuses": [container],
+        }
+        about = {"name": pod["metadata"]["name"], "namespace": self._namespace}
+        await self._kube.apply(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": status}, subresource="status"
+        )
+
+    async def _tell_ready(self, ready: int) -> None:
+        if ready == self._ready_told:
+            return
+        self._ready_told = ready
+        status = {"replicas": ready, "readyReplicas": ready}
+        about = {"name": GROUP, "namespace": self._namespace}
+        await self._kube.apply(
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": about, "status": status},
+            subresource="status",
+        )
+
+
+class Stage:
+    """A namespace of its own, the operator over it, and what is played."""
+
+    def __init__(self, kube: AioKube, namespace: str, *, player: type[Player] = Player) -> None:
+        self.kube = kube
+        self.namespace = namespace
+        self.server = MemoryServer()
+        self.hub: LogHub = self.server.client(PROJECT)
+        self.player = player(kube, self.hub, namespace)
+        self.rounds = 0
+        self._operator: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(embedded_endpoint="http://127.0.0.1:1", namespaces=(self.namespace,), resync_s=0.5)
+
+    def connect(self, _endpoint: str, project: str, _credentials: Credentials) -> LogHub:
+        return _Counted(self, self.server.client(project))
+
+    def start_operator(self) -> None:
+        self._stop = asyncio.Event()
+        running = program.run(self.settings, self._stop, connect=self.connect)
+        self._operator = asyncio.create_task(running)
+
+    async def stop_operator(self) -> None:
+        """The one of `start_operator`, if there is one."""
+        self._stop.set()
+        if self._operator is not None:
+            await asyncio.wait_for(self._operator, GUARD_S)
+
+    async def apply(self, spec: Document | None = None) -> None:
+        await self.kube.apply(document({"project": PROJECT, **(spec or {})}, namespace=self.namespace))
+
+    def put(self, groups: int, *, hash_key: str | None = None) -> None:
+        """Log groups of one log each, to each shard in turn, or to that of a key."""
+        for _ in range(groups):
+            self.hub.put_logs(LOGSTORE, ONE_GROUP, hash_key=hash_key)
+
+    async def remove(self) -> None:
+        await self.kube.delete(CONSUMER_GROUP, self.namespace, GROUP)
+
+    async def make_secret(self) -> None:
+        data = {key: base64.b64encode(b"x").decode() for key in ("accessKeyId", "accessKeySecret")}
+        about = {"name": "loghub-credentials", "namespace": self.namespace}
+        await self.kube.apply({"apiVersion": "v1", "kind": "Secret", "metadata": about, "data": data})
+
+    async def get(self, kind: Kind = CONSUMER_GROUP, name: str = GROUP) -> Document | None:
+        return await self.kube.get(kind, self.namespace, name)
+
+    async def status(self) -> Document:
+        found = await self.get()
+        return {} if found is None else found.get("status", {})
+
+    async def condition(self, kind: str) -> Document:
+        conditions = (await self.status()).get("conditions", [])
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    async def versions(self) -> dict[str, Any]:
+        """The resource versions of every object that the operator writes, Events apart."""
+        beside = (SERVICE, CONFIG_MAP, DISRUPTION_BUDGET, SERVICE_ACCOUNT)
+        kinds = (CONSUMER_GROUP, STATEFUL_SET, POD, *beside)
+        found = [one for kind in kinds for one in await self.kube.list(kind, self.namespace, {})]
+        return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
+
+    async def until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Wait for a condition; the guard is for a hang, not a measure."""
+        try:
+            async with asyncio.timeout(GUARD_S):
+                while not await holds():
+                    if self._operator is not None and self._operator.done() and not self._stop.is_set():
+                        self._operator.result()
+                        pytest.fail("the operator ended")
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            pytest.fail(f"not seen: {what}; status: {await self.status()}")
+
+    async def until_settled(self, rounds: int = 3) -> None:
+        """Nothing was written during so many rounds."""
+
+        async def holds() -> bool:
+            before = await self.versions()
+            await self.until_rounds(rounds)
+            return await self.versions() == before
+
+        await self.until("rest", holds)
+
+    async def until_phase(self, phase: str, workers: str) -> None:
+        async def holds() -> bool:
+            found = await self.get() or {}
+            status = found.get("status", {})
+            current = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
+            return current and (status.get("phase"), status.get("workers")) == (phase, workers)
+
+        await self.until(f"{phase} {workers}", holds)
+
+    async def until_reason(self, kind: str, reason: str) -> Document:
+        async def holds() -> bool:
+            return (await self.condition(kind)).get("reason") == reason
+
+        await self.until(f"{kind} {reason}", holds)
+        return await self.condition(kind)
+
+    async def until_gone(self) -> None:
+        async def holds() -> bool:
+            return await self.get() is None
+
+        await self.until("the object gone", holds)
+
+    async def until_rounds(self, more: int) -> None:
+        """The operator has looked at the log service so many times more."""
+        goal = self.rounds + more
+
+        async def holds() -> bool:
+            return self.rounds >= goal
+
+        await self.until(f"{more} rounds", holds)
+
+
+class _Counted:
+    """The in-memory client, counting the operator's rounds."""
+
+    def __init__(self, on: Stage, hub: LogHub) -> None:
+        self._on = on
+        self._hub = hub
+
+    def has_extensions(self) -> bool:
+        self._on.rounds += 1
+        return self._on.player.extensions and self._hub.has_extensions()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hub, name)
+
+
+def make_namespace(server: Apiserver) -> str:
+    namespace = f"t-{uuid.uuid4().hex[:8]}"
+    server.must("create", "namespace", namespace)
+    server.must("create", "serviceaccount", "default", "-n", namespace)
+    return namespace
+
+
+def stage(
+    server: Apiserver,
+    folder: Path,
+    story: Callable[[Stage], Awaitable[None]],
+    *,
+    secret: bool = True,
+    operator: bool = True,
+    player: type[Player] = Player,
+) -> None:
+    """Play one story in a namespace of its own; without ``operator`` the story starts its own."""
+    namespace = make_namespace(server)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(server.as_the_operator(folder)))
+        patch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        playing = play(server.kubeconfig, namespace, story, secret=secret, operator=operator, player=player)
+        asyncio.run(playing)
+
+
+async def play(
+    kubeconfig: Path,
+    namespace: str,
+    story: Callable[[Stage], Awaitable[None]],
+    *,
+    secret: bool = True,
+    operator: bool = True,
+    player: type[Player] = Player,
+) -> None:
+    async with Insistent(await configured(str(kubeconfig)), manager="a-user") as kube:
+        on = Stage(kube, namespace, player=player)
+        on.hub.create_project()
+        on.hub.create_logstore(LOGSTORE, shards=4)
+        if secret:
+            await on.make_secret()
+        playing = asyncio.create_task(on.player.play())
+        if operator:
+            on.start_operator()
+        try:
+            await story(on)
+        finally:
+            await on.stop_operator()
+            playing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await playing

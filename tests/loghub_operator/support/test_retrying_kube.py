@@ -1,0 +1,78 @@
+"""A call whose sending is taken away in the middle, as Kopf's end does, is made again."""
+
+import asyncio
+import http.server
+import threading
+from collections.abc import Iterator
+
+import pytest
+from kubernetes.aio.client import Configuration
+
+from loghub_operator.clients import kube as kube_module
+from loghub_operator.clients.kube import POD
+from tests.loghub_operator.support.retrying_kube import Insistent
+
+GUARD_S = 60.0
+
+
+class Echo(http.server.BaseHTTPRequestHandler):
+    """Takes any patch, and keeps the connection."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_PATCH(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def configuration(monkeypatch: pytest.MonkeyPatch) -> Iterator[Configuration]:
+    """Of a server in a thread of its own; a lost body is waited for one second."""
+    monkeypatch.setattr(kube_module, "CALL_TIMEOUT_S", 1.0)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo) as listening:
+        listening.daemon_threads = True
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        made = Configuration()
+        made.host = f"http://127.0.0.1:{listening.server_address[1]}"
+        made.client_session_kwargs = {"trust_env": False}
+        yield made
+        listening.shutdown()
+
+
+async def patched(kube: Insistent) -> object:
+    return await kube.patch(POD, "here", "access-0", {"spec": {"a": "b"}})
+
+
+@pytest.mark.parametrize("connected", [False, True], ids=["before the connection", "before the body"])
+def test_what_was_taken_away_is_sent_again(configuration: Configuration, connected: bool) -> None:
+    async def story() -> None:
+        async with Insistent(configuration) as kube:
+            if connected:
+                await patched(kube)
+            call = asyncio.create_task(patched(kube))
+            older = asyncio.all_tasks()
+            while not (begun := asyncio.all_tasks() - older):
+                await asyncio.sleep(0)
+            for task in begun:
+                task.cancel()
+            assert await call == {"spec": {"a": "b"}}
+
+    asyncio.run(asyncio.wait_for(story(), GUARD_S))
+
+
+def test_who_is_told_to_stop_stops(configuration: Configuration) -> None:
+    async def story() -> None:
+        async with Insistent(configuration) as kube:
+            call = asyncio.create_task(patched(kube))
+            await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+    asyncio.run(asyncio.wait_for(story(), GUARD_S))

@@ -1,0 +1,103 @@
+"""The pipelines of the examples on a real Spark: they parse access log lines, and let other text through."""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from loghub_operator.api import parse_resource, resources_in
+from loghub_operator.api.parse import documents_in
+from loghub_operator.resources.user_code import code_in
+from tests.loghub_operator.support.apiserver import ROOT
+
+pytestmark = pytest.mark.spark
+
+LINES = (
+    '192.0.2.1 - bob [10/Oct/2026:13:55:36 -0700] "GET /a/b?c=1 HTTP/1.1" 200 2326 "-" "curl/8"',
+    '192.0.2.2 - - [10/Oct/2026:13:55:37 -0700] "POST /x HTTP/1.1" 304 -',
+    'any other text: it\'s "quoted" \\ and more',
+    "",
+)
+
+
+def _text(value: str) -> str:
+    """A raw string of Spark SQL cannot hold its own quote; a plain one can, escaped."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _view() -> str:
+    rows = ", ".join(
+        f"({number}, map('line', {_text(line)}, 'file', 'f.log', 'pass', '2', 'number', '{number}'))"
+        for number, line in enumerate(LINES)
+    )
+    return f"""
+        SELECT timestamp_seconds(0) AS __time__, '' AS __topic__, '' AS __source__,
+               map('a', 'b') AS __tags__, contents, 3 AS __shard__, 5L AS __cursor__, n AS __index__
+        FROM VALUES {rows}, (99, map('other', 'key')) AS t(n, contents)
+    """
+
+
+@pytest.fixture(scope="module")
+def spark() -> Any:
+    from pyspark.sql import SparkSession
+
+    # Otherwise Spark's processes run on the python3 of PATH, which need not have pyspark.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    # A JVM of a minute is not worth the second compiler's time.
+    builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+    session = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+    yield session
+    session.stop()
+
+
+def rows_of(spark: Any, example: str) -> list[dict[str, Any]]:
+    (document,) = resources_in((ROOT / "deploy" / "examples" / example).read_text())
+    spark.sql(_view()).createOrReplaceTempView("logs")
+    rows = [row.asDict() for row in spark.sql(parse_resource(document).spec.pipeline.sql).collect()]
+    return sorted(rows, key=lambda row: (row["number"] is None, str(row["number"])))
+
+
+def test_access_log_parses_what_it_can_and_keeps_every_line(spark: Any) -> None:
+    rows = rows_of(spark, "access-log.yaml")
+    assert [row["line"] for row in rows] == [*LINES, None]
+    assert [(row["file"], row["pass"], row["number"]) for row in rows[:4]] == [
+        ("f.log", 2, number) for number in range(4)
+    ]
+    parsed = [(row["client"], row["method"], row["path"], row["status"], row["bytes"]) for row in rows]
+    assert parsed[0] == ("192.0.2.1", "GET", "/a/b?c=1", 200, 2326)
+    assert parsed[1] == ("192.0.2.2", "POST", "/x", 304, None)
+    assert parsed[2] == parsed[3] == ("", "", "", None, None)
+
+
+def test_copy_logstore_keeps_the_identity_of_every_line(spark: Any) -> None:
+    rows = rows_of(spark, "copy-logstore.yaml")
+    identities = [(row["file"], row["pass"], row["number"], row["line"]) for row in rows[:4]]
+    assert identities == [("f.log", "2", str(number), line) for number, line in enumerate(LINES)]
+
+
+def test_enrich_python_keeps_networks_instead_of_addresses(spark: Any, tmp_path: Path) -> None:
+    file = ROOT / "deploy" / "examples" / "enrich-python.yaml"
+    (document,) = resources_in(file.read_text())
+    group = parse_resource(document)
+    (config_map,) = documents_in(file.read_text(), "v1", "ConfigMap")
+    assert code_in(group, config_map).trouble == ""
+    (tmp_path / "enrich.py").write_text(config_map["data"]["enrich.py"])
+    run = runpy.run_path(str(tmp_path / "enrich.py"))["run"]
+    rows = {row["path"]: row.asDict() for row in run(spark.sql(_view())).collect()}
+    kept = {path: (row["network"], row["method"], row["status"]) for path, row in rows.items()}
+    assert kept == {
+        "/a/b?c=1": ("192.0.2.0/24", "GET", 200),
+        "/x": ("192.0.2.0/24", "POST", 304),
+        "": (None, "", None),
+        None: (None, None, None),
+    }
+
+
+def test_the_examples_are_whole_files() -> None:
+    for file in (ROOT / "deploy" / "examples").glob("*.yaml"):
+        assert all(one["kind"] for one in yaml.safe_load_all(file.read_text()))

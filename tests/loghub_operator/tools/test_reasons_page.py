@@ -1,0 +1,86 @@
+"""Each word of a status is told on the page that people read, and none that is not said any more."""
+
+import ast
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+from loghub.worker_contract import WorkerReason
+from loghub_operator.api import conditions
+from loghub_operator.api.explain import explained
+from loghub_operator.tools import reasons_page
+
+ROOT = Path(__file__).parents[3]
+WORKER = ROOT / "worker" / "loghub_worker"
+KINDS = [kind for _, kinds in reasons_page.SECTIONS for kind in kinds]
+
+
+def test_the_page_is_as_the_code_says() -> None:
+    committed = (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
+    assert committed == reasons_page.page(), "make crds writes it anew"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_each_word_is_told_once_and_no_other(kind: type[StrEnum]) -> None:
+    _, rows = explained(kind)
+    told = [name for names, _ in rows for name in names]
+    assert sorted(told) == sorted(kind.__members__)
+    assert all(words for _, words in rows)
+
+
+def test_every_reason_of_a_condition_is_on_the_page() -> None:
+    found = {
+        kind
+        for name, kind in vars(conditions).items()
+        if name.endswith("Reason") and isinstance(kind, type) and issubclass(kind, StrEnum)
+    }
+    assert len(found) > 5
+    assert found <= set(KINDS)
+
+
+def test_every_condition_has_its_section() -> None:
+    titles = {title for title, _ in reasons_page.SECTIONS}
+    assert {kind.value for kind in conditions.ConditionType} <= titles
+
+
+def test_a_workers_words_are_those_that_it_says() -> None:
+    said = {word for path in WORKER.glob("**/*.py") for word in _said(ast.parse(path.read_text("utf-8")))}
+    assert said == {reason.value for reason in WorkerReason}
+
+
+def _said(module: ast.Module) -> Iterator[str]:
+    """The words in the first argument of `FatalError` and `ServiceError`, and those for the service's
+    codes."""
+    constants = dict(_constants(module))
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and _name(node.func) in ("FatalError", "ServiceError") and node.args:
+            yield from _words(node.args[0], constants)
+    codes = constants.get("_REASONS")
+    if isinstance(codes, ast.Dict):
+        for value in codes.values:
+            yield from _words(value, constants)
+
+
+def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Of the module: ``A = "x"`` and ``A, B = "x", "y"``."""
+    for node in module.body:
+        if not isinstance(node, ast.Assign):
+            continue
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            yield from zip(map(_name, target.elts), value.elts, strict=True)
+        else:
+            yield _name(target), value
+
+
+def _words(argument: ast.expr, constants: dict[str, ast.expr]) -> Iterator[str]:
+    for node in ast.walk(argument):
+        found = constants.get(node.id) if isinstance(node, ast.Name) else node
+        if isinstance(found, ast.Constant) and isinstance(found.value, str):
+            yield found.value
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,228 @@
+"""The user's function: what it is given, what it may do, and what is said of what it does wrong."""
+
+import os
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from loghub.worker_contract import PythonPipeline, SqlPipeline
+from loghub_worker.query.spark_session import FatalError
+from loghub_worker.query.transform import (
+    PipelineError,
+    PythonTransform,
+    Transform,
+    empty_logs,
+    make_transform,
+    place_code,
+)
+from tests.loghub_worker.conftest import CODE
+
+spark_test = pytest.mark.spark
+
+
+class Module:
+    """A module with a name of its own, in the folder that Spark's processes import from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = f"users_{uuid.uuid4().hex[:8]}"
+
+    def transform(self, text: str, function: str = "run") -> Transform:
+        (self.folder / f"{self.name}.py").write_text(text)
+        return make_transform(PythonPipeline(function=f"{self.name}:{function}"), self.folder)
+
+
+@pytest.fixture
+def module(request: pytest.FixtureRequest) -> Any:
+    before = list(sys.path)
+    folder = request.getfixturevalue("tmp_path")
+    if request.node.get_closest_marker("spark"):
+        folder = request.getfixturevalue("spark_state") / CODE
+    yield Module(folder)
+    sys.path[:] = before
+
+
+def refusal(module: Module, text: str, function: str = "run", logs: Any = None) -> str:
+    """What is said of a module; the frame that it is given matters to few."""
+    with pytest.raises(FatalError) as raised:
+        module.transform(text, function).check(logs)
+    assert raised.value.reason == "InvalidPipeline"
+    words = raised.value.message
+    assert words.startswith(f"{module.name}:{function}: ")
+    assert "loghub_worker" not in words
+    assert "Traceback" not in words
+    return words.removeprefix(f"{module.name}:{function}: ").replace(module.name, "MODULE")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import none_such\n", "ModuleNotFoundError: No module named 'none_such' (MODULE.py:1, in <module>)"),
+        ("def run(logs:\n", "SyntaxError: '(' was never closed (MODULE.py, line 1)"),
+        ("import sys\n\nsys.exit(3)\n", "SystemExit: 3 (MODULE.py:3, in <module>)"),
+        ("def other(logs): pass\n", "AttributeError: module 'MODULE' has no attribute 'run'"),
+        ("run = 5\n", "run is int, no function"),
+        ("def run(logs):\n    pass\n", "returned NoneType, not a DataFrame of Spark"),
+        ("def run():\n    pass\n", "TypeError: run() takes 0 positional arguments but 1 was given"),
+        ("def f(x):\n    x['a']\n\ndef run(logs):\n    f({})\n", "KeyError: 'a' (MODULE.py:2, in f)"),
+        ("import json\n\ndef run(logs):\n    json.loads('{')\n", "JSONDecodeError: Expecting property name"),
+        ("def run(logs):\n    raise SystemExit\n", "SystemExit: no message (MODULE.py:2, in run)"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_the_users_words(module: Module, text: str, says: str) -> None:
+    assert refusal(module, text).startswith(says)
+
+
+def test_an_error_deep_in_a_library_is_placed_in_the_users_file(module: Module) -> None:
+    words = refusal(module, "import json\n\ndef run(logs):\n    json.loads('{')\n")
+    assert words.endswith(" (MODULE.py:4, in run)")
+
+
+def test_a_module_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FatalError, match=r"nowhere:run: ModuleNotFoundError: No module named 'nowhere'$"):
+        make_transform(PythonPipeline(function="nowhere:run"), None)
+
+
+def test_code_is_where_the_settings_say(tmp_path: Path) -> None:
+    files = {"one.py": "A = 1", "data.csv": "x"}
+    placed = place_code(PythonPipeline(function="one:run", files=files), tmp_path / "scratch")
+    assert placed is not None
+    assert {path.name: path.read_text() for path in placed.iterdir()} == files
+    folder = PythonPipeline(function="one:run", folder=str(tmp_path))
+    assert place_code(folder, tmp_path / "scratch") == tmp_path
+    assert place_code(PythonPipeline(function="one:run"), tmp_path / "scratch") is None
+    assert place_code(SqlPipeline(text="SELECT 1"), tmp_path / "scratch") is None
+
+
+def test_files_of_before_do_not_stay(tmp_path: Path) -> None:
+    for files in ({"one.py": "", "two.py": ""}, {"one.py": ""}):
+        placed = place_code(PythonPipeline(function="one:run", files=files), tmp_path / "scratch")
+    assert placed is not None
+    assert [path.name for path in placed.iterdir()] == ["one.py"]
+
+
+def test_a_file_that_would_hide_a_module_is_refused(tmp_path: Path) -> None:
+    files = {"enrich.py": "", "types.py": ""}
+    with pytest.raises(FatalError, match=r"types\.py would hide a module of that name"):
+        place_code(PythonPipeline(function="enrich:run", files=files), tmp_path / "scratch")
+
+
+def test_a_package_hides_a_module_and_a_mere_folder_does_not(tmp_path: Path) -> None:
+    (tmp_path / "logging").mkdir()
+    pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path))
+    assert place_code(pipeline, tmp_path / "scratch") == tmp_path
+    (tmp_path / "logging" / "__init__.py").touch()
+    with pytest.raises(FatalError, match="logging would hide a module of that name"):
+        place_code(pipeline, tmp_path / "scratch")
+
+
+def test_a_folder_in_the_code_that_nobody_may_look_into_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root of a volume often has such a one: lost+found."""
+    (tmp_path / "lost+found").mkdir()
+    real = os.stat
+
+    def stat(path: Any, *args: Any, **named: Any) -> os.stat_result:
+        if "lost+found/" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *args, **named)
+
+    monkeypatch.setattr(os, "stat", stat)
+    pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path))
+    assert place_code(pipeline, tmp_path / "scratch") == tmp_path
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(folder: Path) -> Any:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path))
+    with pytest.raises(FatalError, match=f"enrich:run: .*Permission denied: '{tmp_path}'") as raised:
+        place_code(pipeline, tmp_path / "scratch")
+    assert raised.value.reason == "InvalidPipeline"
+
+
+def test_whatever_spark_says_of_a_query_is_about_the_query() -> None:
+    """A parser that runs out of stack, say, has no exception of its own in Python."""
+
+    class Parser:
+        def __getattr__(self, name: str) -> Any:
+            return self if name == "_jsparkSession" else lambda *_: self
+
+        def parseQuery(self, text: str) -> None:
+            raise Py4JError("java.lang.StackOverflowError")
+
+    session: Any = type("Session", (), {"_jsparkSession": Parser()})
+    empty: Any = type("Empty", (), {"sparkSession": session})
+    with pytest.raises(FatalError, match="StackOverflowError") as raised:
+        make_transform(SqlPipeline(text="SELECT 1"), None).check(empty)
+    assert raised.value.reason == "InvalidPipeline"
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path / "lib"))
+    with pytest.raises(FatalError, match=r"there is no folder .*/lib with the code of enrich:run"):
+        place_code(pipeline, tmp_path / "scratch")
+
+
+def test_what_is_raised_later_is_told_alike() -> None:
+    def broken(logs: DataFrame) -> DataFrame:
+        raise ValueError("not today")
+
+    frame: Any = None
+    with pytest.raises(
+        PipelineError, match=r"^m:f: ValueError: not today \(test_transform.py:\d+, in broken\)$"
+    ):
+        PythonTransform("m:f", broken, None)(frame)
+
+
+UDF = """
+from pyspark.sql import functions as F
+
+@F.udf("string")
+def shout(text):
+    return text.upper()
+
+def run(logs):
+    return logs.select(shout(F.col("contents")["line"]).alias("line"), "__shard__")
+"""
+BROKEN_UDF = UDF.replace("text.upper()", "text.uper()")
+LOGS = "SELECT map('line', 'a line') AS contents, 3 AS __shard__"
+
+
+@spark_test
+def test_functions_of_the_users_module_run_in_sparks_processes(module: Module, spark: SparkSession) -> None:
+    transform = module.transform(UDF)
+    assert transform.check(empty_logs(spark)).columns == ["line", "__shard__"]
+    assert [tuple(row) for row in transform(spark.sql(LOGS)).collect()] == [("A LINE", 3)]
+
+
+@spark_test
+def test_sparks_own_refusal_is_placed_in_the_users_file(module: Module, spark: SparkSession) -> None:
+    text = "def run(logs):\n    return logs.select('nope')\n"
+    words = refusal(module, text, logs=empty_logs(spark))
+    assert words.startswith("AnalysisException: [UNRESOLVED_COLUMN")
+    assert words.endswith(" (MODULE.py:2, in run)")
+    assert "JVM" not in words
+
+
+@spark_test
+def test_a_function_that_breaks_on_a_log_is_told_with_its_place(module: Module, spark: SparkSession) -> None:
+    from loghub_worker.query.streaming_query import trouble_in
+
+    rows = module.transform(BROKEN_UDF)(spark.sql(LOGS))
+    with pytest.raises(Exception, match="uper") as raised:
+        rows.collect()
+    trouble = trouble_in(raised.value)
+    assert trouble.reason == "PipelineFailed"
+    assert (
+        trouble.message
+        == f"AttributeError: 'str' object has no attribute 'uper' ({module.name}.py:6, in shout)"
+    )

@@ -1,0 +1,81 @@
+"""Files and the console on a real Spark: what they hold is what the query gave."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from loghub.worker_contract import ConsoleSink, JsonSink, ParquetSink, Sink
+from loghub_worker.batch_plan import Range
+from loghub_worker.sink.commit_log import Incarnation, RangeTakenError
+from loghub_worker.sink.sinks import Console, FilesSink, make_sink
+from tests.loghub_worker.support import worker_config
+
+pytestmark = pytest.mark.spark
+ROWS = [{"id": number, "line": f'"{number}" ü\n\u2028 \\'} for number in range(5)]
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([tuple(row.values()) for row in ROWS], "id INT, line STRING").repartition(2)
+
+
+def made(sink: Sink, folder: Path) -> Any:
+    config = worker_config("http://x", sink)
+    return make_sink(config, consumer="w-0", credentials_dir="/k", scratch=folder, now_unix_s=0)
+
+
+def contents(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a folder, as a reader that knows nothing of us finds them."""
+    rows = [
+        json.loads(line) for file in folder.glob("*.json") for line in file.read_text().split("\n") if line
+    ]
+    rows += [row for file in folder.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+@pytest.mark.parametrize("kind", [ParquetSink, JsonSink])
+def test_files_come_once_and_whole(kind: Any, frame: DataFrame, tmp_path: Path) -> None:
+    sink = made(kind(path=str(tmp_path / "out")), tmp_path)
+    assert isinstance(sink, FilesSink)
+    sink.check(frame.limit(0))
+    assert sink.resume(Incarnation(shard=0, created=1), 10, confirm=lambda: None) == 10
+    for batch in ("w-0-first", "w-0-again"):
+        assert sink.write(frame, batch) == len(ROWS)
+        assert contents(tmp_path / "out") == ([] if batch == "w-0-first" else ROWS)
+        if batch == "w-0-first":
+            sink.publish(batch, (Range(0, 10, 20),), lambda: True)
+            continue
+        with pytest.raises(RangeTakenError):
+            sink.publish(batch, (Range(0, 10, 20),), lambda: True)
+    assert contents(tmp_path / "out") == ROWS
+    assert sink.resume(Incarnation(shard=0, created=1), 10, confirm=lambda: None) == 20
+
+
+def test_a_batch_without_rows_leaves_no_empty_file(frame: DataFrame, tmp_path: Path) -> None:
+    sink = made(JsonSink(path=str(tmp_path / "out")), tmp_path)
+    sink.resume(Incarnation(shard=0, created=1), 10, confirm=lambda: None)
+    assert sink.write(frame.limit(0), "w-0-empty") == 0
+    sink.publish("w-0-empty", (Range(0, 10, 20),), lambda: True)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["_loghub"]
+
+
+def test_the_console_shows_so_many_rows_and_counts_all(frame: DataFrame) -> None:
+    out = io.StringIO()
+    console = Console(2, out)
+    console.check(frame.limit(0))
+    assert out.getvalue() == ""
+    assert console.write(frame, "b") == len(ROWS)
+    shown = [json.loads(line) for line in out.getvalue().split("\n")[:-1]]
+    assert len(shown) == 2
+    assert all(row in ROWS for row in shown)
+
+
+def test_the_console_is_the_workers_output(tmp_path: Path) -> None:
+    sink = made(ConsoleSink(rows=3), tmp_path)
+    assert isinstance(sink, Console)
+    assert sink.resume(Incarnation(shard=0, created=1), 7, confirm=lambda: None) == 7

@@ -1,0 +1,58 @@
+"""What makes a worker start fast really takes effect: Spark would pass over it in silence."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+
+from loghub.worker_contract import ENV_CLASS_ARCHIVE, ParquetSink
+from tests.loghub_worker.support import worker_config
+
+pytestmark = pytest.mark.spark
+
+GUARD_S = 300.0
+
+
+def test_most_classes_come_from_the_archive(tmp_path: Path) -> None:
+    """In a process of its own: one that has a JVM already would start no other."""
+    archive = os.environ.get(ENV_CLASS_ARCHIVE)
+    if not archive or not Path(archive).exists():
+        pytest.skip(f"{ENV_CLASS_ARCHIVE} names no archive: make test makes one and sets it")
+    command = [sys.executable, "-m", "tests.loghub_worker.test_cds_archive", str(tmp_path), archive]
+    subprocess.run(command, check=True, timeout=GUARD_S)
+    loaded = (tmp_path / "classes").read_text().splitlines()
+    mapped = [line for line in loaded if "source: shared objects file (top)" in line]
+    assert len(mapped) > len(loaded) / 2, f"{len(mapped)} of {len(loaded)} classes"
+
+
+def test_sparks_python_processes_import_the_compiled_pyspark(spark: SparkSession) -> None:
+    """`make setup` and the image remove the archives of pyspark, which Spark would put first."""
+
+    @udf("string")
+    def place() -> str:
+        import pyspark
+
+        return pyspark.__file__
+
+    assert [row[0] for row in spark.range(1).select(place()).collect()] == [pyspark.__file__]
+
+
+def start_and_count(folder: Path, archive: Path) -> None:
+    """A worker's Spark, whose JVM writes down where it had each class from."""
+    from loghub_worker.query.spark_session import start_spark
+
+    java = f"-XX:TieredStopAtLevel=1 -Xlog:class+load=info:file={folder / 'classes'}"
+    conf = {"spark.driver.extraJavaOptions": java}
+    config = worker_config("http://unused", ParquetSink(path="/unused"), spark_conf=conf)
+    session = start_spark(config, folder, class_archive=archive)
+    assert session.range(3).count() == 3
+    session.stop()
+
+
+if __name__ == "__main__":
+    start_and_count(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,1 @@
+"""Membership in the consumer group: heartbeats, held shards, checkpoints."""

@@ -1,0 +1,265 @@
+"""The thread that looks after the held shards: opens them, saves their checkpoints, sees how far behind.
+
+What for: everything about a shard that needs a request but is neither a beat nor a batch. What it
+must not know: Spark. Read next: `loghub_worker.sink.sinks` (where a shard resumes),
+`loghub_worker.membership.state`."""
+
+import contextlib
+import threading
+
+import structlog
+
+from loghub.client.port import LogHub, Position, ShardInfo
+from loghub.clock import Clock
+from loghub.wire.errors import LogHubError, LogHubException
+from loghub_worker.exchange_files import Handover
+from loghub_worker.log_service import ServiceError, decode_cursor, encode_cursor, trouble_of
+from loghub_worker.membership.shared_state import SharedState
+from loghub_worker.membership.state import HeldShard, Phase, ShutdownMode
+from loghub_worker.sink.commit_log import Incarnation
+from loghub_worker.sink.sinks import Sink
+
+log = structlog.get_logger()
+
+STEP_S = 0.1  # how often the source's report is read while nothing else happens
+RETRY_S = 1.0  # a shard that could not be opened or saved is tried again after this
+SURVEY_S = 10.0  # how often it is asked which shards are read-only
+LAG_S = 2.0  # how often the age of what a shard reads next is asked for
+# The shard is another's, or gone: no try will help (both spellings, docs/sls-protocol.md 2.4).
+NOT_OURS = frozenset(
+    {"ConsumerNotMatch", "ConsumerNotExist", "ConsumerNotExsit", "ShardNotExist", "ShardNotExsit"}
+)
+
+
+class ShardManager:
+    """One thread with a connection of its own."""
+
+    def __init__(
+        self,
+        session: SharedState,
+        hub: LogHub,
+        sink: Sink,
+        handover: Handover,
+        clock: Clock,
+        *,
+        logstore: str,
+        group: str,
+        name: str,
+        initial: Position,
+        interval_s: float = 0.0,
+    ) -> None:
+        """A shard is saved at most every `interval_s` seconds while it is consumed."""
+        self._session = session
+        self._hub = hub
+        self._sink = sink
+        self._handover = handover
+        self._clock = clock
+        self._logstore = logstore
+        self._group = group
+        self._name = name
+        self._initial = initial
+        self._interval_s = interval_s
+        self._saved_s: dict[int, float] = {}
+        self._read_only: frozenset[int] = frozenset()  # as last surveyed
+        self._ends: dict[int, int] = {}  # as last reported
+        self._not_before_s: dict[int, float] = {}
+        self._next_survey_s = 0.0
+        self._stop = threading.Event()
+        self._saving = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self.trouble = ServiceError()
+        self.source_trouble = ServiceError()
+        self.failure: BaseException | None = None
+        self._lags_asked_s: dict[int, float] = {}
+        # Shard -> unix time at which the log group to be read next was received; None: none is left
+        self.oldest_unix_s: dict[int, float | None] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        self._stop.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self.step()
+                # Not on the session's steps: this thread's own step wakes the membership thread,
+                # whose step would wake this one, and the two would never rest.
+                self._stop.wait(STEP_S)
+        except BaseException as failure:
+            self.failure = failure
+            raise
+
+    def step(self) -> None:
+        """One round of the thread."""
+        report = self._handover.report()
+        self.source_trouble = ServiceError(report.reason, report.message)
+        self._ends = report.ends
+        with self._session.use() as (consumer, now):
+            consumer.source_saw(report.version)
+            shards = consumer.shards
+        for shard in shards:
+            if shard.phase is Phase.OPENING and now >= self._not_before_s.get(shard.shard, now):
+                self._open(shard)
+        self.save_all()
+        self._clear_trouble()
+        self._see_lags(shards, report.ends, now=now)
+        if now >= self._next_survey_s:
+            self._next_survey_s = now + SURVEY_S
+            self._survey()
+
+    def _clear_trouble(self) -> None:
+        """A trouble ends with what it was about, also when that shard has gone elsewhere."""
+        with self._session.use() as (consumer, _):
+            pending = consumer.unsaved() or any(s.phase is Phase.OPENING for s in consumer.shards)
+        if not pending:
+            self.trouble = ServiceError()
+
+    # -- opening
+
+    def _open(self, shard: HeldShard) -> None:
+        try:
+            saved, position = self._find_position(shard)
+        except (LogHubException, OSError) as error:
+            self._put_off(shard, error)
+            return
+        with self._session.use() as (consumer, _):
+            consumer.opened(shard.shard, epoch=shard.epoch, position=position, saved=saved)
+        self.trouble = ServiceError()
+        log.info("shard opened", shard=shard.shard, position=position, checkpoint=saved)
+
+    def _find_position(self, held: HeldShard) -> tuple[int, int]:
+        """The checkpoint that the service has now, and where to go on. They are equal at the end:
+        a position that was found is saved before anything is delivered from it, so that the next
+        holder finds the same one. A checkpoint in nobody's name was moved on purpose; whether the
+        real SLS always tells the name was not seen, so there it never counts as moved."""
+        shard = held.shard
+        created = self._shard_info(shard).created_unix_s
+        found = self._hub.get_checkpoints(self._logstore, self._group, shard)
+        last = next((c for c in found if c.shard == shard and c.cursor), None)
+        moved = last is not None and not last.consumer and self._hub.has_extensions()
+        cursor = last.cursor if last else self._hub.get_cursor(self._logstore, shard, self._initial)
+        checkpoint, incarnation = decode_cursor(cursor), Incarnation(shard=shard, created=created)
+        position = self._sink.resume(incarnation, checkpoint, confirm=lambda: self._insist(held), moved=moved)
+        position = max(position, self._oldest(shard, position))
+        # In our name at once: what we commit from a moved one must not come a third time.
+        if last is None or moved or position != checkpoint:
+            self._insist(held)
+            self._save(shard, position)
+        self._sink.acknowledge(shard, position)
+        return position, position
+
+    def _oldest(self, shard: int, position: int) -> int:
+        oldest = decode_cursor(self._hub.get_cursor(self._logstore, shard, "begin"))
+        if oldest > position:
+            log.warning("log groups expired unread", shard=shard, position=position, oldest=oldest)
+        return oldest
+
+    def _shard_info(self, shard: int) -> ShardInfo:
+        for info in self._hub.list_shards(self._logstore):
+            if info.shard == shard:
+                return info
+        raise LogHubError("ShardNotExist", 400, f"shard {shard} is not in the list of shards")
+
+    def _put_off(self, shard: HeldShard, error: LogHubException | OSError) -> None:
+        is_sinks = isinstance(error, OSError)  # a full disk, a mount that went: it may come back
+        self.trouble = ServiceError("SinkUnavailable", str(error)) if is_sinks else trouble_of(error)
+        self._not_before_s[shard.shard] = self._clock.monotonic_s() + RETRY_S
+        log.warning("shard not opened", shard=shard.shard, reason=self.trouble.reason, message=str(error))
+        if isinstance(error, LogHubError) and error.code in NOT_OURS:
+            with self._session.use() as (consumer, _):
+                consumer.refused(shard.shard, epoch=shard.epoch)
+
+    # -- checkpoints
+
+    def save_all(self) -> None:
+        """Give the service every position that the sink has and the service has not, and that is
+        due. The job calls it after each batch; a failure is left for this thread to repeat."""
+        with self._saving:
+            with self._session.use() as (consumer, now):
+                stays = consumer.goal is ShutdownMode.SERVE
+                unsaved = [s for s in consumer.unsaved() if not stays or self._is_due(s, now=now)]
+            for shard in unsaved:
+                if now >= self._not_before_s.get(shard.shard, now) and self._still_stands(shard):
+                    self._try_save(shard)
+
+    def _is_due(self, shard: HeldShard, *, now: float) -> bool:
+        """Another waits for a shard that is given up, and for the end of one that is read-only."""
+        number = shard.shard
+        is_end = number in self._read_only and self._ends.get(number) == shard.position
+        rested = now >= self._saved_s.get(number, now - self._interval_s) + self._interval_s
+        return rested or is_end or shard.phase is not Phase.OPEN
+
+    def _still_stands(self, shard: HeldShard) -> bool:
+        """Requests before this one may have taken long: a shard lost and taken again meanwhile
+        must not be set back."""
+        with self._session.use() as (consumer, now):
+            stands = any((s.epoch, s.position) == (shard.epoch, shard.position) for s in consumer.shards)
+            # After a stall of the whole process this thread may be the first to look at the time.
+            return stands and consumer.lease_s(now) > 0
+
+    def _insist(self, shard: HeldShard) -> None:
+        if not self._still_stands(shard):
+            raise LogHubError("ConsumerNotMatch", 400, f"shard {shard.shard} was lost while it was opened")
+
+    def _try_save(self, shard: HeldShard) -> None:
+        assert shard.position is not None
+        try:
+            self._save(shard.shard, shard.position)
+            self._sink.acknowledge(shard.shard, shard.position)
+        except (LogHubException, OSError) as error:
+            self._put_off(shard, error)
+            return
+        self.trouble = ServiceError()
+        with self._session.use() as (consumer, _):
+            consumer.saved(shard.shard, epoch=shard.epoch, cursor=shard.position)
+
+    def _save(self, shard: int, position: int) -> None:
+        self._hub.update_checkpoint(
+            self._logstore,
+            self._group,
+            shard=shard,
+            cursor=encode_cursor(position),
+            consumer=self._name,
+            force=False,
+        )
+        self._saved_s[shard] = self._clock.monotonic_s()
+
+    # -- looking around
+
+    def _survey(self) -> None:
+        with self._session.use() as (consumer, _):
+            shards = [s for s in consumer.shards if s.phase is Phase.OPEN and s.position is not None]
+        try:
+            found = self._hub.list_shards(self._logstore) if shards else ()
+            self._read_only = frozenset(info.shard for info in found if info.read_only)
+            for shard in shards:
+                assert shard.position is not None
+                at_end = self._ends.get(shard.shard) == shard.position
+                if at_end and shard.shard in self._read_only:
+                    # Became read-only after its end was saved: only a checkpoint tells the
+                    # service that it is over (docs/sls-protocol.md 4.3), and nothing else will come.
+                    self._tell_end(shard, shard.position)
+        except LogHubException as error:
+            log.info("survey put off", reason=trouble_of(error).reason)
+
+    def _tell_end(self, shard: HeldShard, position: int) -> None:
+        with self._saving:  # a batch may have moved the shard on: its checkpoint is not to be set back
+            if self._still_stands(shard):
+                self._save(shard.shard, position)
+
+    def _see_lags(self, shards: tuple[HeldShard, ...], ends: dict[int, int], *, now: float) -> None:
+        for shard in shards:
+            number, position = shard.shard, shard.position
+            if position is None or number not in ends:
+                self.oldest_unix_s.pop(number, None)
+            elif position >= ends[number]:
+                self.oldest_unix_s[number] = None
+            elif now >= self._lags_asked_s.get(number, now - LAG_S) + LAG_S:
+                self._lags_asked_s[number] = now
+                with contextlib.suppress(LogHubException):  # a figure; the next try is near
+                    cursor = encode_cursor(position)
+                    received_s = self._hub.get_cursor_time(self._logstore, number, cursor)
+                    self.oldest_unix_s[number] = received_s

@@ -1,0 +1,1 @@
+"""The streaming query on Spark."""

@@ -1,0 +1,170 @@
+"""One lean Spark inside the worker.
+
+What for: `local[cores]` with everything off that a single pod has no use for (docs/spark.md 5), and a
+clear word when it cannot start. What it must not know: shards, heartbeats.
+Read next: `loghub_worker.query.streaming_query`.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, WorkerConfig, is_workers_own
+from loghub_worker.source.datasource import LogHubDataSource
+
+log = structlog.get_logger()
+
+VIEW = "logs"
+# The JVM's second compiler begins four times later than by default: most code of a start runs too seldom for
+# its work to pay. A start takes a quarter less CPU time and the throughput stays the same. Without that
+# compiler at all, a long run costs half as much again.
+SECOND_COMPILER_LATER = (
+    "-XX:Tier4InvocationThreshold=20000",
+    "-XX:Tier4MinInvocationThreshold=2400",
+    "-XX:Tier4CompileThreshold=60000",
+    "-XX:Tier4BackEdgeThreshold=160000",
+)
+MESSAGE_LINES = 4  # of Spark's message that are told; the plan that follows helps nobody
+CAUSED_BY = "Caused by: "
+_FRAME_OF_JAVA = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)$")
+
+
+class FatalError(Exception):
+    """Trying again does not help. ``str()`` is ``Reason: message``, as the termination log has it."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+def start_spark(
+    config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None, code: Path | None = None
+) -> SparkSession:
+    """The session, with the data source registered. `code` is a folder with modules of the user's.
+    Raises `FatalError` ``JavaMissing``."""
+    _require_java()
+    if code is not None:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
+    # Spark's other processes must be this very Python (docs/spark.md 8), on loopback only.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    builder = SparkSession.builder.appName(f"loghub-{config.consumer_group}")
+    (state_dir / "tmp").mkdir(parents=True, exist_ok=True)
+    for name, value in spark_settings(config, state_dir, class_archive=class_archive).items():
+        builder = builder.config(name, value)
+    # Spark puts a handler of its own on SIGINT, which would end a drain at Ctrl-C.
+    interrupted = signal.getsignal(signal.SIGINT)
+    try:
+        session = builder.getOrCreate()
+    except SPARK_ERRORS as error:
+        raise FatalError("SparkNotStarted", first_lines(error)) from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupted)
+    session.dataSource.register(LogHubDataSource)
+    return session
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if not (home and Path(home, "bin", "java").exists()) and shutil.which("java") is None:
+        raise FatalError(
+            "JavaMissing", "Spark needs Java 17 or newer: install openjdk-17-jre-headless or set JAVA_HOME"
+        )
+
+
+def spark_settings(
+    config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None
+) -> dict[str, str]:
+    """Our settings with the user's on top, but for those that are the worker's own; Java options are
+    joined."""
+    java = "spark.driver.extraJavaOptions"
+    ours = {
+        SPARK_MASTER: f"local[{config.cores}]",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        SPARK_MEMORY: config.spark_memory or "512m",
+        java: _java_options(state_dir, class_archive),
+        "spark.jars.ivy": str(state_dir / "ivy"),
+        "spark.local.dir": str(state_dir / "local"),
+        "spark.sql.warehouse.dir": (state_dir / "warehouse").as_uri(),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(config.cores),
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        "spark.sql.streaming.numRecentProgressUpdates": "1",
+        # It needs pandas, and warns where there is none; an image that has it may ask for it.
+        "spark.sql.execution.pythonUDF.arrow.enabled": "false",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.log.level": "ERROR",  # it warns of every batch that takes longer than the trigger
+        "spark.ui.showConsoleProgress": "false",
+    }
+    theirs = {name: value for name, value in config.spark_conf.items() if not is_workers_own(name)}
+    passed_over = sorted(config.spark_conf.keys() - theirs.keys())
+    if passed_over:
+        log.warning("the worker's own settings of Spark stay", passed_over=passed_over)
+    joined = f"{ours[java]} {theirs.get(java, '')}".strip()
+    return ours | theirs | {java: joined}
+
+
+def _java_options(state_dir: Path, class_archive: Path | None) -> str:
+    """Each in quotes: Spark splits at spaces, and a folder's name may have one."""
+    options = [
+        "-XX:+UseSerialGC",
+        *SECOND_COMPILER_LATER,
+        # The home need not exist for the pod's user; Spark asks for it all the same.
+        f"-Duser.home={state_dir}",
+        # What a killed JVM leaves there, the worker's next start removes.
+        f"-Djava.io.tmpdir={state_dir / 'tmp'}",
+    ]
+    if class_archive is not None:
+        # One of another JVM is passed over, and not worth a word.
+        options += [f"-XX:SharedArchiveFile={class_archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    return " ".join(f'"{option}"' for option in options)
+
+
+def end_jvm(threads: Path = Path("/proc/self/task")) -> None:
+    """End the processes that this one started. A JVM ends with its pipe, but for one whose start was
+    interrupted: its port was never taken, and it waits for ever. On Linux; elsewhere it is left."""
+    for children in threads.glob("*/children"):
+        for pid in _words(children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGTERM)
+
+
+def _words(path: Path) -> list[str]:
+    """None of a thread that has ended since it was listed: Spark's are ending now."""
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
+
+
+def invalid(error: Exception) -> FatalError:
+    """Spark's own message, its first lines."""
+    return FatalError("InvalidPipeline", first_lines(error))
+
+
+def first_lines(error: BaseException) -> str:
+    """What a person needs of an error of Spark: how it begins, and of a Java stack the first cause."""
+    text = str(error).split("JVM stacktrace:")[0].strip()
+    lines = [line for line in text.splitlines() if line.strip() and not _FRAME_OF_JAVA.match(line)]
+    told, causes = lines[:MESSAGE_LINES], [line for line in lines if line.startswith(CAUSED_BY)]
+    if causes and causes[-1] not in told:
+        told[-1] = causes[-1]
+    return "\n".join(told)
+
+
+SPARK_ERRORS = (PySparkException, Py4JError)

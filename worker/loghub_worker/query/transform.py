@@ -1,0 +1,191 @@
+"""The user's part of a batch: a query, or a function of theirs.
+
+What for: logs in, rows for the sink out; checked once, over no logs, before the worker joins its
+group. What it must not know: batches, sinks, shards. Read next: `loghub_worker.query.streaming_query`.
+
+What the user's code raises is told in its own words, with the place in the user's file: what Spark
+and we do around it helps nobody.
+"""
+
+import importlib
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import py4j
+import pyspark
+from pyspark.errors import PySparkImportError
+from pyspark.sql import DataFrame, SparkSession
+
+import loghub_worker
+from loghub.worker_contract import Pipeline, PythonPipeline, SqlPipeline
+from loghub_worker.query.spark_session import SPARK_ERRORS, VIEW, FatalError, first_lines, invalid
+from loghub_worker.source.datasource import LogHubDataSource
+
+# A file of these names would be imported in the place of what Spark's Python processes stand on.
+TAKEN = sys.stdlib_module_names | {"loghub", "loghub_worker", "py4j", "pyarrow", "pyspark"}
+_NOT_THEIRS = tuple(
+    str(Path(file).parent) for file in (loghub_worker.__file__, py4j.__file__ or "", pyspark.__file__ or "")
+)
+
+
+# Spark's functions over Arrow batches ask for pandas too, but for `arrow_udf`.
+WITHOUT_PANDAS = (
+    "; this worker has no pandas: use an image from the target worker-pandas of the Dockerfile and set it as"
+    " worker.image, or without a cluster install the extra `pandas`"
+)
+
+
+class PipelineError(Exception):
+    """What the user's function raised, or that it returned no DataFrame; in the user's words."""
+
+
+class Transform(Protocol):
+    """From the logs of a batch to the rows for the sink."""
+
+    def __call__(self, logs: DataFrame) -> DataFrame:
+        """The rows; nothing need have been computed yet."""
+
+    def check(self, empty: DataFrame) -> DataFrame:
+        """The rows of no logs. Raises `FatalError` ``InvalidPipeline`` for what can never work."""
+
+
+class SqlTransform:
+    """A query over the view `logs`."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __call__(self, logs: DataFrame) -> DataFrame:
+        logs.createOrReplaceTempView(VIEW)
+        return logs.sparkSession.sql(self._text)
+
+    def check(self, empty: DataFrame) -> DataFrame:
+        try:
+            # Only a query: a statement would be carried out by the mere check, and again each batch.
+            empty.sparkSession._jsparkSession.sessionState().sqlParser().parseQuery(self._text)
+            return self(empty)
+        except SPARK_ERRORS as error:
+            raise invalid(error) from error
+
+
+class PythonTransform:
+    """A function of the user's."""
+
+    def __init__(self, name: str, function: Callable[[DataFrame], object], code: Path | None) -> None:
+        self._name = name
+        self._function = function
+        self._code = code
+
+    def __call__(self, logs: DataFrame) -> DataFrame:
+        try:
+            rows = self._function(logs)
+        except SPARK_ERRORS:
+            raise  # the batch's own, such as an endpoint that cannot be reached, is known by its type
+        except (Exception, SystemExit) as error:
+            raise PipelineError(self._told(error)) from error
+        if not isinstance(rows, DataFrame):
+            raise PipelineError(f"{self._name}: returned {type(rows).__name__}, not a DataFrame of Spark")
+        return rows
+
+    def check(self, empty: DataFrame) -> DataFrame:
+        try:
+            return self(empty)
+        except PipelineError as error:
+            raise FatalError("InvalidPipeline", str(error)) from error
+        except SPARK_ERRORS as error:
+            raise FatalError("InvalidPipeline", self._told(error)) from error
+
+    def _told(self, error: BaseException) -> str:
+        return f"{self._name}: {in_users_words(error, self._code)}"
+
+
+def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
+    """The folder with the user's modules, if it is not the image alone; before Spark starts, whose
+    Python processes import from it too. Raises `FatalError` ``InvalidPipeline``."""
+    if not isinstance(pipeline, PythonPipeline) or not (pipeline.files or pipeline.folder):
+        return None
+    code = Path(pipeline.folder) if pipeline.folder is not None else scratch
+    if pipeline.files:
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        for name, text in pipeline.files.items():
+            (scratch / Path(name).name).write_text(text, encoding="utf-8")
+    if not code.is_dir():
+        raise FatalError("InvalidPipeline", f"there is no folder {code} with the code of {pipeline.function}")
+    try:
+        hiding = sorted(path.name for path in code.iterdir() if _hides_a_module(path))
+    except OSError as error:
+        raise FatalError("InvalidPipeline", f"the code of {pipeline.function}: {error}") from error
+    if hiding:
+        raise FatalError("InvalidPipeline", f"{hiding[0]} would hide a module of that name: rename it")
+    return code
+
+
+def _hides_a_module(path: Path) -> bool:
+    # `os.path`: false where one may not look, as in the lost+found of a volume's root.
+    is_module = path.suffix == ".py" or os.path.exists(path / "__init__.py")
+    return is_module and path.stem in TAKEN
+
+
+def make_transform(pipeline: Pipeline, code: Path | None) -> Transform:
+    """What a batch goes through; imports the user's module, so Spark is to be there already.
+    Raises `FatalError` ``InvalidPipeline``."""
+    if isinstance(pipeline, SqlPipeline):
+        return SqlTransform(pipeline.text)
+    return PythonTransform(pipeline.function, _imported(pipeline.function, code), code)
+
+
+def empty_logs(spark: SparkSession) -> DataFrame:
+    """No logs, with the columns that logs have."""
+    return spark.createDataFrame([], LogHubDataSource({}).schema())
+
+
+def _imported(name: str, code: Path | None) -> Callable[[DataFrame], object]:
+    module_name, _, function_name = name.partition(":")
+    if code is not None:
+        sys.path.insert(0, str(code))
+        importlib.invalidate_caches()
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (Exception, SystemExit) as error:
+        raise FatalError("InvalidPipeline", f"{name}: {in_users_words(error, code)}") from error
+    if not callable(function):
+        raise FatalError(
+            "InvalidPipeline", f"{name}: {function_name} is {type(function).__name__}, no function"
+        )
+    checked: Callable[[DataFrame], object] = function
+    return checked
+
+
+def in_users_words(error: BaseException, code: Path | None) -> str:
+    """The last line of the user's own traceback, and where in the user's files it came from."""
+    message = first_lines(error) or "no message"
+    advice = WITHOUT_PANDAS if _lacks_pandas(error) else ""
+    return f"{type(error).__name__}: {message}{_place(error, code)}{advice}"
+
+
+def _lacks_pandas(error: BaseException) -> bool:
+    if isinstance(error, PySparkImportError):
+        package = (error.getMessageParameters() or {}).get("package_name")
+        return (error.getCondition(), package) == ("PACKAGE_NOT_INSTALLED", "Pandas")
+    return isinstance(error, ModuleNotFoundError) and error.name == "pandas"
+
+
+def _place(error: BaseException, code: Path | None) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_theirs(f.filename)]
+    inside = [f for f in frames if code is not None and Path(f.filename).is_relative_to(code)]
+    if not frames:
+        return ""
+    last = (inside or frames)[-1]
+    file = Path(last.filename)
+    shown = file.relative_to(code) if code is not None and inside else file.name
+    return f" ({shown}:{last.lineno}, in {last.name})"
+
+
+def _is_theirs(filename: str) -> bool:
+    return not filename.startswith(("<frozen ", *_NOT_THEIRS)) and Path(filename) != Path(importlib.__file__)

@@ -1,0 +1,1 @@
+"""Sinks, and the commit log that makes file sinks exactly-once."""

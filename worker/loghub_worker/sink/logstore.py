@@ -1,0 +1,125 @@
+"""Rows of a query to another logstore.
+
+What for: the sink that copies. Each row becomes a log: ``__time__`` its time, every other column a
+content with the column's name, nulls left out. What it must not know: the ledger, the membership.
+Read next: `loghub_worker.sink.sinks`; `loghub_worker.source.datasource` registers the writer.
+
+It runs where the rows are: Spark's Python processes encode and put them, in groups of bounded
+size, and only counts come back. It is a data source's writer because that is Spark's one way to
+hand Arrow to Python that needs no pandas.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import ArrayType, DateType, MapType, NumericType, StructType, TimestampType
+
+from loghub.atomic_file import replace_file
+from loghub.clock import SystemClock
+from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub_worker.log_service import Address, shared
+
+FORMAT = "loghub"
+TIME = "__time__"
+GROUP_CHARS = 1_000_000  # of texts in one log group, of more than one log; the service refuses above 5 MB
+GROUP_LOGS = 4_096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Where to put; ``count_file`` gets the number of rows when all are put."""
+
+    address: Address
+    logstore: str
+    count_file: str
+
+    def to_option(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_option(value: str) -> "WriteOptions":
+        fields = json.loads(value)
+        return WriteOptions(**(fields | {"address": Address(**fields["address"])}))
+
+
+@dataclass
+class Put(WriterCommitMessage):
+    """What one task has put."""
+
+    rows: int
+
+
+class LogstoreArrowWriter(DataSourceArrowWriter):
+    """Puts each task's rows; what a failed task had put already comes again."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:
+        hub = shared(self.options.address)
+        now_s = int(SystemClock().unix_s())
+        rows = 0
+        for batch in iterator:
+            for group in groups_of(batch, now_s=now_s):
+                hub.put_logs(self.options.logstore, encode(LogGroup(logs=tuple(group))))
+            rows += batch.num_rows
+        return Put(rows)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        rows = sum(message.rows for message in messages if isinstance(message, Put))
+        replace_file(Path(self.options.count_file), b"%d" % rows)
+
+
+class LogstoreWriter:
+    """Puts a DataFrame's rows into a logstore."""
+
+    def __init__(self, address: Address, logstore: str, *, scratch: Path) -> None:
+        self._address = address
+        self._logstore = logstore
+        self._count_file = scratch / "put-count"
+
+    def put(self, result: DataFrame) -> int:
+        """Put all rows; how many. Each of them at least once, in no order across partitions."""
+        options = WriteOptions(
+            address=self._address, logstore=self._logstore, count_file=str(self._count_file)
+        )
+        columns = [_as_text(field.name, field.dataType) for field in result.schema.fields]
+        writer = result.select(columns).write.format(FORMAT).mode("append")
+        writer.option("settings", options.to_option()).save()
+        return int(self._count_file.read_bytes())
+
+
+def _as_text(name: str, kind: Any) -> Column:
+    column = F.col(f"`{name.replace('`', '``')}`")
+    if name == TIME:
+        if not isinstance(kind, TimestampType | DateType | NumericType):
+            raise ValueError(f"column {TIME} must be a time or unix seconds, not {kind.simpleString()}")
+        seconds = F.unix_timestamp(column) if not isinstance(kind, NumericType) else column
+        return seconds.cast("bigint").alias(name)
+    if isinstance(kind, MapType | StructType | ArrayType):
+        return F.to_json(column).alias(name)
+    return column.cast("string").alias(name)
+
+
+def groups_of(batch: pa.RecordBatch, *, now_s: int) -> Iterator[list[Log]]:
+    """Logs of a batch of text columns, in groups of bounded size; `now_s` where a row has no time."""
+    group: list[Log] = []
+    size = 0
+    for row in batch.to_pylist():
+        time_s = row.pop(TIME, None)
+        contents = tuple((name, text) for name, text in row.items() if text is not None)
+        chars = sum(len(name) + len(text) for name, text in contents)
+        if group and (size + chars > GROUP_CHARS or len(group) >= GROUP_LOGS):
+            yield group
+            group, size = [], 0
+        group.append(Log(time=now_s if time_s is None else time_s, contents=contents))
+        size += chars
+    if group:
+        yield group

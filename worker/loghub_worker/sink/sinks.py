@@ -1,0 +1,220 @@
+"""Where the rows of a batch go.
+
+What for: the sinks behind one small interface: files in a folder, Parquet or JSON lines (exactly
+once, by `loghub_worker.sink.commit_log`), another logstore and the worker's own output (both at least once).
+What it must not know: heartbeats, how a batch was read. Read next: `loghub_worker.query.streaming_query`
+calls `write` and `publish` in this order."""
+
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TextIO
+
+import pyarrow.parquet as pq
+import structlog
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+
+from loghub.worker_contract import ConsoleSink, JsonSink, LogstoreSink, ParquetSink, WorkerConfig
+from loghub_worker.batch_plan import Range
+from loghub_worker.log_service import Address
+from loghub_worker.sink.commit_log import CommitLog, Incarnation, data_files
+from loghub_worker.sink.logstore import LogstoreWriter
+
+log = structlog.get_logger()
+
+
+class InvalidSinkError(Exception):
+    """The sink's settings or the query's columns cannot work; trying again does not help."""
+
+
+class Sink(Protocol):
+    """What a sink promises the job. Cursors are integers."""
+
+    def check(self, empty: DataFrame) -> None:
+        """Refuse columns that this sink cannot take, with an empty result of the query."""
+
+    def resume(
+        self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+    ) -> int:
+        """Where the shard goes on, given the service's checkpoint, and whether that was `moved` on
+        purpose. `confirm` is called before anything is changed; it raises if the shard was lost
+        since the checkpoint was asked for."""
+
+    def write(self, result: DataFrame, batch: str) -> int:
+        """Bring the rows to the sink; how many. With `publish` they count."""
+
+    def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
+        """Make the batch part of the sink. `commit_log.RangeTakenError`, `commit_log.LeaseLostError`: it is
+        not."""
+
+    def abort(self, batch: str) -> None:
+        """The batch failed before `publish`."""
+
+    def acknowledge(self, shard: int, checkpoint: int) -> None:
+        """The service has the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of file: how Spark writes it, and how many rows a file has."""
+
+    name: str
+    options: Mapping[str, str]
+    rows_in: Callable[[Path], int]
+
+
+def _parquet_rows(file: Path) -> int:
+    return int(pq.read_metadata(file).num_rows)
+
+
+def _lines(file: Path) -> int:
+    with file.open("rb") as content:
+        return sum(part.count(b"\n") for part in iter(lambda: content.read(1 << 20), b""))
+
+
+PARQUET = Format("parquet", {}, _parquet_rows)
+# Plain text whatever Hadoop's settings say: the lines are counted.
+JSON = Format("json", {"compression": "none", "lineSep": "\n", "encoding": "UTF-8"}, _lines)
+
+
+class FilesSink:
+    """Files of one format in a folder, each batch and range exactly once."""
+
+    def __init__(self, folder: Path, ledger: CommitLog, form: Format) -> None:
+        self._folder = folder
+        self._ledger = ledger
+        self._form = form
+        self._created: dict[int, int] = {}
+
+    def check(self, empty: DataFrame) -> None:
+        trial = f"check-{secrets.token_hex(8)}"  # other workers may start at this moment
+        try:
+            self._write(empty, self._ledger.stage(trial))
+        finally:
+            self._ledger.discard(trial)
+
+    def resume(
+        self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+    ) -> int:
+        self._created[shard.shard] = shard.created
+        return self._ledger.resume(shard, checkpoint, confirm=confirm, moved=moved)
+
+    def write(self, result: DataFrame, batch: str) -> int:
+        stage = self._ledger.stage(batch)
+        self._write(result, stage)
+        return sum(self._form.rows_in(path) for path in data_files(stage))
+
+    def _write(self, result: DataFrame, stage: Path) -> None:
+        writer = result.write.mode("overwrite").format(self._form.name)
+        writer.options(**self._form.options).save(stage.as_uri())
+
+    def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
+        pairs = [(self._incarnation(piece.shard), piece) for piece in ranges]
+        self._ledger.publish(batch, pairs, may_commit=may_commit)
+
+    def abort(self, batch: str) -> None:
+        self._ledger.abort(batch)
+
+    def acknowledge(self, shard: int, checkpoint: int) -> None:
+        self._ledger.acknowledge(self._incarnation(shard), checkpoint)
+
+    def _incarnation(self, shard: int) -> Incarnation:
+        return Incarnation(shard=shard, created=self._created[shard])
+
+
+class NoRecord:
+    """What sinks share that keep no record: a batch that failed half-way comes again."""
+
+    def resume(
+        self,
+        shard: Incarnation,  # noqa: ARG002
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        moved: bool = False,  # noqa: ARG002
+    ) -> int:
+        """Nothing says more than the checkpoint."""
+        confirm()
+        return checkpoint
+
+    def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
+        """Nothing to do: what was written is there."""
+
+    def abort(self, batch: str) -> None:
+        """What was written is there, and comes again."""
+
+    def acknowledge(self, shard: int, checkpoint: int) -> None:
+        """Nothing to forget."""
+
+
+class LogstoreCopy(NoRecord):
+    """Another logstore, at least once."""
+
+    def __init__(self, writer: LogstoreWriter) -> None:
+        self._writer = writer
+
+    def check(self, empty: DataFrame) -> None:
+        self._writer.put(empty)
+
+    def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
+        return self._writer.put(result)
+
+
+class Console(NoRecord):
+    """The first rows of each batch as JSON lines, at least once, for trying a pipeline out."""
+
+    def __init__(self, most: int, out: TextIO) -> None:
+        self._most = most
+        self._out = out
+
+    def check(self, empty: DataFrame) -> None:
+        _as_json(empty).collect()
+
+    def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
+        lines = _as_json(result).persist()  # or the logs would be read once for each of the two
+        try:
+            rows = lines.count()
+            shown = [row[0] for row in lines.take(self._most)]
+        finally:
+            lines.unpersist()
+        self._out.writelines(f"{line}\n" for line in shown)
+        self._out.flush()
+        if rows > len(shown):
+            log.info("rows shown in part", shown=len(shown), rows=rows)
+        return rows
+
+
+def _as_json(rows: DataFrame) -> DataFrame:
+    return rows.select(F.to_json(F.struct("*")))
+
+
+def make_sink(
+    config: WorkerConfig, *, consumer: str, credentials_dir: str, scratch: Path, now_unix_s: float
+) -> Sink:
+    """The sink of a worker's settings. Raises `InvalidSinkError`."""
+    sink = config.sink
+    if isinstance(sink, LogstoreSink):
+        address = Address(endpoint=config.endpoint, project=sink.project, credentials_dir=credentials_dir)
+        return LogstoreCopy(LogstoreWriter(address, sink.logstore, scratch=scratch))
+    if isinstance(sink, ConsoleSink):
+        return Console(sink.rows, sys.stdout)
+    folder = _folder_of(sink)
+    ledger = CommitLog(folder, home=(config.project, config.logstore, config.consumer_group))
+    ledger.try_out()
+    ledger.prune(owner=consumer, now_unix_s=now_unix_s)
+    return FilesSink(folder, ledger, JSON if isinstance(sink, JsonSink) else PARQUET)
+
+
+def _folder_of(sink: ParquetSink | JsonSink) -> Path:
+    if "://" in sink.path:
+        scheme = sink.path.split("://")[0]
+        raise InvalidSinkError(
+            f"files are written to a folder of a mounted file system; {scheme}:// is not supported yet"
+        )
+    folder = Path(sink.path)
+    if not folder.is_absolute():
+        raise InvalidSinkError(f"a sink of files needs an absolute path, not {sink.path!r}")
+    return folder

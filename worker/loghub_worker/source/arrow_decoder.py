@@ -1,0 +1,170 @@
+"""Log groups as pulled, to rows in Arrow.
+
+What for: one serialised LogGroupList (docs/sls-protocol.md 3) becomes one record batch of the view
+`logs`, without a Python object per log. What it must not know: Spark, HTTP.
+Read next: `loghub_worker.source.datasource`.
+
+The fast way parses into UTF-8 columns and fails on a body that holds other bytes. Such a body is
+parsed once more into binary columns and each bad text is decoded with U+FFFD in place of the bad
+bytes; how many were, is returned.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf import descriptor_pb2, descriptor_pool
+from ptars import HandlerPool, PtarsConfig
+
+TEXTS = pa.map_(pa.string(), pa.string())
+SCHEMA = pa.schema(
+    [
+        pa.field("__time__", pa.timestamp("us", tz="UTC")),
+        pa.field("__topic__", pa.string()),
+        pa.field("__source__", pa.string()),
+        pa.field("__tags__", TEXTS),
+        pa.field("contents", TEXTS),
+        pa.field("__shard__", pa.int32()),
+        pa.field("__cursor__", pa.int64()),
+        pa.field("__index__", pa.int32()),
+    ]
+)
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_TIME_TYPES = {"Time": _Field.TYPE_UINT32, "Time_ns": _Field.TYPE_FIXED32}
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Rows of one body, and how many of its texts had bytes replaced."""
+
+    rows: pa.RecordBatch
+    replaced: int
+
+
+def decode(body: bytes, *, shard: int, first_cursor: int) -> Decoded:
+    """One LogGroupList to rows; its first group has the cursor `first_cursor`, the others follow."""
+    try:
+        parsed = _handler("text").list_to_record_batch([body])
+    except Exception:  # noqa: BLE001 - ptars has one error for all; a broken body raises again below
+        return _decode_binary(body, shard=shard, first_cursor=first_cursor)
+    return Decoded(_rows(parsed, shard=shard, first_cursor=first_cursor), 0)
+
+
+def _decode_binary(body: bytes, *, shard: int, first_cursor: int) -> Decoded:
+    parsed = _handler("binary").list_to_record_batch([body])
+    texts = _Texts()
+    rows = _rows(parsed, shard=shard, first_cursor=first_cursor, texts=texts)
+    return Decoded(rows, texts.replaced)
+
+
+class _Texts:
+    """Binary columns to text, counting what had to be replaced."""
+
+    def __init__(self) -> None:
+        self.replaced = 0
+
+    def __call__(self, column: pa.Array) -> pa.Array:
+        if not pa.types.is_binary(column.type):
+            return column
+        try:
+            return column.cast(pa.string())
+        except pa.ArrowInvalid:
+            return pa.array([self._text(value) for value in column.to_pylist()], pa.string())
+
+    def _text(self, value: bytes | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            self.replaced += 1
+            return value.decode("utf-8", errors="replace")
+
+
+def _rows(
+    parsed: pa.RecordBatch, *, shard: int, first_cursor: int, texts: _Texts | None = None
+) -> pa.RecordBatch:
+    text = texts or _Texts()
+    groups = parsed.column("LogGroups").flatten()  # one struct a group
+    logs_of_group = groups.field("Logs")
+    group_of_log = pc.list_parent_indices(logs_of_group)
+    logs = logs_of_group.flatten()
+    per_group = {
+        "__topic__": pc.fill_null(text(groups.field("Topic")), ""),
+        "__source__": pc.fill_null(text(groups.field("Source")), ""),
+        "__tags__": _map(groups.field("LogTags"), text),
+        "__cursor__": pa.arange(first_cursor, first_cursor + len(groups)),
+    }
+    begins = logs_of_group.offsets.slice(0, len(groups))
+    index = pc.subtract(pa.arange(0, len(logs)), pc.subtract(begins, _first(begins)).take(group_of_log))
+    columns = {name: column.take(group_of_log) for name, column in per_group.items()} | {
+        "__time__": _time(logs),
+        "contents": _map(logs.field("Contents"), text),
+        "__shard__": pa.repeat(pa.scalar(shard, pa.int32()), len(logs)),
+        "__index__": index.cast(pa.int32()),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _first(offsets: pa.Array) -> pa.Scalar:
+    return offsets[0] if len(offsets) else pa.scalar(0, offsets.type)
+
+
+def _time(logs: pa.StructArray) -> pa.Array:
+    """Seconds, and the nanoseconds part where there is one, as microseconds."""
+    seconds = pc.multiply(pc.fill_null(logs.field("Time"), 0).cast(pa.int64()), 1_000_000)
+    part = pc.divide(pc.fill_null(logs.field("Time_ns"), 0).cast(pa.int64()), 1_000)
+    return pc.add(seconds, part).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _map(pairs: pa.ListArray, text: _Texts) -> pa.Array:
+    """list<Key, Value> to map<Key, Value> on the same offsets. Keys that occur twice stay twice."""
+    begin, end = pairs.offsets[0].as_py(), pairs.offsets[-1].as_py()
+    values = pairs.values.slice(begin, end - begin)
+    offsets = pairs.offsets if begin == 0 else pc.subtract(pairs.offsets, pairs.offsets[0])
+    key = pc.fill_null(text(values.field("Key")), "")
+    value = pc.fill_null(text(values.field("Value")), "")
+    return pa.MapArray.from_arrays(offsets, key, value)
+
+
+@cache
+def _handler(kind: str) -> Any:
+    """The parser of LogGroupList; made once a process. ``kind`` is ``text`` or ``binary``."""
+    text = _Field.TYPE_STRING if kind == "text" else _Field.TYPE_BYTES
+    file = descriptor_pb2.FileDescriptorProto(name=f"loghub_{kind}.proto", package=kind, syntax="proto2")
+    for name, fields in _messages(text).items():
+        message = file.message_type.add(name=name)
+        for number, (field, label, type_) in fields.items():
+            of = {"type_name": f".{kind}.{type_}"} if isinstance(type_, str) else {"type": type_}
+            made = message.field.add(name=field, number=number, label=label, **of)
+            if isinstance(type_, str):
+                made.type = _Field.TYPE_MESSAGE
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    described = pool.FindMessageTypeByName(f"{kind}.LogGroupList")
+    return HandlerPool([described.file], PtarsConfig()).get_for_message(described)
+
+
+def _messages(text: int) -> dict[str, dict[int, tuple[str, int, int | str]]]:
+    """The messages by field number. All optional: a missing field reads as empty, as elsewhere."""
+    one, many = _Field.LABEL_OPTIONAL, _Field.LABEL_REPEATED
+    pair: dict[int, tuple[str, int, int | str]] = {1: ("Key", one, text), 2: ("Value", one, text)}
+    return {
+        "Content": pair,
+        "LogTag": pair,
+        "Log": {
+            1: ("Time", one, _TIME_TYPES["Time"]),
+            2: ("Contents", many, "Content"),
+            4: ("Time_ns", one, _TIME_TYPES["Time_ns"]),
+        },
+        "LogGroup": {
+            1: ("Logs", many, "Log"),
+            3: ("Topic", one, text),
+            4: ("Source", one, text),
+            6: ("LogTags", many, "LogTag"),
+        },
+        "LogGroupList": {1: ("LogGroups", many, "LogGroup")},
+    }
