@@ -11,7 +11,8 @@ embedded service. It puts the project before any host name, which an address can
 an address through the embedded service's forward-proxy mode (docs/sls-protocol.md 1.1).
 
 One client serves several threads: the SDK's client keeps no state of a request, the session's pool is
-locked, and its only shared mutable state, the jar of cookies, accepts none here.
+locked, and its only shared mutable state, the jar of cookies, accepts none here. To sign, the SDK sets the
+process's LC_TIME to "C" each time, which is what it is unless the program changes it.
 """
 
 import ssl

@@ -28,7 +28,8 @@ def sample(metrics: str, pid: int) -> Sample:
     with opener.open(f"http://{metrics}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     now, series = time.time(), _SERIES.findall(text)
-    assert any(name == _SEEN for name, _, _ in series), "no group was observed"
+    missing = {_CALLS, _ROUNDS, _SEEN} - {name for name, _, _ in series}
+    assert not missing, f"the operator has no {', '.join(missing)}"
     rounds = [(labels, float(value)) for name, labels, value in series if name == _ROUNDS]
     return Sample(
         calls=sum(float(value) for name, _, value in series if name == _CALLS),

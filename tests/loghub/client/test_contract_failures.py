@@ -53,6 +53,51 @@ def test_put_with_unknown_outcome_is_sent_once(client: Client, trouble: Reply) -
         assert len(server.asked) == 1
 
 
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A name of this machine, as SLS has names; the vendor's SDK goes another way to an address."""
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *rest: resolve("127.0.0.1" if host == "demo.sls.test" else host, *rest),
+    )
+    monkeypatch.setenv("NO_PROXY", "sls.test")
+    return "sls.test"
+
+
+@pytest.mark.parametrize("trouble", [HANG_UP, FAILED, Reply(body=b"half", cut=True)])
+def test_put_with_unknown_outcome_is_sent_once_to_a_name_too(
+    client: Client, trouble: Reply, named: str
+) -> None:
+    with scripted(trouble, OK) as server, client(f"http://{named}:{server.server_address[1]}") as hub:
+        with pytest.raises((EndpointUnreachable, LogHubError)) as error:
+            hub.put_logs("access", BODY)
+        outcome: Any = error.value
+        assert outcome.definite is False
+        (request,) = server.asked
+        assert request.headers["host"] == "demo.sls.test"
+
+
+def test_name_at_which_nobody_listens(client: Client, named: str) -> None:
+    port = refused_endpoint().rpartition(":")[2]
+    with (
+        client(f"http://{named}:{port}") as hub,
+        pytest.raises(EndpointUnreachable, match="refused") as error,
+    ):
+        hub.put_logs("access", BODY)
+    assert error.value.definite
+
+
+def test_silent_service_with_a_name_gets_a_heartbeat_once(client: Client, named: str) -> None:
+    with silent() as server:
+        endpoint = f"http://{named}:{server.server_address[1]}"
+        with client(endpoint, timeouts=Timeouts(read_s=0.2)) as hub:
+            with pytest.raises(EndpointUnreachable, match="timed out"):
+                hub.heartbeat("access", "g", consumer="c", held=())
+            assert len(server.asked) == 1
+
+
 def test_put_that_was_surely_not_done_is_sent_again(client: Client) -> None:
     with scripted(BUSY, OK) as server, client(server.endpoint) as hub:
         hub.put_logs("access", BODY)
@@ -305,8 +350,8 @@ def test_nothing_is_printed_and_no_key_is_logged(
 
 
 @pytest.fixture
-def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of demo.sls.test, signed by itself; the name leads to this machine."""
+def certificate(tmp_path: Path, named: str) -> Path:
+    """Of the project's host, signed by itself."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate; install it")
     pair = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "cert")]
@@ -316,13 +361,6 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         check=True,
         capture_output=True,
     )
-    resolve = socket.getaddrinfo
-    monkeypatch.setattr(
-        socket,
-        "getaddrinfo",
-        lambda host, *rest: resolve("127.0.0.1" if host == "demo.sls.test" else host, *rest),
-    )
-    monkeypatch.setenv("NO_PROXY", "sls.test")
     return tmp_path / "cert"
 
 
