@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _SERIES = re.compile(r"^loghub_operator_(\w+?)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
-_CALLS, _ROUNDS, _SEEN = "log_service_requests_total", "rounds_total", "group_observed_timestamp_seconds"
+_CALLS, _RECONCILES, _SEEN = (
+    "log_service_requests_total",
+    "reconcile_total",
+    "group_observed_timestamp_seconds",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +20,8 @@ class Sample:
     """One scrape. ``ages_s``: of every group, the seconds since it was last observed."""
 
     calls: float
-    rounds: float
-    failures: float  # rounds that did not end well
+    reconciles: float
+    failures: float  # reconciles that did not end well
     ages_s: tuple[float, ...]
     cpu_s: float
 
@@ -28,13 +32,13 @@ def sample(metrics: str, pid: int) -> Sample:
     with opener.open(f"http://{metrics}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     now, series = time.time(), _SERIES.findall(text)
-    missing = {_CALLS, _ROUNDS, _SEEN} - {name for name, _, _ in series}
+    missing = {_CALLS, _RECONCILES, _SEEN} - {name for name, _, _ in series}
     assert not missing, f"the operator has no {', '.join(missing)}"
-    rounds = [(labels, float(value)) for name, labels, value in series if name == _ROUNDS]
+    reconciles = [(labels, float(value)) for name, labels, value in series if name == _RECONCILES]
     return Sample(
         calls=sum(float(value) for name, _, value in series if name == _CALLS),
-        rounds=sum(value for _, value in rounds),
-        failures=sum(value for labels, value in rounds if '"done"' not in labels),
+        reconciles=sum(value for _, value in reconciles),
+        failures=sum(value for labels, value in reconciles if '"success"' not in labels),
         ages_s=tuple(now - float(value) for name, _, value in series if name == _SEEN),
         cpu_s=cpu_s(pid),
     )
@@ -49,15 +53,15 @@ class Load:
     def figures(self, *, groups: int, seconds: float, resync_s: float) -> dict[str, float]:
         """By name, so that two runs can be compared."""
         first, last = self.samples[0], self.samples[-1]
-        rounds = max(1.0, last.rounds - first.rounds)
+        reconciles = max(1.0, last.reconciles - first.reconciles)
         ages = sorted(age for one in self.samples for age in one.ages_s)
         calls, cpu = last.calls - first.calls, last.cpu_s - first.cpu_s
         return {
-            "calls of a reconcile": calls / rounds,
-            "calls per second needed": calls / rounds * groups / resync_s,
+            "calls of a reconcile": calls / reconciles,
+            "calls per second needed": calls / reconciles * groups / resync_s,
             "calls per second made": calls / seconds,
             "reconciles that failed": last.failures - first.failures,
-            "CPU of a reconcile, ms": 1000 * cpu / rounds,
+            "CPU of a reconcile, ms": 1000 * cpu / reconciles,
             "CPU, % of one core": 100 * cpu / seconds,
             "age of readings, p50, s": part(ages, 0.5),
             "age of readings, p99, s": part(ages, 0.99),
