@@ -1,17 +1,14 @@
-"""One round of a consumer group, and one task per group that repeats it.
+"""One task per consumer group, which repeats its reconcile round: observe, plan, apply, report.
 
-What for: observe, plan, apply, tell; again when woken or after a while. What it must not
-know: kopf. Read next: `loghub_operator.controller.handlers` (who wakes), `loghub_operator.plan.planner`.
-
-At most `ROUNDS_AT_ONCE` rounds run at a time. A round that failed is tried again, later each
-time up to `LONGEST_BACKOFF_S`; a round that changed something is followed soon, since what
-it changed can be looked at; at rest it is the watch or the resync that starts one.
+At most `ROUNDS_AT_ONCE` rounds run at a time. A failed round is retried with back-off up to
+`LONGEST_BACKOFF_S`. A round that changed something is followed soon by another one, which observes the
+effect. While a group is idle, a watch event or the resync starts a round.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -25,17 +22,14 @@ from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeEr
 from loghub_operator.controller.liveness import Doing, TaskHealth
 from loghub_operator.controller.requeue import SOON_S, jitter, requeue_after_s
 from loghub_operator.metrics.reporter import MetricsReporter
-from loghub_operator.model.actions import Action, ActionRefused, EmitEvent, ReshardRefused
-from loghub_operator.model.drift_state import DriftHistory
+from loghub_operator.model.actions import Action, ActionRefused, EmitEvent
 from loghub_operator.model.observed import ObservedState, ServiceErrorReason
 from loghub_operator.model.plan import Plan
-from loghub_operator.model.scaling_state import ScalingState
 from loghub_operator.observe.observer import Observer
 from loghub_operator.plan.invalid_resource import plan_unread, without_spec
-from loghub_operator.plan.planner import plan
-from loghub_operator.plan.scaling.reshard_backoff import with_refusal
+from loghub_operator.plan.round import RoundMemory, finish, plan_round
 from loghub_operator.plan.status.builder import unseen_status
-from loghub_operator.plan.status.last_failure import with_failure, words_of
+from loghub_operator.plan.status.last_failure import words_of
 from loghub_operator.plan.status.write_policy import worth_writing
 
 log = structlog.get_logger()
@@ -66,8 +60,7 @@ class _GroupTask:
     task: "asyncio.Task[None] | None" = None
     written_monotonic_s: float = float("-inf")
     failures: int = 0
-    memory: ScalingState | None = None  # what the last round remembered
-    mends: DriftHistory | None = None  # what the last round that carried all out remembered
+    memory: RoundMemory = field(default_factory=RoundMemory)
     unchanged: int = 0  # rounds in a row without anything to do or to tell
     unanswered: int = 0  # looks in a row at which the log service did not answer
     doing: Doing = Doing.QUEUED
@@ -190,28 +183,23 @@ class Reconciler:
             await self._unread(without_spec(document), error, life)
             return LONGEST_BACKOFF_S
         observed = await self._look(resource, life)
-        planned = plan(resource, observed, self._clock.unix_s())
-        life.memory = planned.memory
-        status, failure = planned.status, None
+        this = plan_round(resource, observed, life.memory, self._clock.unix_s())
+        planned, failure = this.plan, None
         try:
-            await self._carry_out(resource, observed, planned.actions)
-        except ReshardRefused as refused:  # the next round tells it in HotShard
-            life.memory = with_refusal(planned.memory, refused, self._clock.unix_s())
-        except (KubeError, LogHubException, ActionRefused) as error:
-            failure = error
-            now = self._clock.unix_s()
-            status = with_failure(status, words_of(error), now, before=resource.status)
+            await self._carry_out(resource, this.observed, planned.actions)
+        except (KubeError, LogHubException, ActionRefused) as raised:
+            failure = raised
+        outcome = finish(this, failure, self._clock.unix_s())
+        life.memory, status = outcome.memory, outcome.status
         self._publish(key, planned, status)
         told = await self._tell(resource, status, life)
-        if failure is not None:
-            raise failure
-        life.mends = planned.mends
+        if outcome.error is not None:
+            raise outcome.error
         life.unchanged = 0 if planned.actions or told else life.unchanged + 1
         pause = requeue_after_s(planned.actions, status, unchanged=life.unchanged, resync_s=self._resync_s)
         return jitter(pause, f"{key.namespace}/{key.name}")
 
     async def _look(self, resource: LogHubConsumerGroup, life: _GroupTask) -> ObservedState:
-        """With what the round before remembered."""
         try:
             observed = await self._observer.observe(resource)
         except KubeError as error:
@@ -219,10 +207,6 @@ class Reconciler:
                 await self._unseen(resource, error, life)
             raise
         life.unanswered = life.unanswered + 1 if _is_away(observed) else 0
-        if life.memory is not None:
-            observed = replace(observed, memory=life.memory)
-        if life.mends is not None:
-            observed = replace(observed, mends=life.mends)
         return observed
 
     def _publish(self, key: Key, planned: Plan, status: Status) -> None:

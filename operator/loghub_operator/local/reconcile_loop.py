@@ -1,24 +1,20 @@
-"""One round of a consumer group on this machine, again and again.
+"""The reconcile loop of one consumer group on this machine.
 
-What for: observe, plan, apply, tell, as `loghub_operator.controller.reconciler` does in the cluster, by the
-same `plan`. What it must not know: processes, files, the terminal. Read next:
-`loghub_operator.local.backend` (observes and carries out).
+It runs the same rounds (`loghub_operator.plan.round`) as `loghub_operator.controller.reconciler` does in the
+cluster; `loghub_operator.local.backend` observes and carries out.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import LogHubConsumerGroup, Phase, Status
-from loghub_operator.model.actions import Action, ActionRefused, EmitEvent, ReleaseObject, ReshardRefused
+from loghub_operator.model.actions import Action, ActionRefused, EmitEvent, ReleaseObject
 from loghub_operator.model.observed import ObservedState
-from loghub_operator.model.scaling_state import ScalingState
-from loghub_operator.plan.planner import plan
-from loghub_operator.plan.scaling.reshard_backoff import with_refusal
-from loghub_operator.plan.status.last_failure import with_failure, words_of
+from loghub_operator.plan.round import RoundMemory, finish, plan_round
+from loghub_operator.plan.status.last_failure import with_failure
 
 SETTLED_S = 2.0  # nobody tells us of a change at the log service
 UNSETTLED_S = 0.5
@@ -61,7 +57,7 @@ class Rounds:
         self._on_round = on_round
         self._wake = asyncio.Event()
         self._failures = 0
-        self._memory: ScalingState | None = None
+        self._memory = RoundMemory()
         self.released = False
 
     def wake(self) -> None:
@@ -83,25 +79,20 @@ class Rounds:
         """One round; the seconds until the next, if nothing wakes us before."""
         resource = self._objects.current()
         observed = await self._edge.observe(resource)
-        if self._memory is not None:
-            observed = replace(observed, memory=self._memory)
-        planned = plan(resource, observed, self._clock.unix_s())
-        self._memory = planned.memory
-        status, failed = planned.status, False
+        this = plan_round(resource, observed, self._memory, self._clock.unix_s())
+        planned, error = this.plan, None
         try:
             for action in planned.actions:
-                await self._edge.carry_out(resource, observed, action)
+                await self._edge.carry_out(resource, this.observed, action)
                 self.released = self.released or isinstance(action, ReleaseObject)
-        except ReshardRefused as refused:  # the next round tells it in HotShard
-            self._memory = with_refusal(planned.memory, refused, self._clock.unix_s())
-        except (LogHubException, ActionRefused, OSError) as error:
-            failed = True
-            now = self._clock.unix_s()
-            status = with_failure(status, words_of(error), now, before=resource.status)
+        except (LogHubException, ActionRefused, OSError) as raised:
+            error = raised
+        outcome = finish(this, error, self._clock.unix_s())
+        self._memory, status, failed = outcome.memory, outcome.status, outcome.error is not None
         if status != resource.status and not self.released:
             status = self._written(status)
         if self._on_round is not None:
-            self._on_round(observed, status)
+            self._on_round(this.observed, status)
         self._failures = self._failures + 1 if failed else 0
         if failed:
             return min(LONGEST_BACKOFF_S, UNSETTLED_S * 2.0 ** min(self._failures, 10))

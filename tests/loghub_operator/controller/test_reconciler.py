@@ -215,7 +215,7 @@ def test_only_a_mend_that_was_carried_out_is_remembered(
         stage.gets = len(given)
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", remembering)
+    monkeypatch.setattr("loghub_operator.plan.round.plan", remembering)
     monkeypatch.setattr(stage, "get", get)
     asyncio.run(stage.play())
     first, second = given
@@ -235,7 +235,7 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
         stage.gets += len(given) == 2
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", remembering)
+    monkeypatch.setattr("loghub_operator.plan.round.plan", remembering)
     monkeypatch.setattr(stage, "get", get)
     stage.gets = 1
     asyncio.run(stage.play())
@@ -298,7 +298,7 @@ def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
         stage.gets += len(given) == 2
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", splitting)
+    monkeypatch.setattr("loghub_operator.plan.round.plan", splitting)
     monkeypatch.setattr(stage, "get", get)
     stage.gets = 1
     asyncio.run(stage.play())

@@ -21,8 +21,8 @@ from loghub_operator.local.checkpoint_backup import KeptCheckpoints
 from loghub_operator.local.reconcile_loop import Rounds
 from loghub_operator.model import actions
 from loghub_operator.model import plan as model_plan
-from loghub_operator.model.actions import Action, ApplyWorkers, CreateGroup, EmitEvent
-from loghub_operator.model.observed import ObservedState, Placement
+from loghub_operator.model.actions import Action, ApplyWorkers, CreateGroup, EmitEvent, UpdateGroup
+from loghub_operator.model.observed import GroupObserved, ObservedState, Placement
 from loghub_operator.model.scaling_state import NOTHING
 from loghub_operator.plan.planner import plan
 from tests.fakes.fake_log_service import MemoryServer
@@ -98,7 +98,7 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
         given.append(observed.memory)
         return plan(resource, observed, now)
 
-    monkeypatch.setattr("loghub_operator.local.reconcile_loop.plan", remembering)
+    monkeypatch.setattr("loghub_operator.plan.round.plan", remembering)
     _, rounds = stage.play()
     asyncio.run(rounds.round())
     first, second = given
@@ -117,7 +117,7 @@ def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
         planned = plan(resource, observed, now)
         return replace(planned, actions=(*planned.actions, split))
 
-    monkeypatch.setattr("loghub_operator.local.reconcile_loop.plan", splitting)
+    monkeypatch.setattr("loghub_operator.plan.round.plan", splitting)
     status, rounds = stage.play()
     asyncio.run(rounds.round())
     assert [(one.of, one.words) for one in given[1].refusals] == [("split", "no more")]
@@ -256,3 +256,51 @@ def test_a_status_that_cannot_be_kept_is_told_and_the_rounds_go_on() -> None:
     assert ready.reason == "ReconcileError"
     assert "No space left on device" in ready.message
     assert asyncio.run(rounds.round()) > 0
+
+
+class Contested(LocalStage):
+    """A group that is up to date, but for another client that changes its settings before each round."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(step)
+        assert isinstance(step.observed.service.group, GroupObserved)
+        foreign = replace(step.observed.service.group, timeout_s=99)
+        self.observed = replace(step.observed, service=replace(step.observed.service, group=foreign))
+        self.resource = step.resource
+        self.now = step.now
+
+    def unix_s(self) -> float:
+        return self.now
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def current(self) -> LogHubConsumerGroup:
+        return self.resource
+
+    def write_status(self, status: Status) -> None:
+        self.resource = self.resource.model_copy(update={"status": status})
+
+    async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
+        return replace(self.observed, at_unix_s=self.now)
+
+    async def rounds(self, count: int) -> None:
+        loop = Rounds(objects=self, edge=self, clock=self)
+        for _ in range(count):
+            await loop.round()
+            self.now += 2.0
+
+
+def test_what_another_client_changes_again_and_again_is_corrected_ever_more_seldom() -> None:
+    settled = next(
+        step
+        for step in ALL
+        if not step.actions
+        and any(one["status"] == "True" and one["type"] == "Ready" for one in step.status["conditions"])
+    )
+    stage = Contested(settled)
+    asyncio.run(stage.rounds(120))
+    corrections = [action for action in stage.done if isinstance(action, UpdateGroup)]
+    assert 3 <= len(corrections) <= 8
+    reasons = {one.type: one.reason for one in stage.resource.status.conditions}
+    assert reasons["Degraded"] == "ConflictingController"
