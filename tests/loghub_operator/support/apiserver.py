@@ -4,6 +4,7 @@ What for: tests that want the apiserver's own word. What it must not know: the t
 next: `tests.cluster.apiserver`.
 """
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -37,7 +38,8 @@ class Apiserver:
         return done.stdout
 
     def apply(self, value: Document) -> "subprocess.CompletedProcess[str]":
-        return self.run("apply", "--server-side", "-f", "-", text=yaml.safe_dump(value))
+        # As JSON: YAML leaves a hash such as 12e34567 unquoted, which kubectl reads as a number.
+        return self.run("apply", "--server-side", "-f", "-", text=json.dumps(value))
 
     def as_the_operator(self, folder: Path) -> Path:
         """A kubeconfig with the rights of the operator's service account, and no others."""
