@@ -57,7 +57,7 @@ TREATMENTS = (
         codes=("ConsumerNotMatch",),
         api="UpdateCheckPoint",
         clients="Go, Java",
-        effect="give the shard up, drop the checkpoint",
+        effect="release the shard, discard the checkpoint",
         we_send="yes, for an unknown consumer too",
     ),
     Treatment(

@@ -250,14 +250,14 @@ _ENTRIES = (
         Code.CONSUMER_NOT_EXIST,
         404,
         "The consumer is not in the group. We send ConsumerNotMatch in its place.",
-        "Give the shard up.",
+        "Release the shard.",
         mark="unverified",
     ),
     _entry(
         Code.CONSUMER_NOT_MATCH,
         400,
         "The consumer does not hold the shard, so its checkpoint was not taken.",
-        "Give the shard up; another consumer has it or will.",
+        "Release the shard; another consumer has it or gets it.",
         mark="unverified",
     ),
     _entry(
