@@ -1,8 +1,8 @@
 """The registry of the error codes that the service sends: HTTP status, meaning and remedy.
 
-The service selects its answers from this registry, the clients interpret answers by it, and the
-documentation is generated from it; maelstrom's errors.edn is the model. `client_quirks` describes how
-the real client libraries react to some codes.
+The service selects its answers from this registry and the clients interpret answers by it; `markdown`
+renders it for the documentation. maelstrom's errors.edn is the model. `client_quirks` describes how the
+real client libraries react to some codes.
 
 "Definite" is maelstrom's term: the request was surely not done, so it can be sent again without being
 done twice.
