@@ -154,7 +154,7 @@ class Engine:
 
     def first_cursor(self, born_us: int) -> int:
         """The first cursor of a shard created at this time: the time in nanoseconds, so that no cursor of
-        an earlier logstore with the same name is valid in this one."""
+        an earlier logstore with the same name is valid in this logstore."""
         return born_us * 1000
 
     def now_us(self) -> int:

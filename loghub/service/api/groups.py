@@ -115,7 +115,7 @@ def _position(engine: Engine, group: Group, shard: int, text: str) -> int:
     """The integer value of a cursor that may be saved.
 
     A cursor beyond the end is invalid: on a read-only shard it would count as the end, and unread logs as
-    consumed. A cursor below the oldest group is valid, since a slow consumer has one.
+    consumed. A cursor below the oldest group is valid, since slow consumers have such cursors.
     """
     log = engine.logs.get((group.logstore, shard))
     return wire_cursor.decode(text) if log is None else check_cursor(log, text)

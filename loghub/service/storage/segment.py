@@ -203,7 +203,7 @@ class Segment:
         return ""
 
     def _refuse_lost_sync(self, data: bytes) -> None:
-        """Raises LogDamaged if a valid record after the bad one shows that the bad one was durable."""
+        """Raises LogDamaged if a valid record after the bad record shows that the bad record was durable."""
         view, end = memoryview(data), len(data.rstrip(b"\0"))
         for at in range(self.used, end, 8):
             header = record.read_header(view, at)

@@ -107,7 +107,8 @@ class ShardLog:
             self._roll(SEGMENT_HEADER_BYTES + stored_bytes(group_bytes))
 
     def _roll(self, least_bytes: int) -> None:
-        """Create a new segment. The old one is synced first, so only the newest can have a torn tail."""
+        """Create a new segment. The previous segment is synced first, so only the newest can have a torn
+        tail."""
         header = self._birth
         if self._segments:
             last = self._segments[-1]
