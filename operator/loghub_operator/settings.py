@@ -1,6 +1,6 @@
 """The operator's own settings, read once from the environment.
 
-``LOGHUB_EMBEDDED_ENDPOINT``  URL that ``endpoint: embedded`` stands for; default ``http://loghub.svc``.
+``LOGHUB_EMBEDDED_ENDPOINT``  URL that ``endpoint: embedded`` refers to; default ``http://loghub.svc``.
                               With a host ``<namespace>.svc`` the operator creates one Service per
                               project in that namespace; with any other host it creates none
 ``LOGHUB_CLIENT``             client of the log service: ``sdk`` (the vendor's SDK), ``http`` (our own, the
@@ -79,7 +79,7 @@ class Settings:
     external_metrics_certs: str | None = None
 
     def endpoint(self, given: str) -> str:
-        """The URL that ``spec.endpoint`` stands for."""
+        """The URL that ``spec.endpoint`` refers to."""
         return self.embedded_endpoint if given == EMBEDDED else given
 
     def uses_sdk(self, endpoint: str) -> bool:

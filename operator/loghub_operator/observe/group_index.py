@@ -29,7 +29,7 @@ class _Claim:
     uid: str
     group: Group
     peer: Peer
-    leaving: bool  # repeated here because the comparison of peers ignores it
+    leaving: bool  # also in the peer, whose comparison ignores it
     former: str = field(default="", compare=False)  # UID of the previous object of that name
 
     def is_newer_than(self, about: Mapping[str, Any]) -> bool:
