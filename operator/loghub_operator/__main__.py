@@ -1,8 +1,7 @@
-"""``python -m loghub_operator``: the operator in a cluster.
+"""``python -m loghub_operator``: runs the operator in a cluster.
 
-What for: the composition root; everything is made here and handed in. What it must not
-know: any rule. Read next: `loghub_operator.settings` (the environment),
-`loghub_operator.controller.handlers`, `loghub_operator.leader.elector` (which of several operators acts).
+The program reads its settings from the environment (`loghub_operator.settings`), configures logging, and
+runs `loghub_operator.controller.app` until SIGTERM or SIGINT.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ async def _main(settings: Settings) -> None:
 
 
 def main() -> int:
-    """Exit status 0 after SIGTERM, 2 for settings that make no sense."""
+    """Returns exit status 0 after SIGTERM, 2 for invalid settings."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -1,10 +1,7 @@
-"""One small HTTP server for what others ask of this process.
+"""Small HTTP server for probes, metrics and any other route that is passed in.
 
-What for: probes, and whatever else is handed in as a route. What it must not know: what an answer
-means. Read next: `loghub_operator.__main__` (the routes).
-
-Connections are bounded in number, and none is kept for who asks nothing: not before its first
-request, not after its last.
+The number of connections is bounded, and idle connections are closed, both before their first request and
+after their last.
 """
 
 import asyncio
@@ -18,14 +15,14 @@ from aiohttp import web
 LONGEST_REQUEST_BYTES = 64 * 1024
 STOP_BOUND_S = 1.0
 MOST_CONNECTIONS = 256
-FIRST_REQUEST_BOUND_S = 10.0  # from the connection to a whole request
-KEEP_ALIVE_S = 15.0  # from an answer to the next whole request
+FIRST_REQUEST_BOUND_S = 10.0  # from the connection to a complete request
+KEEP_ALIVE_S = 15.0  # from a response to the next complete request
 HANDSHAKE_BOUND_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What is sent back."""
+    """An HTTP response."""
 
     status: int = 200
     body: bytes = b""
@@ -36,13 +33,14 @@ Route = Callable[[], Response] | Callable[[], Awaitable[Response]]
 
 
 def text(words: str, *, status: int = 200) -> Response:
-    """A line of text."""
+    """A response with one line of text."""
     return Response(status=status, body=f"{words}\n".encode())
 
 
 @asynccontextmanager
 async def serving(address: str, routes: Mapping[str, Route]) -> AsyncIterator[str]:
-    """Answer GET for each path of ``routes`` at ``host:port``; the real address (port 0: any free one)."""
+    """Serves GET for each path of ``routes`` at ``host:port``; yields the actual address (port 0: any free
+    port)."""
     application = web.Application(client_max_size=LONGEST_REQUEST_BYTES)
     application.add_routes([web.get(path, _handler(route)) for path, route in routes.items()])
     async with serving_application(address, application) as real:
@@ -53,7 +51,7 @@ async def serving(address: str, routes: Mapping[str, Route]) -> AsyncIterator[st
 async def serving_application(
     address: str, application: web.Application, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
-    """The same for a whole application, over HTTPS where there is a context. Raises OSError."""
+    """Serves a whole application, over HTTPS if there is a ``context``. Raises OSError."""
     host, _, port = address.rpartition(":")
     application.middlewares.insert(0, _asked)
     runner = web.AppRunner(application, handle_signals=False, shutdown_timeout=STOP_BOUND_S)
@@ -74,13 +72,13 @@ async def serving_application(
 
 
 def _connection(handlers: web.Server | None) -> asyncio.BaseProtocol:
-    """For one more connection, if there is room for it."""
+    """The protocol of a new connection, which is closed at once if there are too many."""
     assert handlers is not None  # the runner is set up
     return _Connection(handlers) if len(handlers.connections) < MOST_CONNECTIONS else _Refused()
 
 
 class _Connection(web.RequestHandler):
-    """Ends where its first request, or the next one, does not come in time."""
+    """A connection that is closed if its first request, or the next, does not arrive in time."""
 
     def __init__(self, handlers: web.Server) -> None:
         loop = asyncio.get_running_loop()
@@ -98,7 +96,7 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def asked(self) -> None:
-        """A whole request is there; how long its answer takes is our own business."""
+        """A complete request has arrived; the response is not subject to its time limit."""
         if self._first is not None:
             self._first.cancel()
 
@@ -114,7 +112,7 @@ async def _asked(
 
 
 class _Refused(asyncio.Protocol):
-    """One connection too many."""
+    """A connection that exceeds the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

@@ -1,13 +1,13 @@
 """The operator's own settings, read once from the environment.
 
-``LOGHUB_EMBEDDED_ENDPOINT``  URL that ``endpoint: embedded`` stands for; default ``http://loghub.svc``.
+``LOGHUB_EMBEDDED_ENDPOINT``  URL that ``endpoint: embedded`` refers to; default ``http://loghub.svc``.
                               With a host ``<namespace>.svc`` the operator creates one Service per
                               project in that namespace; with any other host it creates none
-``LOGHUB_CLIENT``             client of the log service: ``sdk`` (the vendor's SDK), ``http`` (our own, which
-                              alone reads the extensions of the embedded service) or ``auto``, the
-                              default: ``http`` for the embedded endpoint and for an IP address, ``sdk``
-                              for any other
-``LOGHUB_WORKER_IMAGE``       image of workers whose object names none; default ``loghub-worker:dev``
+``LOGHUB_CLIENT``             client of the log service: ``sdk`` (the vendor's SDK), ``http`` (our own, the
+                              only client that reads the extensions of the embedded service) or ``auto``,
+                              the default: ``http`` for the embedded endpoint and for an IP address,
+                              ``sdk`` for any other
+``LOGHUB_WORKER_IMAGE``       image of workers whose object specifies none; default ``loghub-worker:dev``
 ``LOGHUB_HTTP_ADDRESS``       ``host:port`` that serves ``/healthz``, ``/readyz`` and ``/metrics``;
                               unset: not served
 ``LOGHUB_RESYNC_SECONDS``     longest time between two reconciles of a group; default 30
@@ -45,14 +45,14 @@ _SVC = ".svc"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRef:
-    """Which Lease."""
+    """The Lease for leader election."""
 
     namespace: str
     name: str
 
 
 class Client(StrEnum):
-    """Which client the operator asks log services with."""
+    """Which client the operator uses for log services."""
 
     AUTO = "auto"
     SDK = "sdk"
@@ -79,25 +79,25 @@ class Settings:
     external_metrics_certs: str | None = None
 
     def endpoint(self, given: str) -> str:
-        """The URL that ``spec.endpoint`` stands for."""
+        """The URL that ``spec.endpoint`` refers to."""
         return self.embedded_endpoint if given == EMBEDDED else given
 
     def uses_sdk(self, endpoint: str) -> bool:
-        """Whether the vendor's SDK asks at this URL. SLS has names only, and the SDK cannot put a project
-        before an address."""
+        """Whether the vendor's SDK is used for this URL. The endpoints of SLS are host names, and the SDK
+        cannot prefix an IP address with a project."""
         if self.client is not Client.AUTO:
             return self.client is Client.SDK
         if hosts.log_service(endpoint) == hosts.log_service(self.embedded_endpoint):
             return False
         try:
             host = urlsplit(endpoint).hostname or ""
-        except ValueError:  # no URL, which our own adapter explains
+        except ValueError:  # not a URL; our own adapter reports the error
             return False
         return not hosts.is_direct(host)
 
     @property
     def project_namespace(self) -> str | None:
-        """Where the operator creates the projects' Services; None for an endpoint outside the cluster."""
+        """The namespace of the projects' Services; None for an endpoint outside the cluster."""
         host = urlsplit(self.embedded_endpoint).hostname or ""
         namespace = host.removesuffix(_SVC)
         return namespace if host.endswith(_SVC) and namespace and "." not in namespace else None

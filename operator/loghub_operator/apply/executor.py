@@ -1,9 +1,8 @@
-"""Carry a plan's actions out in the cluster.
+"""Carries out a plan's actions in the cluster.
 
-What for: one function per action; the only writer of objects. What it must not know: why.
-Read next: `loghub_operator.model.observed` (what each action promises), `loghub_operator.resources`.
-
-Every action is idempotent, so a crash between any two is mended by the next round.
+The executor has one function for each action of `loghub_operator.model.actions`, and is the only writer of a
+group's objects. Every action is idempotent, so the next reconcile completes what a crash between two actions
+left undone.
 """
 
 import asyncio
@@ -62,8 +61,8 @@ Document = dict[str, Any]
 
 
 class Executor:
-    """Carries out; remembers nothing from one round to the next. ``wrote`` is called with each
-    object applied and the apiserver's answer."""
+    """Carries out actions and keeps no state between reconciles. ``wrote`` is called with each applied object
+    and the API server's response."""
 
     def __init__(
         self,
@@ -95,7 +94,8 @@ class Executor:
             case actions.RecordGroupOrigin(origin):
                 await self._mark(resource, origin)
             case actions.ReleaseObject():
-                # Killed amid a RemoveWorkers, it left the later parts, which no look misses.
+                # If the operator was killed during RemoveWorkers, the objects that it deletes last still
+                # exist, and an observation does not report them.
                 await self._remove_workers(resource)
                 await self._release(resource)
             case actions.EnsureProjectAddress(project):
@@ -120,19 +120,20 @@ class Executor:
                 await self._emit(resource, action)
 
     async def write_status(self, resource: LogHubConsumerGroup, status: Status) -> str:
-        """All of the status is ours: what is absent now goes.
+        """Applies the whole status, which is ours, so fields that are absent now are removed.
 
-        The version that this made; "" where more than the status is not as it was read.
+        Returns the new resource version, or "" if anything besides the status has changed since it was read.
         """
         document = _identity(resource)
         document["status"] = status.to_dict()
         about = (await self._kube.apply(document, subresource="status"))["metadata"]
-        # Each change of the spec is another generation.
+        # Each change of the spec increments the generation, which is part of the metadata.
         unchanged = Metadata.model_validate(about, strict=False) == resource.metadata
         return str(about["resourceVersion"]) if unchanged else ""
 
     async def _release(self, resource: LogHubConsumerGroup) -> None:
-        """Take our finalizer off, whoever wrote it; an apply would leave one that a backup brought back."""
+        """Removes our finalizer by a patch, whichever client wrote it; an apply would leave a finalizer that
+        was restored from a backup."""
         metadata = resource.metadata
         found = await self._kube.get(CONSUMER_GROUP, metadata.namespace, metadata.name)
         if found is None or found["metadata"]["uid"] != metadata.uid:
@@ -143,11 +144,12 @@ class Executor:
         await self._kube.patch(CONSUMER_GROUP, metadata.namespace, metadata.name, patch)
 
     async def _emit(self, resource: LogHubConsumerGroup, event: actions.EmitEvent) -> None:
-        """An Event about the object."""
+        """Creates an Event about the object."""
         await self._kube.create(event_of(resource, event, unix_s=self._clock.unix_s()))
 
     async def _mark(self, resource: LogHubConsumerGroup, origin: GroupOrigin | None) -> None:
-        """Our finalizer and annotations; the uid keeps an apply from making a deleted object anew."""
+        """Applies our finalizer and annotations; the UID prevents the apply from recreating a deleted
+        object."""
         document = _identity(resource)
         document["metadata"]["finalizers"] = [FINALIZER]
         if origin is not None:
@@ -163,7 +165,7 @@ class Executor:
         await self._kube.apply(project_service(project, namespace))
 
     async def _hub(self, resource: LogHubConsumerGroup) -> LogHub:
-        """To change something there. Raises `ActionRefused` where it cannot be asked."""
+        """The client for changes at the log service. Raises `ActionRefused` if there is none."""
         hub = await self._access.client(resource)
         if isinstance(hub, ServiceError):
             raise ActionRefused(hub.message)
@@ -177,7 +179,7 @@ class Executor:
             await self._mark(resource, "Adopted")
 
     async def _keep(self, document: Document) -> None:
-        """Written once: what is there is of before, and stays."""
+        """Creates the backup once: one that exists holds the checkpoints from before the reset, and stays."""
         try:
             await self._kube.create(document)
         except KubeError as error:
@@ -189,7 +191,7 @@ class Executor:
         await self._hubs.call(move_checkpoints, hub, GroupKey.of(resource), action, self._clock)
 
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: actions.ApplyWorkers) -> None:
-        """What the pods need before the pods."""
+        """Applies the pods' dependencies before the StatefulSet."""
         await _all_of(self._apply_ours(resource, one) for one in dependencies(resource, action.config))
         image = self._settings.worker_image
         made = stateful_set(resource, action.config, replicas=action.replicas, image=image)
@@ -197,7 +199,8 @@ class Executor:
         await self._remove_old_settings(resource, action.config_hash)
 
     async def _apply_ours(self, resource: LogHubConsumerGroup, document: Document) -> None:
-        """Unless the name is somebody else's: a forced apply would take theirs over."""
+        """Applies the object unless its name is in use by another owner, whose fields a forced apply would
+        overwrite."""
         kind, about = KINDS[document["kind"]], document["metadata"]
         there = await self._kube.get(kind, about["namespace"], about["name"])
         if there is not None and not is_ours(resource, there):
@@ -205,7 +208,7 @@ class Executor:
         self._wrote(document, await self._kube.apply(document))
 
     async def _remove_old_settings(self, resource: LogHubConsumerGroup, current: str) -> None:
-        """The settings that no pod runs with any more."""
+        """Deletes the settings that no pod uses any more."""
         namespace, labels = resource.metadata.namespace, worker_selector(resource.metadata.name)
         pods = await self._kube.list(POD, namespace, labels)
         used = {current, *(_annotations(pod).get(ANNOTATION_CONFIG_HASH) for pod in pods)}
@@ -240,7 +243,7 @@ class Executor:
 
 
 async def _all_of(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Side by side; where one fails the others still end before it is raised."""
+    """Runs the parts concurrently; if a part fails, the others still finish before its error is raised."""
     for outcome in await asyncio.gather(*parts, return_exceptions=True):
         if outcome is not None:
             raise outcome

@@ -1,11 +1,9 @@
-"""The Kubernetes API as far as we use it, behind one small port.
+"""The part of the Kubernetes API that the operator uses, behind one small port.
 
-What for: `loghub_operator.observe.observer` and `loghub_operator.apply.executor` speak in objects (dicts) and
-six verbs; a test may bring its own. What it must not know: consumer groups. Read next:
-`loghub_operator.observe.observer`, `loghub_operator.apply.executor`.
-
-Written objects go by server-side apply with one field manager. Every call is bounded in
-time; what the apiserver refuses is a `KubeError` with its own words.
+`loghub_operator.observe.observer` and `loghub_operator.apply.executor` work with objects as dicts and the
+few verbs of `Kube`, so that tests can supply their own implementation. Objects that the operator owns are
+written by server-side apply with a single field manager. Every call is bounded in time. If the API server
+rejects a call, a `KubeError` carries its message.
 """
 
 import builtins
@@ -34,7 +32,7 @@ _ABOUT_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of object: its group and version as in ``apiVersion``, and its plural in paths."""
+    """A kind of object: its group and version as in ``apiVersion``, and its plural for URL paths."""
 
     api_version: str
     kind: str
@@ -51,7 +49,7 @@ EVENT = Kind("events.k8s.io/v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
 DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
-# These are in no namespace: theirs is "".
+# Cluster-scoped kinds; their namespace is "".
 API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices")
 SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews")
 _NAMESPACED = (
@@ -62,7 +60,7 @@ KINDS = {kind.kind: kind for kind in (*_NAMESPACED, API_SERVICE, SUBJECT_ACCESS_
 
 
 class KubeError(Exception):
-    """The apiserver refused (``status`` is HTTP's) or did not answer (``status`` 0)."""
+    """The API server rejected the call (``status`` is the HTTP status) or did not answer (``status`` 0)."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -72,7 +70,7 @@ class KubeError(Exception):
 
 
 class Kube(Protocol):
-    """What we ask of an apiserver. Not found is None or False, never an error."""
+    """The calls that the operator makes to an API server. "Not found" is None or False, never an error."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None: ...
     async def list(
@@ -86,9 +84,9 @@ class Kube(Protocol):
 
 
 class AioKube:
-    """The official client's asyncio side, without its generated models.
+    """`Kube` by the official asyncio client, without its generated models.
 
-    ``told`` hears of each answer: the method, and HTTP's status (0: there was none).
+    ``on_response`` is called after each call with the method and the HTTP status (0: no response).
     """
 
     def __init__(
@@ -111,17 +109,17 @@ class AioKube:
         await self._client.close()
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
-        """One object, or None."""
+        """Returns the object, or None if it does not exist."""
         return await self._found("GET", _path(kind, namespace, name))
 
     async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> builtins.list[Document]:
-        """All objects with these labels, page by page; ``namespace`` "" means all."""
+        """Lists all objects with these labels, page by page; ``namespace`` "" means all namespaces."""
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         query = [("labelSelector", selector)]
         return [found async for page in self._pages(kind, namespace, query) for found in page]
 
     async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]:
-        """The version of each object by its namespace, name and uid, without its content."""
+        """Returns the resource version of each object by namespace, name and UID, without its content."""
         pages = self._pages(kind, namespace, [], accept=_ABOUT_ONLY)
         abouts = [found["metadata"] async for page in pages for found in page]
         return {(one["namespace"], one["name"], one["uid"]): one["resourceVersion"] for one in abouts}
@@ -134,20 +132,21 @@ class AioKube:
         for _ in range(MAX_PAGES):
             page = [*query, ("continue", following)] if following else query
             answer = await self._call("GET", _path(kind, namespace), query=page, accept=accept)
-            yield answer.get("items") or []  # null where there is none
+            yield answer.get("items") or []  # null if the list is empty
             following = answer.get("metadata", {}).get("continue", "")
             if not following:
                 return
         raise KubeError(0, "TooMany", f"more than {PAGE * MAX_PAGES} {kind.plural}")
 
     async def create(self, document: Document) -> Document:
-        """A new object."""
+        """Creates an object."""
         kind, namespace, _ = _identity(document)
         query = [("fieldManager", self._manager)]
         return await self._call("POST", _path(kind, namespace), query=query, body=document)
 
     async def apply(self, document: Document, *, subresource: str = "") -> Document:
-        """Server-side apply: these fields are ours, whoever had them; ours that are absent now go."""
+        """Server-side apply: takes ownership of these fields even from other managers, and removes fields
+        that we own and that are no longer in the document."""
         kind, namespace, name = _identity(document)
         path = _path(kind, namespace, name) + (f"/{subresource}" if subresource else "")
         query = [("fieldManager", self._manager), ("force", "true")]
@@ -155,13 +154,13 @@ class AioKube:
         return await self._call("PATCH", path, query=query, body=document, content_type=kind_of_body)
 
     async def patch(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None:
-        """JSON merge patch of an object that somebody else owns; None where there is none."""
+        """JSON merge patch of an object that another client owns; None if it does not exist."""
         query = [("fieldManager", self._manager)]
         path, body_type = _path(kind, namespace, name), "application/merge-patch+json"
         return await self._found("PATCH", path, query=query, body=patch, content_type=body_type)
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "") -> bool:
-        """Ask for the deletion; with ``uid`` of that very object only. False where there is none."""
+        """Requests the deletion; ``uid`` restricts it to the object with that UID. False if there is none."""
         body: Document = {"propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -235,9 +234,10 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
 
 
 async def configured(kubeconfig: str | None = None) -> Configuration:
-    """That kubeconfig's cluster, else that of ``KUBECONFIG``, the one we run in, ``~/.kube/config``."""
+    """The configuration of the given kubeconfig, else of ``KUBECONFIG``, else of the cluster that this
+    process runs in, else of ``~/.kube/config``."""
     configuration = Configuration()
-    # As Kopf: no proxy out of the environment, which would be read anew for each call, as ~/.netrc is.
+    # Like Kopf, use no proxy from the environment: it would be read for each call, and so would ~/.netrc.
     configuration.client_session_kwargs = {"trust_env": False}
     given = kubeconfig or os.environ.get("KUBECONFIG")
     if given is None and os.environ.get("KUBERNETES_SERVICE_HOST"):

@@ -1,8 +1,7 @@
-"""Connections to log services, kept while they are used.
+"""Pool of log-service clients, which stay open while they are in use.
 
-What for: one client per endpoint, project and key, so that a new key is another client and the old
-one goes; calls run in a bounded pool of threads, since the adapters are synchronous. What it must
-not know: Kubernetes. Read next: `loghub.client.port`, `loghub_operator.logservice.group_state`.
+There is one client per endpoint, project and access key, so a rotated key gets a new client and the old
+client is closed once idle. Calls run in a bounded pool of threads, because the adapters are synchronous.
 """
 
 import asyncio
@@ -18,26 +17,26 @@ from loghub.clock import Clock, SystemClock
 Connect = Callable[[str, str, Credentials], LogHub]
 THREADS = 16
 MOST_OPEN = 1024
-IDLE_S = 600.0  # far longer than any call, and than the pause between two rounds of a group
+IDLE_S = 600.0  # far longer than any call, and than the interval between two reconciles of a group
 _CLOCK = SystemClock()
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class LogServicePool:
-    """Open clients. One that was not asked for in `IDLE_S` is closed, its key may be an old one;
-    beyond `MOST_OPEN` the least recently used ones are."""
+    """The open clients. A client that is not requested for `IDLE_S` is closed, because its key may have been
+    rotated; beyond `MOST_OPEN` clients, the least recently used are closed."""
 
     def __init__(self, connect: Connect, *, threads: int = THREADS, clock: Clock = _CLOCK) -> None:
         self._connect = connect
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="log-service")
         self._clock = clock
-        # By last use, with its time
+        # Ordered by last use; the value includes its time.
         self._open: OrderedDict[tuple[str, str, Credentials], tuple[LogHub, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def client(self, endpoint: str, project: str, credentials: Credentials) -> LogHub:
-        """The client for this project; the same one for the same key."""
+        """Returns the client for this project; the same arguments return the same client."""
         key, now = (endpoint, project, credentials), self._clock.monotonic_s()
         with self._lock:
             known = self._open.pop(key, None)
@@ -58,12 +57,12 @@ class LogServicePool:
             taken.append(hub)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a synchronous call in one of the threads."""
+        """Runs a synchronous call in one of the threads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: function(*args, **kwargs))
 
     def close(self) -> None:
-        """Close every client; calls that run still end by their own bound."""
+        """Closes every client; calls in progress end within their own time limits."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             hubs, self._open = list(self._open.values()), OrderedDict()

@@ -30,7 +30,7 @@ from loghub_operator.observe.observer import Observer
 from loghub_operator.settings import Settings
 
 LEASE_LOST = 3
-REFUSED_TRIES = 5  # an apiserver that just began refuses what it will allow
+REFUSED_TRIES = 5  # an API server that has just started rejects requests that it later allows
 log = structlog.get_logger()
 
 
@@ -39,13 +39,13 @@ class LeaseLostError(Exception):
 
 
 def end_now(why: str) -> None:
-    """The end of the process, without any clean-up that might wait for something."""
+    """Ends the process without clean-up, which might block."""
     log.error("lease lost", why=why)
     os._exit(LEASE_LOST)
 
 
 class Operator:
-    """All parts of one process, put together."""
+    """All parts of the operator process, connected to each other."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Operator:
         )
 
     def routes(self) -> dict[str, Route]:
-        """What is answered over HTTP. A follower that waits is ready, as it is to take over."""
+        """The HTTP routes. A follower that waits for the Lease is ready, because it can take over."""
         return {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._publishing.metrics}
 
     def _ready(self) -> Response:
@@ -123,7 +123,7 @@ class Operator:
         return text("\n".join(found), status=503) if found else text(f"ok, {role}")
 
     async def run(self, stop: asyncio.Event, *, end: Callable[[str], None]) -> None:
-        """Until ``stop`` is set. ``end`` is called when the lease is lost, and need not return."""
+        """Runs until ``stop`` is set. ``end`` is called when the Lease is lost, and need not return."""
         try:
             if self._leader is None or await _before(stop, self._acquire(self._leader)):
                 self._leading = True
@@ -141,13 +141,13 @@ class Operator:
         return LeaderLabel(kube=kube, lease=lease, pod=pod) if lease and pod else None
 
     async def _acquire(self, leader: LeaderElector) -> None:
-        """Our own pod's label is the only object that a follower writes."""
+        """Waits for leadership. The label of its own pod is the only thing that a follower writes."""
         if (label := self._label(self._kube)) is not None:
             await label.give_back()
         await leader.acquire()
 
     async def _act(self, stop: asyncio.Event, end: Callable[[str], None]) -> None:
-        """None of these ends by itself, so the first that does ends all."""
+        """Runs all parts of the leader. None of them ends by itself, so the first that does ends all."""
         parts = [self._watch(stop), self._roll_call.run(), *self._publishing.parts(self._writer)]
         if self._leader is not None:
             parts.append(_hold(self._leader, end))
@@ -156,8 +156,9 @@ class Operator:
         await _first_of(parts)
 
     async def _primed(self) -> None:
-        """Nobody acts for a group before all that name it were seen. A namespace that still may not be
-        looked into, say, since it was deleted with our role in it, does not keep the others waiting."""
+        """Fills the group index before the watch starts, so that no group is reconciled before all objects
+        that refer to it are known. A namespace that still cannot be listed, for example because it was
+        deleted together with our Role, does not block the others."""
         for tried, pause_s in enumerate(handlers.Backoffs(), 1):
             try:
                 refused = await self._claims.initial_list(self._kube)
@@ -204,7 +205,7 @@ async def _first_of(parts: list[Coroutine[Any, Any, None]]) -> None:
 
 
 async def _before(stop: asyncio.Event, part: Coroutine[Any, Any, None]) -> bool:
-    """Did it end before we were told to stop?"""
+    """Whether the part ended before ``stop`` was set."""
     tasks = [asyncio.create_task(part), asyncio.create_task(stop.wait())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -231,8 +232,8 @@ async def run(
     end: Callable[[str], None] = end_now,
     terms: LeaseTimings | None = None,
 ) -> None:
-    """Until ``stop`` is set; without ``loghub_operator.clients.kube`` and ``connect`` they are `configured`
-    and `connector`."""
+    """Runs the operator until ``stop`` is set. The defaults of ``kube`` and ``connect`` are an `AioKube` that
+    is `configured` from the environment, and `connector`."""
     async with AsyncExitStack() as stack:
         clock = SystemClock()
         publishing = Exporters(settings, clock)

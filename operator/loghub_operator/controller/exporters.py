@@ -1,8 +1,7 @@
-"""All that is served to others, put together.
+"""Connects everything through which the operator exports metrics.
 
-What for: one value that the program holds: the board to post on, the meters to tell, the route of
-``/metrics``, and the servers that run while this process acts. What it must not know: rounds,
-leases. Read next: `loghub_operator.__main__` (who runs it), `loghub_operator.metrics.store`.
+`Exporters` holds the metrics store, the operator's own metrics, the route of ``/metrics``, and the servers
+for external autoscalers, which `loghub_operator.controller.app` runs while this process leads.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ Part = Coroutine[Any, Any, None]
 
 
 class Exporters(MetricsReporter):
-    """What others can read."""
+    """The operator's metrics exports; receives the results of reconciles."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -42,25 +41,25 @@ class Exporters(MetricsReporter):
         self._one_at_a_time = asyncio.Lock()
 
     def found(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
-        """On the board."""
+        """Stores the group's metrics."""
         self.board.update(readings, conditions)
 
     def gone(self, namespace: str, name: str) -> None:
-        """Off the board."""
+        """Removes the group's metrics."""
         self.board.remove(namespace, name)
 
     def reconciled(self, result: str, seconds: float) -> None:
-        """Counted."""
+        """Counts a reconcile."""
         self.meters.reconciled(result, seconds)
 
     async def metrics(self) -> Response:
-        """``/metrics``; in a thread, since the text of many groups takes a while."""
+        """Serves ``/metrics``; renders in a thread, because the text of many groups takes a while."""
         async with self._one_at_a_time:
             return Response(body=await asyncio.to_thread(self._text.text), content_type=CONTENT_TYPE)
 
     def parts(self, kube: Kube) -> list[Part]:
-        """The servers that the settings enable; each runs until cancelled. Libraries of the others are not
-        loaded."""
+        """The servers that the settings enable; each runs until cancelled. The libraries of disabled servers
+        are not loaded."""
         made: list[Part] = []
         if self._settings.keda_address:
             made.append(self._keda(self._settings.keda_address))

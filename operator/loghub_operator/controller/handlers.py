@@ -1,12 +1,11 @@
-"""Kopf's side: what was seen is a reason to look at one group.
+"""Kopf handlers: each watch event enqueues a reconcile of the affected groups.
 
-What for: watches the groups and their StatefulSets, and wakes the group's task. What it must
-not know: anything about the change itself; `reconciler` looks for itself. Read next:
-`loghub_operator.controller.reconciler`.
+The handlers watch the groups and their StatefulSets. They pass on no details of a change, because
+`loghub_operator.controller.reconciler` observes the group itself.
 
-Event handlers only: Kopf's own finalizer, annotations and progress records are not used, so
-that nothing is written on an object at rest, and a group whose deletion was begun before this
-process started is finished like any other (docs/decisions/operator.md).
+The operator uses event handlers only. Kopf's own finalizer, annotations and progress records are not used, so
+nothing is written to an idle object, and a group whose deletion began before this process started is handled
+like any other (docs/decisions/operator.md).
 """
 
 from collections.abc import Iterator
@@ -26,15 +25,15 @@ _OURS = {LABEL_MANAGED_BY: MANAGER, LABEL_NAME: WORKER}
 
 
 def register(registry: kopf.OperatorRegistry) -> None:
-    """Put the handlers into this registry; ``memo`` has ``reconciler``, ``watch_check`` and
-    ``loghub_operator.observe.group_index``."""
+    """Registers the handlers; their ``memo`` must have ``reconciler``, ``roll_call`` (a `WatchCheck`) and
+    ``claims`` (a `GroupIndex`)."""
     kopf.on.login(registry=registry)(login)
     kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(on_group_event)
     kopf.on.event("apps", "v1", "statefulsets", labels=_OURS, registry=registry)(on_statefulset_event)
 
 
 def login(**details: Any) -> kopf.ConnectionInfo | None:
-    """The pod's service account, or a kubeconfig outside of a cluster."""
+    """Logs in with the pod's service account, or with a kubeconfig outside a cluster."""
     return kopf.login_with_service_account(**details) or kopf.login_with_kubeconfig(**details)
 
 
@@ -49,7 +48,7 @@ async def on_group_event(
     memo: kopf.Memo,
     **_: Any,
 ) -> None:
-    """A group appeared, changed or went; who shares its consumer group looks too."""
+    """Enqueues an object that was created, changed or deleted, and those that share its consumer group."""
     known = (namespace or "default", name or "", uid or "")
     roll_call = memo.roll_call
     assert isinstance(roll_call, WatchCheck)
@@ -71,7 +70,7 @@ async def on_group_event(
 async def on_statefulset_event(
     *, namespace: str | None, labels: kopf.Labels, memo: kopf.Memo, **_: Any
 ) -> None:
-    """A StatefulSet of ours changed: its number of ready pods, say."""
+    """Enqueues the group of a worker StatefulSet that changed, for example its number of ready pods."""
     _reconciler(memo).enqueue_known(Key(namespace or "default", labels[LABEL_INSTANCE]))
 
 
@@ -82,20 +81,20 @@ def _reconciler(memo: kopf.Memo) -> Reconciler:
 
 
 class Backoffs:
-    """Seconds between tries, without end: an apiserver that comes back is no reason to start anew."""
+    """Endless sequence of seconds between retries, so that an outage of the API server causes no restart."""
 
     def __iter__(self) -> Iterator[float]:
         return chain(BACKOFFS_S, repeat(BACKOFFS_S[-1]))
 
 
 def settings() -> kopf.OperatorSettings:
-    """Kopf without what it would write, and without what it would need rights for."""
+    """Settings with which Kopf writes nothing to the cluster and needs no further permissions."""
     made = kopf.OperatorSettings()
     made.posting.enabled = False
     made.scanning.disabled = True
-    made.watching.server_timeout = 300  # whole seconds: the apiserver takes no other
+    made.watching.server_timeout = 300  # an integer, because the API server rejects fractions
     made.watching.client_timeout = 330
-    made.queueing.exit_timeout = 0.5  # our handlers only wake a task
+    made.queueing.exit_timeout = 0.5  # our handlers only enqueue a reconcile
     made.execution.max_workers = 1
     made.networking.error_backoffs = Backoffs()
     return made

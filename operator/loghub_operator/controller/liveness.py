@@ -1,12 +1,9 @@
-"""Is work done? Decide from what was done last, and when.
+"""Decides whether the process is alive, from what it did last and when; ``/healthz`` returns the result.
 
-What for: what ``/healthz`` answers. A process that answers is not alive for that: it is while each
-group's rounds end, the lease's loop turns, and what the cluster lists is what the watch told. What
-it must not know: how any of it is done, real time. Read next: `loghub_operator.http_server` (who is
-asked), `loghub_operator.controller.watch_check` (the watch).
-
-A round that failed has ended too: an apiserver or a log service that is away is not cured by
-another process. ``now`` and all ``*_s`` are monotonic seconds.
+Answering a probe does not show that a process is alive. It is alive while each group's reconciles end, the
+elector's loop runs, and the watch has reported what the cluster lists
+(`loghub_operator.controller.watch_check`). A reconcile that failed has ended too: a restart does not help
+while the API server or the log service is unavailable. ``now`` and all ``*_s`` are monotonic seconds.
 """
 
 from collections.abc import Iterable
@@ -21,10 +18,10 @@ MOST_TOLD = 5
 
 
 class Doing(StrEnum):
-    """What a group's task is at.
+    """The state of a group's task, and the meaning of ``since_s`` in it.
 
-    RUNNING: in a round, since it began. QUEUED: its round waits for others to end, since it
-    was due. RESTING: between two rounds; ``since_s`` is when the next is due.
+    RUNNING: a reconcile is in progress, since it began. QUEUED: a reconcile waits for others to end, since it
+    was due. RESTING: between two reconciles; ``since_s`` is when the next is due.
     """
 
     RUNNING = "running"
@@ -34,7 +31,7 @@ class Doing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHealth:
-    """One group's task."""
+    """The state of one group's task, and since when."""
 
     group: str
     doing: Doing
@@ -43,22 +40,22 @@ class TaskHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthInputs:
-    """What was done lately. ``lease_turned_s`` None: there is no lease."""
+    """What the process did last. ``lease_turned_s`` is None without leader election."""
 
     leading: bool
     lease_turned_s: float | None = None
     round_ended_s: float = float("-inf")
     pulses: tuple[TaskHealth, ...] = ()
-    not_told: tuple[str, ...] = ()  # groups whose change the watch did not tell
+    not_told: tuple[str, ...] = ()  # groups whose change the watch did not report
 
 
 def bound_s(resync_s: float) -> float:
-    """How long a round, or the wait for one, may last."""
+    """How long a reconcile, or the wait for it, may last."""
     return max(RESYNCS * resync_s, SHORTEST_BOUND_S)
 
 
 def troubles(vitals: HealthInputs, *, now: float, bound_s: float) -> tuple[str, ...]:
-    """Why the process is better started anew; none while it works."""
+    """The reasons to restart the process; empty while it works."""
     found: list[str] = []
     turned_s = vitals.lease_turned_s
     if turned_s is not None and now - turned_s > LEASE_BOUND_S:
@@ -73,7 +70,7 @@ def troubles(vitals: HealthInputs, *, now: float, bound_s: float) -> tuple[str, 
 
 
 def _late(pulse: TaskHealth, round_ended_s: float, *, now: float, bound_s: float) -> str:
-    # While rounds end, the queue moves; the rounds in its way are late themselves else.
+    # While reconciles end, the queue moves; otherwise the reconciles that block it are themselves late.
     since_s = max(pulse.since_s, round_ended_s) if pulse.doing is Doing.QUEUED else pulse.since_s
     over_s = now - since_s
     if over_s <= bound_s:

@@ -1,16 +1,13 @@
-"""When to look at a group again.
+"""Decides when to reconcile a group again.
 
-What for: how long a task rests after a round. What it must not know: tasks, real time. Read next:
-`loghub_operator.controller.reconciler`.
+A change in the cluster enqueues its group (`loghub_operator.controller.handlers`). The log service sends no
+notifications, so the operator polls it: soon while a change is in progress, with exponential back-off while
+nothing changes, and at the resync period when all is well, or sooner if the load drives scaling. Hundreds of
+groups that wait for a node, for example, then cost no more than as many that run.
 
-A change in the cluster wakes a group by itself (`loghub_operator.controller.handlers`). What happens at the
-log service tells nobody, so it is looked for: soon where something is on its way, ever later
-where nothing moves, and at the resync where all is well, or sooner where the load decides.
-Hundreds of groups that wait for a node, say, then cost no more than as many that run.
-
-What ends by itself at the log service (a shard's transfer, a worker's leave) is looked for every few
-seconds however long it lasts: no watch tells of its end, and the next step waits for it. Workers
-that come back after their checkpoints were moved are no such thing: their StatefulSet tells.
+An operation that ends by itself at the log service (the handover of a shard, the departure of a worker) is
+polled every few seconds for as long as it lasts: no watch reports its end, and the next step waits for it.
+Workers that resume after a checkpoint reset need no polling, because their StatefulSet changes.
 """
 
 import zlib
@@ -22,14 +19,14 @@ from loghub_operator.plan.status.write_policy import LAG_EVERY_S
 
 SOON_S = 1.0
 UNSETTLED_S = 2.0
-ON_ITS_WAY_S = 8.0  # at most
+ON_ITS_WAY_S = 8.0  # longest interval while an operation is in progress
 _ON_ITS_WAY = (Phase.REBALANCING, Phase.TERMINATING)
 _LEAVING = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 _SPREAD = 0.25
 
 
 def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int, resync_s: float) -> float:
-    """Seconds until the next round; ``unchanged`` rounds in a row found nothing new."""
+    """Seconds until the next reconcile; the last ``unchanged`` reconciles in a row found nothing new."""
     if actions:
         return SOON_S
     later_s = min(UNSETTLED_S * 2.0 ** min(unchanged, 10), resync_s)
@@ -38,7 +35,7 @@ def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int
     if not _settled(status):
         return later_s
     behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
-    by_load = status.scaling is not None and status.scaling.mode != "Fixed"  # here or elsewhere
+    by_load = status.scaling is not None and status.scaling.mode != "Fixed"  # by the operator or externally
     return min(LAG_EVERY_S, resync_s) if behind or by_load else resync_s
 
 
@@ -55,5 +52,5 @@ def _settled(status: Status) -> bool:
 
 
 def jitter(pause_s: float, name: str) -> float:
-    """Up to a quarter less, by the name: groups that were begun together do not stay in step."""
+    """Shortens the pause by up to a quarter, by the name, so that groups that start together drift apart."""
     return pause_s * (1.0 - _SPREAD * zlib.crc32(name.encode()) / 2**32)

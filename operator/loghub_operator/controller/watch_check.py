@@ -1,13 +1,12 @@
-"""Ask the apiserver now and then which groups there are, and compare with what the watch told.
+"""Periodically lists the groups and compares the list with what the watch has reported.
 
-What for: a watch that has gone silent is found out, and no group waits for it. What it must not
-know: kopf, rounds. Read next: `loghub_operator.controller.liveness` (what follows from a silent watch),
-`loghub_operator.controller.handlers` (where the watch tells), `loghub_operator.observe.group_index`.
+The check detects a watch that has gone silent, so that no group waits for it;
+`loghub_operator.controller.liveness` then reports the process as unhealthy.
 
-A version that was listed at one call, and of which the watch has told nothing until the next, was
-not told: a minute lies between two calls, and an event is late by milliseconds. What is not listed
-at two calls in a row is gone: a watch that was begun anew lists what is there, and so tells nothing
-of what went in between. An object that was made anew is another one, so all is told by its uid.
+A version that one check lists and that the watch has not reported by the next check was missed: a minute
+passes between two checks, and an event is late by milliseconds. An object that two checks in a row do not
+list has been deleted: a restarted watch lists what exists, and so does not report what was deleted in the
+meantime. Objects are identified by UID, because a recreated object is a different object.
 """
 
 import asyncio
@@ -25,19 +24,19 @@ Versions = Mapping[Incarnation, str]
 
 
 def missed(listed: Versions, told: Versions) -> dict[Incarnation, str | None]:
-    """What the list has and the watch has not told, with what it told last."""
+    """The listed versions that the watch has not reported; the value is the version that it reported last."""
     return {name: told.get(name) for name, version in listed.items() if told.get(name) != version}
 
 
 def silent_about(
     before: Mapping[Incarnation, str | None], now: Mapping[Incarnation, str | None]
 ) -> tuple[Incarnation, ...]:
-    """Missed at two calls, and nothing told in between."""
+    """The objects that the watch missed at two checks, without any event in between."""
     return tuple(sorted(name for name, last in now.items() if name in before and before[name] == last))
 
 
 class WatchCheck:
-    """What the watch told, and what a list showed beside it."""
+    """Compares what the watch reported with what the API server lists."""
 
     def __init__(
         self, *, kube: Kube, namespaces: Sequence[str], claims: GroupIndex, wake: Callable[[Name], None]
@@ -52,15 +51,15 @@ class WatchCheck:
         self.silent_about: tuple[Incarnation, ...] = ()
 
     def told(self, one: Incarnation, version: str) -> None:
-        """The watch told of this version."""
+        """The watch reported this version."""
         self._told[one] = version
 
     def told_gone(self, one: Incarnation) -> None:
-        """The watch told that it is gone."""
+        """The watch reported the deletion of this object."""
         self._told.pop(one, None)
 
     async def run(self, *, every_s: float = EVERY_S) -> None:
-        """For ever; an apiserver that does not answer is asked again later."""
+        """Runs forever; if the API server does not answer, the next check tries again."""
         while True:
             await asyncio.sleep(every_s)
             try:
@@ -69,7 +68,7 @@ class WatchCheck:
                 log.warning("groups not listed", error=str(error))
 
     async def call(self) -> None:
-        """One list of each namespace; one that may not be listed tells nothing. Raises `KubeError`."""
+        """Makes one check of each namespace; skips one that may not be listed. Raises `KubeError`."""
         listed: dict[Incarnation, str] = {}
         refused = set()
         for namespace in self._namespaces:
@@ -92,7 +91,8 @@ class WatchCheck:
             self._wake((namespace, name))
 
     def _gone(self, absent: frozenset[Incarnation]) -> None:
-        """Forget what was absent before too; who waited for its group looks again."""
+        """Removes objects that are absent for the second time, and enqueues the objects that wait for their
+        groups."""
         for one in self._absent & absent:
             namespace, name, _ = one
             log.warning("gone, and the watch did not tell", namespace=namespace, name=name)

@@ -1,8 +1,8 @@
-"""Take the Lease, keep it, give it back.
+"""Acquires, renews and releases the Lease.
 
-What for: carries out what `lease` decides, and moves the guard's deadline with each good write.
-What it must not know: what the one who leads does. Read next: `loghub_operator.leader.lease` (the rules),
-`loghub_operator.__main__` (who waits for it, and ends when it is lost).
+The elector carries out what `loghub_operator.leader.lease` decides, and extends the deadline of
+`loghub_operator.leader.fencing` with each successful write. `loghub_operator.controller.app` waits for it
+before it reconciles, and ends the process when the Lease is lost.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from loghub_operator.settings import LeaseRef
 
 log = structlog.get_logger()
 
-# One look or write; several fit into the deadline.
+# Limit of one read and write together; several fit into the renewal deadline.
 CALL_BOUND_S = 4.0
 RELEASE_POLL_S = 0.05
 RELEASE_TRIES = 3
 
 
 class LeaderElector:
-    """One candidate. ``me`` is like no other's, that of the same pod before included."""
+    """A candidate for leadership. ``me`` is unique, even among successive processes of the same pod."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class LeaderElector:
         self._me = me
         self._terms = terms or LeaseTimings()
         self._watched: ObservedLease | None = None
-        self._stale = True  # what we know may not be what is
+        self._stale = True  # the observed record may be out of date
         self._deadline_s: float | None = None
         self.turned_s = clock.monotonic_s()
 
     async def acquire(self) -> None:
-        """Returns once it is ours."""
+        """Returns once this candidate holds the Lease."""
         while self._deadline_s is None:
             before = self._holder
             wait = await self.try_acquire_or_renew()
-            assert not isinstance(wait, Lost)  # we held nothing
+            assert not isinstance(wait, Lost)  # only a holder can lose it
             if self._holder != before and self._deadline_s is None:
                 log.info("waiting for the lease", holder=self._holder or "nobody")
             if self._deadline_s is None:
@@ -71,7 +71,7 @@ class LeaderElector:
         log.info("leading", lease=f"{self._place.namespace}/{self._place.name}", holder=self._me)
 
     async def hold(self) -> str:
-        """Renews it; returns why it was lost. The guard has refused since the deadline."""
+        """Renews the Lease until it is lost; returns why. The fence rejects writes from the deadline on."""
         while self._deadline_s is not None:
             left_s = self._deadline_s - self._clock.monotonic_s()
             await asyncio.sleep(max(0.0, min(self._terms.retry_period_s, left_s)))
@@ -83,7 +83,8 @@ class LeaderElector:
         return "it was given back"
 
     async def release(self) -> None:
-        """Give it back, so that another takes it at once; not while a write of ours may still arrive."""
+        """Releases the Lease so that another candidate acquires it at once, but not while one of our writes
+        may still arrive."""
         deadline_s, self._deadline_s = self._deadline_s, None
         self._guard.close()
         if deadline_s is None:
@@ -99,7 +100,7 @@ class LeaderElector:
             log.warning("lease not given back; it runs out by itself", error=str(error))
 
     async def _give_back(self) -> None:
-        """A renewal that was cut off may have moved the version, or may do so yet."""
+        """Retries, because a renewal that timed out may have changed the version, or may still do so."""
         for _ in range(RELEASE_TRIES):
             found = await self._kube.get(LEASE, self._place.namespace, self._place.name)
             seen = None if found is None else self._seen(found)
@@ -114,7 +115,8 @@ class LeaderElector:
         return None if self._watched is None else self._watched.record.holder
 
     async def try_acquire_or_renew(self) -> float | Lost:
-        """One look where needed, one decision, at most one write; seconds until the next."""
+        """Reads the Lease if necessary, decides, and writes at most once; returns seconds until the next
+        attempt, or why the Lease is lost."""
         try:
             async with asyncio.timeout(CALL_BOUND_S):
                 return await self._look_and_do()
@@ -144,7 +146,7 @@ class LeaderElector:
         return self._terms.retry_period_s
 
     async def _take(self, transitions: int, *, sent_s: float) -> None:
-        """The deadline counts from before the write was sent: a follower's wait begins after."""
+        """Counts the deadline from before the write is sent, because a follower's wait begins after it."""
         record = None if self._watched is None else self._watched.record
         written = await self._write(record, holder=self._me, transitions=transitions)
         if written is None:
@@ -155,7 +157,7 @@ class LeaderElector:
         self._guard.extend(deadline_s=self._deadline_s, end_s=sent_s + self._terms.lease_duration_s)
 
     async def _write(self, record: LeaseSeen | None, *, holder: str, transitions: int) -> LeaseSeen | None:
-        """None: it is not as we knew it, so nothing was written."""
+        """None if the Lease has changed since it was observed, so that nothing was written."""
         now = datetime.fromtimestamp(self._clock.unix_s(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec: Document = {
             "holderIdentity": holder,

@@ -1,11 +1,9 @@
-"""Nothing is written once the time to act is over.
+"""Prevents writes by an operator that is no longer the leader.
 
-What for: wraps the two ways to change something (the Kubernetes port, a client of a log service) so
-that each write looks at the deadline first. What it must not know: where the deadline comes from,
-what is written. Read next: `loghub_operator.leader.elector` (moves it), `loghub_operator.leader.lease`.
-
-A write that was begun before the deadline gets until ``end_s``; what has not ended then is
-given up, before another operator begins.
+The fence wraps both ways to change something, the Kubernetes port and the log-service clients, so that each
+write checks the leader's deadline first. `loghub_operator.leader.elector` extends that deadline. A write that
+begins before the deadline may run until ``end_s``; a Kubernetes write that has not ended by then is
+abandoned, before another operator begins.
 """
 
 import asyncio
@@ -22,7 +20,7 @@ from loghub_operator.model.actions import ActionRefused
 
 T = TypeVar("T")
 NOT_OURS = "this operator does not hold the lease (any more)"
-# All others change something.
+# Every other method changes something.
 READS = frozenset(
     {
         "project_exists", "logstore_exists", "list_logstores", "list_shards", "get_cursor", "get_cursor_time",
@@ -32,7 +30,7 @@ READS = frozenset(
 
 
 class WriteFence:
-    """Until when may be written. Used from the loop and from the log service's threads."""
+    """The time until which writes are allowed. Used from the event loop and from the log-service threads."""
 
     def __init__(
         self, clock: Clock, *, deadline_s: float = float("-inf"), end_s: float | None = None
@@ -44,11 +42,11 @@ class WriteFence:
         self._under_way = 0
 
     def extend(self, *, deadline_s: float, end_s: float) -> None:
-        """Monotonic seconds: nothing begins after the first, nothing goes on after the second."""
+        """Both in monotonic seconds: no write begins after ``deadline_s`` or continues after ``end_s``."""
         self._deadline_s, self._end_s = deadline_s, end_s
 
     def close(self) -> None:
-        """Nothing begins any more."""
+        """From now on, no write begins."""
         self._deadline_s = float("-inf")
 
     @property
@@ -57,12 +55,12 @@ class WriteFence:
 
     @property
     def left_s(self) -> float:
-        """Seconds that a write which begins now may take."""
+        """Seconds that a write may take if it begins now."""
         return self._end_s - self._clock.monotonic_s()
 
     @property
     def under_way(self) -> int:
-        """Writes that have begun and not ended, those in threads included."""
+        """Number of writes that have begun and not ended, including those in threads."""
         return self._under_way
 
     def __enter__(self) -> None:
@@ -75,12 +73,12 @@ class WriteFence:
 
 
 def unguarded(clock: Clock) -> WriteFence:
-    """For one operator alone: no lease, no deadline."""
+    """A fence for a single operator without leader election: it has no deadline."""
     return WriteFence(clock, deadline_s=float("inf"))
 
 
 class GuardedKube:
-    """A `Kube` that writes within the guard's time only."""
+    """A `Kube` that writes only while the fence allows it."""
 
     def __init__(self, kube: Kube, guard: WriteFence) -> None:
         self._kube = kube
@@ -120,7 +118,7 @@ class GuardedKube:
 
 
 class _GuardedHub:
-    """A `LogHub` likewise. Its calls are bounded by themselves."""
+    """A `LogHub` that writes only while the fence allows it. Its calls have their own time limits."""
 
     def __init__(self, hub: LogHub, guard: WriteFence) -> None:
         self._hub = hub
@@ -141,7 +139,7 @@ class _GuardedHub:
 
 
 def guarded_connect(connect: Connect, guard: WriteFence) -> Connect:
-    """The same clients, which write within the guard's time only."""
+    """Wraps ``connect`` so that its clients write only while the fence allows it."""
 
     def guarded(endpoint: str, project: str, credentials: Credentials) -> LogHub:
         return cast(LogHub, _GuardedHub(connect(endpoint, project, credentials), guard))

@@ -41,8 +41,8 @@ class LeaderLabel:
             log.warning("leader label not removed", error=str(error))
 
     async def take(self) -> None:
-        """Label our pod, and remove the label from pods that failed to. Checked again and again, since users
-        who may edit pods can remove the label."""
+        """Labels our pod, and removes the label from other pods that failed to remove it. Repeats the check
+        forever, because users who may edit pods can remove the label."""
         while True:
             try:
                 await self._take()
@@ -51,7 +51,7 @@ class LeaderLabel:
             await asyncio.sleep(AGAIN_S)
 
     async def _take(self) -> None:
-        """Write only where the label is wrong."""
+        """Writes only if a label is wrong."""
         found = await self.kube.list(POD, self.lease.namespace, {LABEL: self.value})
         names = {one["metadata"]["name"] for one in found}
         for other in sorted(names - {self.pod}):
@@ -60,5 +60,5 @@ class LeaderLabel:
             await self._set(self.pod, self.value)
 
     async def _set(self, pod: str, value: str | None) -> None:
-        """Without such a pod (outside a cluster) there is nothing to label."""
+        """Does nothing if the pod does not exist, as outside a cluster."""
         await self.kube.patch(POD, self.lease.namespace, pod, {"metadata": {"labels": {LABEL: value}}})

@@ -1,14 +1,14 @@
-"""Who acts: decide about the Lease from what was seen of it, and since when.
+"""Leader-election rules: decides what to do about the Lease from its record and the time of observation.
 
-What for: of several operators at most one writes; the others wait for it to stop. What it must
-not know: how the Lease is read and written, real time. Read next: `loghub_operator.leader.elector`
-(carries it out), `loghub_operator.leader.fencing` (nothing is written after the deadline).
+At most one of several operators writes; the others wait until it stops. `loghub_operator.leader.elector`
+carries the decisions out, and `loghub_operator.leader.fencing` prevents writes after the deadline.
 
-The rules are those of Kubernetes' own leader election. A follower does not believe the holder's
-clock: it measures on its own for how long the record has not changed. A holder measures from
-before its last good write was sent, and its deadline is shorter than what a follower waits, so it
-has stopped writing before another begins. Every write names the version it was decided on, so of
-two that want the Lease at once only one gets it. ``now`` is monotonic seconds.
+The rules are those of Kubernetes' own leader election. A follower does not trust the holder's clock: it
+measures with its own clock how long the record has been unchanged. A holder measures from before its last
+successful write was sent, and its deadline is shorter than a follower's wait, so it has stopped writing
+before another operator begins. Every write names the resource version that the decision is based on, so only
+one of two candidates that try to acquire the Lease at the same time succeeds. ``now`` is in monotonic
+seconds.
 """
 
 from dataclasses import dataclass
@@ -16,27 +16,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimings:
-    """How long; ``retry_period_s`` < ``renew_deadline_s`` < ``lease_duration_s``."""
+    """Durations; ``retry_period_s`` < ``renew_deadline_s`` < ``lease_duration_s``."""
 
-    lease_duration_s: float = 15.0  # a follower waits so long since the record changed
-    renew_deadline_s: float = 10.0  # a holder acts so long after its last good write
-    retry_period_s: float = 2.0  # between two tries of either
+    lease_duration_s: float = 15.0  # how long a follower waits after the record last changed
+    renew_deadline_s: float = 10.0  # how long a holder leads after its last successful write
+    retry_period_s: float = 2.0  # between two attempts of a follower or a holder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSeen:
-    """The record as it was read. ``holder`` "" : nobody, it was given back."""
+    """The record as it was read. ``holder`` "" means that the Lease was released."""
 
     holder: str
-    duration_s: float  # the holder's own word, by which a follower waits
-    renewed: str  # the holder's clock: compared, never read
+    duration_s: float  # set by the holder; a follower waits this long
+    renewed: str  # by the holder's clock, so only compared for equality
     transitions: int
-    version: str  # the apiserver's
+    version: str  # the API server's resource version
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedLease:
-    """A record, and when this one was seen first."""
+    """A record, and when it was first observed, in monotonic seconds."""
 
     record: LeaseSeen
     since_s: float
@@ -44,28 +44,28 @@ class ObservedLease:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Write ourselves into it (make it where there is none)."""
+    """Write this operator as the holder; create the Lease if there is none."""
 
     transitions: int
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Write a new time into what is ours."""
+    """Write a new renewal time into the Lease that this operator holds."""
 
     transitions: int
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Somebody else acts; look again after so long."""
+    """Another operator leads; check again after ``seconds``."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """We acted, and may not any more: end at once."""
+    """This operator led and may no longer write: end the process at once."""
 
     why: str
 
@@ -74,7 +74,8 @@ Decision = Acquire | Renew | Wait | Lost
 
 
 def observe(before: ObservedLease | None, seen: LeaseSeen | None, *, now: float) -> ObservedLease | None:
-    """What is known after a look. A version alone that moved is no sign of life of the holder."""
+    """The observation after reading ``seen``. A change of the resource version alone does not show that the
+    holder is alive."""
     if seen is None:
         return None
     same = before is not None and _told(before.record) == _told(seen)
@@ -88,13 +89,13 @@ def _told(record: LeaseSeen) -> tuple[str, str, int]:
 def decide(
     watched: ObservedLease | None, *, me: str, deadline_s: float | None, now: float, terms: LeaseTimings
 ) -> Decision:
-    """What to do now. ``deadline_s``: until when we may act; None: we do not."""
+    """Decides what to do now. This operator leads until ``deadline_s``; None: it does not lead."""
     if deadline_s is not None:
         return _as_holder(watched, me=me, deadline_s=deadline_s, now=now)
     if watched is None:
         return Acquire(0)
     record = watched.record
-    if record.holder == me:  # written by us, and the answer was lost
+    if record.holder == me:  # our own write, whose response was lost
         return Acquire(record.transitions)
     left_s = watched.since_s + record.duration_s - now
     if not record.holder or left_s <= 0:
@@ -105,7 +106,7 @@ def decide(
 def _as_holder(watched: ObservedLease | None, *, me: str, deadline_s: float, now: float) -> Decision:
     if now >= deadline_s:
         return Lost("it could not be renewed in time")
-    if watched is None:  # somebody removed it: ours as long as nobody makes another
+    if watched is None:  # the Lease was deleted: it is ours while no other operator creates it
         return Acquire(0)
     if watched.record.holder != me:
         return Lost(f"it is held by {watched.record.holder or 'nobody'}")

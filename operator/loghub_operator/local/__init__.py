@@ -1,1 +1,1 @@
-"""`loghub up`: a consumer group on this machine, workers as processes, by the same plan as the cluster's."""
+"""`loghub up`: runs a consumer group on this machine, with processes as workers and the cluster's planner."""

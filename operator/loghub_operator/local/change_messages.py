@@ -1,8 +1,5 @@
-"""What happened between two looks, in sentences.
-
-What for: the events of the live view and the plain lines of `loghub up`. What it must not know:
-the terminal, time. Read next: `loghub_operator.local.ui.dashboard`.
-"""
+"""Describes the changes between two observations in sentences, for the live view and the plain output of
+`loghub up`."""
 
 from collections.abc import Iterator
 
@@ -13,12 +10,12 @@ from loghub_operator.local.processes.supervisor import WorkerView
 from loghub_operator.model.observed import WorkerPhase
 
 Workers = tuple[WorkerView, ...]
-# Of the others a person is told by events, and by the shards' and workers' own sentences.
+# Events, and the sentences about shards and workers, report all other reasons.
 _TOLD = frozenset({"ReconcileError", "TooManyReplicas", "TooFewReplicas", "TooFewShards"})
 
 
 def changes(before: Status, after: Status, was: Workers, now: Workers) -> Iterator[str]:
-    """One sentence per change; none where nothing changed."""
+    """Yields one sentence per change; none if nothing changed."""
     yield from _workers(was, now)
     yield from _shards(before.shards, after.shards)
     yield from _conditions(before.conditions, after.conditions)
@@ -83,4 +80,4 @@ def _conditions(was: tuple[Condition, ...], now: tuple[Condition, ...]) -> Itera
         if condition.reason in _TOLD and before.get(condition.type) != condition.reason:
             yield f"{condition.reason}: {condition.message}"
         if condition.reason == GroupReason.DELETING != before.get(condition.type):
-            yield condition.message  # what becomes of the group
+            yield condition.message  # reports what happens to the group

@@ -1,7 +1,7 @@
-"""The checkpoints of before a reposition, kept as files.
+"""Backups of the checkpoints from before a checkpoint reset, as files.
 
-What for: what the ConfigMaps of `loghub_operator.resources.checkpoint_backup` are in a cluster, under the
-same names. What it must not know: when one is written. Read next: `loghub_operator.local.backend`."""
+They correspond to the ConfigMaps of `loghub_operator.resources.checkpoint_backup` in a cluster and have the
+same names."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +14,13 @@ from loghub_operator.model.reposition import MoveRecord
 
 @dataclass(frozen=True, slots=True)
 class KeptCheckpoints:
-    """One folder, a file for each; a file is written once and never changed."""
+    """A folder with one file per backup; a file is written once and never changed."""
 
     folder: Path
 
     def keep(self, name: str, record: MoveRecord) -> None:
-        """Unless it is there: that is of before. Raises `OSError`."""
+        """Writes the backup unless it exists: the existing file holds the checkpoints from before the reset.
+        Raises `OSError`."""
         path = self._path(name)
         if path.exists():
             return
@@ -27,7 +28,8 @@ class KeptCheckpoints:
         replace_file(path, msgspec.json.format(msgspec.json.encode(record)))
 
     def read(self, name: str) -> MoveRecord | None:
-        """None: there is none. Raises ValueError for one that was changed by hand."""
+        """Reads a backup; None if it does not exist. Raises ValueError if it cannot be decoded, for example
+        after a manual change."""
         try:
             return msgspec.json.decode(self._path(name).read_bytes(), type=MoveRecord)
         except FileNotFoundError:
@@ -36,7 +38,7 @@ class KeptCheckpoints:
             raise ValueError(f"{self._path(name)} cannot be read: {error}") from None
 
     def source(self, name: str | None) -> dict[str, str] | None:
-        """The checkpoints in it, as a ConfigMap has them; None: there is none."""
+        """The backup's checkpoints in the form of a ConfigMap's data; None if there is no such backup."""
         record = None if name is None else self.read(name)
         return None if record is None else {str(shard): cursor for shard, cursor in record.before.items()}
 

@@ -25,7 +25,7 @@ MOST_SHARDS = 256
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status."""
+    """Runs a command and returns its exit status."""
     given = _parser().parse_args(arguments)
     given.root = Root(given.state_dir.absolute()) if given.state_dir else Root.default(os.environ)
     try:

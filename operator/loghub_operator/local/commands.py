@@ -1,7 +1,7 @@
-"""`loghub up`, `down` and `serve`: what they do, in order.
+"""The commands `loghub up`, `down` and `serve`.
 
-What for: validate, lock, clean up after a killed run, find or start the service, run the group,
-stop. What it must not know: argument parsing. Read next: `loghub_operator.local.runner`.
+`up` validates the object, locks its folder, cleans up after an earlier run that was killed, finds or starts
+the log service, runs the group (`loghub_operator.local.runner`), and stops it.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ LOOK_S = 0.2
 
 
 class StartFailed(Exception):  # noqa: N818 - says what happened
-    """Something that a person has to cure before anything can run."""
+    """A problem that the user must correct before anything can run."""
 
 
 class Refused(Exception):  # noqa: N818 - says what happened
-    """The object is not one, or may not become this; the message is as `kubectl apply` says it."""
+    """The object is invalid, or the change to it is forbidden; the message is that of `kubectl apply`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownOptions:
-    """One of ``file`` and ``name`` is given."""
+    """Exactly one of ``file`` and ``name`` is set."""
 
     root: Root
     file: Path | None
@@ -72,7 +72,7 @@ class DownOptions:
 
 
 async def up(options: UpOptions) -> int:
-    """Run until a signal, `loghub down`, or the state in ``wait_for``. Raises `InvalidResourceError`,
+    """Runs until a signal, `loghub down`, or the state in ``wait_for``. Raises `InvalidResourceError`,
     `Refused`, `StartFailed`, `InUseError`, `ServiceStartError`."""
     file = CrFile(options.file, options.name)
     document = file.read()
@@ -99,7 +99,7 @@ async def up(options: UpOptions) -> int:
 
 
 async def down(options: DownOptions) -> int:
-    """Take a group down, by whoever runs it, or here. Raises as `up`."""
+    """Takes a group down, through the process that runs it if there is one. Raises the errors of `up`."""
     folder = _named_folder(options)
     if Record.load(folder) is None:
         raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}")
@@ -110,7 +110,7 @@ async def down(options: DownOptions) -> int:
 
 
 async def _taken_down_by_its_up(folder: GroupFolder) -> bool:
-    """False where none runs, or it was stopped before it came to that."""
+    """False if no process runs the group, or if that process stopped before it took the group down."""
     if not is_locked(folder.lock):
         return False
     folder.down.touch()
@@ -136,7 +136,7 @@ async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
 
 
 def serve(root: Root, listen: str) -> int:
-    """Become the embedded service; does not come back."""
+    """Replaces this process with the embedded service; does not return."""
     root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     root.service.mkdir(exist_ok=True)
     data = root.service / "data"
@@ -152,7 +152,7 @@ def serve(root: Root, listen: str) -> int:
 async def surroundings(
     root: Root, resource: LogHubConsumerGroup, endpoint: str | None
 ) -> AsyncIterator[Surroundings]:
-    """The log service and the key; what was started or written for it goes at the end."""
+    """Provides the log service and the access key; stops and removes at the end what it started or wrote."""
     clock = SystemClock()
     url = resource.spec.endpoint if resource.spec.endpoint != EMBEDDED else endpoint
     if url is not None:
@@ -184,7 +184,8 @@ async def surroundings(
 
 @contextmanager
 def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[asyncio.Event]:
-    """The first Ctrl-C or SIGTERM drains the workers, a second one kills them and sets what is given."""
+    """The first Ctrl-C or SIGTERM stops the workers gracefully; the second kills them and sets the event
+    that is yielded."""
     hurry = asyncio.Event()
 
     def asked() -> None:
@@ -205,7 +206,7 @@ def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[asyncio.Event]:
 
 
 class _WaitingScreen(Screen):
-    """A screen that ends the run once the group is in the state that ``wait_for`` names."""
+    """A screen that ends the run once the group has reached the state in ``wait_for``."""
 
     def __init__(self, title: str, options: UpOptions, stop: asyncio.Event) -> None:
         super().__init__(title=title, clock=SystemClock(), notes=tuple, live=options.live)
@@ -224,7 +225,7 @@ def _is_ready(status: Status) -> bool:
 
 
 def _accept(folder: GroupFolder, document: dict[str, Any]) -> Record:
-    """Checked against the object of an earlier run, too."""
+    """Accepts the object, which is also validated against the object of an earlier run."""
     try:
         return Record.accept(folder, document)
     except InvalidResourceError as error:

@@ -1,7 +1,7 @@
-"""Where the access key comes from on this machine, and the folder the workers read it from.
+"""The source of the access key on this machine, and the folder from which the workers read it.
 
-What for: the embedded service's own pair, or the user's environment for a real endpoint; never
-a command line. What it must not know: requests. Read next: `loghub.worker_contract`.
+The key is the embedded service's own, or comes from the user's environment for any other endpoint. It is
+never passed on a command line.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,14 @@ _FILES = {KEY_ID: ACCESS_KEY_ID_FILE, KEY_SECRET: ACCESS_KEY_SECRET_FILE, TOKEN:
 
 
 def without_keys(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a child gets: it reads the key from its folder, and its own children inherit less."""
+    """The environment of a child process, which reads the key from its folder, so that its own children do
+    not inherit the key."""
     return {name: value for name, value in environment.items() if name not in _FILES}
 
 
 def missing_keys(environment: Mapping[str, str]) -> ServiceError | None:
-    """What a real endpoint needs and the environment does not have."""
+    """The error that names the variables a real endpoint needs and the environment lacks; None if all are
+    set."""
     absent = [name for name in (KEY_ID, KEY_SECRET) if not environment.get(name)]
     if not absent:
         return None
@@ -34,7 +36,7 @@ def missing_keys(environment: Mapping[str, str]) -> ServiceError | None:
 
 
 def write_folder(folder: Path, environment: Mapping[str, str]) -> None:
-    """The environment's key as files that only this user can read."""
+    """Writes the key from the environment to files that only this user can read."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for variable, name in _FILES.items():
         if environment.get(variable):
@@ -44,13 +46,13 @@ def write_folder(folder: Path, environment: Mapping[str, str]) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Take the key off the disk again."""
+    """Removes the key from the disk."""
     for name in _FILES.values():
         (folder / name).unlink(missing_ok=True)
 
 
 def read_folder(folder: Path) -> Credentials | ServiceError:
-    """The key in a folder, or which file is not there."""
+    """Reads the key from a folder; returns an error that names the file if it cannot be read."""
     try:
         return read_key(folder)
     except OSError as error:

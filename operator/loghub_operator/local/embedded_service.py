@@ -1,9 +1,8 @@
-"""The embedded LogHub service for this user: found where it runs, started where it does not.
+"""Finds or starts the embedded LogHub service of this user.
 
-What for: `endpoint: embedded` on one machine, as a process of its own with durable data. What it
-must not know: consumer groups. Read next: ``python -m loghub.service --help``.
-
-It keeps its port over restarts, so that the endpoint of running workers stays good.
+The service provides `endpoint: embedded` on one machine, as a separate process with durable data (see
+``python -m loghub.service --help``). It keeps its port across restarts, so that the endpoint of running
+workers remains valid.
 """
 
 import asyncio
@@ -32,14 +31,14 @@ _LOG_TAIL_CHARS = 2000
 
 
 class ServiceStartError(Exception):
-    """The service did not come up; the message has its last words."""
+    """The service did not start; the message contains the last line of its log."""
 
 
 class EmbeddedService:
-    """One service process, ours or found. Lives in one event loop."""
+    """A service process, started by us or by another process. Belongs to one event loop."""
 
     def __init__(self, root: Root, *, port: int | None = None) -> None:
-        """``port`` None: the one it had last, else a free one."""
+        """``port`` None: the port that the service used last, else a free port."""
         self._folder = root.service
         self._port = port
         self._child: Child | None = None
@@ -47,7 +46,7 @@ class EmbeddedService:
 
     @property
     def credentials_dir(self) -> Path:
-        """Its own access key, made at its first start."""
+        """The folder of the service's own access key, which it creates at its first start."""
         return self._folder / "data" / "credentials"
 
     @property
@@ -60,11 +59,11 @@ class EmbeddedService:
 
     @property
     def ours(self) -> bool:
-        """We started it, and it runs."""
+        """Whether we started the service and it is running."""
         return self._child is not None and self._child.alive
 
     async def ensure(self) -> None:
-        """It answers when this returns. Raises `ServiceStartError`."""
+        """Returns once the service answers. Raises `ServiceStartError`."""
         async with self._alone():
             known = _read(self._address)
             found = f"http://{known}"
@@ -77,10 +76,11 @@ class EmbeddedService:
             except ServiceStartError:
                 if self._port is not None or port == 0:
                     raise
-                await self._start(0)  # somebody else has the port by now
+                await self._start(0)  # another process uses the port by now
 
     async def keep(self) -> None:
-        """For ever: start it again, on its port, whenever it ended, whoever had started it."""
+        """Runs forever: restarts the service on its port whenever it has ended, even if another process had
+        started it."""
         failures = 0
         while True:
             await asyncio.sleep(KEEP_S + (backoff_s(failures) if failures else 0.0))
@@ -92,7 +92,7 @@ class EmbeddedService:
                 failures += 1
 
     async def end(self) -> None:
-        """Stop it, if it is ours."""
+        """Stops the service if we started it."""
         if self._child is not None:
             await self._child.end(STOP_GRACE_S)
 
@@ -102,7 +102,7 @@ class EmbeddedService:
 
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Of all that would start a service on this data, one after the other."""
+        """Serializes all processes that start a service on this data."""
         with contextlib.ExitStack() as held:
             try:
                 async with asyncio.timeout(2 * START_GUARD_S):
@@ -116,13 +116,13 @@ class EmbeddedService:
         return await asyncio.to_thread(_answers, endpoint, self.credentials_dir)
 
     async def _start_again(self) -> None:
-        """On its port; unless another process did so while we waited for our turn."""
+        """Restarts it on its port, unless another process did so while we waited for the lock."""
         async with self._alone():
             if not await self._answers(self.endpoint):
                 await self._start(int(self.endpoint.rpartition(":")[2]))
 
     async def _start(self, port: int) -> None:
-        # Its own file first: who finds an address in the other one may rely on it.
+        # The service writes to a file of its own first, so that an address in the final file is always valid.
         fresh = self._folder / "address.new"
         fresh.unlink(missing_ok=True)
         command = [
@@ -162,7 +162,7 @@ def _entered(held: contextlib.ExitStack, lock: Path) -> bool:
 
 
 def _answers(endpoint: str, key_folder: Path) -> bool:
-    """The service of this very data is there: another one does not take the key that was made with it."""
+    """Whether the service of this data folder answers; any other service rejects the key in the folder."""
     try:
         key = read_key(key_folder)
     except OSError:
@@ -176,7 +176,7 @@ def _answers(endpoint: str, key_folder: Path) -> bool:
 
 
 def _takes_the_key(hub: HttpLogHub) -> bool:
-    """The signature is checked before the project is looked for."""
+    """Whether the service accepts the key: it verifies the signature before it looks up the project."""
     try:
         hub.list_logstores()
     except LogHubError as error:

@@ -1,4 +1,4 @@
-"""File locks that end with the process, and a way to see whether one is held."""
+"""File locks that end with the process, and a check whether a lock is held."""
 
 import fcntl
 from collections.abc import Iterator
@@ -7,25 +7,25 @@ from pathlib import Path
 
 
 class InUseError(Exception):
-    """Another process holds the lock; the message says which folder."""
+    """Another process holds the lock; the message names the folder."""
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file; it goes with the process, however that ends. Raises `InUseError`."""
+    """Holds the lock file; the lock ends with the process, however that ends. Raises `InUseError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In this order, so that the lock is free again before anybody sees it free.
+    # In this order, so that the lock is free again before another process sees it as free.
     with _sign(path).open("ab") as sign, path.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InUseError(f"{path.parent} is in use by another process") from None
-        fcntl.flock(sign, fcntl.LOCK_EX)  # waits for looks only, which are over at once
+        fcntl.flock(sign, fcntl.LOCK_EX)  # waits only for checks, which end at once
         yield
 
 
 def is_locked(path: Path) -> bool:
-    """Somebody holds it now. A look at its sign: the lock itself is never taken for it."""
+    """Whether a process holds the lock now. Checks the sign file, so that a check never holds the lock."""
     try:
         with _sign(path).open("rb") as sign:
             fcntl.flock(sign, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,7 +1,6 @@
-"""The user's file: one LogHubConsumerGroup in it, and the ConfigMap of its code; read again when it changed.
+"""Reads the user's file for `loghub up -f`: a LogHubConsumerGroup and the ConfigMap with its code.
 
-What for: `loghub up -f`. What it must not know: what follows from it. Read next:
-`loghub_operator.api.parse` (the messages), `loghub_operator.local.object_store`.
+The file is read again whenever it changes. The error messages come from `loghub_operator.api.parse`.
 """
 
 from pathlib import Path
@@ -13,11 +12,11 @@ from loghub_operator.model.observed import Code
 from loghub_operator.resources.user_code import code_in, code_source
 
 Document = dict[str, Any]
-LARGEST_BYTES = 3 << 20  # as much as an apiserver takes
+LARGEST_BYTES = 3 << 20  # the limit of an API server
 
 
 class CrFile:
-    """One file; `changed` is true once for every change."""
+    """The user's file; `changed` is true once for every change."""
 
     def __init__(self, path: Path, name: str | None) -> None:
         self._path = path
@@ -26,7 +25,7 @@ class CrFile:
         self._config_maps: tuple[Document, ...] = ()
 
     def changed(self) -> bool:
-        """Somebody saved it since the last call. A file that is gone for now has not changed."""
+        """Whether the file was saved since the last call. A file that does not exist has not changed."""
         stamp = self._look()
         if stamp is None or stamp == self._stamp:
             return False
@@ -34,7 +33,7 @@ class CrFile:
         return True
 
     def read(self) -> Document:
-        """The object as it was written. Raises `InvalidResourceError`."""
+        """Reads the object as the user wrote it. Raises `InvalidResourceError`."""
         try:
             with self._path.open("rb") as file:
                 content = file.read(LARGEST_BYTES + 1)
@@ -51,7 +50,7 @@ class CrFile:
         return picked
 
     def code(self, resource: LogHubConsumerGroup) -> Code:
-        """Of the pipeline, out of a ConfigMap in the same file, as last read."""
+        """The pipeline's code from a ConfigMap in the same file, as last read."""
         name = code_source(resource)
         if name is None:
             return Code()
@@ -87,7 +86,7 @@ def _refused(message: str) -> InvalidResourceError:
 
 
 def in_apiserver_words(document: Document, error: InvalidResourceError) -> str:
-    """The refusal as `kubectl apply` prints it."""
+    """The validation error as `kubectl apply` prints it."""
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     lines = "\n".join(f"* {problem}" for problem in error.problems)

@@ -1,8 +1,7 @@
-"""What is remembered of one consumer group between two runs: the object, as the apiserver would keep it.
+"""Stores the object of one consumer group between runs, as an API server would.
 
-What for: identity, generation, the deletion, whether we made the group, the last status; so that
-an immutable field stays so, and `loghub down` knows what to take down. What it must not know:
-workers, the log service. Read next: `loghub_operator.local.reconcile_loop`.
+The stored object has an identity, a generation, the deletion time, the record of who created the consumer
+group, and the last status. With it, immutable fields stay immutable, and `loghub down` knows what to remove.
 """
 
 import copy
@@ -22,9 +21,9 @@ Document = dict[str, Any]
 
 @dataclass(slots=True)
 class Record:
-    """One object and the file it is kept in.
+    """An object and the file that stores it.
 
-    Every change is on disk when the method returns; with an `OSError` nothing is changed.
+    Every change is on disk when the method returns; if it raises `OSError`, nothing has changed.
     """
 
     folder: GroupFolder
@@ -32,7 +31,7 @@ class Record:
 
     @classmethod
     def load(cls, folder: GroupFolder) -> "Record | None":
-        """What an earlier run left; None where there is nothing that can be read."""
+        """Loads the object of an earlier run; None if there is none, or if it cannot be read."""
         try:
             document = json.loads(folder.object.read_text())
         except (OSError, ValueError):
@@ -41,7 +40,7 @@ class Record:
 
     @classmethod
     def accept(cls, folder: GroupFolder, written: Document) -> "Record":
-        """Take what a user wrote, new or changed. Raises `InvalidResourceError`, changing nothing."""
+        """Stores the user's object, new or changed. If it raises `InvalidResourceError`, nothing changes."""
         old = cls.load(folder)
         made = copy.deepcopy({key: value for key, value in written.items() if key != "status"})
         metadata = made.setdefault("metadata", {})
@@ -60,7 +59,7 @@ class Record:
         return record
 
     def resource(self) -> LogHubConsumerGroup:
-        """The object as `plan` takes it."""
+        """The parsed object, as `loghub_operator.plan` expects it."""
         return parse_resource(self.document)
 
     @property
@@ -74,7 +73,7 @@ class Record:
         self._keep({**self.document, "metadata": {**metadata, "annotations": annotations}})
 
     def set_deleted(self, now_unix_s: float) -> None:
-        """The object is to go; the first time counts."""
+        """Marks the object as deleted; the time of the first call is kept."""
         metadata = {"deletionTimestamp": rfc3339(now_unix_s), **self.document["metadata"]}
         self._keep({**self.document, "metadata": metadata})
 
@@ -87,7 +86,7 @@ class Record:
         self.document = document
 
     def forget(self) -> None:
-        """The object is gone."""
+        """Removes the object."""
         self.folder.object.unlink(missing_ok=True)
 
 

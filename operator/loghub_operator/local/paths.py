@@ -1,12 +1,9 @@
-"""Where `loghub up` keeps what: one root folder, in it the service, the claims and the groups.
-
-What for: every path in one place, and who holds what. What it must not know: what is in the
-files. Read next: `loghub_operator.local.object_store`, `loghub_operator.local.processes.supervisor`.
+"""The paths of everything that `loghub up` stores, all in one root folder.
 
 ::
 
     <root>/service/            the embedded service: data/, address, log
-    <root>/volumes/<claim>/    the content of a claim; never removed by us
+    <root>/volumes/<claim>/    the content of a volume claim; never removed by `loghub`
     <root>/groups/<name>/      one LogHubConsumerGroup: object.json, lock, lock.sign, down,
                                credentials/
     <root>/groups/<name>/workers/<name>-0/   config.json, drain, status.json, last-words, log, state/
@@ -16,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-PRIVATE = 0o700  # of a root that is made: the user's logs, tables and scratch files are in it
+PRIVATE = 0o700  # mode of a new root, which contains the user's logs, tables and scratch files
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class GroupFolder:
 
     @property
     def down(self) -> Path:
-        """Its being there asks whoever runs the group to take it down."""
+        """A file whose existence makes the process that runs the group take it down."""
         return self.folder / "down"
 
     @property
@@ -75,7 +72,7 @@ class GroupFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """What repositions left for undo."""
+        """The backups of checkpoint resets, for undo."""
         return self.folder / "checkpoints"
 
     @property
@@ -88,7 +85,7 @@ class GroupFolder:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Everything of `loghub up` for one user, or of one demo."""
+    """The root folder of `loghub up`, for a user or for a demo."""
 
     folder: Path
 

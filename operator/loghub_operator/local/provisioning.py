@@ -1,8 +1,5 @@
-"""Make the project and the logstores that a consumer group needs, where a user asked for it.
-
-What for: `loghub up --create-logstore` and the demo. What it must not know: processes, files. Read next:
-`loghub.client.port`.
-"""
+"""Creates the project and the logstores that a consumer group needs, for `loghub up --create-logstore` and
+the demo."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +13,8 @@ _THERE = (Code.PROJECT_ALREADY_EXIST, Code.LOG_STORE_ALREADY_EXIST)
 
 
 def create_sources(hub: LogHub, resource: LogHubConsumerGroup, *, shards: int) -> tuple[str, ...]:
-    """What was made, in words; what is there already stays as it is. Raises `LogHubException`."""
+    """Returns a description of each created object; existing objects stay unchanged. Raises
+    `LogHubException`."""
     made = []
     if not hub.project_exists() and _made(lambda: hub.create_project("created by loghub up")):
         made.append(f"project {hub.project}")
@@ -38,7 +36,7 @@ def _made(make: Callable[[], None]) -> bool:
     try:
         make()
     except LogHubError as error:
-        if error.code in _THERE:  # somebody else was faster
+        if error.code in _THERE:  # another client was faster
             return False
         raise
     return True

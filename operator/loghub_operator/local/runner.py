@@ -1,8 +1,7 @@
-"""One consumer group on this machine from start to stop.
+"""Runs one consumer group on this machine from start to stop.
 
-What for: puts the record, the supervisor, the edge and the rounds together, and watches the
-user's file. What it must not know: the terminal, where the log service is. Read next:
-`loghub_operator.local.reconcile_loop`, `loghub_operator.local.cli`.
+`LocalGroup` connects the stored object, the supervisor of the worker processes, the edge to the log service
+and the reconcile loop (`loghub_operator.local.reconcile_loop`), and watches the user's file.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ GRACE_S = float(DRAIN_TIMEOUT_S + AFTER_DRAIN_S)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the group finds around it."""
+    """The environment of a group: its root folder, log service, access key and clock."""
 
     root: Root
     endpoint: str  # URL of the log service
@@ -50,13 +49,13 @@ class Surroundings:
 
 
 def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
-    """A client that does not hold a round up for long."""
+    """Returns a client whose time limits are short, so that it does not block a reconcile for long."""
     timeouts = Timeouts(connect_s=2.0, read_s=10.0, total_s=10.0)
     return HttpLogHub(endpoint, project, credentials=credentials, agent="loghub-up", timeouts=timeouts)
 
 
 class LocalGroup:
-    """Runs in one event loop, in the main thread. The group's lock is held by the caller."""
+    """A group that runs in one event loop, in the main thread. The caller holds the group's lock."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class LocalGroup:
         audience: Audience,
         command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
-        """``file`` None: there is nothing to be read again (`loghub down`)."""
+        """``file`` is None if there is no file to watch (`loghub down`)."""
         self._record = record
         self._file = file
         self._code = Code() if file is None else file.code(record.resource())
@@ -75,7 +74,7 @@ class LocalGroup:
         self._audience = audience
         self._folder = record.folder
         self._seen: GroupSnapshot | None = None
-        self._unread = False  # a change that could not be kept yet
+        self._unread = False  # a change that could not be stored yet
         self.supervisor = Supervisor(
             name=record.document["metadata"]["name"],
             folder=self._folder,
@@ -96,10 +95,10 @@ class LocalGroup:
     def write_status(self, status: Status) -> None:
         self._record.set_status(status)
 
-    # -- its life
+    # -- start to stop
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until stopped (the workers stay members of the group) or taken down."""
+        """Runs until stopped (the workers stay members of the group) or taken down."""
         tasks = [
             asyncio.create_task(self.rounds.run()),
             asyncio.create_task(self._watch_files()),
@@ -126,14 +125,14 @@ class LocalGroup:
             try:
                 self._look_at_files()
                 trouble = ""
-            except OSError as error:  # a full disk, say; tried again
+            except OSError as error:  # for example a full disk; tried again
                 if str(error) != trouble:
                     self._audience.say(f"what is asked cannot be kept yet: {error}")
                 trouble = str(error)
 
     def _look_at_files(self) -> None:
         asked = self._folder.down.exists()
-        # The file first: who saved another deletionPolicy before `down` meant that one.
+        # The file first: a deletionPolicy that was saved before `down` applies to it.
         if self._file is not None and (self._file.changed() or self._unread):
             self._unread = True
             self._take_change(self._file)
@@ -166,7 +165,8 @@ class LocalGroup:
             self.rounds.wake()
 
     def _refuse_another_endpoint(self, document: dict[str, Any]) -> None:
-        """The connection, its key and the record of who made the group belong to the one it began with."""
+        """Rejects a changed endpoint: the connection, its key and the record of who created the group belong
+        to the original endpoint."""
         if parse_resource(document).spec.endpoint != self.current().spec.endpoint:
             words = "cannot be changed while the group is up; stop it and start it again"
             raise InvalidResourceError((Problem("spec.endpoint", words),))

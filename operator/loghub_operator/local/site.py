@@ -1,8 +1,7 @@
-"""What a worker takes from its cluster, and from where it takes it on this machine.
+"""Provides on this machine what a cluster provides to a worker: code, volume claims and variables.
 
-What for: the pipeline's code, claims and variables for `loghub up`; what this machine has no source
-for is refused before anything starts. What it must not know: processes. Read next:
-`loghub_operator.resources.user_code`, `loghub_operator.local.manifest` (whose file the ConfigMap stands in).
+Code comes from the user's file (`loghub_operator.local.manifest`), claims are folders. A resource that refers
+to something that only a cluster can provide is rejected before anything starts.
 """
 
 from pathlib import Path
@@ -12,7 +11,8 @@ from loghub_operator.model.observed import Code, Placement
 
 
 def site_at(resource: LogHubConsumerGroup, *, endpoint: str, volumes: Path, code: Code) -> Placement:
-    """A claim is a folder of its name; a loopback address needs no name."""
+    """The placement on this machine. A claim is a folder of the same name; a loopback address needs no host
+    name for the project."""
     files, python = resource.spec.pipeline.sink.files, resource.spec.pipeline.python
     claim = None if python is None else python.volume_claim
     return Placement(
@@ -25,12 +25,12 @@ def site_at(resource: LogHubConsumerGroup, *, endpoint: str, volumes: Path, code
 
 
 def variables_of(resource: LogHubConsumerGroup) -> dict[str, str]:
-    """The user's own, for every worker."""
+    """The user's own variables for every worker."""
     return {one.name: one.value or "" for one in resource.spec.worker.env}
 
 
 def refuse_what_is_not_here(resource: LogHubConsumerGroup, code: Code) -> None:
-    """Raises `InvalidResourceError` with everything that only a cluster could give."""
+    """Raises `InvalidResourceError` with every reference to something that only a cluster can provide."""
     no_objects = "there are no Secrets and ConfigMaps on this machine; give a value"
     problems = [
         Problem(f"spec.worker.env[{number}].valueFrom", no_objects)

@@ -1,4 +1,4 @@
-"""The state of the group at one moment, and the interface of whatever shows it."""
+"""The state of a group at one moment, and the interface of its viewers."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,7 +9,7 @@ from loghub_operator.local.processes.supervisor import WorkerView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSnapshot:
-    """The group at one moment, for a person."""
+    """The group at one moment, for display."""
 
     at_unix_s: float
     status: Status
@@ -17,16 +17,16 @@ class GroupSnapshot:
 
     @property
     def caught_up(self) -> bool:
-        """Every worker is ready, and no shard has anything left."""
+        """Whether every worker is ready and no shard has any lag."""
         lag = self.status.lag
         return self.status.phase is Phase.RUNNING and lag is not None and lag.logs == 0
 
 
 class Audience(Protocol):
-    """Whom to tell."""
+    """Receives the events and the snapshots of a run."""
 
     def say(self, text: str) -> None:
-        """One sentence, when it happens."""
+        """Called with one sentence for each event."""
 
     def look(self, look: GroupSnapshot) -> None:
-        """After every round."""
+        """Called after every reconcile."""

@@ -1,7 +1,7 @@
-"""`loghub status`: what the files say of the groups.
+"""`loghub status`: shows the groups' status from another terminal.
 
-What for: a look from another terminal. What it must not know: the log service; what is shown is
-what the last round saw, with its time. Read next: `loghub_operator.local.object_store`.
+The command reads the files of `loghub_operator.local.object_store` and makes no requests to the log service,
+so it shows what the last reconcile observed, and when.
 """
 
 import json
@@ -21,7 +21,7 @@ DONE, FAILED = 0, 1
 
 
 def show_status(root: Root, name: str | None, *, as_json: bool) -> int:
-    """Print it; 1 where there is nothing to show."""
+    """Prints the status; returns 1 if there is nothing to show."""
     records = list(_records(root, name))
     if not records:
         what = "no group" if name is None else f"no group {name}"

@@ -1,4 +1,4 @@
-"""Placement of a group's workers, and access to its log service."""
+"""Resolves the placement of a group's workers, and opens a client of its log service."""
 
 import base64
 
@@ -14,7 +14,7 @@ from loghub_operator.settings import Settings
 
 
 def site_of(resource: LogHubConsumerGroup, settings: Settings) -> Placement:
-    """Where this group's workers run."""
+    """The placement of this group's workers in a cluster."""
     embedded = resource.spec.endpoint == EMBEDDED
     return Placement(
         endpoint=settings.endpoint(resource.spec.endpoint),
@@ -33,7 +33,7 @@ class LogServiceAccess:
         self._settings = settings
 
     async def client(self, resource: LogHubConsumerGroup) -> LogHub | ServiceError:
-        """The client of the group's project, or why there is none."""
+        """Returns the client of the group's project, or the error that prevents it."""
         return self.client_with(resource, await self.credentials(resource))
 
     def client_with(
@@ -44,7 +44,7 @@ class LogServiceAccess:
         site = site_of(resource, self._settings)
         try:
             return self._hubs.client(site.endpoint, resource.spec.project, credentials)
-        except BadEndpoint as error:  # a port beyond all ports, say
+        except BadEndpoint as error:  # for example a port out of range
             return ServiceError(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message=str(error))
 
     async def credentials(self, resource: LogHubConsumerGroup) -> Credentials | ServiceError:
@@ -73,7 +73,7 @@ class LogServiceAccess:
 
 
 def _decoded(value: str) -> str:
-    # Made from a file, a key often has a line's end.
+    # A key that was created from a file often ends with a newline.
     return base64.b64decode(value).decode(errors="replace").strip()
 
 

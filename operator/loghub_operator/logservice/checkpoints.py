@@ -1,8 +1,8 @@
-"""Ask the log service where an order to move checkpoints leads, and force checkpoints.
+"""Resolves the target cursors of a checkpoint reset, and forces checkpoints.
 
-What for: the log service half of a reposition, for the cluster and for `loghub up`, on the real SLS as
-on the embedded service: it needs cursors and forced checkpoints only. What it must not know: whether
-the order makes sense. Read next: `loghub_operator.plan.reposition_targets`, `loghub.client.port`.
+This is the log-service half of a checkpoint reset, in a cluster and for `loghub up`. It needs only cursors
+and forced checkpoints, so it works with the real SLS and with the embedded service. Whether a reset is
+valid is decided in `loghub_operator.plan.reposition_targets`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from loghub_operator.model.actions import MoveCheckpoints
 from loghub_operator.model.observed import ShardObserved
 from loghub_operator.model.reposition import MoveObserved, MoveRecord
 
-AHEAD_S = 45.0  # with the look before it below what liveness allows
+AHEAD_S = 45.0  # together with the observation before it, below the bound of liveness
 FORCE_S = 30.0
 TOO_SLOW = f"the log service did not return the target cursors of all shards within {AHEAD_S:.0f} s"
 
@@ -34,8 +34,8 @@ def resolve_targets(
     source: Mapping[str, str] | None,
     clock: Clock,
 ) -> MoveObserved:
-    """What `ObservedState.move` tells; positions are asked only until they stand in a record. Never raises
-    for an answer of the log service."""
+    """Returns the value of `ObservedState.move`; positions are requested only until a record contains them.
+    Never raises for a response of the log service."""
     order = resource.spec.reset_checkpoints
     if record is not None or order is None:
         return MoveObserved(record=record, source=source)
@@ -70,8 +70,8 @@ def _position(resource: LogHubConsumerGroup) -> Position:
 
 
 def move_checkpoints(hub: LogHub, key: GroupKey, action: MoveCheckpoints, clock: Clock) -> None:
-    """Force them, one after the other, as far as there is time; the next round finds what is left. No
-    consumer is named, since none holds these shards."""
+    """Forces the checkpoints one after the other until the deadline; the next reconcile forces the rest.
+    Names no consumer, because none holds these shards."""
     deadline = Deadline(clock, FORCE_S)
     for shard, cursor in action.moves:
         if deadline.is_over():

@@ -1,15 +1,14 @@
-"""Until when another question of the same round may be put to a log service.
+"""Deadline for further requests to a log service within one reconcile.
 
-What for: a round of many calls, one after the other, ends before liveness takes the process for stuck
-(`loghub_operator.controller.liveness`), however many shards there are and however slow the endpoint is. What
-it must not know: what is asked. Read next: `loghub_operator.logservice.shard_cursors`,
-`loghub_operator.logservice.checkpoints`."""
+With it, a reconcile that makes many calls one after the other ends before
+`loghub_operator.controller.liveness` considers the process stuck, no matter how many shards there are or how
+slow the endpoint is."""
 
 from loghub.clock import Clock
 
 
 class Deadline:
-    """So many seconds from now; a call that was begun before goes on by its own bound."""
+    """``within_s`` seconds from now; a call that has already begun continues within its own time limit."""
 
     def __init__(self, clock: Clock, within_s: float) -> None:
         self._clock = clock

@@ -19,7 +19,7 @@ _GROUP_THERE = (Code.CONSUMER_GROUP_ALREADY_EXIST, "GroupAlreadyExist")
 
 
 def change_group(hub: LogHub, key: GroupKey, action: GroupChange) -> bool:
-    """Carry it out; False: the group was to be made, and somebody else had made it."""
+    """Carries out the change; False if the group should be created and another client already created it."""
     match action:
         case CreateGroup():
             return create_group(hub, key, action)
@@ -31,9 +31,9 @@ def change_group(hub: LogHub, key: GroupKey, action: GroupChange) -> bool:
 
 
 def change_shards(hub: LogHub, logstore: str, action: ShardChange) -> bool:
-    """Carry it out; False: somebody else had done it, or a round of ours that was cut short.
+    """Carries out the change; False if another client, or an interrupted reconcile of ours, already did.
 
-    Raises `ReshardRefused` where it was surely not done.
+    Raises `ReshardRefused` if the change definitely did not happen.
     """
     known = {one.shard: one for one in hub.list_shards(logstore)}
     if action.shard not in known or known[action.shard].read_only:
@@ -51,7 +51,7 @@ def change_shards(hub: LogHub, logstore: str, action: ShardChange) -> bool:
 
 
 def create_group(hub: LogHub, key: GroupKey, action: CreateGroup) -> bool:
-    """Make the group; False: somebody else had made it."""
+    """Creates the group; False if another client already created it."""
     try:
         hub.create_group(
             key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order)
@@ -64,12 +64,12 @@ def create_group(hub: LogHub, key: GroupKey, action: CreateGroup) -> bool:
 
 
 def update_group(hub: LogHub, key: GroupKey, action: UpdateGroup) -> None:
-    """Give it these settings."""
+    """Updates the group's settings."""
     hub.update_group(key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order))
 
 
 def delete_group(hub: LogHub, key: GroupKey) -> None:
-    """Delete it, if it is there."""
+    """Deletes the group if it exists."""
     try:
         hub.delete_group(key.logstore, key.group)
     except LogHubError as error:

@@ -7,7 +7,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupKey:
-    """Which group of which logstore."""
+    """A consumer group and its logstore."""
 
     logstore: str
     group: str

@@ -1,12 +1,10 @@
-"""Ask the log service about one consumer group, and change it.
+"""Reads the state of one consumer group from the log service.
 
-What for: the log service half of observe and apply, the same for the cluster and for
-`loghub up`. What it must not know: Kubernetes, processes, which adapter it talks through.
-Read next: `loghub.client.port`, `loghub.domain.state_inference`.
-
-Synchronous, one call after the other, each bounded by the adapter; callers run it in a
-thread. The embedded service tells a group's whole state in one answer. From the real SLS it
-is worked out of the lists of shards, checkpoints and ends, by the domain.
+This is the log-service half of an observation, the same in a cluster and for `loghub up`; changes are in
+`loghub_operator.logservice.group_changes`. The calls are synchronous, one after the other, and each is
+bounded by the adapter; callers run them in a thread. The embedded service returns a group's whole state in
+one response. The real SLS does not, so `loghub.domain.state_inference` infers the state from the shards,
+checkpoints and end cursors.
 """
 
 from collections.abc import Iterable
@@ -46,8 +44,8 @@ TOO_SLOW = f"the log service did not return the end cursors of all shards within
 def observe_service(
     hub: LogHub, resource: LogHubConsumerGroup, *, expected: Iterable[str], ends: EndCursorCache, clock: Clock
 ) -> ServiceObserved:
-    """One round of questions; ``expected`` are the consumers that should run, ``ends`` what is
-    remembered from one round to the next. Never raises for an answer."""
+    """Makes one observation; ``expected`` are the consumers that should run, ``ends`` is the cache that
+    outlives an observation. Never raises for a response of the log service."""
     key = GroupKey.of(resource)
     try:
         if hub.has_extensions():
@@ -56,7 +54,7 @@ def observe_service(
         return _inferred(hub, resource, expected, ends, clock)
     except LogHubException as error:
         return ServiceObserved(trouble=trouble_of(error, resource))
-    except BadHashKey:  # not quoted: whatever listens there
+    except BadHashKey:  # not quoted, since an unknown server may have sent it
         words = "what answers at this endpoint lists shards whose keys are no hash keys; check the URL"
         return ServiceObserved(
             trouble=ServiceError(reason=ServiceErrorReason.REQUEST_REJECTED, message=words)
@@ -64,9 +62,9 @@ def observe_service(
 
 
 def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> ServiceError:
-    """The same in a person's words; an adapter's message never holds a key.
+    """Translates an error for the status; an adapter's message never contains an access key.
 
-    Without the request's id: the next round's differs, and the status would never be at rest.
+    The request ID is left out: it differs in each reconcile, so the status would never stop changing.
     """
     spec = resource.spec
     if isinstance(error, EndpointUnreachable):
@@ -74,7 +72,7 @@ def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> Service
     if not isinstance(error, LogHubError):
         return ServiceError(reason=ServiceErrorReason.REQUEST_REJECTED, message=str(error))
     if error.code == Code.BAD_RESPONSE:
-        # Its words are those of whatever listens there, and none of the status's business.
+        # The message comes from an unknown server, so it does not belong in the status.
         words = f"the server at this endpoint (HTTP {error.status}) does not speak the SLS protocol"
         return ServiceError(reason=ServiceErrorReason.REQUEST_REJECTED, message=f"{words}; check the URL")
     reason = _TROUBLE.get(error.code, ServiceErrorReason.REQUEST_REJECTED)  # type: ignore[call-overload]
@@ -144,7 +142,7 @@ def _others(key: GroupKey, groups: Iterable[GroupInfo]) -> int:
 
 
 def _with_keys(told: ServiceObserved, shards: Iterable[ShardInfo]) -> ServiceObserved:
-    """What the list of shards says besides; one that came between the two answers has none of it."""
+    """Adds what only the list of shards contains; a shard created between the two responses stays as is."""
     known = {one.shard: one for one in shards}
     return replace(told, shards=tuple(_keyed(one, known.get(one.shard)) for one in told.shards))
 
@@ -161,7 +159,7 @@ def _keyed(shard: ShardObserved, info: ShardInfo | None) -> ShardObserved:
 
 
 def _without_group(shards: tuple[ShardInfo, ...]) -> ServiceObserved:
-    """Nobody holds anything, and nothing was consumed: every shard could be assigned."""
+    """No consumer holds a shard and nothing has been consumed, so every shard can be assigned."""
     parents = _parents(shards)
     free = (
         ShardObserved(shard=one.shard, state="not_alloc", read_only=one.read_only, parents=parents[one.shard])
@@ -246,12 +244,12 @@ def _shard_worked_out(
 
 
 def _lag(seen: SeenShard, marks: ShardCursors, now_unix_s: float) -> Lag:
-    """Without a checkpoint it depends on where the workers would begin, so it is not known; an
-    empty shard has none wherever they would."""
+    """Without a checkpoint, the lag depends on where the workers would start, so it is unknown; an empty
+    shard has no lag wherever they would start."""
     if seen.checkpoint is None and marks.begin is not None and marks.begin == marks.end:
         return NONE_LEFT
     behind = seen.checkpoint is not None and marks.end is not None and seen.checkpoint < marks.end
-    if behind and marks.begin is None:  # how much of it is kept was not asked in time
+    if behind and marks.begin is None:  # the begin cursor was not requested before the deadline
         return UNKNOWN
     position = ShardMarks(
         position=seen.checkpoint,

@@ -1,12 +1,10 @@
-"""Ask where each shard begins and ends, as far as there is time for it.
+"""Requests the begin and end cursors of each shard until a deadline.
 
-What for: the real SLS tells a lag only by cursors, one call each, so many shards or a slow endpoint
-would hold a round up for longer than liveness allows. What it must not know: states, lags, what
-becomes of a shard without an answer. Read next: `loghub_operator.logservice.group_state`.
-
-No question begins after `LOOK_S`; a shard that was not reached has `ShardCursors()`. Read-only shards come
-first: their ends never move (docs/sls-protocol.md 4.3, 5) and are remembered, so that each look, however
-short, leaves less for the next one.
+The real SLS reveals a lag only through cursors, one call each, so with many shards or a slow endpoint a
+reconcile would take longer than liveness allows. No request begins after `LOOK_S`; the cursors of a shard
+that was not reached are None and `late`. Read-only shards come first: their end cursors never move
+(docs/sls-protocol.md 4.3, 5) and are cached, so that each observation, however short, leaves fewer requests
+for the next.
 """
 
 import threading
@@ -20,23 +18,24 @@ from loghub.clock import Clock
 from loghub.wire import cursor as wire_cursor
 from loghub_operator.logservice.deadline import Deadline
 
-LOOK_S = 30.0  # with the calls around it far below `loghub_operator.controller.liveness.SHORTEST_BOUND_S`
+# Together with the surrounding calls, far below `loghub_operator.controller.liveness.SHORTEST_BOUND_S`.
+LOOK_S = 30.0
 MOST_KEPT = 20_000
 Name = tuple[str, str, str]  # endpoint, project, logstore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardCursors:
-    """Cursors of one shard. None: not asked, for want of time or because nothing depends on it."""
+    """Cursors of one shard. None: not requested, because time ran out or because nothing depends on it."""
 
     begin: int | None = None
     end: int | None = None
     next_received_unix_s: int | None = None  # of the log group after the checkpoint
-    late: bool = False  # something that a lag depends on was not asked in time
+    late: bool = False  # a cursor that the lag depends on was not requested before the deadline
 
 
 class EndCursorCache:
-    """Ends of read-only shards, the least recently used forgotten first; safe to use from threads."""
+    """End cursors of read-only shards; evicts the least recently used, and is safe to use from threads."""
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._most = most
@@ -44,7 +43,7 @@ class EndCursorCache:
         self._lock = threading.Lock()
 
     def get(self, logstore: Name, shard: ShardInfo) -> int | None:
-        """None where it is not known, or may move yet."""
+        """The cached end cursor; None if it is unknown or may still move."""
         if not shard.read_only:
             return None
         with self._lock:
@@ -54,8 +53,8 @@ class EndCursorCache:
             return self._ends.get(key)
 
     def keep(self, logstore: Name, shard: ShardInfo, end: int) -> None:
-        """``shard`` is as it was listed before its end was asked. Without a time of birth it cannot
-        be told from the shard of a logstore that was made anew."""
+        """Caches the end of ``shard``, which was listed before its end was requested. A shard without a
+        creation time is not cached: it cannot be distinguished from a shard of a recreated logstore."""
         if not shard.read_only or shard.created_unix_s <= 0:
             return
         with self._lock:
@@ -65,7 +64,7 @@ class EndCursorCache:
 
 
 class CursorQuery:
-    """The questions of one look at one logstore."""
+    """The requests of one observation of one logstore."""
 
     def __init__(self, hub: LogHub, logstore: Name, *, clock: Clock, kept: EndCursorCache) -> None:
         self._hub = hub
@@ -74,7 +73,7 @@ class CursorQuery:
         self._deadline = Deadline(clock, LOOK_S)
 
     def marks(self, shards: Iterable[ShardInfo], saved: Mapping[int, int | None]) -> dict[int, ShardCursors]:
-        """Of every shard; ``saved`` are the checkpoints, by shard."""
+        """The cursors of every shard; ``saved`` are the checkpoints by shard."""
         in_turn = sorted(shards, key=lambda one: (not one.read_only, one.shard))
         return {one.shard: self._marks(one, saved.get(one.shard)) for one in in_turn}
 

@@ -1,11 +1,9 @@
-"""Look whether our objects are still as we wrote them.
+"""Detects drift: fields of our objects that no longer have the values that we applied.
 
-What for: `ObservedState.worker_set.drift`. What it must not know: what is done about it. Read next:
-`loghub_operator.resources.diff` (the comparison), `loghub_operator.plan.planner`.
-
-The StatefulSet is compared at every look, since it is fetched anyway; what stands beside it only so
-often, to spare the apiserver. What the apiserver, or an admission webhook, makes of our words is
-remembered when we write: such a field is no drift, else we would write it for ever.
+The result is `ObservedState.worker_set.drift`; `loghub_operator.resources.diff` makes the comparison. The
+StatefulSet is compared in every observation, since it is fetched anyway. Its dependencies are compared less
+often, to spare the API server. A field that the API server or an admission webhook changes is recorded when
+we write it: such a field is not drift, otherwise we would write it forever.
 """
 
 import asyncio
@@ -26,7 +24,8 @@ V = TypeVar("V")
 
 
 class DriftDetector:
-    """Remembers, per object, what our last write left different, and per group the last look beside."""
+    """Records for each object the fields that our last write left different, and for each group when its
+    dependencies were last compared."""
 
     def __init__(self, *, kube: Kube, clock: Clock, every_s: float) -> None:
         self._kube = kube
@@ -36,19 +35,19 @@ class DriftDetector:
         self._looked: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def wrote(self, document: Document, answer: Document) -> None:
-        """This was applied, and the apiserver made that of it. What stands beside a StatefulSet was
-        written just before it, so a look at that is not due."""
+        """Records that ``document`` was applied and ``answer`` is the result. The dependencies of a
+        StatefulSet are written just before it, so they need no comparison yet."""
         self._left[_name(document)] = frozenset(changed_fields(document, answer))
         _bounded(self._left)
         if document["kind"] == STATEFUL_SET.kind:
             self._look(document)
 
     async def seen(self, wanted: Document, found: Document, beside: Iterable[Document]) -> tuple[str, ...]:
-        """``wanted`` is the StatefulSet as we would write it, without its number."""
+        """Returns the drifted fields; ``wanted`` is the desired StatefulSet without its replicas."""
         paths = list(self._new(wanted, found))
         if replicas_taken(found, MANAGER):
             paths.append(f"{wanted['kind']} {wanted['metadata']['name']} spec.replicas")
-        if self._is_due(wanted) or paths:  # mending writes all of it, so all of it is told
+        if self._is_due(wanted) or paths:  # a correction writes all objects, so it reports all drift
             paths += await self._beside(beside)
         return tuple(paths)
 
@@ -88,6 +87,6 @@ def _group(worker_set: Document) -> tuple[str, str]:
 
 
 def _bounded(remembered: OrderedDict[K, V]) -> None:
-    """What is forgotten is looked at once more."""
+    """Evicts the oldest entries; an evicted object is compared again."""
     while len(remembered) > MOST_REMEMBERED:
         remembered.popitem(last=False)

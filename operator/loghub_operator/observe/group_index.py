@@ -1,13 +1,11 @@
-"""Which objects name which consumer group, as far as they were seen.
+"""Index of the LogHubConsumerGroup objects by the consumer group that they refer to.
 
-What for: `ObservedState.peers` without a question more per round. What it must not know: which of several
-has the group. Read next: `loghub_operator.plan.ownership` (decides), `loghub_operator.controller.handlers`
-(tells what is seen).
-
-Filled by one list before the watch begins, so that no object of an earlier date is missed, then by the
-watch; what went while the watch told nothing is found by `loghub_operator.controller.watch_check`. An object
-that was deleted and made anew is another one, by its uid. An operator that watches some namespaces only knows
-nothing of objects in others."""
+The index provides `ObservedState.peers` without a further request in each reconcile;
+`loghub_operator.plan.ownership` decides which of several objects owns the group. One list before the watch
+begins fills the index, so that no earlier object is missed; after that the watch updates it through
+`loghub_operator.controller.handlers`, and `loghub_operator.controller.watch_check` finds objects whose
+deletion the watch missed. A recreated object is a different object, identified by its UID. An operator that
+watches only some namespaces does not know the objects of the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,28 +18,28 @@ from loghub_operator.model.observed import Peer
 from loghub_operator.settings import Settings
 
 Name = tuple[str, str]  # namespace and name of an object
-Incarnation = tuple[str, str, str]  # the same with its uid
+Incarnation = tuple[str, str, str]  # namespace, name and UID of an object
 Group = tuple[str, str, str, str]  # endpoint, project, logstore, consumer group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
-    """What one object names."""
+    """The consumer group that an object refers to."""
 
     uid: str
     group: Group
     peer: Peer
-    leaving: bool  # of the peer, which does not compare it
-    former: str = field(default="", compare=False)  # uid of the object of that name before
+    leaving: bool  # also in the peer, whose comparison ignores it
+    former: str = field(default="", compare=False)  # UID of the previous object of that name
 
     def is_newer_than(self, about: Mapping[str, Any]) -> bool:
-        """The event is of an object of that name before, and late."""
+        """Whether the event is a late event of a previous object of that name."""
         uid, created = about.get("uid", ""), about.get("creationTimestamp") or ""
         return uid != self.uid and (uid == self.former or created < self.peer.created)
 
 
 class GroupIndex:
-    """By object and by group; used in one event loop."""
+    """Indexes the objects by name and by group; used in a single event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -49,9 +47,9 @@ class GroupIndex:
         self._peers: dict[Group, dict[Name, Peer]] = {}
 
     async def initial_list(self, kube: Kube) -> dict[str, KubeError]:
-        """Every object that is there now; by namespace the words of who lets us not look into it.
+        """Lists every existing object; returns the error for each namespace whose objects may not be listed.
 
-        Raises `KubeError`, also where none of them may be looked into.
+        Raises `KubeError`, also if no namespace may be listed.
         """
         refused: dict[str, KubeError] = {}
         namespaces = self._settings.namespaces or ("",)
@@ -68,7 +66,8 @@ class GroupIndex:
         return refused
 
     def seen(self, document: Mapping[str, Any]) -> tuple[Name, ...]:
-        """It is so now; the others that this may concern. One that cannot be read claims nothing."""
+        """Records the object's current content; returns the other objects that this may affect. An object
+        that cannot be parsed claims no group."""
         about = document["metadata"]
         name = about["namespace"], about["name"]
         before = self._claims.get(name)
@@ -84,12 +83,12 @@ class GroupIndex:
         return concerned
 
     def gone(self, namespace: str, name: str, uid: str) -> tuple[Name, ...]:
-        """It is there no more; the others of its group. One made anew under its name stays."""
+        """Removes a deleted object, unless it has been recreated; returns the others of its group."""
         known = self._claims.get((namespace, name))
         return () if known is None or known.uid != uid else self._dropped((namespace, name))
 
     def known(self) -> frozenset[Incarnation]:
-        """Every object that names a group."""
+        """Every object that refers to a group."""
         return frozenset((*name, claim.uid) for name, claim in self._claims.items())
 
     def _dropped(self, name: Name) -> tuple[Name, ...]:
@@ -103,7 +102,7 @@ class GroupIndex:
         return tuple(rest)
 
     def peers_of(self, resource: LogHubConsumerGroup) -> tuple[Peer, ...]:
-        """The others that name its group, oldest first."""
+        """The other objects that refer to its group, oldest first."""
         about, spec = resource.metadata, resource.spec
         group = (self._endpoint(spec.endpoint), spec.project, spec.logstore, resource.group)
         others = self._peers.get(group, {}).items()
@@ -126,7 +125,7 @@ class GroupIndex:
             return None
 
     def _endpoint(self, given: str) -> str:
-        """The same log service is one, however its URL is spelled."""
+        """Normalizes the endpoint, so that different spellings of a URL identify the same log service."""
         return hosts.log_service(self._settings.endpoint(given))
 
 

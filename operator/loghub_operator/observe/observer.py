@@ -1,7 +1,7 @@
-"""Look at one consumer group: its objects in the cluster, its group at the log service.
+"""Observes one consumer group: its objects in the cluster and its group at the log service.
 
-What for: fills `ObservedState`; reads only. What it must not know: what follows from it. Read
-next: `loghub_operator.plan.planner`.
+The observer fills `ObservedState`, from which `loghub_operator.plan.planner` plans the next actions. It only
+reads.
 """
 
 import asyncio
@@ -54,11 +54,11 @@ from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
 
 Document = dict[str, Any]
-BESIDE_EVERY = 3  # looks at rest between two looks at what stands beside the StatefulSet
+BESIDE_EVERY = 3  # resync periods between two comparisons of the StatefulSet's dependencies
 
 
 class Observer:
-    """Looks at one group after the other; holds the connections, and what never changes."""
+    """Observes any number of groups; holds the connections and the caches that outlive an observation."""
 
     def __init__(self, *, kube: Kube, hubs: LogServicePool, settings: Settings, clock: Clock) -> None:
         self._kube = kube
@@ -71,7 +71,7 @@ class Observer:
         self.access = LogServiceAccess(kube=kube, hubs=hubs, settings=settings)
 
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
-        """One look. Raises `KubeError`; trouble with the log service is part of what is seen."""
+        """Makes one observation. Raises `KubeError`; an error of the log service is part of the result."""
         site = replace(site_of(resource, self._settings), code=await self._code(resource))
         workers, worker_set, address, keys = await asyncio.gather(
             self._workers(resource),
@@ -115,7 +115,7 @@ class Observer:
             drifted=drifted,
             rolls=annotations.get(ANNOTATION_POD_TEMPLATE_HASH)
             != pod_template_hash(resource, config, image=image),
-            # While ours differ from what was applied, a difference is our own.
+            # While the desired state differs from what was applied, the difference is our own change.
             drift=() if drifted else await self._drift(resource, config, found),
         )
 
@@ -164,7 +164,7 @@ class Observer:
         except KubeError as error:
             if error.status != FORBIDDEN:
                 raise
-            return False  # whoever makes it is refused in the same words, and those are told
+            return False  # creating the Service fails with the same error, which the status reports
         return there is not None and leads_to_the_service(there)
 
     async def _service(
@@ -183,7 +183,7 @@ class Observer:
 
 
 def _not_addressed(resource: LogHubConsumerGroup, site: Placement) -> ServiceObserved:
-    """Not asked at all: a name that was looked up too early stays unknown to DNS caches for a while."""
+    """Makes no request: DNS caches keep a name that was resolved too early as unknown for a while."""
     message = f"project {resource.spec.project} does not have a host name at {site.endpoint} yet"
     return ServiceObserved(
         trouble=ServiceError(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message=message)

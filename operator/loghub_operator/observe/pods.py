@@ -1,8 +1,4 @@
-"""A worker as its pod tells it.
-
-What for: pod in, `WorkerObserved` out, with the pod's own words where it fails. What it must
-not know: the API, the plan. Read next: `loghub_operator.observe.observer`.
-"""
+"""Derives the state of a worker, `WorkerObserved`, from its pod, with the pod's own message if it fails."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -14,7 +10,7 @@ from loghub_operator.api.labels import ANNOTATION_CONFIG_HASH, ANNOTATION_DRAIN_
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
 
 Document = dict[str, Any]
-# The kubelet's reasons that waiting alone does not cure.
+# The kubelet's reasons that do not go away by waiting.
 CANNOT_START = frozenset(
     {
         "CrashLoopBackOff",
@@ -28,10 +24,10 @@ CANNOT_START = frozenset(
         "RunContainerError",
     }
 )
-LONGEST_WORD = 64  # that a condition takes
+LONGEST_WORD = 64  # longest reason that a condition accepts
 CONTAINER = "worker"
-RESTARTED_S = 10.0  # within which the pod of a container that died is said to be unready
-OVERDUE_S = 60.0  # so long after its grace a pod has ended wherever its node is heard of
+RESTARTED_S = 10.0  # time within which a pod becomes unready after its container has died
+OVERDUE_S = 60.0  # time after the grace period by which a pod on a reachable node has terminated
 
 
 class PodReason(StrEnum):
@@ -50,7 +46,7 @@ class PodReason(StrEnum):
 
 
 def worker_from_pod(pod: Document, now: float) -> WorkerObserved | None:
-    """None for a pod whose name has no ordinal: it is not one of a StatefulSet. ``now`` in unix seconds."""
+    """None for a pod whose name has no ordinal, which no StatefulSet created. ``now`` is in Unix seconds."""
     metadata = pod["metadata"]
     ordinal = metadata["name"].rpartition("-")[2]
     if not ordinal.isdigit():
@@ -75,7 +71,7 @@ def worker_from_pod(pod: Document, now: float) -> WorkerObserved | None:
 
 
 def _unix_s(time: str | None) -> float | None:
-    """None for what no operator wrote: anybody may edit an annotation."""
+    """None for an invalid time: users can edit the annotation."""
     try:
         return None if time is None else float(patterns.unix_s(time))
     except ValueError:
@@ -92,15 +88,16 @@ def _is_ready(pod: Document) -> bool:
 
 
 def _works_on_nothing(pod: Document) -> bool:
-    """The worker itself says so: it has started, and is not ready (`loghub.worker_contract`). Its own
-    container's word, since a node that is not heard of makes the pod unready as well."""
+    """Whether the worker reports that it holds no shard: it has started and is not ready
+    (`loghub.worker_contract`). Uses the status of the worker's own container, because an unreachable node
+    also makes the pod unready."""
     told: list[Document] = pod["status"].get("containerStatuses") or []
     mine = next((one for one in told if one.get("name", CONTAINER) == CONTAINER), {})
     return bool(mine.get("started")) and not mine.get("ready")
 
 
 def _containers(pod: Document) -> list[Document]:
-    """In the order of their weight: the worker, what starts before it, what an overlay put beside."""
+    """In order of importance: the worker, the init containers, the containers that an overlay added."""
     status = pod.get("status", {})
     beside: list[Document] = list(status.get("containerStatuses") or ())
     first: list[Document] = list(status.get("initContainerStatuses") or ())
@@ -112,7 +109,7 @@ def _phase(pod: Document, *, ready: bool, now: float) -> tuple[WorkerPhase, str,
     if pod["metadata"].get("deletionTimestamp"):
         return WorkerPhase.STOPPING, *_ending(pod, now)
     status = pod.get("status", {})
-    if status.get("phase") == "Failed":  # evicted by its node, say: its controller makes another
+    if status.get("phase") == "Failed":  # for example evicted; the StatefulSet recreates the pod
         reason = str(status.get("reason") or PodReason.POD_FAILED)
         return WorkerPhase.FAILED, reason, str(status.get("message") or reason)
     if ready:
@@ -130,10 +127,10 @@ def _phase(pod: Document, *, ready: bool, now: float) -> tuple[WorkerPhase, str,
 
 
 def _ending(pod: Document, now: float) -> tuple[str, str]:
-    """Who ended it, if not we; and whether it is overdue, as on a node that is lost."""
+    """The reason and message of a disruption, and whether termination is overdue, as on a lost node."""
     told = _condition(pod, "DisruptionTarget")
     reason, message = str(told.get("reason", "")), str(told.get("message", ""))
-    due = pod["metadata"]["deletionTimestamp"]  # the grace is counted in already
+    due = pod["metadata"]["deletionTimestamp"]  # already includes the grace period
     if now - datetime.fromisoformat(due).timestamp() > OVERDUE_S:
         words = f"it should have terminated by {due}; check node {pod.get('spec', {}).get('nodeName', '')}"
         return reason or PodReason.STUCK_TERMINATING, f"{message}; {words}" if message else words
@@ -141,7 +138,7 @@ def _ending(pod: Document, now: float) -> tuple[str, str]:
 
 
 def _unready(pod: Document) -> tuple[str, str]:
-    """Every container says that it is ready, the pod is not: the node's last word was another one."""
+    """Every container is reported ready but the pod is not, so its node no longer reports."""
     if not all(one.get("ready") for one in pod["status"]["containerStatuses"]):
         return "", ""
     node = pod.get("spec", {}).get("nodeName", "")
@@ -162,7 +159,7 @@ def _first_failure(pod: Document) -> tuple[str, str] | None:
 
 
 def _was_ready(pod: Document, container: Document) -> bool:
-    """In this life: the pod became unready well after the container had begun it."""
+    """Whether the container was ready since its last start: the pod became unready well after that start."""
     begun = container.get("state", {}).get("running", {}).get("startedAt")
     unready = _condition(pod, "Ready").get("lastTransitionTime")
     if not begun or not unready:
@@ -171,7 +168,8 @@ def _was_ready(pod: Document, container: Document) -> bool:
 
 
 def _failure(container: Document, *, was_ready: bool) -> tuple[str, str] | None:
-    """Its own last words first, then the kubelet's; None while it may still come up, or has since."""
+    """The container's termination message, else the kubelet's reason; None while the container may still
+    start, or if it has since become ready."""
     state, before = container.get("state", {}), container.get("lastState", {})
     ended = state.get("terminated") or (None if was_ready else before.get("terminated"))
     waiting: Document = state.get("waiting") or {}
@@ -184,7 +182,8 @@ def _failure(container: Document, *, was_ready: bool) -> tuple[str, str] | None:
 
 
 def _ended_badly(ended: Document) -> bool:
-    """And tells why. What ends well, as an init container does, may leave words too."""
+    """Whether the container failed and reported why. A container that succeeds, such as an init container,
+    may leave a message too."""
     told = ended.get("message") or ended.get("reason") == "OOMKilled"
     return bool(told) and ended.get("exitCode") != 0
 
@@ -197,5 +196,5 @@ def _last_words(ended: Document) -> tuple[str, str]:
         return word, rest.strip()
     kubelet = str(ended.get("reason") or "Error")
     code = f"exit status {ended.get('exitCode')}"
-    # The kubelet's bare "Error" and "Completed" say nothing that the condition does not.
+    # The kubelet's bare "Error" and "Completed" add nothing to the condition.
     return ("" if kubelet in ("Error", "Completed") else kubelet), text or f"{kubelet}, {code}"

@@ -40,7 +40,7 @@ SECTIONS: tuple[tuple[str, tuple[type[StrEnum], ...]], ...] = (
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
+    """Returns the whole page in Markdown."""
     return "\n".join([HEAD, *(line for title, kinds in SECTIONS for line in _section(title, kinds))])
 
 
@@ -58,7 +58,7 @@ def _section(title: str, kinds: tuple[type[StrEnum], ...]) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """A sentence begins with a capital, a field such as spec.replicas does not."""
+    """Capitalizes a sentence, but not a field such as spec.replicas."""
     field = re.match(r"\w+\.\w", text) is not None
     return (text if field else text[:1].upper() + text[1:]).replace("|", "\\|")
 

@@ -1,1 +1,1 @@
-"""Worker processes of `loghub up`: starting, watching and replacing them."""
+"""Starts, watches and replaces the worker processes of `loghub up`."""

@@ -1,9 +1,8 @@
-"""One child process: started so that it ends with us, watched, ended.
+"""Starts, watches and stops a child process that ends together with this process.
 
-What for: the service, the workers and the demo's producer. What it must not know: which of
-them. Read next: `loghub_operator.local.processes.launcher`, `loghub_operator.local.processes.supervisor`.
-
-Start children from the main thread only: the kernel ends them with the thread that started them.
+The embedded service, the workers and the demo's producer are such processes. Start children only from the
+main thread, because the kernel ends a child when the thread that started it ends
+(`loghub_operator.local.processes.launcher`).
 """
 
 import asyncio
@@ -20,7 +19,7 @@ _LAUNCHER = Path(__file__).with_name("launcher.py")
 
 
 class Child:
-    """A running program; `on_exit` is called in the event loop once it has ended."""
+    """A running program; ``on_exit`` is called in the event loop once it has ended."""
 
     def __init__(
         self,
@@ -39,7 +38,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C is ours to handle
+                start_new_session=True,  # so that only this process receives a Ctrl-C
             )
         self.ended = asyncio.Event()
         self._on_exit = on_exit
@@ -52,7 +51,7 @@ class Child:
 
     @property
     def exit_status(self) -> int | None:
-        """As subprocess tells it: negative is a signal's number; None while it runs."""
+        """As in `subprocess`: negative for a signal's number; None while the process runs."""
         return self._popen.returncode
 
     @property
@@ -60,13 +59,13 @@ class Child:
         return not self.ended.is_set()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it, unless the process has ended."""
+        """Sends the signal unless the process has ended."""
         if self.alive and self._popen.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     async def end(self, grace_s: float) -> None:
-        """SIGTERM, after the grace SIGKILL, and wait."""
+        """Sends SIGTERM, then SIGKILL after the grace period, and waits until the process has ended."""
         self.signal(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
@@ -76,7 +75,7 @@ class Child:
 
     def _watch(self) -> None:
         if hasattr(os, "waitid"):
-            # Not reaped yet, so that its number still means its own group: a JVM may be left in it.
+            # The child is not reaped yet, so its ID still names its process group, in which a JVM may remain.
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)

@@ -1,11 +1,8 @@
-"""Become another program that ends when its parent does.
+"""``python -I launcher.py PARENT COMMAND...``: replaces itself with a program that ends when its parent does.
 
-What for: ``python -I launcher.py PARENT COMMAND...``: no process of ours outlives the one that
-started it, not even after a kill -9. What it must not know: what is started; it imports only
-the standard library. Read next: `loghub_operator.local.processes.child_process`.
-
-Linux sends the signal (prctl PR_SET_PDEATHSIG). Elsewhere nothing does, and what is left is
-found at the next start (`loghub_operator.local.processes.orphans`).
+With it, no child process outlives the process that started it, not even after a kill -9. On Linux the kernel
+sends the signal (prctl PR_SET_PDEATHSIG). On other systems nothing does, and the next start finds the orphans
+(`loghub_operator.local.processes.orphans`). The module imports only the standard library.
 """
 
 import ctypes
@@ -17,12 +14,12 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """``argv``: the parent's process id, then the command."""
+    """Runs the command; ``argv`` is the parent's process ID, then the command."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             sys.exit(f"prctl: {os.strerror(ctypes.get_errno())}")
-        if os.getppid() != parent:  # it ended before the wish was noted
+        if os.getppid() != parent:  # the parent ended before prctl was called
             sys.exit("the parent has ended")
     os.execvp(command[0], command)  # noqa: S606 - without a shell, on purpose
 

@@ -1,11 +1,8 @@
-"""Processes of an earlier run that was killed and could not end them.
+"""Finds and kills worker processes of an earlier run that was killed before it could stop them.
 
-What for: two runs must not work under one name. What it must not know: what they do. Read
-next: `loghub_operator.local.cli`.
-
-They are known by their environment, which names the worker's own scratch folder and is
-inherited by everything that a worker starts; a process number alone may be somebody else's by
-now. Without a ``/proc`` (not Linux) none is found.
+Two runs must not have consumers of the same name. The processes are identified by their environment, which
+names the worker's own scratch folder and is inherited by everything that a worker starts. A process ID alone
+may belong to an unrelated process by now. Without ``/proc``, on systems other than Linux, none is found.
 """
 
 import contextlib
@@ -17,7 +14,7 @@ from loghub.worker_contract import ENV_STATE_DIR
 
 
 def find_leftovers(workers: Path, proc: Path = Path("/proc")) -> tuple[int, ...]:
-    """Process numbers whose scratch folder lies under `workers`; those of other users are not seen."""
+    """The IDs of this user's processes whose scratch folder is below ``workers``."""
     mark = f"{ENV_STATE_DIR}={workers}/".encode()
     found = []
     for entry in proc.glob("[0-9]*/environ"):
@@ -28,7 +25,8 @@ def find_leftovers(workers: Path, proc: Path = Path("/proc")) -> tuple[int, ...]
 
 
 def end_leftovers(workers: Path) -> int:
-    """Kill them; how many there were. What they had under way is delivered again by whoever is next."""
+    """Kills the processes and returns their number. Their uncommitted logs are delivered again by the next
+    consumer."""
     leftovers = find_leftovers(workers)
     for pid in leftovers:
         with contextlib.suppress(ProcessLookupError, PermissionError):

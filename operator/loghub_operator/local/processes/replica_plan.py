@@ -1,9 +1,8 @@
-"""Which worker processes to start and to stop now.
+"""Decides which worker processes to start and to stop now.
 
-What for: the manners of a StatefulSet, as values: names by ordinal, missing ones started
-together, other settings brought in one at a time from the highest ordinal, a back-off after
-a failure. What it must not know: processes, files, the time's source. Read next:
-`loghub_operator.local.processes.supervisor`, which carries it out.
+The rules are those of a StatefulSet with parallel pod management: workers have names by ordinal, missing
+workers start together, changed settings are rolled out one worker at a time from the highest ordinal, and a
+failed worker restarts after a back-off. `loghub_operator.local.processes.supervisor` carries the steps out.
 """
 
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 
 FIRST_BACKOFF_S = 1.0
 LONGEST_BACKOFF_S = 60.0
-STEADY_S = 30.0  # so long ready, and an earlier failure is forgotten
+STEADY_S = 30.0  # a worker that has been ready this long has its back-off reset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +23,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One ordinal that has, or had, a process. ``start_at_s`` is monotonic: no start before it."""
+    """An ordinal that has, or had, a process. It must not start before ``start_at_s``, in monotonic
+    seconds."""
 
     ordinal: int
     config_hash: str
@@ -36,26 +36,26 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start this ordinal with the wanted settings."""
+    """Start this ordinal with the desired settings."""
 
     ordinal: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """SIGTERM now, SIGKILL after the grace."""
+    """Send SIGTERM now, and SIGKILL after the grace period."""
 
     ordinal: int
 
 
 def backoff_s(failures: int) -> float:
-    """The wait after so many failures in a row (1, 2, ...): doubling, bounded."""
+    """The back-off after this many failures in a row (1, 2, ...): it doubles up to a bound."""
     doublings = min(max(failures - 1, 0), 16)
     return float(min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0**doublings))
 
 
 def staffing(wanted: Wanted | None, slots: Iterable[Slot], *, now: float) -> tuple[Start | Stop, ...]:
-    """What to do now; ``wanted`` None is nothing at all. Empty when everything is as it should be."""
+    """The steps to take now; ``wanted`` None means no workers. Empty if the workers are as desired."""
     by_ordinal = {slot.ordinal: slot for slot in slots}
     replicas = 0 if wanted is None else wanted.replicas
     steps: list[Start | Stop] = [
@@ -74,19 +74,19 @@ def staffing(wanted: Wanted | None, slots: Iterable[Slot], *, now: float) -> tup
 
 
 def next_start_s(wanted: Wanted | None, slots: Iterable[Slot]) -> float | None:
-    """When a back-off ends next; None when none runs."""
+    """The time when the next back-off ends; None if there is none."""
     replicas = 0 if wanted is None else wanted.replicas
     waits = [slot.start_at_s for slot in slots if slot.ordinal < replicas and not slot.alive]
     return min(waits, default=None)
 
 
 def _may_start(slot: Slot, wanted: Wanted, now: float) -> bool:
-    """Other settings may be the cure, so a back-off is not waited for with them."""
+    """Whether the back-off has ended or the settings have changed, since new settings may fix the failure."""
     return slot.config_hash != wanted.config_hash or now >= slot.start_at_s
 
 
 def _to_replace(wanted: Wanted, by_ordinal: dict[int, Slot]) -> int | None:
-    """The highest with other settings, once all above it are ready with the wanted ones."""
+    """The highest ordinal with other settings, once all above it are ready with the desired settings."""
     for ordinal in reversed(range(wanted.replicas)):
         slot = by_ordinal.get(ordinal)
         if slot is None or not slot.alive or slot.stopping:

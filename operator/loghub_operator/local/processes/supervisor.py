@@ -1,9 +1,8 @@
-"""The workers of one consumer group as processes on this machine.
+"""Runs the workers of one consumer group as processes on this machine.
 
-What for: what a StatefulSet and a kubelet are in a cluster: carries `staffing` out, restarts
-what ends, tells how each worker is. What it must not know: the log service, why so many are
-wanted. Read next: `loghub_operator.local.processes.replica_plan`,
-`loghub_operator.local.processes.worker_state`."""
+The supervisor does what the StatefulSet controller and the kubelet do in a cluster: it carries out the steps
+of `loghub_operator.local.processes.replica_plan`, restarts processes that end, and reports the state of each
+worker."""
 
 import asyncio
 import contextlib
@@ -31,21 +30,21 @@ from loghub_operator.local.processes.worker_state import Life, LocalReason, last
 from loghub_operator.model.observed import ObservedStatefulSet, WorkerObserved
 from loghub_operator.resources.worker_config import encode
 
-LOG_BYTES = 16 << 20  # a worker's log begins anew at a start beyond it; one older is kept
+LOG_BYTES = 16 << 20  # a start rotates a worker's log beyond this size; one older log is kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What is to run."""
+    """The desired workers."""
 
     replicas: int
     config: WorkerConfig
     config_hash: str
-    variables: Mapping[str, str]  # of the user's
+    variables: Mapping[str, str]  # the user's own
 
     @property
     def revision(self) -> str:
-        """Differs where a worker has to be started anew."""
+        """Changes whenever the workers must be restarted."""
         return f"{self.config_hash} {sorted(self.variables.items())}"
 
     @property
@@ -55,7 +54,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Post:
-    """One ordinal: its process, if it has one, and what is remembered of the ones before."""
+    """An ordinal: its process, if there is one, and the record of its earlier processes."""
 
     ordinal: int
     name: str
@@ -64,7 +63,7 @@ class _Post:
     revision: str = ""
     child: Child | None = None
     stopping: bool = False
-    forget_drain: bool = False  # the next start is like that of a new pod: it was not asked to drain
+    forget_drain: bool = False  # the next start is like that of a new pod, without a drain request
     drain_requested_at_unix_s: float | None = None
     started_unix_s: float = 0.0
     ready_since_s: float | None = None
@@ -81,16 +80,16 @@ class _Post:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """One worker for a person to look at."""
+    """A worker, for display."""
 
     observed: WorkerObserved
     pid: int | None
     starts: int
-    status: WorkerStatus | None  # what it said of itself last; None before it did
+    status: WorkerStatus | None  # as last reported by the worker; None before its first report
 
 
 class Supervisor:
-    """Lives in one event loop; every method returns at once except `end`."""
+    """Supervises the workers of a group in one event loop; every method except `end` returns at once."""
 
     def __init__(
         self,
@@ -103,8 +102,8 @@ class Supervisor:
         grace_s: float,
         on_change: Callable[[], None],
     ) -> None:
-        """``environment`` is every worker's own, before the variables of `loghub.worker_contract`
-        that differ by worker; ``on_change`` is called when a process has ended."""
+        """``environment`` is common to all workers; the variables of `loghub.worker_contract` that differ by
+        worker are added to it. ``on_change`` is called when a process has ended."""
         self._name = name
         self._folder = folder
         self._command = command
@@ -116,24 +115,24 @@ class Supervisor:
         self._posts: dict[int, _Post] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    # -- asked from outside
+    # -- requests
 
     def apply(
         self, config: WorkerConfig, *, replicas: int, config_hash: str, variables: Mapping[str, str]
     ) -> None:
-        """Run the ordinals 0 .. replicas-1 with these settings and these variables of the user's."""
+        """Runs the ordinals 0 .. replicas-1 with these settings and the user's own variables."""
         self._asked = _Asked(
             replicas=replicas, config=config, config_hash=config_hash, variables=dict(variables)
         )
         self.tick()
 
     def remove(self) -> None:
-        """Run nothing any more."""
+        """Stops all workers."""
         self._asked = None
         self.tick()
 
     def ask_leave(self, name: str) -> None:
-        """Ask this worker to drain and leave the group; the time of the first request is kept."""
+        """Requests that this worker drain and leave the group; the time of the first request is kept."""
         post = self._post_named(name)
         if post is None or post.drain_requested_at_unix_s is not None:
             return
@@ -141,7 +140,7 @@ class Supervisor:
         post.drain_requested_at_unix_s = self._clock.unix_s()
 
     def restart(self, name: str) -> None:
-        """Stop this worker, which stays a member of the group, and start it again."""
+        """Stops this worker, which stays a member of the group, and starts it again."""
         post = self._post_named(name)
         if post is None:
             return
@@ -150,7 +149,7 @@ class Supervisor:
             self._stop(post)
 
     async def end(self) -> None:
-        """Stop every worker without leaving the group, and wait until all processes have ended."""
+        """Stops every worker without leaving the group, and waits until all processes have ended."""
         self.remove()
         children = [post.child for post in self._posts.values() if post.child is not None]
         await asyncio.gather(*(child.ended.wait() for child in children))
@@ -158,13 +157,13 @@ class Supervisor:
             self._timer.cancel()
 
     def kill(self) -> None:
-        """SIGKILL all, now: somebody does not want to wait."""
+        """Sends SIGKILL to all workers at once, when the user does not want to wait."""
         self.remove()
         for post in self._posts.values():
             if post.child is not None:
                 post.child.signal(signal.SIGKILL)
 
-    # -- told to outside
+    # -- state
 
     @property
     def worker_set(self) -> ObservedStatefulSet | None:
@@ -174,7 +173,7 @@ class Supervisor:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Of the user's, as last asked for."""
+        """The user's own variables, as last requested."""
         return {} if self._asked is None else self._asked.variables
 
     @property
@@ -182,18 +181,18 @@ class Supervisor:
         return None if self._asked is None else self._asked.wanted
 
     def views(self) -> tuple[WorkerView, ...]:
-        """Every worker that exists, by ordinal."""
+        """Every existing or desired worker, by ordinal."""
         posts = (post for _, post in sorted(self._posts.items()) if post.alive or self._is_wanted(post))
         return tuple(self._view(post) for post in posts)
 
     def observed(self) -> tuple[WorkerObserved, ...]:
-        """The same as `plan` takes it."""
+        """The same workers as `loghub_operator.plan` expects them."""
         return tuple(view.observed for view in self.views())
 
     # -- carrying out
 
     def tick(self) -> None:
-        """Bring what runs nearer to what is wanted; called on every change and when a back-off ends."""
+        """Starts and stops processes as planned; called on every change and when a back-off ends."""
         now = self._clock.monotonic_s()
         self._note_readiness(now)
         for step in staffing(self._wanted, self._slots(), now=now):
@@ -230,7 +229,7 @@ class Supervisor:
                 post.failures = 0
 
     def _arm(self, now: float) -> None:
-        """Wake again when the next back-off ends."""
+        """Schedules the next `tick` for the end of the next back-off."""
         if self._timer is not None:
             self._timer.cancel()
         due = next_start_s(self._wanted, self._slots())
@@ -242,7 +241,7 @@ class Supervisor:
         post = self._posts.setdefault(ordinal, _Post(ordinal, name, self._folder.worker(name)))
         try:
             self._launch(post)
-        except OSError as error:  # a full disk, say
+        except OSError as error:  # for example a full disk
             self._failed(post, (LocalReason.START_FAILED, str(error)))
 
     def _launch(self, post: _Post) -> None:
@@ -278,7 +277,7 @@ class Supervisor:
             assert child.exit_status is not None
             self._failed(post, last_words(post.folder) or ("", exit_words(child.exit_status)))
         post.child, post.ready_since_s = None, None
-        # Whoever is told first must see the next state, not this one.
+        # Tick first, so that `on_change` observes the next state and not this one.
         self.tick()
         self._on_change()
 
@@ -313,7 +312,8 @@ class Supervisor:
 
 
 def _prepare(folder: WorkerFolder, config: bytes) -> None:
-    """A clean scratch folder, no words of an earlier life, the settings."""
+    """Creates an empty scratch folder, removes the status and message of earlier processes, and writes the
+    settings."""
     shutil.rmtree(folder.state, ignore_errors=True)
     folder.state.mkdir(parents=True)
     for stale in (folder.status, folder.last_words):

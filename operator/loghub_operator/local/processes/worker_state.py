@@ -1,8 +1,7 @@
-"""How a worker process is, from its own status file, its last words, and what became of it.
+"""Derives the state of a worker process, `WorkerObserved`, as `loghub_operator.observe.pods` does for a pod.
 
-What for: process in, `WorkerObserved` out, as `loghub_operator.observe.pods` does from a pod. What it
-must not know: how processes are started. Read next: `loghub.worker_contract`,
-`loghub_operator.local.processes.supervisor`.
+The sources are the worker's status file, its termination message (`loghub.worker_contract`), and the state of
+the process.
 """
 
 from dataclasses import dataclass
@@ -14,14 +13,14 @@ from loghub.worker_contract import WorkerStatus
 from loghub_operator.local.paths import WorkerFolder
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
 
-STALE_S = 30.0  # a status so old means that the worker hangs
+STALE_S = 30.0  # a worker whose status is older than this hangs
 LONGEST_WORD = 64
 LAST_WORDS_BYTES = 4096
 
 _PHASES = {
     "starting": WorkerPhase.STARTING,
     "running": WorkerPhase.RUNNING,
-    # It beats without an answer: it may not deliver, so it is not ready.
+    # Its heartbeats get no response: it must not deliver, so it is not ready.
     "fenced": WorkerPhase.STARTING,
     "draining": WorkerPhase.RUNNING,
     "left": WorkerPhase.LEFT,
@@ -42,7 +41,7 @@ class LocalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """What the supervisor knows of a worker; ``words`` are those of its last failure."""
+    """What the supervisor knows of a worker; ``words`` are the reason and message of its last failure."""
 
     name: str
     ordinal: int
@@ -54,7 +53,7 @@ class Life:
 
 
 def worker_of(life: Life, status: WorkerStatus | None, *, now_unix_s: float) -> WorkerObserved:
-    """The worker as `plan` looks at it; ``status`` None while it has not said anything."""
+    """The worker as `loghub_operator.plan` expects it; ``status`` is None before its first report."""
     phase, reason, message = _phase(life, status, now_unix_s)
     return WorkerObserved(
         name=life.name,
@@ -83,14 +82,14 @@ def _phase(life: Life, status: WorkerStatus | None, now_unix_s: float) -> tuple[
         )
     phase = _PHASES[status.phase] if status is not None else WorkerPhase.STARTING
     if phase is WorkerPhase.STARTING and life.words is not None and life.words[0]:
-        return WorkerPhase.FAILED, *life.words  # until it is ready, its last words stand
+        return WorkerPhase.FAILED, *life.words  # reported until the worker is ready
     if status is None:
         return phase, "", ""
     return phase, status.reason, status.message
 
 
 def read_status(folder: WorkerFolder, *, since_unix_s: float) -> WorkerStatus | None:
-    """What the worker wrote last; None where this life of it has not written any."""
+    """The status that the worker wrote last; None if its current process has not written any."""
     try:
         status = msgspec.json.decode(folder.status.read_bytes(), type=WorkerStatus)
     except (OSError, msgspec.MsgspecError):
@@ -99,7 +98,8 @@ def read_status(folder: WorkerFolder, *, since_unix_s: float) -> WorkerStatus | 
 
 
 def last_words(folder: WorkerFolder) -> tuple[str, str] | None:
-    """``Reason: message`` of a fatal error; None where it left none."""
+    """The reason and message of a fatal error, which the worker writes as ``Reason: message``; None if there
+    is no message."""
     try:
         text = folder.last_words.read_bytes()[:LAST_WORDS_BYTES].decode(errors="replace").strip()
     except OSError:

@@ -1,1 +1,1 @@
-"""What `loghub up` shows in a terminal."""
+"""Terminal output of `loghub up`."""

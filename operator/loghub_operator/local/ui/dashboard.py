@@ -1,7 +1,6 @@
-"""The live view: shards, workers, what happened; on a terminal, or as plain lines.
+"""The live view of `loghub up` and the demo: shards, workers and events, on a terminal or as plain lines.
 
-What for: `loghub up` and the demo. What it must not know: how anything was found out; it is
-given values. Read next: `loghub_operator.local.runner` (`GroupSnapshot`).
+The view is computed from values of `loghub_operator.local.snapshot`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +34,7 @@ _PHASE_STYLES = {"running": "green", "starting": "yellow", "failed": "red", "sto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of a table: the cells, and the style of the second one."""
+    """A table row: the cells, and the style of the second cell."""
 
     cells: tuple[str, ...]
     style: str = ""
@@ -43,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """One picture. ``notes`` are sentences above the tables, ``events`` the newest last."""
+    """The content of the view. ``notes`` are sentences above the tables, ``events`` end with the newest."""
 
     title: str
     notes: tuple[str, ...]
@@ -57,7 +56,7 @@ WORKER_HEADS = ("worker", "phase", "process", "starts", "shards", "rows", "rows/
 
 
 class Watcher:
-    """Turns looks into frames; keeps the counters that rates need, and the last events."""
+    """Turns snapshots into frames; keeps the counters for the rates, and the latest events."""
 
     def __init__(self) -> None:
         self._workers = Meter()
@@ -65,11 +64,11 @@ class Watcher:
         self._events: list[str] = []
 
     def say(self, text: str) -> None:
-        """A further event, with its time in front."""
+        """Adds an event, which starts with its time."""
         self._events = [*self._events, text][-MOST_EVENTS:]
 
     def frame(self, look: GroupSnapshot, *, title: str, notes: Iterable[str], now: float) -> Frame:
-        """The picture of one look; `now` is monotonic."""
+        """The frame of a snapshot; ``now`` is in monotonic seconds."""
         self._workers.update(_rows(look.workers), now=now)
         self._shards.update(_logs(look.workers), now=now)
         return Frame(
@@ -85,7 +84,7 @@ class Watcher:
         return tuple(self._events)
 
     def rows(self) -> int:
-        """What all workers said that they wrote, over all their lives."""
+        """The rows that all workers reported as written, over all their restarts."""
         return sum(self._workers.total(name) for name in self._workers.names())
 
     def _shard(self, shard: ShardStatus) -> Row:
@@ -122,7 +121,7 @@ def _rows(workers: Sequence[WorkerView]) -> dict[str, tuple[object, int]]:
 
 
 def _logs(workers: Sequence[WorkerView]) -> dict[str, tuple[object, int]]:
-    """By shard; another holder, or another life of it, counts from zero."""
+    """Logs by shard; another consumer, or a restarted process, counts from zero."""
     return {
         str(shard.shard): ((view.observed.name, view.starts), shard.logs)
         for view in workers
@@ -132,7 +131,7 @@ def _logs(workers: Sequence[WorkerView]) -> dict[str, tuple[object, int]]:
 
 
 def position(cursor: str | None) -> str:
-    """A checkpoint as a number, its last digits: those that move. A cursor that is not one, as it is."""
+    """The last digits, which change, of a checkpoint as a number. A malformed cursor is shown unchanged."""
     if not cursor:
         return "-"
     try:
@@ -143,7 +142,7 @@ def position(cursor: str | None) -> str:
 
 
 def _one_line(text: str) -> str:
-    """An exception's text has many lines; the whole of it is in the worker's log."""
+    """Shortens a message to a line; the worker's log contains the complete text of an exception."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_WORDS else f"{line[: LONGEST_WORDS - 1]}…"
 
@@ -157,7 +156,7 @@ def _rate(value: float | None) -> str:
 
 
 def render(frame: Frame) -> RenderableType:
-    """For a terminal."""
+    """Renders the frame for a terminal."""
     notes = [Text(note) for note in frame.notes]
     return Group(
         Text(frame.title, style="bold"),
@@ -181,7 +180,7 @@ def _table(heads: Sequence[str], rows: Iterable[Row]) -> Table:
 
 
 def plain(frame: Frame) -> Iterator[str]:
-    """The same as lines, for a log; the events are told as they happen, not here."""
+    """Renders the frame as lines for a log, without events, which are printed when they happen."""
     yield " | ".join((frame.title, *frame.notes))
     for row in frame.shards:
         number, state, holder, following, checkpoint, logs, seconds, rate = row.cells

@@ -1,8 +1,4 @@
-"""Rates out of counters that begin anew when a process does.
-
-What for: rows per second of a worker and of a shard. What it must not know: where the counters
-come from, the time's source. Read next: `loghub_operator.local.ui.dashboard`.
-"""
+"""Computes rates from counters that restart at zero with their process, such as the rows of a worker."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -11,7 +7,7 @@ WINDOW_S = 5.0
 
 
 class Meter:
-    """Total and rate per name. A counter's ``life`` changes when it begins at zero again."""
+    """Total and rate per name. A counter's ``life`` changes when the counter restarts at zero."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[object, int]] = {}
@@ -19,7 +15,7 @@ class Meter:
         self._samples: deque[tuple[float, dict[str, int]]] = deque()
 
     def update(self, counters: Mapping[str, tuple[object, int]], *, now: float) -> None:
-        """Take the counters as they are: name -> (life, count); `now` is monotonic."""
+        """Adds a sample of the counters: name -> (life, count); ``now`` is in monotonic seconds."""
         for name, (life, count) in counters.items():
             before_life, before = self._last.get(name, (None, 0))
             base = before if before_life == life else 0
@@ -30,15 +26,15 @@ class Meter:
             self._samples.popleft()
 
     def names(self) -> tuple[str, ...]:
-        """Every name that was ever counted."""
+        """Every name that was ever sampled."""
         return tuple(self._totals)
 
     def total(self, name: str) -> int:
-        """Over all lives."""
+        """The total over all restarts of the counter."""
         return self._totals.get(name, 0)
 
     def rate(self, name: str) -> float | None:
-        """Per second, over the last `WINDOW_S`; None before there are two samples."""
+        """The rate per second over the last `WINDOW_S`; None before there are two samples."""
         if len(self._samples) < 2:
             return None
         (since, before), (until, after) = self._samples[0], self._samples[-1]

@@ -1,8 +1,4 @@
-"""Where a run is shown: a live picture on a terminal, plain lines elsewhere.
-
-What for: `loghub up` and the demo tell it what happens. What it must not know: what is run.
-Read next: `loghub_operator.local.ui.dashboard`.
-"""
+"""Shows a run of `loghub up` or the demo: as a live view on a terminal, as plain lines elsewhere."""
 
 import sys
 from collections.abc import Callable
@@ -20,7 +16,7 @@ PER_SECOND = 4
 
 
 class Screen:
-    """An `Audience`. Use it as a context; `notes` are asked for at every picture."""
+    """An `Audience` that prints. Use it as a context manager; ``notes`` is called for every frame."""
 
     def __init__(
         self,
@@ -60,7 +56,7 @@ class Screen:
         return self._clock.monotonic_s() - self._began_s
 
     def say(self, text: str) -> None:
-        """One sentence, when it happens."""
+        """Shows an event."""
         line = f"{self.elapsed_s:6.1f} s  {text}"
         self.watcher.say(line)
         if self._live is None:
@@ -69,12 +65,12 @@ class Screen:
             self.refresh()
 
     def look(self, look: GroupSnapshot) -> None:
-        """After every round."""
+        """Shows the state after a reconcile."""
         self.last = look
         self.refresh()
 
     def refresh(self) -> None:
-        """Draw anew; as plain lines only now and then."""
+        """Draws the current frame; prints plain lines only every `PLAIN_EVERY_S`."""
         if self.last is None:
             if self._live is not None:
                 self._live.update(render(self._empty()))
