@@ -118,7 +118,7 @@ def test_a_worker_that_no_node_takes_is_told_in_the_words_of_the_scheduler(place
     eventually(told, what="the scheduler's words")
     found = place.condition("no-node", NAMESPACE, "WorkersAvailable")
     assert found is not None
-    assert (found["status"], found["reason"]) == ("False", "Starting")
+    assert (found["status"], found["reason"]) == ("False", "WorkersNotReady")
 
 
 def test_what_fails_before_the_worker_is_told_by_its_own_last_words(place: Stack) -> None:
