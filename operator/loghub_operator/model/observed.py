@@ -67,7 +67,7 @@ class Code:
 class Placement:
     """Where the workers run: what differs between a cluster and one machine."""
 
-    endpoint: str  # URL of the log service, the CR's own or the embedded one's
+    endpoint: str  # URL of the log service, from the CR or of the embedded service
     sink_root: str  # absolute folder in which a claim's content is: "/sink", or <state>/volumes/<claim>
     needs_project_address: bool  # `project` is reached by a Service of that name
     code_root: str = ""  # the same for the claim with the pipeline's code

@@ -5,9 +5,9 @@ other modules: how many workers run (`loghub_operator.plan.replicas`), what drif
 reset is, and what the status says (`loghub_operator.plan.status.builder`). Once the object is being deleted,
 `loghub_operator.plan.deletion` plans instead.
 
-The actions follow one rule of order: what a later step needs, and what must be remembered after a crash in
-between, comes first. While the log service is unavailable, neither the number nor the settings of the workers
-change, and running workers continue.
+The order of the actions follows one rule: what a later step needs, and what must be remembered after a crash
+in between, comes first. While the log service is unavailable, neither the number nor the settings of the
+workers change, and running workers continue.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ from loghub_operator.plan.scaling.report import readings_of
 from loghub_operator.plan.status.builder import build_status
 from loghub_operator.resources.worker_config import config_hash, worker_config
 
-# Ends of drift paths.
+# Suffixes of drift paths.
 _NUMBER = " spec.replicas"
 _MARKS = " metadata.annotations"
 

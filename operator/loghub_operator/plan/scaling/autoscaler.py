@@ -4,9 +4,10 @@ Fixed, External and Recommend run `spec.replicas`; Auto runs what the load needs
 bounds and never runs more workers than there are assignable shards. `loghub_operator.plan.replicas` reaches
 the number, draining one worker at a time.
 
-In short, Auto takes the arrival rate plus the lag divided by the catch-up time, and expresses it in workers.
-It stabilizes that number over the stabilization windows, limits it by the bounds and by `maxPodsPerStep`, and
-does not follow it while a gate blocks the change (`loghub_operator.plan.scaling.gates`).
+In short, Auto adds the arrival rate and the lag divided by the catch-up time, and expresses the sum in
+workers. It stabilizes that number over the stabilization windows, limits it by the bounds and by
+`maxPodsPerStep`, and does not follow it while a gate blocks the change
+(`loghub_operator.plan.scaling.gates`).
 """
 
 from dataclasses import dataclass, replace

@@ -132,7 +132,7 @@ def _saturated(own: Sequence[ShardSeries]) -> bool:
 
     A worker that keeps up has at most two steps left: what arrived during its batch, and what arrived since.
     """
-    columns = list(zip(*own, strict=True))  # one column a sample
+    columns = list(zip(*own, strict=True))  # one column per sample
     steps = [
         sum((new.mark.consumed or 0) - (old.mark.consumed or 0) for old, new in zip(left, right, strict=True))
         for left, right in pairwise(columns)

@@ -159,7 +159,7 @@ def _resharded(resource: LogHubConsumerGroup, course: ScalingDecision, now: floa
     new = {one.shard for one in marks if not one.read_only}
     listed = resource.status.shard_summary
     if listed is None or listed.total - listed.completed > MAX_SHARDS:
-        return None  # the status does not list every shard that takes logs
+        return None  # the status does not list every writable shard
     if not course.seen.asked or course.seen.moved or not old or old == new:
         return None
     word = "ShardSplit" if len(new) > len(old) else "ShardsMerged"
