@@ -86,7 +86,7 @@ RUN if ! command -v java; then \
 COPY --from=worker-packages /opt/loghub /opt/loghub
 # A class data sharing archive for Spark's JVM halves the CPU time of a worker's start.
 COPY worker/loghub_worker/cds_archive.py /opt/loghub/
-RUN python /opt/loghub/class_archive.py /opt/loghub/spark.jsa
+RUN python /opt/loghub/cds_archive.py /opt/loghub/spark.jsa
 ENV LOGHUB_CLASS_ARCHIVE=/opt/loghub/spark.jsa
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
 COPY loghub /app/loghub

@@ -1,7 +1,6 @@
-"""Files that are replaced whole.
+"""Files that are replaced atomically, so that another process can read them at any time.
 
-What for: what one process writes and another reads meanwhile. What it must not know: what is in
-the files. Read next: `loghub.worker_contract` (which files those are).
+`loghub.worker_contract` names such files.
 """
 
 import contextlib
@@ -11,9 +10,10 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Put `content` in the place of `path` at once: a reader sees the old or the new, never a part.
+    """Replace the content of `path` atomically: a reader sees the old or the new content, never a part.
 
-    ``private``: only this user may read it. Raises `OSError`, leaving what was there.
+    ``private``: only the current user may read the file. Raises `OSError` and leaves the old file in
+    place.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC

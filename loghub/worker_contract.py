@@ -1,30 +1,29 @@
-"""What a worker process is told at its start, and the files it answers in.
+"""The contract between a worker process and the program that starts it: environment, settings and files.
 
-What for: the operator (cluster) and `loghub up` (local processes) start the same
-worker; both write this, the worker reads it. What it must not know: Kubernetes,
-Spark, HTTP. Read next: `loghub_worker.__main__` (reader),
-`loghub_operator.resources.worker_config` (writer).
+The operator (in a cluster) and `loghub up` (local processes) start the same worker. Both write the
+settings in this form, `loghub_operator.resources.worker_config` for the operator, and
+`loghub_worker.__main__` reads them. The worker reports back through files.
 
 Environment of a worker process:
 
-``LOGHUB_WORKER_CONFIG``    path of a JSON file holding a `WorkerConfig`
+``LOGHUB_WORKER_CONFIG``    path of a JSON file that contains a `WorkerConfig`
 ``LOGHUB_CONSUMER``         the consumer name: the pod's name
-``LOGHUB_CREDENTIALS_DIR``  folder with the files ``accessKeyId``, ``accessKeySecret`` and,
+``LOGHUB_CREDENTIALS_DIR``  directory with the files ``accessKeyId``, ``accessKeySecret`` and,
                             for STS, ``securityToken``; read again when they change
 ``LOGHUB_DRAIN_FILE``       path of a file; once its content is `DRAIN_REQUESTED` the worker drains:
                             it checkpoints, releases every shard, leaves the group, and waits to
                             be stopped. With no file or any other content it keeps working. In a
-                            pod this is a downwardAPI file of the annotation `DRAIN_ANNOTATION`.
-``LOGHUB_STATE_DIR``        writable scratch folder: Spark's own checkpoints, the exchange files
-                            between the worker's processes; may be empty at every start
-``LOGHUB_STATUS_FILE``      path at which the worker replaces a JSON `WorkerStatus` about once a second
-``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz`` and ``/readyz``; absent: none.
-                            A worker is ready while it works on shards, which includes draining. A
-                            worker that was asked to drain and is not ready holds no shard and saves
-                            nothing more
-``LOGHUB_TERMINATION_LOG``  path for the last words of a fatal error: ``Reason: message``
+                            pod this is a downwardAPI file of the annotation `DRAIN_ANNOTATION`
+``LOGHUB_STATE_DIR``        writable scratch directory for Spark's own checkpoints and the exchange
+                            files between the worker's processes; may be empty at every start
+``LOGHUB_STATUS_FILE``      path of a JSON `WorkerStatus` that the worker replaces about once a second
+``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz`` and ``/readyz``; if absent,
+                            they are not served. A worker is ready while it works on shards, which
+                            includes draining. A worker that has a drain request and is not ready
+                            holds no shard and saves no further checkpoint
+``LOGHUB_TERMINATION_LOG``  path for the message of a fatal error, ``Reason: message``
                             (in a pod the container's terminationMessagePath)
-``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image has one
+``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image contains it
 """
 
 from enum import StrEnum
@@ -54,7 +53,7 @@ SECURITY_TOKEN_FILE = "securityToken"  # noqa: S105 - a file's name, not a secre
 class ParquetSink(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="parquet", forbid_unknown_fields=True
 ):
-    """Parquet files under one folder of a file system with atomic rename (a PVC, a local disk)."""
+    """Parquet files in one directory of a file system with atomic rename (a PVC or a local disk)."""
 
     path: str  # absolute
 
@@ -62,7 +61,7 @@ class ParquetSink(
 class JsonSink(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="json", forbid_unknown_fields=True
 ):
-    """Files of JSON lines, likewise."""
+    """Files of JSON lines in one directory of such a file system."""
 
     path: str  # absolute
 
@@ -72,7 +71,7 @@ class ConsoleSink(
 ):
     """JSON lines on the worker's standard output."""
 
-    rows: int  # most of a micro-batch that are shown
+    rows: int  # at most so many rows of a micro-batch are shown
 
 
 class LogstoreSink(
@@ -90,7 +89,7 @@ Sink = ParquetSink | JsonSink | ConsoleSink | LogstoreSink
 class SqlPipeline(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sql", forbid_unknown_fields=True
 ):
-    """One query of Spark SQL over the view `logs`; the result's columns are the sink's."""
+    """One query of Spark SQL over the view `logs`; the columns of the result are written to the sink."""
 
     text: str
 
@@ -100,8 +99,8 @@ class PythonPipeline(
 ):
     """A function from the DataFrame of the logs to the DataFrame of the rows for the sink.
 
-    Its module is one of `atomic_file`, or in `folder`, or, with neither, in the worker's image.
-    The files are part of the settings, so that a worker that starts again runs what it ran.
+    Its module is one of `files`, or in `folder`, or, without either, in the worker's image. The files
+    are part of the settings, so that a restarted worker runs the same code.
     """
 
     function: str  # module:function
@@ -113,31 +112,31 @@ Pipeline = SqlPipeline | PythonPipeline
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One worker's settings; equal for all workers of a group, so that none imposes its own on it."""
+    """One worker's settings. They are equal for all workers of a group, so that no worker imposes its own."""
 
     endpoint: str  # URL of the SLS endpoint without the project, e.g. http://127.0.0.1:8080
     project: str
     logstore: str
     consumer_group: str
     heartbeat_interval_s: float
-    timeout_s: int  # the group's: a consumer silent for so long loses its shards
+    timeout_s: int  # the group's: a consumer that is silent for so long loses its shards
     start_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists
-    fetch_interval_s: float  # how often the end of a held shard is asked for
+    fetch_interval_s: float  # how often the end of a held shard is requested
     max_log_groups: int  # per shard and micro-batch, 1..1000
-    max_bytes: int  # about the most of log groups per shard and micro-batch; one is read in any case
-    checkpoint_interval_s: float  # a shard is saved at most so often; 0: after each micro-batch
+    max_bytes: int  # approximate limit per shard and micro-batch; at least one log group is read
+    checkpoint_interval_s: float  # least time between checkpoints of a shard; 0: after each micro-batch
     trigger_interval_s: float
     pipeline: Pipeline
     sink: Sink
     cores: int  # Spark local[cores]
-    spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: our own
-    spark_conf: dict[str, str]  # without those of `is_workers_own`
+    spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: the worker's default
+    spark_conf: dict[str, str]  # without settings for which `is_workers_own` holds
     drain_timeout_s: float  # how long a drain may take, after SIGTERM or a drain request
 
 
-SPARK_MASTER = "spark.master"  # said by `cores`
-SPARK_MEMORY = "spark.driver.memory"  # said by `spark_memory`
-# The worker stands on these: one Python for all processes, loopback only, the log of its last batches.
+SPARK_MASTER = "spark.master"  # set by `cores`
+SPARK_MEMORY = "spark.driver.memory"  # set by `spark_memory`
+# The worker depends on these: one Python for all processes, loopback only, the log of its last batches.
 SPARK_OWN = (
     "spark.driver.bindAddress",
     "spark.driver.host",
@@ -150,7 +149,7 @@ SPARK_OWN_PREFIX = "spark.ui."
 
 
 def is_workers_own(setting: str) -> bool:
-    """Is this setting of Spark not for ``spark_conf``?"""
+    """Whether this setting of Spark is not allowed in ``spark_conf``."""
     return setting in (SPARK_MASTER, SPARK_MEMORY, *SPARK_OWN) or setting.startswith(SPARK_OWN_PREFIX)
 
 
@@ -192,24 +191,24 @@ class WorkerReason(StrEnum):
 
 
 class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One held shard as its worker sees it."""
+    """One held shard as its worker reports it."""
 
     shard: int
-    cursor: str | None  # end of the last batch that the sink has; None before the first
-    checkpoint: str | None  # last checkpoint that the service took from this worker
-    logs: int  # logs taken into committed batches since this worker took the shard
-    lag_s: float | None  # age of the log group that is read next; 0 at the end; None: not known
-    draining: bool  # an answer dropped it; it is given up after the running batch
+    cursor: str | None  # end of the last batch that the sink committed; None before the first
+    checkpoint: str | None  # last checkpoint that the service accepted from this worker
+    logs: int  # logs in committed batches since the shard was assigned to this worker
+    lag_s: float | None  # age of the next log group to read; 0 at the end; None: not known
+    draining: bool  # an answer no longer lists it; it is released after the running batch
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of itself, for the live view, the metrics and the operator."""
+    """A worker's own report, for the live view, the metrics and the operator."""
 
     consumer: str
     phase: Literal["starting", "running", "fenced", "draining", "left", "failed"]
-    reason: str  # a `WorkerReason`, "" while all is well
+    reason: str  # a `WorkerReason`, "" without an error
     message: str
-    rows_written: int  # by the sink, since the process started
+    rows_written: int  # to the sink, since the process started
     last_heartbeat_age_s: float | None
     shards: list[ShardProgress]
     written_at: float  # unix seconds

@@ -1,18 +1,18 @@
-"""The port over the vendor's SDK: the requests that its makers run against the cloud service.
+"""The client port over the vendor's SDK, whose makers run its requests against the cloud service.
 
-What for: the operator's calls on a real SLS endpoint, and a second opinion in the contract suite, which
-runs over every adapter. This is the only module that knows the SDK; import it where it is needed, since
-the SDK takes 0.05 s and 6 MiB on top of the operator's own packages. Read next: `port`, `retry`.
+The operator uses it on a real SLS endpoint, and the contract suite, which runs over every adapter, uses
+it as a second implementation. This is the only module that knows the SDK. Import it only where it is
+needed, since the SDK adds 0.05 s and 6 MiB to the operator's own packages.
 
-The SDK forms, signs and reads the requests. What is sent again, how long a call may take and how errors
-are reported is ours, the same as over `http`: the SDK alone sends everything up to ten times a second
-apart, PutLogs too, follows redirects, and reads an answer of any length. It has no extensions of the
-embedded service. It puts the project before any host name, which an address cannot take, so it reaches
-an address through the embedded service's forward-proxy mode (docs/sls-protocol.md 1.1).
+The SDK forms, signs and reads the requests. Retries, the time limit of a call and the errors are ours,
+the same as over `http`: by default the SDK sends every request up to ten times a second apart,
+including PutLogs, follows redirects, and reads an answer of any length. It has no extensions of the
+embedded service. It puts the project before any host name, which an IP address does not allow, so it
+reaches an address through the embedded service's forward-proxy mode (docs/sls-protocol.md 1.1).
 
 One client serves several threads: the SDK's client keeps no state of a request, the session's pool is
-locked, and its only shared mutable state, the jar of cookies, accepts none here. To sign, the SDK sets the
-process's LC_TIME to "C" each time, which is what it is unless the program changes it.
+locked, and its only shared mutable state, the cookie jar, accepts no cookies. To sign, the SDK sets the
+process's LC_TIME to "C" each time, which is the value that it has unless the program changes it.
 """
 
 import ssl
@@ -54,23 +54,23 @@ from loghub.wire.errors import Code, EndpointUnreachable, ExtensionMissing, LogH
 
 T = TypeVar("T")
 
-# The SDK's own type stubs leave out what a subclass needs.
+# The SDK's own type stubs omit what a subclass needs.
 _sdk: Any = aliyun.log
 LogException: Any = _sdk.LogException
 
-_SOURCE = "loghub"  # without one the SDK looks up this machine's address
-_CONNECTIONS = 16  # kept per client; more are opened when needed, and then dropped
+_SOURCE = "loghub"  # without a source the SDK determines this machine's address
+_CONNECTIONS = 16  # kept per client; more are opened when needed and closed after use
 _MAX_QUOTED_CHARS = 200
 _NO_EXTENSIONS = "the vendor SDK knows no extensions of the embedded service; use the http adapter"
-# What its classes raise while they take an answer of another form apart.
+# The SDK's classes raise these while they parse an answer of another form.
 _UNREADABLE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
 
 
 class AliyunLogHub:
     """One endpoint and one project; safe to use from several threads.
 
-    The parameters are those of `http.HttpLogHub`. Raises target.BadEndpoint for an endpoint that is none,
-    or that the SDK cannot reach.
+    The parameters are those of `http.HttpLogHub`. Raises target.BadEndpoint for an endpoint that is
+    invalid or that the SDK cannot reach.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class AliyunLogHub:
         self._sdk.timeout = (limits.connect_s, limits.read_s)
 
     def close(self) -> None:
-        """End a pause between two tries, and drop the idle connections."""
+        """End any pause between two attempts, and close the idle connections."""
         self._retries.close()
         self._sdk.close()
 
     def _ask(self, call: Callable[..., Any], *args: Any, repeat: Repeat, **kwargs: Any) -> Any:
-        """One method of the SDK's client, tried as often as ``repeat`` permits."""
+        """Call one method of the SDK's client, as many times as ``repeat`` permits."""
         bound = partial(call, self.project, *args, **kwargs)
         return self._retries.run(lambda deadline_s: self._sdk.once(bound, deadline_s), repeat)
 
@@ -235,7 +235,7 @@ class AliyunLogHub:
     # --- extensions --------------------------------------------------------------------------
 
     def has_extensions(self) -> bool:
-        """Never: the SDK cannot ask for them, whatever answers."""
+        """Always False: the SDK cannot request the extensions, whatever service answers."""
         return False
 
     def group_status(self, logstore: str, group: str) -> GroupStatus:  # noqa: ARG002 - the port's
@@ -246,7 +246,7 @@ class AliyunLogHub:
 
 
 class _Credentials:
-    """The SDK's provider over ours; one value is its provider and its credentials."""
+    """The SDK's credentials provider over our callable; every call returns current credentials."""
 
     def __init__(self, ask: Callable[[], Credentials]) -> None:
         self._ask = ask
@@ -260,7 +260,7 @@ class _Credentials:
 
 
 class _Client(_sdk.LogClient):  # type: ignore[misc]
-    """The SDK's client with our limits, our errors and a session of its own."""
+    """The SDK's client with our limits, our errors and its own session."""
 
     def __init__(
         self, endpoint: str, project: str, ask: Callable[[], Credentials], *, retries: Retries
@@ -272,16 +272,16 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
         super().__init__(f"{scheme}://{host}:{port}", source=_SOURCE, credentials_provider=_Credentials(ask))
         self._given_endpoint = endpoint
         self._retries = retries
-        self._try = threading.local()  # .deadline_s of the try that runs in this thread
+        self._try = threading.local()  # .deadline_s of the attempt that runs in this thread
         through = f"http://{host}:{port}" if self._is_direct else parse(endpoint, project).proxy
         self._prepare_session({scheme: through} if through else {})
 
     def _prepare_session(self, proxies: dict[str, str]) -> None:
-        # Per client, not by the environment, which is the whole process's: a .netrc would replace the
-        # signature, and a proxy be used for this machine too.
+        # Set per client: the environment applies to the whole process, a .netrc would replace the
+        # signature, and a proxy would be used for this machine too.
         self._session.trust_env = False
         self._session.proxies = proxies
-        # The authorities that OpenSSL trusts, as over `http`; requests has a list of its own.
+        # The authorities that OpenSSL trusts, as over `http`; by default requests uses its own list.
         paths = ssl.get_default_verify_paths()
         self._session.verify = paths.cafile or paths.capath or True
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
@@ -292,7 +292,7 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
         self._session.close()
 
     def once(self, call: Callable[[], T], deadline_s: float) -> T:
-        """One try. The SDK's error as ours; an answer that it cannot read is a BadResponse."""
+        """One attempt. The SDK's error becomes ours; an answer that the SDK cannot read is a BadResponse."""
         self._try.deadline_s = deadline_s
         try:
             return call()
@@ -302,7 +302,7 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
             raise _unreadable(error) from None
 
     def put_bytes(self, project: str, logstore: str, log_group: bytes, hash_key: str | None) -> None:
-        """As the SDK's put_log_raw, which takes neither bytes nor a key."""
+        """Like the SDK's put_log_raw, which accepts neither bytes nor a key."""
         headers = {
             "Content-Type": PROTOBUF,
             "x-log-bodyrawsize": str(len(log_group)),
@@ -313,7 +313,7 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
         self._send("POST", project, body, f"/logstores/{logstore}/shards/{route}", params, headers)
 
     def _getHttpResponse(self, *request: Any) -> Any:  # noqa: N802 - the SDK's name
-        """The SDK retries what it finds in a LogException; an error of ours passes its loop."""
+        """The SDK retries on a LogException; an error of ours passes through its loop."""
         method, url, params, body, headers = request
         headers["User-Agent"] = self._user_agent
         try:
@@ -336,13 +336,13 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
         cause = error.args[0] if isinstance(error, requests.RequestException) and error.args else error
         if isinstance(cause, MaxRetryError) and cause.reason is not None:
             cause = cause.reason
-        if self._is_direct and isinstance(cause, ProxyError):  # the service itself
+        if self._is_direct and isinstance(cause, ProxyError):  # the proxy is the service itself
             cause = cause.original_error
         if isinstance(cause, OSError | HTTPException) and not isinstance(cause, requests.RequestException):
             cause = ProtocolError(str(cause) or type(cause).__name__, cause)
         if isinstance(cause, HTTPError):
             raise unreachable(self._given_endpoint, cause) from cause
-        # What requests rejects before it sends is a ValueError. Its message may quote a header.
+        # If requests rejects the request before sending it, it raises a ValueError that may quote a header.
         rejected = isinstance(error, ValueError)
         raise EndpointUnreachable(self._given_endpoint, type(error).__name__, definite=rejected) from None
 
@@ -354,7 +354,7 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
 
 
 def _raise(error: Any) -> NoReturn:
-    """Without the SDK's own error behind it, which holds the whole answer."""
+    """Raise our error without the SDK's as its cause, because that contains the whole answer."""
     code, message = error.get_error_code(), str(error.get_error_message())
     if code in ("LogRequestError", "BadResponse"):
         code, message = Code.BAD_RESPONSE, f"the answer is not one of SLS: {message[:_MAX_QUOTED_CHARS]}"
@@ -378,7 +378,7 @@ def _shards(answer: Any) -> tuple[ShardInfo, ...]:
 
 
 def _body(answer: Any) -> bytes:
-    """The pulled list as it arrived; the SDK keeps it until the parsed one is asked for."""
+    """The pulled list as it arrived; the SDK keeps these bytes until the parsed list is requested."""
     raw = getattr(answer, "_raw_uncompressed_body", None)
     if raw is None and answer.get_loggroup_count():
         raw = answer.get_loggroup_list().SerializeToString()

@@ -1,7 +1,7 @@
-"""The access key as files of one folder, as a mounted Secret has them.
+"""The access key as files of one directory, as a mounted Secret provides them.
 
-What for: operator and worker read a key that is never on a command line. What it must not know:
-who made the folder, requests. Read next: `loghub.worker_contract` (the files' names).
+The operator and the worker read a key that never appears on a command line. `loghub.worker_contract`
+has the names of the files.
 """
 
 from pathlib import Path
@@ -9,16 +9,18 @@ from pathlib import Path
 from loghub.client.port import Credentials
 from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
 
-# Kubernetes replaces all files of a mounted Secret in one step, by this link to the folder they are in.
+# Kubernetes replaces all files of a mounted Secret in one step, by this link to their directory.
 _CURRENT = "..data"
 
 
 def read_key(folder: Path) -> Credentials:
-    """The access key in a folder; raises `OSError` where a file of it cannot be read. Never half of
-    one key and half of the next, where the folder is a mounted Secret."""
+    """The access key in a directory. Raises `OSError` if one of its files cannot be read.
+
+    In a mounted Secret, the result never mixes parts of an old and a new key.
+    """
     try:
         return _read(_current(folder))
-    except FileNotFoundError:  # perhaps the folder was replaced, and removed, between two files
+    except FileNotFoundError:  # the directory may have been replaced, and removed, between two files
         return _read(_current(folder))
 
 
@@ -37,5 +39,5 @@ def _read(folder: Path) -> Credentials:
 
 
 def _text(file: Path) -> str:
-    """What is no text is a wrong key, and refused as such."""
+    """The content of a file; bytes that are not text make a wrong key, which the service rejects."""
     return file.read_text(encoding="utf-8", errors="replace").strip()

@@ -1,8 +1,8 @@
-"""The port over our own HTTP client: the adapter that workers, operator and demo use.
+"""The client port over the project's own HTTP client.
 
-What for: one method per API, each a call and the reading of its answer (docs/sls-protocol.md 2).
-What it must not know: Kubernetes, Spark, which service answers. Read next: `transport` (how a
-call is sent, and when again), `schemas` (the JSON), `port` (the contract).
+Workers, the demo and, on the embedded service, the operator use this adapter. Each API has one method
+that sends a call and reads its answer (docs/sls-protocol.md 2). `transport` sends the calls and retries
+them, `schemas` has the JSON of the answers.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,16 +32,16 @@ from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInp
 
 EXTENSIONS = frozenset({"leave", "group_status"})
 
-_MAX_PULL_BYTES = 64 << 20  # 10 MB are usual, and the last group may pass them (docs/sls-protocol.md 5)
+_MAX_PULL_BYTES = 64 << 20  # 10 MB is usual, and the last group may exceed it (docs/sls-protocol.md 5)
 _EXTENSION_PATH = "/_loghub/v1"
 
 
 class HttpLogHub:
     """One endpoint and one project; safe to use from several threads.
 
-    ``credentials`` is a value, or a callable that is asked before every request, so that keys
-    may rotate. ``agent`` says who asks, usually ``<group>/<consumer>``, and stands in the
-    User-Agent. Raises target.BadEndpoint for an endpoint that is none.
+    ``credentials`` is a value, or a callable that is called before every request, so that keys can
+    rotate. ``agent`` names the caller, usually ``<group>/<consumer>``, and is part of the User-Agent.
+    Raises target.BadEndpoint for an invalid endpoint.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class HttpLogHub:
     # --- extensions of the embedded service --------------------------------------------------
 
     def has_extensions(self) -> bool:
-        """Asked once; an answer that is not the embedded service's means no."""
+        """Requested only once; an answer that is not the embedded service's means no."""
         if self._extensions is None:
             self._extensions = self._ask_extensions()
         return self._extensions
@@ -207,7 +207,7 @@ class HttpLogHub:
         try:
             info = decode(self._transport.send(call).body, Info)
         except LogHubError as error:
-            if error.status >= 500:  # it failed, which says nothing about what it is
+            if error.status >= 500:  # a failure does not show which service this is
                 raise
             return False
         return set(info.extensions) >= EXTENSIONS
@@ -225,7 +225,7 @@ class HttpLogHub:
         if not self.has_extensions():
             raise ExtensionMissing(f"{what} is an extension of the embedded service; this is another one")
 
-    # --- the two usual calls -----------------------------------------------------------------
+    # --- the two kinds of calls --------------------------------------------------------------
 
     def _get(
         self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
@@ -257,7 +257,7 @@ class HttpLogHub:
 
 
 def user_agent(agent: str) -> str:
-    """``loghub-client/<version> <agent>``; the service tells clients apart by it (wire.special)."""
+    """``loghub-client/<version> <agent>``, by which `loghub.wire.client_quirks` distinguishes clients."""
     try:
         version = package_version("loghub-operator")
     except PackageNotFoundError:
@@ -291,7 +291,7 @@ def _pulled(answer: Answer, *, cursor: str, bounded: bool) -> Pulled:
     if raw_size:
         how = Compression(headers["x-log-compresstype"])
         body = decompress(answer.body, how, raw_size=raw_size, max_size=_MAX_PULL_BYTES)
-    # Without a bound, an empty answer at an unchanged cursor is the end, told or not.
+    # Without a bound, an empty answer at an unchanged cursor is the end, with or without the header.
     unchanged = count == 0 and next_cursor == cursor and not bounded
     at_end = headers.get("x-log-end-of-cursor") == "1" or unchanged
     return Pulled(body=body, count=count, next_cursor=next_cursor, end_of_shard=at_end)

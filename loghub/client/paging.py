@@ -1,17 +1,16 @@
-"""Lists that come in pages: ask until all is told.
+"""Lists that arrive in pages: request pages until the list is complete.
 
-What for: one bound and one end for every adapter. What it must not know: how a page is asked
-for. Read next: `http`, `aliyun`.
+Every adapter has the same bound and the same end of the list.
 """
 
 from collections.abc import Callable, Sequence
 
-PAGE = 500  # SLS gives no more at once
+PAGE = 500  # the most that SLS returns at once
 _MAX_PAGES = 100
 
 
 def all_pages(ask: Callable[[int], tuple[Sequence[str], int]]) -> tuple[str, ...]:
-    """``ask(offset)`` gives a page and how many there are in all; an empty page ends it too."""
+    """All names. ``ask(offset)`` returns a page and the total count; an empty page also ends the list."""
     names: list[str] = []
     for _ in range(_MAX_PAGES):
         page, total = ask(len(names))

@@ -1,13 +1,12 @@
-"""The client port: what the worker, the operator and the demo ask of a LogHub endpoint.
+"""The client port: the operations of a LogHub endpoint that the worker, the operator and the demo use.
 
-What for: one narrow interface with several adapters: `http` (ours, used by worker, data
-source and operator), `aliyun` (the vendor SDK, a second opinion in the same tests) and
-`tests.fakes.fake_log_service` (for fast tests). What it must not know: HTTP, Kubernetes,
-Spark. Read next: `errors` in `loghub.wire`, then `http`.
+The port is one narrow interface with several adapters: `http` (our own client, used by workers and, on
+the embedded service, by the operator), `aliyun` (the vendor SDK, used by the operator on SLS) and
+`tests.fakes.fake_log_service` (for fast tests). One contract suite runs over all of them.
 
-Every call is synchronous, has a bounded time and a bounded number of tries, and raises
-`loghub.wire.errors.LogHubError` (an answer of the service) or `EndpointUnreachable`.
-Cursors are the wire's: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1).
+Every call is synchronous, has a bounded time and a bounded number of attempts, and raises
+`loghub.wire.errors.LogHubError` (an answer of the service) or `EndpointUnreachable`. Cursors are those
+of the wire: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1).
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ Position = Literal["begin", "end"] | int  # int: unix seconds, the time of recei
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """An access key, and the STS token that goes with it if it is a temporary one."""
+    """An access key, with its STS token if it is temporary."""
 
     access_key_id: str
     access_key_secret: str
@@ -30,7 +29,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardInfo:
-    """One shard as ListShards tells it (docs/sls-protocol.md 2.3); keys are 32 hex digits."""
+    """One shard as reported by ListShards (docs/sls-protocol.md 2.3); keys are 32 hex digits."""
 
     shard: int
     read_only: bool
@@ -41,7 +40,7 @@ class ShardInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """One consumer group as ListConsumerGroup tells it."""
+    """One consumer group as reported by ListConsumerGroup."""
 
     name: str
     timeout_s: int
@@ -60,17 +59,17 @@ class CheckpointInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """One PullLogs answer: ``body`` is a serialised LogGroupList, decompressed, b"" when empty."""
+    """One PullLogs answer: ``body`` is a serialized LogGroupList, decompressed, b"" when empty."""
 
     body: bytes
     count: int  # log groups in the body
     next_cursor: str
-    end_of_shard: bool  # the service said that nothing follows now
+    end_of_shard: bool  # the service reported that nothing follows now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardStatus:
-    """One shard of a group as the embedded service tells it (its own extension)."""
+    """One shard of a group as reported by the embedded service (its own extension)."""
 
     shard: int
     state: str  # as on the wire: not_alloc already_alloc wait transfer over
@@ -79,7 +78,7 @@ class ShardStatus:
     checkpoint: str  # cursor, "" if none
     checkpoint_updated_unix_us: int
     end_cursor: str
-    # What is not yet checkpointed. None: not known, as where logs but no checkpoint exist.
+    # What is not yet checkpointed. None: not known, for example with logs but without a checkpoint.
     lag_groups: int | None
     lag_logs: int | None
     lag_s: float | None  # age of the oldest log group not yet checkpointed; 0 when none is left
@@ -89,12 +88,12 @@ class ShardStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatus:
-    """One live consumer as the embedded service tells it (its own extension)."""
+    """One live consumer as reported by the embedded service (its own extension)."""
 
     name: str
     last_heartbeat_age_s: float
     held: tuple[int, ...]  # as it last reported
-    owned: tuple[int, ...]  # what the next answer will name
+    owned: tuple[int, ...]  # the shards that the next answer will list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +106,7 @@ class GroupStatus:
 
 
 class LogHub(Protocol):
-    """One endpoint and one project. Close it when done."""
+    """One endpoint and one project. Close it after use."""
 
     project: str
 

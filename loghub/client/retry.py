@@ -1,8 +1,8 @@
-"""What both adapters over HTTP do alike: which request is sent again, for how long, and how much is read.
+"""The shared behavior of both adapters over HTTP: retries, time limits and the maximum size of an answer.
 
 A request is sent again only when that cannot do it twice: when the service certainly did not act on it
-(no connection, ServerBusy), or when doing it twice is the same as doing it once. The vendor's SDK on its own
-sends everything up to ten times, PutLogs too (docs/sls-protocol.md 2.4).
+(no connection, ServerBusy), or when doing it twice has the same effect as doing it once. By default the
+vendor's SDK sends every request up to ten times, including PutLogs (docs/sls-protocol.md 2.4).
 """
 
 import ssl
@@ -27,13 +27,13 @@ from loghub.clock import Clock
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 
 T = TypeVar("T")
-_BACKOFF_S = (0.1, 0.5)  # before the second and the third try
+_BACKOFF_S = (0.1, 0.5)  # before the second and the third attempt
 _MAX_BODY_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20
 
 
 class Repeat(Enum):
-    """What a second request does when the outcome of the first one is unknown."""
+    """The effect of a second request when the outcome of the first is unknown."""
 
     READ = "it changes nothing"
     IDEMPOTENT = "done twice is the same as done once"
@@ -41,7 +41,7 @@ class Repeat(Enum):
 
 
 class Retries:
-    """At most three tries of a call within ``total_s``; safe to use from several threads."""
+    """At most three attempts of a call within ``total_s``; safe to use from several threads."""
 
     def __init__(self, *, clock: Clock, total_s: float) -> None:
         self._clock = clock
@@ -49,11 +49,14 @@ class Retries:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """End a pause between two tries: no further one begins."""
+        """End any pause between two attempts: no further attempt begins."""
         self._closed.set()
 
     def run(self, send: Callable[[float], T], repeat: Repeat) -> T:
-        """The answer, LogHubError or EndpointUnreachable; ``send`` gets the deadline in monotonic seconds."""
+        """The result of ``send``, which gets the deadline in monotonic seconds.
+
+        Raises LogHubError or EndpointUnreachable.
+        """
         began = self._clock.monotonic_s()
         for pause_s in (*_BACKOFF_S, None):
             try:
@@ -67,10 +70,12 @@ class Retries:
         raise AssertionError("the last try returns or raises")
 
     def read(self, response: urllib3.BaseHTTPResponse, deadline_s: float, *, decode: bool = False) -> bytes:
-        """The whole body. The connection returns to the pool; too long or too slow a body closes it.
+        """The whole body. The connection returns to the pool; a body that is too long or too slow closes it.
 
-        Each piece is what has arrived so far, so that a trickle meets the deadline. The loop runs to the
-        empty piece: only there does urllib3 notice that the body was cut.
+        Each piece is what has arrived so far, so that a slow trickle still reaches the deadline. The
+        loop runs to the empty piece, because only there does urllib3 detect a truncated body. Raises
+        LogHubError BadResponse for a body that is too long, and urllib3's TimeoutError for a body that
+        is too slow.
         """
         pieces: list[bytes] = []
         size = 0
@@ -90,8 +95,10 @@ class Retries:
 
 
 def check_sendable(key: Credentials) -> None:
-    """Raise LogHubError for what no header can carry: the HTTP library would quote it in its own error,
-    and so it would reach a log."""
+    """Raise LogHubError for credentials that no header can carry.
+
+    The HTTP library would quote them in its own error, and so they would reach a log.
+    """
     for name, part in (("access key id", key.access_key_id), ("security token", key.security_token)):
         if not (part.isascii() and part.isprintable()):
             message = f"the {name} has a character that no header can carry, a line's end perhaps"
@@ -99,9 +106,9 @@ def check_sendable(key: Credentials) -> None:
 
 
 def unreachable(endpoint: str, error: HTTPError) -> EndpointUnreachable:
-    """The error that callers know; raise it from ``error``, which `Retries` looks at."""
+    """The error for callers. Raise it from ``error``, which `Retries` inspects."""
     cause = error.reason if isinstance(error, MaxRetryError) and error.reason is not None else error
-    # Without the object addresses that urllib3 puts in front.
+    # Without the object address that precedes urllib3's messages.
     reason = str(cause).rpartition(">: ")[2] or type(cause).__name__
     return EndpointUnreachable(endpoint, reason, definite=_never_sent(cause))
 
@@ -109,7 +116,7 @@ def unreachable(endpoint: str, error: HTTPError) -> EndpointUnreachable:
 def _may_repeat(repeat: Repeat, error: LogHubError | EndpointUnreachable) -> bool:
     if isinstance(error, EndpointUnreachable):
         # A request that was abandoned as too slow may still arrive, after a later heartbeat or checkpoint
-        # of this caller: the caller must know, so the caller decides whether to send it again.
+        # of this caller. The caller must know that, so the caller decides whether to send it again.
         too_slow = isinstance(error.__cause__, TooSlow)
         return error.definite or repeat is Repeat.READ or (repeat is Repeat.IDEMPOTENT and not too_slow)
     if error.code == Code.SERVER_BUSY:
@@ -120,6 +127,6 @@ def _may_repeat(repeat: Repeat, error: LogHubError | EndpointUnreachable) -> boo
 def _never_sent(error: BaseException) -> bool:
     """Whether no byte of the request can have reached the service."""
     cause = error.original_error if isinstance(error, ProxyError) else error
-    if isinstance(cause, SSLError):  # in the handshake; a later one may follow a sent request
+    if isinstance(cause, SSLError):  # in the handshake; a later error may follow a sent request
         return any(isinstance(reason, ssl.SSLCertVerificationError) for reason in cause.args)
     return isinstance(cause, NewConnectionError | ConnectTimeoutError)

@@ -1,7 +1,6 @@
-"""The JSON of the answers that the client reads, and what the port makes of it.
+"""The JSON of the answers that the clients read, and its conversion to the values of the port.
 
-What for: one place that knows the spelling of keys (docs/sls-protocol.md 2.1, 2.3). What it must
-not know: how the bytes came. Read next: `port`, `http`.
+Only this module knows the spelling of the keys (docs/sls-protocol.md 2.1, 2.3).
 """
 
 from typing import TypeVar
@@ -15,14 +14,14 @@ T = TypeVar("T")
 
 
 class Logstores(msgspec.Struct):
-    """ListLogstores: one page."""
+    """One page of ListLogstores."""
 
     logstores: list[str]
     total: int
 
 
 class Shard(msgspec.Struct):
-    """ListShards, SplitShard, MergeShards: one element."""
+    """One element of ListShards, SplitShard or MergeShards."""
 
     shard: int = msgspec.field(name="shardID")
     status: str
@@ -53,7 +52,7 @@ class CursorTime(msgspec.Struct):
 
 
 class Group(msgspec.Struct):
-    """ListConsumerGroup: one element."""
+    """One element of ListConsumerGroup."""
 
     name: str
     timeout: int
@@ -64,7 +63,7 @@ class Group(msgspec.Struct):
 
 
 class Checkpoint(msgspec.Struct):
-    """GetCheckPoint: one element."""
+    """One element of GetCheckPoint."""
 
     shard: int
     checkpoint: str = ""
@@ -78,14 +77,14 @@ class Checkpoint(msgspec.Struct):
 
 
 class Info(msgspec.Struct):
-    """The embedded service's own ``/_loghub/v1/info``."""
+    """The answer of the embedded service's own ``/_loghub/v1/info``."""
 
     service: str = ""
     extensions: list[str] = []
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """JSON to one of these; a 200 of another form is a LogHubError BadResponse."""
+    """The JSON as a value of the given type. Raises LogHubError BadResponse for a 200 of another form."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:

@@ -1,7 +1,6 @@
-"""Where a shard is split when nobody says where: in its middle.
+"""The default key of a split: the middle of the shard.
 
-What for: the real SLS wants a key, so the adapters work it out from ListShards. What it must
-not know: how shards are listed. Read next: `loghub.domain.hashrange`.
+The real SLS requires a key, so the adapters compute it from ListShards.
 """
 
 from collections.abc import Iterable
@@ -12,7 +11,7 @@ from loghub.wire.errors import Code, LogHubError
 
 
 def split_key(shards: Iterable[ShardInfo], shard: int) -> str:
-    """32 hex digits. Raises LogHubError ShardNotExist, or ParameterInvalid for too small a shard."""
+    """32 hex digits. Raises LogHubError ShardNotExist, or ParameterInvalid for a shard that is too small."""
     for info in shards:
         if info.shard == shard:
             try:

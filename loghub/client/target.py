@@ -1,8 +1,8 @@
-"""Where requests of one endpoint and project go: address to connect to, Host, proxy.
+"""The address, Host header and proxy for the requests of one endpoint and project.
 
-What for: a project is a label of the host name, which no DNS serves for an IP address or for
-localhost; there the connection goes to the endpoint itself and only the Host names the project
-(docs/sls-protocol.md 1.1). What it must not know: requests. Read next: `transport`.
+A project is a label of the host name, and no DNS serves such a name for an IP address or for localhost.
+In these cases the connection goes to the endpoint itself, and only the Host header names the project
+(docs/sls-protocol.md 1.1).
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from loghub.wire import hosts
 
 
 class BadEndpoint(ValueError):  # noqa: N818 - says what is wrong
-    """The endpoint is not ``[http[s]://]host[:port]``; the message tells it."""
+    """The endpoint is not ``[http[s]://]host[:port]``; the message quotes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """``url`` is scheme, host and port to connect to; ``proxy`` is "" for a direct connection."""
+    """``url`` has scheme, host and port of the connection; ``proxy`` is "" for a direct connection."""
 
     endpoint: str  # as given, for messages
     url: str
@@ -29,8 +29,8 @@ class Target:
 def parse(endpoint: str, project: str) -> Target:
     """The target of a project. Raises BadEndpoint.
 
-    Proxies are taken from the environment (``HTTP_PROXY`` and the like, ``NO_PROXY``), but never
-    for this machine itself.
+    The proxy comes from the environment (``HTTP_PROXY`` and similar variables, ``NO_PROXY``), but this
+    machine itself is never reached through a proxy.
     """
     scheme, host, port = split_endpoint(endpoint)
     named = hosts.host_of(project, host.strip("[]"))
@@ -44,7 +44,7 @@ def parse(endpoint: str, project: str) -> Target:
 
 
 def split_endpoint(endpoint: str) -> tuple[str, str, int]:
-    """Scheme, lower-case host, port of an endpoint. Raises BadEndpoint."""
+    """The scheme, lower-case host and port of an endpoint. Raises BadEndpoint."""
     text = endpoint.strip()
     parts = urlsplit(text if "://" in text else f"http://{text}")
     try:
@@ -60,7 +60,7 @@ def split_endpoint(endpoint: str) -> tuple[str, str, int]:
 
 
 def proxy_for(scheme: str, host: str) -> str:
-    """The environment's proxy for a host, "" for none."""
+    """The proxy that the environment sets for a host; "" for a direct connection."""
     if hosts.is_loopback(host):
         return ""
     proxies = getproxies()

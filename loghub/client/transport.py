@@ -1,8 +1,8 @@
-"""One signed request after another over pooled connections; answers as values, failures as errors.
+"""Signed requests over pooled connections, with answers as values and failures as errors.
 
-What for: everything about HTTP that the adapter `http` needs, once: signature, headers, time
-limits, the form of an error answer. What it must not know: which API is called. Read next:
-`retry` (what is sent again), `target` (where to), `loghub.wire.signing`, `http`.
+This module handles all that the adapter `http` needs of HTTP: signature, headers, timeouts and the form
+of an error answer. `retry` decides which request is sent again, and `target` which address it is sent
+to.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,16 +27,16 @@ JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 
 _OK = 200  # any other status is an error to every client (docs/sls-protocol.md 1.7)
-_CONNECTIONS = 16  # kept per endpoint; more are opened when needed, and then dropped
+_CONNECTIONS = 16  # kept per endpoint; more are opened when needed and closed after use
 _MAX_QUOTED_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """``total_s`` bounds a call with all its tries: none begins after it, and no body is read on after it.
+    """The time limits of a call. ``total_s`` covers all attempts: after it, none begins and no body is read.
 
-    It is looked at between two reads, so a call may take ``read_s`` longer. In the head of an answer (64 KiB
-    a line, 100 lines at the most) only ``read_s`` counts.
+    It is checked between two reads, so a call may last ``read_s`` longer. While the head of an answer
+    is read (at most 100 lines of 64 KiB each), only ``read_s`` applies.
     """
 
     connect_s: float = 5.0
@@ -46,7 +46,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One API call. ``repeatable``: done twice is the same as done once."""
+    """One API call. ``repeatable``: doing it twice has the same effect as doing it once."""
 
     method: str
     path: str
@@ -59,7 +59,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A 200; header names in lower case."""
+    """An answer with status 200; header names are in lower case."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -71,7 +71,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 class Transport:
-    """Safe to use from several threads. ``credentials`` is asked anew for every try."""
+    """Safe to use from several threads. ``credentials`` is called again for every attempt."""
 
     def __init__(
         self,
@@ -90,12 +90,12 @@ class Transport:
         self._pool = _pool(target, timeouts)
 
     def close(self) -> None:
-        """Ends a pause between two tries; connections in use are dropped when they come back."""
+        """End any pause between two attempts; a connection in use is closed when it returns to the pool."""
         self._retries.close()
         self._pool.clear()
 
     def send(self, call: Call) -> Answer:
-        """The answer, or LogHubError, or EndpointUnreachable after at most three tries."""
+        """The answer. Raises LogHubError, or EndpointUnreachable after at most three attempts."""
         repeat = Repeat.ONCE
         if call.repeatable:
             repeat = Repeat.READ if call.method == "GET" else Repeat.IDEMPOTENT
@@ -167,7 +167,7 @@ def _pool(target: Target, timeouts: Timeouts) -> urllib3.PoolManager:
 
 
 def _error(status: int, request_id: str, body: bytes) -> LogHubError:
-    """An error answer; one that is not JSON with errorCode did not come from SLS."""
+    """The error of an answer that is not 200; without JSON that has an errorCode it is a BadResponse."""
     try:
         told = msgspec.json.decode(body, type=_ErrorBody)
     except msgspec.DecodeError:

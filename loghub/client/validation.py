@@ -1,7 +1,7 @@
-"""What every adapter checks before it asks, so that all refuse in the same words.
+"""The checks that every adapter makes before a request, so that all reject with the same message.
 
-What for: a name that is not legal must not become part of a path; the answer is the one the
-service would give. What it must not know: how a call is sent. Read next: `loghub.wire.names`.
+A name that is not valid must not become part of a path. The error is the one that the service would
+send; the rules are in `loghub.wire.names`.
 """
 
 from collections.abc import Callable
@@ -13,17 +13,20 @@ MAX_PULL_COUNT = 1000
 
 
 def check_logstore(logstore: str) -> str:
-    """The name itself, or LogHubError ParameterInvalid."""
+    """The name itself. Raises LogHubError ParameterInvalid."""
     return _check(names.LOGSTORE, logstore)
 
 
 def check_group(group: str) -> str:
-    """The name itself, or LogHubError ParameterInvalid."""
+    """The name itself. Raises LogHubError ParameterInvalid."""
     return _check(names.CONSUMER_GROUP, group)
 
 
 def check_count(count: int) -> int:
-    """PullLogs takes 1 to 1000 groups (docs/sls-protocol.md 5)."""
+    """The count itself; PullLogs allows 1 to 1000 groups (docs/sls-protocol.md 5).
+
+    Raises LogHubError ParameterInvalid.
+    """
     if not 1 <= count <= MAX_PULL_COUNT:
         raise LogHubError.of(Code.PARAMETER_INVALID, f"count must be 1 to {MAX_PULL_COUNT}, not {count}")
     return count
@@ -37,7 +40,7 @@ def _check(rule: names.NameRule, name: str) -> str:
 
 
 def exists(ask: Callable[[], object], missing: Code) -> bool:
-    """False when the question ends in the code that says that it does not."""
+    """Whether the request succeeds; False if it fails with the code for a missing resource."""
     try:
         ask()
     except LogHubError as error:

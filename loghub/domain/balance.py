@@ -1,19 +1,19 @@
-"""The balancer: which consumer each shard should be counted for.
+"""The balance: the consumer for which each shard counts.
 
-What for: counts of live consumers that differ by at most one, with the fewest moves
-(docs/shard-states.md 3). What it must not know: states, time, how a shard gets there.
-Read next: `coordinator`, which carries it out edge by edge.
+The counts of any two live consumers differ by at most one, and as few shards as possible move
+(docs/shard-states.md 3). The result names only the target of each shard; the coordinator moves the
+shards edge by edge.
 
-An example. Consumers a, b, c; a is counted for shards 0 1 2 3, b for 4, nobody for 5::
+An example with the consumers a, b and c: shards 0 1 2 3 count for a, 4 for b, and 5 for no consumer::
 
-    six shards, three consumers      -> two each
-    a has 4, may keep 2: the lowest  -> keeps 0 1, gives up 2 3
-    loose by now: 2 3 5              -> b needs one, c needs two
-    the least loaded first, by name  -> 2 to c, 3 to b, 5 to c
+    six shards, three consumers             -> two each
+    a has 4 and may keep the lowest 2       -> keeps 0 1, loses 2 3
+    2 3 5 are loose                         -> b needs one, c needs two
+    the least loaded first, then by name    -> 2 to c, 3 to b, 5 to c
 
-With seven shards one consumer may have three. It is the one that has most already (a), so that
-one shard less moves; between equals it is who still works on shards that are under way from it, then
-the first by name.
+With seven shards, one consumer may have three. That consumer is a, which already has the most, so that
+one shard fewer moves. Between equal counts it is the consumer that still works on shards being moved
+away from it, then the first by name.
 """
 
 from collections import Counter
@@ -23,10 +23,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One shard as the balance finds it.
+    """One shard before the balance.
 
-    ``counted_for``: the consumer that has it, or that it is under way to; None or a consumer
-    that is not live: it is loose. ``under_way_from``: who still works on it meanwhile.
+    ``counted_for`` is the consumer that has the shard or that it is being moved to. If it is None or
+    not a live consumer, the shard is loose. ``under_way_from`` is the consumer that still works on a
+    shard that is being moved.
     """
 
     shard: int
@@ -35,10 +36,10 @@ class Standing:
 
 
 def balance(standings: Iterable[Standing], consumers: Iterable[str]) -> dict[int, str]:
-    """Shard -> consumer, for every shard; {} without consumers. The order of the inputs is of no matter.
+    """A consumer for every shard, or {} without consumers. The order of the inputs does not matter.
 
-    Counts differ by at most one, no other such outcome changes ``counted_for`` of fewer
-    shards, and a balanced input comes back as it is.
+    The counts differ by at most one, no other such result changes ``counted_for`` of fewer shards, and
+    a balanced input is returned unchanged.
     """
     names = sorted(set(consumers))
     if not names:
@@ -53,8 +54,11 @@ def balance(standings: Iterable[Standing], consumers: Iterable[str]) -> dict[int
 
 
 def _quotas(counts: dict[str, int], standings: list[Standing]) -> dict[str, int]:
-    """How many each shall have. One more goes first to those with most already, then to those
-    who still work on what is under way from them, so that some of it may simply stay."""
+    """How many shards each consumer gets.
+
+    One more goes first to the consumers that have the most, then to those that still work on shards
+    being moved away from them, so that some of these shards can stay.
+    """
     low, extra = divmod(len(standings), len(counts))
     works_on = Counter(s.under_way_from for s in standings)
     ranked = sorted(counts, key=lambda name: (-counts[name], -works_on[name], name))
@@ -62,12 +66,12 @@ def _quotas(counts: dict[str, int], standings: list[Standing]) -> dict[str, int]
 
 
 def _keep_first(standing: Standing) -> tuple[bool, int]:
-    """What a consumer already works on rather than what is only under way to it."""
+    """Prefer a shard that the consumer already works on to a shard that is only being moved to it."""
     return (standing.under_way_from is not None, standing.shard)
 
 
 def _place_loose(loose: list[Standing], quota: dict[str, int], result: dict[int, str]) -> None:
-    """Back to who still works on it where there is room, then to the least loaded."""
+    """Assign loose shards, first back to consumers that still work on them, then to the least loaded."""
     count = dict.fromkeys(quota, 0)
     for name in result.values():
         count[name] += 1

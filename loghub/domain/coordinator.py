@@ -1,19 +1,19 @@
 """The coordinator of one consumer group: one event in, the next state and the answer out.
 
-What for: every decision about who holds which shard (docs/shard-states.md 2).
-What it must not know: HTTP, storage, real time, logging. Read next: `group` (the values),
-`fsm` (the table), `balance`.
+This module makes every decision on which consumer holds which shard (docs/shard-states.md 2). It is
+deterministic: the state, the event and ``now`` are arguments, and the result is a value. `group`
+defines these values, `fsm` the table of state changes, and `balance` the assignment.
 
-The caller's duties, in this order: hand the events of one group in one at a time, with a
-``now`` that never goes back; persist ``facts``, those of one step in one transaction and in the
-order of the steps; log ``transitions``, one line each; answer only when the facts of this step and
-of all before it are durable. Where persisting fails, no later state may be used or told: go back to
-what is on disk with `restore`. After each step arm one timer for `next_deadline` and hand in a `Tick`
-then; a late tick is harmless.
+The caller has these duties, in this order. Apply the events of one group one at a time, with a ``now``
+that never goes back. Persist ``facts``: those of one step in one transaction, and in the order of the
+steps. Log each of the ``transitions`` on one line. Answer only once the facts of this step and of all
+steps before it are durable. If persisting fails, neither use nor report any later state: return to the
+state on disk with `restore`. After each step, set one timer for `next_deadline` and apply a `Tick` when
+it fires; a late tick is harmless.
 
-    made = create_group(group="g", timeout_s=30.0, order=False, shards=(LogShard(shard=0),), now=0.0)
-    beat = step(made.state, Heartbeat(consumer="a"), now=1.0)
-    assert beat.answer == (0,)
+    created = create_group(group="g", timeout_s=30.0, order=False, shards=(LogShard(shard=0),), now=0.0)
+    done = step(created.state, Heartbeat(consumer="a"), now=1.0)
+    assert done.answer == (0,)
 """
 
 from collections.abc import Collection, Iterable
@@ -74,7 +74,7 @@ __all__ = [
 def create_group(
     *, group: str, timeout_s: float, order: bool, shards: tuple[LogShard, ...], now: float
 ) -> Step:
-    """A new group without consumers over the shards of its logstore; ``facts`` hold all of it."""
+    """A new group without consumers over the shards of its logstore; ``facts`` contain all of it."""
     empty = GroupState(group=group, timeout_s=timeout_s, order=order)
     made = step(empty, ShardsChanged(shards=shards), now=now)
     return replace(made, facts=(GroupSaved(timeout_s=timeout_s, order=order), *made.facts))
@@ -85,11 +85,11 @@ def restore(
 ) -> GroupState:
     """The group as it was persisted, after a restart of the service.
 
-    Holders and next holders get a fresh lease of the whole timeout from ``now`` on: nobody
-    can tell how long they have been silent while nobody listened, and a lease too long only
-    delays, while one too short lets two consumers hold one shard. Consumers without shards
-    are not persisted; they come back with their next heartbeat. Hand in a `ShardsChanged`
-    right after, since the logstore may have changed.
+    Every holder and next holder gets a new session of the whole timeout, starting at ``now``: how long
+    they were silent while the service was down is not known. A session that is too long only delays a
+    reassignment, while one that is too short lets two consumers hold one shard. Consumers without
+    shards are not persisted; they return with their next heartbeat. Apply a `ShardsChanged` right
+    after, since the logstore may have changed.
     """
     by_shard = {e.shard: e for e in sorted(entries, key=lambda e: e.shard)}
     named = [name for e in by_shard.values() for name in (e.holder, e.next_holder, e.last_holder)]
@@ -97,7 +97,7 @@ def restore(
         name: ConsumerEntry(
             name=name,
             last_heartbeat_s=now,
-            # What they worked on when we last listened is the safe guess until they say.
+            # Until they report, the shards they last worked on are the safe assumption.
             held=frozenset(e.shard for e in by_shard.values() if name in (e.holder, e.last_holder)),
         )
         for name in sorted({name for name in named if name is not None})
@@ -106,12 +106,15 @@ def restore(
 
 
 def next_deadline(state: GroupState) -> float | None:
-    """When the next consumer times out if nobody beats, monotonic seconds; None without consumers."""
+    """When the first consumer times out without a heartbeat, in monotonic seconds; None without consumers."""
     return min((_deadline(c, state.timeout_s) for c in state.consumers.values()), default=None)
 
 
 def step(state: GroupState, event: Event, *, now: float) -> Step:
-    """Apply one event; ``state`` is not changed. Bad requests are refusals, never exceptions."""
+    """Apply one event.
+
+    ``state`` does not change, and a bad request results in a refusal, never in an exception.
+    """
     draft = Draft(state)
     refusal = _apply(draft, event, now)
     if refusal is not None:
@@ -129,7 +132,7 @@ def step(state: GroupState, event: Event, *, now: float) -> Step:
 
 
 def _apply(draft: Draft, event: Event, now: float) -> Refusal | None:
-    """What the event itself says; consequences for the others come after, in `step`."""
+    """Apply the event itself; `step` then handles the consequences for other shards."""
     match event:
         case Heartbeat():
             _heartbeat(draft, event, now)
@@ -147,8 +150,8 @@ def _apply(draft: Draft, event: Event, now: float) -> Refusal | None:
 
 
 def _heartbeat(draft: Draft, event: Heartbeat, now: float) -> None:
-    """Register or renew the sender, and hand over what it no longer names (edge 6)."""
-    # Only shards that exist: what a consumer may make us remember is bounded by them.
+    """Register the sender or renew its session; hand over the shards it no longer reports (edge 6)."""
+    # Only existing shards, so that they bound what a consumer can make the group store.
     held = event.held.intersection(draft.shards)
     draft.put_consumer(ConsumerEntry(name=event.consumer, last_heartbeat_s=now, held=held))
     for entry in list(draft.shards.values()):
@@ -165,20 +168,21 @@ def _deadline(consumer: ConsumerEntry, timeout_s: float) -> float:
 
 
 def _time_out(draft: Draft, now: float) -> None:
-    """Remove who has been silent for the timeout.
+    """Remove the consumers that have been silent for the timeout.
 
-    Only a tick does this: a late heartbeat that comes before the tick keeps its consumer in the group,
-    since no shard has been reassigned yet and moving one would gain nothing.
+    Only a tick does this: a late heartbeat that arrives before the tick keeps its consumer in the
+    group, since no shard has been reassigned yet and moving one would gain nothing.
     """
     silent = {c.name for c in draft.consumers.values() if _deadline(c, draft.timeout_s) <= now}
     _remove(draft, silent, holder_gone=Trigger.HOLDER_TIMED_OUT, next_gone=Trigger.NEXT_TIMED_OUT)
 
 
 def _remove(draft: Draft, gone: Collection[str], *, holder_gone: Trigger, next_gone: Trigger) -> None:
-    """Free what the gone ones held (4, 9, 11), and give back what was bound to them (6, 11).
+    """Free the shards that the removed consumers held (4, 9, 11), and return those bound to them (6,
+    11).
 
-    Where holder and next holder go together, the holder's going decides: nobody works on the
-    shard any more, so it is free.
+    If the holder and the next holder are removed together, the removal of the holder decides: no
+    consumer works on the shard any more, so it is free.
     """
     draft.drop_consumers(gone)
     for entry in list(draft.shards.values()):
@@ -191,7 +195,7 @@ def _remove(draft: Draft, gone: Collection[str], *, holder_gone: Trigger, next_g
 
 
 def _checkpoint(draft: Draft, event: Checkpoint) -> Refusal | None:
-    """Save a cursor, and close or reopen the shard if it says so (7, 8, 13, 14)."""
+    """Save a cursor, and complete or reopen the shard if the cursor requires it (7, 8, 13, 14)."""
     refusal = _refuse_checkpoint(draft, event)
     if refusal is not None:
         return refusal
@@ -208,7 +212,7 @@ def _checkpoint(draft: Draft, event: Checkpoint) -> Refusal | None:
 
 
 def _refuse_checkpoint(draft: Draft, event: Checkpoint) -> Refusal | None:
-    """Without force only the holder may save, also while its shard is under way to another."""
+    """Without force, only the holder may save, even while its shard moves to another consumer."""
     if not event.force and not event.consumer:
         return Refusal.PARAMETER_INVALID
     entry = draft.shards.get(event.shard)
@@ -220,7 +224,7 @@ def _refuse_checkpoint(draft: Draft, event: Checkpoint) -> Refusal | None:
 
 
 def _shards_changed(draft: Draft, shards: tuple[LogShard, ...]) -> None:
-    """Follow the logstore: forget what is gone, close what is empty (10), take what is new (1)."""
+    """Follow the logstore: remove deleted shards, complete empty ones (10), add new ones (1)."""
     now_there = {s.shard: s for s in sorted(shards, key=lambda s: s.shard)}
     draft.keep_shards(now_there.keys())
     for log_shard in now_there.values():  # ascending: parents come before their children
@@ -239,7 +243,7 @@ def _appear(draft: Draft, log_shard: LogShard) -> None:
 
 
 def _configure(draft: Draft, event: Configure) -> None:
-    """Take new settings. Order switched on touches only shards yet to come (docs/shard-states.md 3)."""
+    """Apply new settings. Switching order on affects only later shards (docs/shard-states.md 3)."""
     draft.configure(timeout_s=event.timeout_s, order=event.order)
     if not draft.order:
         for entry in list(draft.shards.values()):
@@ -248,10 +252,10 @@ def _configure(draft: Draft, event: Configure) -> None:
 
 
 def _has_unconsumed_ancestor(draft: Draft, log_shard: LogShard) -> bool:
-    """Whether an ancestor that still exists is not over; one that is gone cannot be waited for.
+    """Whether an ancestor that still exists is not over. A deleted ancestor does not count.
 
-    All ancestors count, not just parents: an empty parent is over at once while the
-    grandparent still has logs that come before the child's.
+    All ancestors count, not only the parents: an empty parent is over at once, while the grandparent
+    still has logs that come before those of the child.
     """
     seen: set[int] = set()
     todo = list(log_shard.parents)
@@ -268,14 +272,14 @@ def _has_unconsumed_ancestor(draft: Draft, log_shard: LogShard) -> bool:
 
 
 def _free_waiting(draft: Draft) -> None:
-    """Edge 2, for every shard whose ancestors are consumed by now."""
+    """Apply edge 2 to every waiting shard whose ancestors are now consumed."""
     for entry in list(draft.shards.values()):
         if entry.state is ShardState.WAIT and not _has_unconsumed_ancestor(draft, entry.log_shard):
             draft.go(entry.shard, Trigger.ANCESTORS_CONSUMED)
 
 
 def _balance(draft: Draft) -> None:
-    """Bring every shard that takes part to, or on its way to, the consumer balance names."""
+    """Assign every shard that takes part to the consumer that balance names, or start its transfer."""
     standings = [_standing(draft, e) for e in draft.shards.values() if e.state in _TAKES_PART]
     targets = balance(standings, draft.consumers)
     for standing in standings:
@@ -293,12 +297,12 @@ def _standing(draft: Draft, entry: ShardEntry) -> Standing:
 
 
 def _send(draft: Draft, standing: Standing, target: str) -> None:
-    """Edges 3, 5 and 15, whichever lead from where the shard is towards the target."""
+    """Apply those of the edges 3, 5 and 15 that lead from the shard's state towards the target."""
     shard = standing.shard
     entry = draft.shards[shard]
     if entry.state is ShardState.NOT_ALLOC:
-        # A live consumer that still works on a free shard (it was late and came back, or the
-        # shard was forced back from its end) gets it first; else two would work on it.
+        # A live consumer that still works on a free shard (it timed out and came back, or a
+        # forced checkpoint reopened the shard) gets it first; otherwise two would work on it.
         entry = draft.go(shard, Trigger.ASSIGNED, holder=standing.counted_for or target)
     elif entry.state is ShardState.TRANSFER and entry.next_holder != target:
         entry = draft.go(shard, Trigger.RECALLED, holder=entry.holder)
@@ -307,7 +311,7 @@ def _send(draft: Draft, standing: Standing, target: str) -> None:
 
 
 def _facts(old: GroupState, new: GroupState) -> tuple[Fact, ...]:
-    """The difference that must be durable; heartbeats and leases are not part of it."""
+    """The difference that must be durable; heartbeats and sessions are not part of it."""
     facts: list[Fact] = []
     if (old.timeout_s, old.order) != (new.timeout_s, new.order):
         facts.append(GroupSaved(timeout_s=new.timeout_s, order=new.order))

@@ -1,40 +1,39 @@
-"""The shard FSM of a consumer group: one table, and the one gate through it.
+"""The state machine of a shard in a consumer group.
 
-What for: which state changes a shard may make, by which trigger, and why
-(docs/shard-states.md 2). What it must not know: consumers, cursors, time;
-the effects of an edge are the coordinator's. Read next: `loghub.domain.coordinator`.
+One table lists every state change that a shard can make, with its trigger and its reason
+(docs/shard-states.md 2), and every change goes through `transition`. The table knows neither consumers
+nor time: `loghub.domain.coordinator` decides which trigger occurs and carries out the effects.
 
 The states, as on the wire:
 
 ``not_alloc``
-    Nobody holds the shard and nothing keeps it from being held. No heartbeat answer names
-    it. It stays so only while the group has no live consumer: every step ends with a
-    balance that assigns it (3). A shard that turns out to have nothing left goes to
-    ``over`` (10, 14).
+    No consumer holds the shard, and nothing prevents its assignment. No heartbeat answer lists it. It
+    stays in this state only while the group has no live consumer: every step ends with a balance that
+    assigns it (3). A shard that turns out to have nothing left goes to ``over`` (10, 14).
 
 ``already_alloc``
-    One live consumer, the holder, has the shard; the answers to its heartbeats name it,
-    and only its checkpoints need no force. It leaves when the holder is silent too long
-    (4) or leaves (11), when balance wants it elsewhere (5), or when it is read-only and
-    consumed (8, 10).
+    One live consumer, the holder, has the shard; the answers to its heartbeats list it, and only its
+    checkpoints need no force. The shard leaves this state when the holder is silent for too long (4) or
+    leaves the group (11), when balance assigns the shard to another consumer (5), or when it is
+    read-only and consumed (8, 10).
 
 ``wait``
-    The group is ordered and an ancestor of the shard is not consumed yet. Nobody holds it,
-    it takes no part in the balance, and an answer never names it. It leaves when its
-    ancestors are consumed (2), when the group stops being ordered (12), or when there is
-    nothing in it to wait for (10, 14).
+    The group is ordered and an ancestor of the shard is not consumed yet. No consumer holds the shard,
+    it takes no part in the balance, and no answer lists it. The shard leaves this state when its
+    ancestors are consumed (2), when the group is no longer ordered (12), or when the shard itself has
+    nothing left (10, 14).
 
 ``transfer``
-    Taken from its holder and bound to a next holder. The holder's answers no longer name
-    it, yet the holder still works on it and may save its checkpoint; the next holder does
-    not get it before the holder's heartbeat stops naming it (6). Balance counts it for the
-    next holder. It falls back to the holder when the next holder is gone (6, 11) or when
-    balance changes its mind (15), becomes free when the holder is gone (9, 11), and ends
-    when the holder reaches the end while draining (10, 13).
+    The shard is revoked from its holder and bound to a next holder. The holder's answers no longer list
+    it, but the holder still works on it and may save its checkpoint; the next holder does not get it
+    before the holder's heartbeat stops reporting it (6). Balance counts it for the next holder. It
+    returns to the holder when the next holder is gone (6, 11) or when balance no longer moves it (15),
+    becomes free when the holder is gone (9, 11), and ends when the holder reaches the end while
+    draining (10, 13).
 
 ``over``
-    Read-only and consumed to its end: assigned to nobody, for good. Its children may start.
-    Only a forced checkpoint that is not the end brings it back (7).
+    The shard is read-only and consumed to its end, and is no longer assigned. Its children may start.
+    Only a forced checkpoint that is not the end makes it available again (7).
 """
 
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ from enum import StrEnum
 
 
 class ShardState(StrEnum):
-    """Where a shard stands in one consumer group; the values are the wire's words."""
+    """The state of a shard in one consumer group; the values are those of the wire."""
 
     NOT_ALLOC = "not_alloc"
     ALREADY_ALLOC = "already_alloc"
@@ -52,7 +51,7 @@ class ShardState(StrEnum):
 
 
 class Trigger(StrEnum):
-    """What happened to a shard; one word for the log line of the change."""
+    """The cause of a state change; the value appears in the log line of the change."""
 
     APPEARED = "appeared"
     APPEARED_BEHIND_ANCESTOR = "appeared_behind_ancestor"
@@ -72,7 +71,7 @@ class Trigger(StrEnum):
 
 
 class IllegalTransition(Exception):  # noqa: N818 - says what happened, as the FSM's word for it
-    """No edge leaves this state by this trigger; nothing has been changed."""
+    """The table has no edge from this state by this trigger; nothing has changed."""
 
     def __init__(self, state: ShardState | None, trigger: Trigger) -> None:
         super().__init__(f"a shard in {state or 'no state'} has no edge for {trigger}")
@@ -82,10 +81,13 @@ class IllegalTransition(Exception):  # noqa: N818 - says what happened, as the F
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """One row: ``number`` is docs/shard-states.md's for 1 to 9 and docs/decisions/domain.md's from 10 on."""
+    """One row of the table.
+
+    ``number`` is from docs/shard-states.md for 1 to 9, and from docs/decisions/domain.md from 10 on.
+    """
 
     number: int
-    old: ShardState | None  # None: the group has just learned of the shard
+    old: ShardState | None  # None: the shard is new to the group
     trigger: Trigger
     new: ShardState
     why: str
@@ -131,9 +133,9 @@ _TABLE: dict[tuple[ShardState | None, Trigger], Edge] = {(e.old, e.trigger): e f
 
 
 def transition(state: ShardState | None, trigger: Trigger) -> ShardState:
-    """The state that follows; ``None`` is a shard the group has just learned of.
+    """The state that follows; ``None`` as the state means that the shard is new to the group.
 
-    Raises IllegalTransition, which names state and trigger, for every pair without a row.
+    Raises IllegalTransition, which names the state and the trigger, for every pair without a row.
     """
     edge = _TABLE.get((state, trigger))
     if edge is None:

@@ -1,11 +1,8 @@
-"""The values of one consumer group: its state, what may happen to it, what a step gives back.
+"""The values of one consumer group: its state, the events that change it, and the result of a step.
 
-What for: the words that the coordinator, the service and the simulator share. What it
-must not know: how a step is decided, the wire, storage, clocks. Read next:
-`loghub.domain.coordinator`, which decides.
-
-Cursors are integers here, consecutive within a shard (docs/sls-protocol.md 2.1); the wire's
-base64 is `loghub.wire.cursor`. ``now`` is monotonic seconds.
+The coordinator, the service and the simulator share these values. Cursors are integers, consecutive
+within a shard (docs/sls-protocol.md 2.1); the wire's base64 form is in `loghub.wire.cursor`. ``now`` is
+in monotonic seconds.
 """
 
 from collections.abc import Mapping
@@ -17,12 +14,12 @@ from loghub.domain.fsm import ShardState, Trigger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogShard:
-    """A shard as its logstore has it, as far as a group cares.
+    """A shard of the logstore, with the properties that matter to a group.
 
-    While the shard is written to, ``end_cursor`` is None and ``begin_cursor`` does not
-    matter. A read-only shard has both: ``end_cursor`` is the cursor that the next write
-    would have got and never changes; ``begin_cursor`` is the oldest log group kept, and
-    equals the end when the shard is empty.
+    While the shard is written to, ``end_cursor`` is None and ``begin_cursor`` has no meaning. A
+    read-only shard has both: ``end_cursor`` is the cursor that the next write would have got and never
+    changes; ``begin_cursor`` is the oldest retained log group, and equals the end when the shard is
+    empty.
     """
 
     shard: int
@@ -36,17 +33,17 @@ class LogShard:
 
     @property
     def is_empty(self) -> bool:
-        """Read-only, and no log group is kept."""
+        """Whether the shard is read-only and retains no log group."""
         return self.end_cursor is not None and self.begin_cursor >= self.end_cursor
 
     def is_end(self, cursor: int) -> bool:
-        """Read-only, and nothing follows this cursor."""
+        """Whether the shard is read-only and no log group follows this cursor."""
         return self.end_cursor is not None and cursor >= self.end_cursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCheckpoint:
-    """A checkpoint as last saved; ``consumer`` is who saved it, maybe ""."""
+    """A checkpoint as last saved; ``consumer`` is the consumer that saved it and may be ""."""
 
     cursor: int
     consumer: str
@@ -55,13 +52,13 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """One shard in one group. This is also what is persisted of it, whole.
+    """One shard in one group. The whole entry is persisted.
 
-    ``holder`` is set in ``already_alloc`` and ``transfer`` only, ``next_holder`` in
-    ``transfer`` only. ``last_holder`` is set in ``over`` only: who held the shard when it
-    ended, for as long as that consumer may still work on it, that is until it beats without
-    naming the shard or is gone. A forced checkpoint that brings the shard back must not give
-    it to another before.
+    ``holder`` is set only in ``already_alloc`` and ``transfer``, ``next_holder`` only in ``transfer``.
+    ``last_holder`` is set only in ``over``: the consumer that held the shard when it was completed,
+    while that consumer may still work on it, that is, until it sends a heartbeat without the shard or
+    is gone. A forced checkpoint that reopens the shard must not assign it to another consumer before
+    that.
     """
 
     log_shard: LogShard
@@ -77,19 +74,19 @@ class ShardEntry:
 
     @property
     def counted_for(self) -> str | None:
-        """The consumer in whose count balance puts the shard (docs/shard-states.md 3)."""
+        """The consumer for which balance counts the shard (docs/shard-states.md 3)."""
         return self.next_holder or self.holder
 
     @property
     def is_consumed(self) -> bool:
-        """Read-only and nothing is left: empty, or checkpointed at its end."""
+        """Whether the shard is read-only with nothing left: empty, or checkpointed at its end."""
         saved = self.checkpoint
         return self.log_shard.is_empty or (saved is not None and self.log_shard.is_end(saved.cursor))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerEntry:
-    """One live consumer. ``held`` is what its last heartbeat named, of the shards that exist."""
+    """One live consumer. ``held`` has the existing shards that its last heartbeat reported."""
 
     name: str
     last_heartbeat_s: float  # monotonic
@@ -98,7 +95,7 @@ class ConsumerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """A whole group at one moment; never changed in place. Mappings are in ascending key order."""
+    """A whole group at one moment, immutable. Mappings are in ascending key order."""
 
     group: str
     timeout_s: float
@@ -107,7 +104,7 @@ class GroupState:
     shards: Mapping[int, ShardEntry] = field(default_factory=dict)
 
     def owned_by(self, consumer: str) -> tuple[int, ...]:
-        """What a heartbeat answer to this consumer names: its ``already_alloc`` shards, ascending."""
+        """The ``already_alloc`` shards of this consumer, ascending: a heartbeat answer lists them."""
         return tuple(
             e.shard
             for e in self.shards.values()
@@ -115,12 +112,12 @@ class GroupState:
         )
 
 
-# --- what may happen -------------------------------------------------------------------------
+# --- events ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A consumer says which shards it works on; the first one registers it (docs/sls-protocol.md 4.3)."""
+    """A consumer reports the shards it works on. The first one registers it (docs/sls-protocol.md 4.3)."""
 
     consumer: str
     held: frozenset[int] = frozenset()
@@ -128,14 +125,14 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """A consumer goes for good and works on nothing (our extension). Unknown consumer: nothing happens."""
+    """A consumer leaves and works on no shard (our extension). An unknown consumer changes nothing."""
 
     consumer: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Save a cursor. ``updated_unix_us`` is the wall clock at the edge, kept as it is."""
+    """Save a cursor. ``updated_unix_us`` is the wall-clock time of the request, stored as it is."""
 
     consumer: str
     shard: int
@@ -146,19 +143,19 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time has passed: consumers silent for the timeout are removed. Arm it by `next_deadline`."""
+    """Time has passed: consumers silent for the timeout are removed. Schedule it by `next_deadline`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardsChanged:
-    """All shards that the logstore has now: after create, split, merge, delete, retention, restart."""
+    """All current shards of the logstore, after create, split, merge, delete, retention or restart."""
 
     shards: tuple[LogShard, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configure:
-    """New settings (UpdateConsumerGroup). None keeps what is; the service refuses a timeout <= 0."""
+    """New settings (UpdateConsumerGroup). None keeps a value; the service refuses a timeout <= 0."""
 
     timeout_s: float | None = None
     order: bool | None = None
@@ -167,12 +164,12 @@ class Configure:
 Event = Heartbeat | Leave | Checkpoint | Tick | ShardsChanged | Configure
 
 
-# --- what a step gives back ------------------------------------------------------------------
+# --- the result of a step --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSaved:
-    """To persist: the group's settings as they are now."""
+    """To persist: the current settings of the group."""
 
     timeout_s: float
     order: bool
@@ -180,14 +177,14 @@ class GroupSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSaved:
-    """To persist: this entry, in place of what was stored for the shard."""
+    """To persist: this entry, which replaces the stored entry of the shard."""
 
     entry: ShardEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardForgotten:
-    """To persist: the shard is no more; drop what was stored for it."""
+    """To persist: the shard no longer exists; delete its stored entry."""
 
     shard: int
 
@@ -196,12 +193,12 @@ Fact = GroupSaved | ShardSaved | ShardForgotten
 
 
 class Refusal(StrEnum):
-    """Why nothing was done. The values are error codes of the wire (docs/sls-protocol.md 2.4)."""
+    """Why a request was refused. The values are error codes of the wire (docs/sls-protocol.md 2.4)."""
 
-    # A checkpoint without force from one who does not hold the shard, known or not: the one
-    # code that the Go and the Java client both understand.
+    # A checkpoint without force from a consumer, known or unknown, that does not hold the shard:
+    # the only code that the Go and the Java client both understand.
     CONSUMER_NOT_MATCH = "ConsumerNotMatch"
-    # A checkpoint for a shard that the group does not have.
+    # A checkpoint of a shard that the group does not have.
     SHARD_NOT_EXIST = "ShardNotExist"
     # A checkpoint without force and without a consumer.
     PARAMETER_INVALID = "ParameterInvalid"
@@ -209,7 +206,7 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """One passage through the gate, for one log line: group, shard, old -> new, trigger, holder."""
+    """One state change, for one log line: group, shard, old -> new, trigger, holder."""
 
     group: str
     shard: int
@@ -222,13 +219,13 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one event came to.
+    """The result of one event.
 
     ``answer``: the shards for the heartbeat answer, ascending; () for any other event.
-    ``refusal``: None when the event was done; otherwise ``state`` is what it was.
-    ``facts``: persist all of them in one transaction; no answer is sent before they are durable,
-    see `coordinator`. () means that nothing durable changed.
-    ``transitions``: in the order in which they were made.
+    ``refusal``: None when the event was applied; otherwise ``state`` is unchanged.
+    ``facts``: persist all of them in one transaction; no answer is sent before they are durable, see
+    `coordinator`. () means that nothing durable changed.
+    ``transitions``: the state changes, in order.
     """
 
     state: GroupState

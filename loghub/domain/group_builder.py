@@ -1,8 +1,8 @@
-"""A group state under construction: the workbench of one step.
+"""A group state under construction, for the length of one step.
 
-What for: it gathers the changes of one event, and every change of a shard's state goes
-through its `Draft.go` and `Draft.add`, which ask the table and note the passage. What it
-must not know: why a change is made. Read next: `coordinator`, its only user.
+The `Draft` collects the changes of one event. Every change of a shard's state goes through `Draft.go`
+or `Draft.add`, which check it against the table and record the transition. `coordinator`, the only user
+of this module, decides why a change is made.
 """
 
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from loghub.domain.group import ConsumerEntry, GroupState, LogShard, ShardEntry,
 
 
 class Draft:
-    """Mutable for the length of one step; the state it started from stays as it was."""
+    """Mutable for the length of one step; the state that it started from does not change."""
 
     def __init__(self, state: GroupState) -> None:
         self.group = state.group
@@ -22,7 +22,7 @@ class Draft:
         self.consumers: dict[str, ConsumerEntry] = dict(state.consumers)
         self.shards: dict[int, ShardEntry] = dict(state.shards)
         self.transitions: list[Transition] = []
-        # Whether waiting shards and the balance must be looked at before the step ends.
+        # Whether waiting shards and the balance must be recomputed before the step ends.
         self.unsettled = False
 
     def go(
@@ -34,7 +34,7 @@ class Draft:
         next_holder: str | None = None,
         last_holder: str | None = None,
     ) -> ShardEntry:
-        """The gate: one edge for one shard, with the holders that are right after it."""
+        """Change one shard's state by one edge, and set the holders that apply after it."""
         old = self.shards[shard]
         new = replace(
             old,
@@ -48,7 +48,7 @@ class Draft:
         return new
 
     def add(self, log_shard: LogShard, trigger: Trigger) -> None:
-        """The gate for a shard the group has just learned of (edge 1)."""
+        """Add a shard that is new to the group (edge 1)."""
         new = ShardEntry(log_shard=log_shard, state=transition(None, trigger))
         self.shards[new.shard] = new
         self._note(None, new, trigger)
@@ -68,12 +68,12 @@ class Draft:
         )
 
     def put_shard(self, entry: ShardEntry) -> ShardEntry:
-        """Replace what does not touch the state: the checkpoint, or what the logstore says."""
+        """Replace an entry without changing its state: a new checkpoint, or new data of the logstore."""
         self.shards[entry.shard] = entry
         return entry
 
     def keep_shards(self, existing: Collection[int]) -> None:
-        """Forget all other shards, in the consumers' reports too."""
+        """Remove all other shards, from the consumers' reports too."""
         self.unsettled = True
         self.shards = {s: e for s, e in self.shards.items() if s in existing}
         self.consumers = {
@@ -86,7 +86,10 @@ class Draft:
         self.consumers[consumer.name] = consumer
 
     def drop_consumers(self, names: Collection[str]) -> None:
-        """Their shards are the caller's to free; one who had none leaves the others balanced."""
+        """Remove consumers.
+
+        The caller frees their shards; without shards to free, the others stay balanced.
+        """
         self.consumers = {name: c for name, c in self.consumers.items() if name not in names}
 
     def configure(self, *, timeout_s: float | None, order: bool | None) -> None:
@@ -94,7 +97,7 @@ class Draft:
         self.order = self.order if order is None else order
 
     def reporter_of(self, shard: int) -> str | None:
-        """The first live consumer, by name, whose last heartbeat named the shard."""
+        """The first live consumer, by name, whose last heartbeat reported the shard."""
         return min((c.name for c in self.consumers.values() if shard in c.held), default=None)
 
     def finish(self) -> GroupState:

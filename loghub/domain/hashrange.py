@@ -1,12 +1,10 @@
 """Half-open ranges over the MD5 key space, and their form on the wire.
 
-What for: which shard takes which hash key, and where a shard may be split. What it must not
-know: shards. Read next: `shards`.
-
-Keys are integers of [0, 2**128); on the wire they are 32 lower-case hex digits. A range is
-half-open, and the whole space ends at 2**128, which 32 digits cannot say: the wire writes all-f
-there (docs/sls-protocol.md 2.3, ListShards). So on the wire all-f as the exclusive end means "the
-top included": the key all-f belongs to the last shard.
+The ranges decide which shard receives a hash key and where a shard can be split. Keys are integers in
+[0, 2**128); on the wire they are 32 lower-case hex digits. A range is half-open, and the whole space
+ends at 2**128, which 32 digits cannot express: the wire writes all-f instead (docs/sls-protocol.md 2.3,
+ListShards). On the wire, all-f as the exclusive end therefore includes the top: the key all-f belongs
+to the last shard.
 """
 
 import re
@@ -21,18 +19,21 @@ _KEY = re.compile(r"[0-9a-fA-F]{32}")
 
 
 class BadHashKey(ValueError):  # noqa: N818 - says what is wrong
-    """A text that is no key of the MD5 space, or a key that cannot serve as asked."""
+    """A text that is not a key of the MD5 space, or a key that cannot be used for the requested operation."""
 
 
 def parse_key(text: str) -> int:
-    """A key from its 32 hex digits, either case; BadHashKey for anything else."""
+    """A key from its 32 hex digits in either case. Raises BadHashKey for any other text."""
     if not _KEY.fullmatch(text):
         raise BadHashKey(f"a hash key is {KEY_DIGITS} hex digits, not {text[:64]!r}")
     return int(text, 16)
 
 
 def format_key(key: int) -> str:
-    """32 lower-case hex digits; 2**128, the end of the whole space, is written as all-f."""
+    """32 lower-case hex digits; 2**128, the end of the whole space, is written as all-f.
+
+    Raises BadHashKey for a key outside the MD5 key space.
+    """
     if not 0 <= key <= TOP:
         raise BadHashKey(f"the key {key:#x} is outside the MD5 key space")
     return f"{min(key, MAX_KEY):032x}"
@@ -40,20 +41,20 @@ def format_key(key: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashRange:
-    """The keys ``begin <= key < end``, never empty, and sayable on the wire."""
+    """The keys ``begin <= key < end``: never empty, and always expressible on the wire."""
 
     begin: int
     end: int
 
     def __post_init__(self) -> None:
-        # An end of exactly all-f would read as the top when it comes back from the wire, so the
+        # An end of exactly all-f would be parsed as the top when it returns from the wire, so the
         # key all-f is never a bound.
         if not 0 <= self.begin < self.end <= TOP or MAX_KEY in (self.begin, self.end):
             raise BadHashKey(f"[{self.begin:#x}, {self.end:#x}) is no range of the MD5 key space")
 
     @classmethod
     def parse(cls, *, begin_key: str, end_key: str) -> "HashRange":
-        """From the wire's inclusiveBeginKey and exclusiveEndKey."""
+        """The range of the wire's inclusiveBeginKey and exclusiveEndKey."""
         end = parse_key(end_key)
         return cls(begin=parse_key(begin_key), end=TOP if end == MAX_KEY else end)
 
@@ -72,11 +73,11 @@ class HashRange:
         return self.begin < other.end and other.begin < self.end
 
     def midpoint(self) -> int:
-        """The key at which halves come out even; BadHashKey when there is nothing to halve."""
+        """The key that halves the range. Raises BadHashKey if the range is too small to be halved."""
         return self._checked((self.begin + self.end) // 2)
 
     def split(self, key: int) -> tuple["HashRange", "HashRange"]:
-        """``[begin, key)`` and ``[key, end)``; BadHashKey when one of them would be no range."""
+        """``[begin, key)`` and ``[key, end)``. Raises BadHashKey if either would not be a valid range."""
         key = self._checked(key)
         return HashRange(begin=self.begin, end=key), HashRange(begin=key, end=self.end)
 
@@ -88,7 +89,7 @@ class HashRange:
         return key
 
     def join(self, right: "HashRange") -> "HashRange":
-        """Both as one; BadHashKey unless ``right`` begins where this ends."""
+        """The union of both ranges. Raises BadHashKey unless ``right`` begins where this range ends."""
         if self.end != right.begin:
             raise BadHashKey(f"{right.begin_key} does not follow {self.end_key}")
         return HashRange(begin=self.begin, end=right.end)
@@ -98,7 +99,10 @@ WHOLE = HashRange(begin=0, end=TOP)
 
 
 def even_ranges(count: int) -> tuple[HashRange, ...]:
-    """The whole space in ``count`` parts, each as wide as another or one key wider."""
+    """The whole space in ``count`` parts whose widths differ by at most one key.
+
+    Raises BadHashKey for a count outside 1 to 65536.
+    """
     if not 1 <= count <= 1 << 16:
         raise BadHashKey(f"the key space is cut into 1 to {1 << 16} parts, not {count}")
     bounds = [TOP * i // count for i in range(count + 1)]

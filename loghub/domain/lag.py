@@ -1,10 +1,7 @@
-"""How far a group is behind: log groups, logs, seconds.
+"""How far a group is behind, in log groups, logs and seconds.
 
-What for: the same numbers in the service's group status, the operator's status and the
-scaler. What it must not know: where the numbers come from. Read next: `state_inference`, which works
-out the FSM state where the service does not tell it.
-
-Unknown is None, never 0: a zero says "nothing is left" and would scale a group down.
+The service's group status, the operator's status and the autoscaler use the same calculation. A value
+that is not known is None, never 0: a zero means "nothing is left" and would scale a group down.
 """
 
 from collections.abc import Iterable
@@ -13,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """What is not yet checkpointed of one shard, or of many; each None when not known.
+    """The part of one shard, or of many, that has no checkpoint yet; None where a value is not known.
 
-    ``groups`` and ``logs`` are counts; ``seconds`` is the age of the oldest log group not yet
-    checkpointed, 0.0 when none is left.
+    ``groups`` and ``logs`` are counts. ``seconds`` is the age of the oldest log group after the
+    checkpoint, 0.0 when none is left.
     """
 
     groups: int | None = None
@@ -30,12 +27,12 @@ NONE_LEFT = Lag(groups=0, logs=0, seconds=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMarks:
-    """What is known of one shard; None: not known.
+    """The positions known of one shard; None where a value is not known.
 
-    ``position``: the checkpoint, or where consumption would begin without one. ``begin_cursor``:
-    the oldest log group kept. ``end_cursor``: the cursor of the next write.
-    ``logs_before_position`` and ``logs_before_end`` count logs from the shard's birth.
-    ``next_received_unix_s``: when the log group at the position was received.
+    ``position`` is the checkpoint or, without one, the position where consumption would begin.
+    ``begin_cursor`` is the oldest retained log group, ``end_cursor`` the cursor of the next write.
+    ``logs_before_position`` and ``logs_before_end`` count logs from the creation of the shard.
+    ``next_received_unix_s`` is the time at which the log group at the position was received.
     """
 
     position: int | None = None
@@ -47,11 +44,11 @@ class ShardMarks:
 
 
 def shard_lag(marks: ShardMarks, *, now_unix_s: float) -> Lag:
-    """The lag of one shard at a moment of the wall clock.
+    """The lag of one shard at a wall-clock time.
 
-    A position before the oldest kept log group counts from there: what retention took cannot
-    be read any more. A position past the end, which only a restored logstore can have, counts
-    as the end.
+    A position before the oldest retained log group counts from that log group, because expired logs can
+    no longer be read. A position past the end, which only a restored logstore can have, counts as the
+    end.
     """
     groups = _groups(marks)
     if groups == 0:
@@ -73,12 +70,12 @@ def _logs(marks: ShardMarks) -> int | None:
 
 
 def _age(received_unix_s: float | None, now_unix_s: float) -> float | None:
-    # The wall clock may have been set back; an age is never negative.
+    # The wall clock can be set back; an age is never negative.
     return None if received_unix_s is None else max(0.0, now_unix_s - received_unix_s)
 
 
 def total_lag(lags: Iterable[Lag]) -> Lag:
-    """Counts added, the greatest age; a number is None as soon as one of its parts is."""
+    """The sum of the counts and the greatest age; a value is None if it is None in any of the lags."""
     parts = list(lags)
     groups = [lag.groups for lag in parts]
     logs = [lag.logs for lag in parts]

@@ -1,12 +1,9 @@
-"""The shards of one logstore: made evenly, split, merged, deleted, found by key.
+"""The shards of one logstore: creation, split, merge, deletion, and lookup by key.
 
-What for: the rules of docs/sls-protocol.md 2.3 and 5 as pure functions over an immutable
-`ShardMap`. What it must not know: log data, consumer groups, time. Read next: `hashrange`;
-`group.LogShard` is a shard as a group sees it.
-
-The shards that can be written to always cover the whole key space without overlap. A split
-or a merge makes the old ones read-only and gives the new ones new numbers; a number is never
-given twice, not even after its shard is deleted.
+The rules of docs/sls-protocol.md 2.3 and 5 are pure functions over an immutable `ShardMap`. The shards
+that accept writes always cover the whole key space without overlap. A split or a merge makes the old
+shards read-only and gives the new shards new numbers. A number is never reused, not even after its
+shard is deleted. `group.LogShard` is a shard as a consumer group sees it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,19 +24,19 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMap:
-    """All shards of a logstore in ascending number, and the number that the next new one gets."""
+    """All shards of a logstore in ascending number, and the number of the next new shard."""
 
     shards: Mapping[int, Shard] = field(default_factory=dict)
     next_shard: int = 0
 
     def writable(self) -> tuple[Shard, ...]:
-        """The shards that take writes, ascending by key."""
+        """The shards that accept writes, ascending by key."""
         return tuple(sorted((s for s in self.shards.values() if not s.read_only), key=lambda s: s.keys.begin))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshard:
-    """A split or merge: the map after it, the shards it closed and those it made."""
+    """The result of a split or merge: the new map, the shards it closed and the shards it created."""
 
     after: ShardMap
     closed: tuple[Shard, ...]
@@ -47,11 +44,11 @@ class Reshard:
 
 
 class ShardError(Exception):
-    """What was asked of the shards cannot be done; nothing has been changed."""
+    """The requested operation on the shards is not possible; nothing has changed."""
 
 
 class ShardNotFound(ShardError):  # noqa: N818 - says what is wrong
-    """No shard has that number."""
+    """No shard has this number."""
 
     def __init__(self, shard: int) -> None:
         super().__init__(f"shard {shard} does not exist")
@@ -85,9 +82,10 @@ def create(count: int) -> ShardMap:
 
 
 def split(before: ShardMap, *, shard: int, key: int | None = None) -> Reshard:
-    """One writable shard becomes two, cut at ``key`` or in the middle.
+    """Split one writable shard into two, at ``key`` or in the middle.
 
-    Raises ShardNotFound, ShardIsReadOnly, or hashrange.BadHashKey for a key that is not inside.
+    Raises ShardNotFound, ShardIsReadOnly, or hashrange.BadHashKey for a key that is not inside the
+    range.
     """
     old = _writable(before, shard)
     left, right = old.keys.split(old.keys.midpoint() if key is None else key)
@@ -95,7 +93,7 @@ def split(before: ShardMap, *, shard: int, key: int | None = None) -> Reshard:
 
 
 def merge(before: ShardMap, *, shard: int) -> Reshard:
-    """A writable shard and its right neighbour by key become one.
+    """Merge a writable shard with its right neighbor by key.
 
     Raises ShardNotFound, ShardIsReadOnly or NoRightNeighbour.
     """
@@ -107,14 +105,17 @@ def merge(before: ShardMap, *, shard: int) -> Reshard:
 
 
 def delete(before: ShardMap, *, shard: int) -> ShardMap:
-    """Without one read-only shard. Raises ShardNotFound or ShardIsWritable."""
+    """The map without one read-only shard. Raises ShardNotFound or ShardIsWritable."""
     if not _get(before, shard).read_only:
         raise ShardIsWritable(shard)
     return replace(before, shards={n: s for n, s in before.shards.items() if n != shard})
 
 
 def route(shards: ShardMap, *, key: int) -> Shard:
-    """The writable shard whose range holds the key (docs/sls-protocol.md 2.3, PutLogs by key)."""
+    """The writable shard whose range contains the key (docs/sls-protocol.md 2.3, PutLogs by key).
+
+    Raises BadHashKey for a key outside the key space.
+    """
     found = next((s for s in shards.writable() if key in s.keys), None)
     if found is None:
         raise BadHashKey(f"the key {key:#x} is outside the MD5 key space")
@@ -122,19 +123,19 @@ def route(shards: ShardMap, *, key: int) -> Shard:
 
 
 def infer_parents(shards: Iterable[Shard]) -> dict[int, tuple[int, ...]]:
-    """Each shard's parents worked out from numbers and ranges, where the service tells none.
+    """Each shard's parents, inferred from numbers and ranges where the service does not report them.
 
-    ListShards says only number, status and keys. A shard with a lower number that overlaps a
-    later one must have been read-only before the later one was made, so it is an ancestor; the
-    parents are the latest ones that cover the range. Where a parent is gone an older ancestor
-    may stand in for it.
+    ListShards reports only number, status and keys. A shard with a lower number that overlaps a later
+    shard must have been read-only before the later shard was created, so it is an ancestor. The parents
+    are the latest ancestors that cover the range. If a parent is deleted, an older ancestor may be
+    returned instead.
     """
     known = sorted(shards, key=lambda s: s.shard)
     return {s.shard: _latest_cover(s, [o for o in known if o.shard < s.shard]) for s in known}
 
 
 def _latest_cover(child: Shard, older: list[Shard]) -> tuple[int, ...]:
-    bare = [child.keys]  # parts of the child's range no ancestor has been found for
+    bare = [child.keys]  # parts of the child's range without a known ancestor so far
     parents = []
     for candidate in reversed(older):
         if any(candidate.keys.overlaps(part) for part in bare):

@@ -1,11 +1,8 @@
-"""A group's FSM states worked out from outside, where the service does not tell them.
+"""The shard states of a group, inferred from outside where the service does not report them.
 
-What for: on the real SLS nobody is told a shard's state; it follows from the checkpoint list,
-the shard list and the workers' own reports (docs/shard-states.md 4). What it must not
-know: how these were fetched. Read next: `lag`, `shards.infer_parents`.
-
-What cannot be known is None, with the reason in words: a status that guesses is worse than one
-that says it does not know.
+The real SLS reports no shard's state. It follows from the checkpoint list, the shard list and the
+workers' own reports (docs/shard-states.md 4). A state that cannot be known is None, with the reason as
+a message: a status that guesses is worse than a status that admits what it does not know.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,11 +13,11 @@ from loghub.domain.fsm import ShardState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenShard:
-    """One shard as ListShards, GetCursor and GetCheckPoint tell it.
+    """One shard as reported by ListShards, GetCursor and GetCheckPoint.
 
-    ``checkpoint`` None with ``checkpoint_known``: there is none. ``checkpoint_consumer``: the
-    consumer field of the checkpoint list, maybe "". Cursors of a read-only shard are None when
-    they could not be asked.
+    ``checkpoint`` None together with ``checkpoint_known`` means that no checkpoint exists.
+    ``checkpoint_consumer`` is the consumer field of the checkpoint list and may be "". The cursors of a
+    read-only shard are None if they could not be read.
     """
 
     shard: int
@@ -35,7 +32,7 @@ class SeenShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What one worker says of itself: the shards it works on, and which of them it is giving up."""
+    """One worker's own report: the shards it works on, and those of them that it is releasing."""
 
     held: frozenset[int] = frozenset()
     draining: frozenset[int] = frozenset()
@@ -43,7 +40,7 @@ class WorkerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inferred:
-    """A shard's state and holder as far as they can be told; ``reason`` says why, for people."""
+    """A shard's state and holder as far as they are known; ``reason`` is the explanation for the user."""
 
     state: ShardState | None
     holder: str | None
@@ -53,10 +50,12 @@ class Inferred:
 def infer_state(
     shards: Iterable[SeenShard], *, order: bool, reports: Mapping[str, WorkerReport | None]
 ) -> dict[int, Inferred]:
-    """Every shard's state. ``reports`` names every expected consumer; None: nothing fresh from it.
+    """Every shard's state. ``reports`` has every expected consumer; None means that it has no fresh
+    report.
 
-    The surest sign comes first: consumed to the end, then what a worker says of itself, then
-    ancestors not consumed, then the checkpoint list, then that nobody who could hold it does.
+    The most reliable evidence comes first: consumed to the end, then the workers' own reports, then
+    ancestors that are not consumed, then the checkpoint list, and last that no expected worker has the
+    shard.
     """
     seen = {s.shard: s for s in shards}
     over = {n: _is_over(s) for n, s in seen.items()}
@@ -83,7 +82,7 @@ def _infer(
 
 
 def _is_over(shard: SeenShard) -> bool | None:
-    """Consumed to the end; None when a read-only shard's cursors are not known."""
+    """Whether the shard is consumed to its end; None when a read-only shard's cursors are not known."""
     if not shard.read_only:
         return False
     if shard.end_cursor is None:
@@ -92,17 +91,17 @@ def _is_over(shard: SeenShard) -> bool | None:
         return True
     if shard.checkpoint is not None:
         return shard.checkpoint >= shard.end_cursor
-    # Without a checkpoint it is not over, unless it is empty, which nobody could tell us.
+    # Without a checkpoint the shard is over only if it is empty: unknown without a begin cursor.
     return False if shard.checkpoint_known and shard.begin_cursor is not None else None
 
 
 def _from_reports(shard: int, reports: Mapping[str, WorkerReport | None]) -> Inferred | None:
-    """What the workers themselves say; they know best what they work on."""
+    """The state according to the workers, which know best what they work on."""
     fresh = {name: report for name, report in sorted(reports.items()) if report is not None}
     holders = [n for n, r in fresh.items() if shard in r.held and shard not in r.draining]
     draining = [n for n, r in fresh.items() if shard in r.draining]
     if len(holders) > 1 or (holders and draining):
-        # Reports are some seconds old: between two of them a shard can change hands.
+        # Reports are some seconds old: between two of them a shard can move to another worker.
         names = ", ".join(sorted({*holders, *draining}))
         return Inferred(state=None, holder=None, reason=f"it is changing hands: reported by {names}")
     if draining:
@@ -143,7 +142,7 @@ def _ancestors(shard: SeenShard, seen: Mapping[int, SeenShard]) -> list[int]:
 def _from_checkpoint_list(
     shard: SeenShard, over: bool | None, reports: Mapping[str, WorkerReport | None]
 ) -> Inferred:
-    """Nobody reports it: the checkpoint list's consumer may hold it if it has told us nothing."""
+    """No worker reports the shard: the consumer of its last checkpoint may hold it unless it has reported."""
     if over is None:
         return Inferred(state=None, holder=None, reason="not known whether it is consumed to its end")
     silent = sorted(name for name, report in reports.items() if report is None)

@@ -1,7 +1,6 @@
 """``python -m loghub.service``: the embedded LogHub service as a process.
 
-What for: command line to `Settings`, exceptions to one clear line and an exit status. What
-it must not know: anything else. Read next: `server`.
+Translates the command line to `Settings`, and exceptions to one line on stderr and an exit status.
 """
 
 import argparse
@@ -22,15 +21,15 @@ from loghub.service.settings import MIB, Settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 after a clean stop; 1 with one line on stderr otherwise."""
+    """Run the service. Returns 0 after a clean stop, otherwise 1 with one line on stderr."""
     settings = parse(arguments)
     configure(settings.log_format)
     _raise_open_files()
-    os.umask(0o077)  # log data and keys are the service's own
+    os.umask(0o077)  # only the service may read log data and keys
     try:
         uvloop.run(serve(settings, clock=SystemClock(), disk=OsDisk(), dice=OsDice()))
     except (ServiceFault, OSError) as error:
-        print(f"loghub.service: {error}", file=sys.stderr)  # noqa: T201 - the last words
+        print(f"loghub.service: {error}", file=sys.stderr)  # noqa: T201 - the reason for the exit
         return 1
     except asyncio.CancelledError:
         return 0
@@ -38,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> Settings:
-    """Exits with status 2 and the usage on a bad command line."""
+    """Parse the command line; if it is invalid, print the usage and exit with status 2."""
     parser = argparse.ArgumentParser(
         prog="python -m loghub.service", description="Run the embedded LogHub service.", allow_abbrev=False
     )
@@ -78,7 +77,7 @@ def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 0xFFFF:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - ":8080" means every address, as elsewhere
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - ":8080" means every address, as usual
 
 
 def _positive(text: str) -> int:
@@ -88,7 +87,8 @@ def _positive(text: str) -> int:
 
 
 def _raise_open_files() -> None:
-    """Each segment keeps a file open; the usual soft limit of 1024 is for programs with select()."""
+    """Raise the soft limit on open files: each segment keeps a file open, and the usual limit of 1024 exists
+    only for programs that use select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

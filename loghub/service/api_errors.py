@@ -1,8 +1,8 @@
-"""Errors as the service raises them: a code of the registry and what to say.
+"""Errors that the service raises in order to return them to a client.
 
-What for: the status belongs to the code, so no action names one; input that the wire or the
-domain refuses becomes an answer here. What it must not know: HTTP. Read next:
-`loghub.wire.errors` (the registry).
+Each error has a code of the registry in `loghub.wire.errors` and a message. The HTTP status belongs to the
+code, so no action names a status. This module also translates exceptions of the wire and the domain that
+reject a client's input.
 """
 
 from loghub.domain.hashrange import BadHashKey
@@ -13,12 +13,12 @@ Refusable = (MalformedInput, BadHashKey, ShardError)
 
 
 def failure(code: Code, message: str) -> LogHubError:
-    """An error to raise; the frame adds the request id to the answer."""
+    """The error to raise; `loghub.service.http` adds the request id to the response."""
     return LogHubError.of(code, message)
 
 
 def refusal(error: Exception) -> LogHubError:
-    """The answer to one of `Refusable`."""
+    """The error to return for one of the `Refusable` exceptions."""
     if isinstance(error, MalformedInput):
         return failure(error.code, str(error))
     code = Code.SHARD_NOT_EXIST if isinstance(error, ShardNotFound) else Code.PARAMETER_INVALID

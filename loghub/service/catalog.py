@@ -1,8 +1,7 @@
-"""Projects, logstores and shards in memory, built from facts alone.
+"""Projects, logstores and shards in memory, so that lookups never access the disk.
 
-What for: answers every look-up without a disk. What it must not know: HTTP, SQL, who
-changes it (only `apply`, on the event loop: with what is made after its commit, with what is
-deleted before it). Read next: `facts`, `loghub.service.api` (what makes the facts).
+The catalog changes only through `Catalog.apply`, on the event loop: a creation is applied after its
+commit, a deletion before it.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ class Logstore:
     shards: dict[int, ShardSaved] = field(default_factory=dict)
 
     def shard_map(self) -> ShardMap:
-        """The shards as `loghub.domain.shards` takes them."""
+        """The shards in the form that `loghub.domain.shards` uses."""
         specs = {number: saved.spec for number, saved in sorted(self.shards.items())}
         return ShardMap(shards=specs, next_shard=self.saved.next_shard)
 
@@ -41,7 +40,7 @@ class Project:
 
 
 class Catalog:
-    """All there is. ``next_logstore_id`` only grows, also over restarts."""
+    """All projects, logstores and shards. ``next_logstore_id`` only grows, also across restarts."""
 
     def __init__(self) -> None:
         self.projects: dict[str, Project] = {}
@@ -49,7 +48,7 @@ class Catalog:
         self.next_logstore_id = 1
 
     def apply(self, fact: CatalogFact) -> None:
-        """Take in one fact; facts come in the order in which they were made."""
+        """Apply one fact. Facts must be applied in the order in which they were created."""
         match fact:
             case ProjectSaved():
                 self._save_project(fact)

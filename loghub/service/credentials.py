@@ -1,8 +1,7 @@
-"""The access key that requests are checked against.
+"""The access key that authenticates requests.
 
-What for: read from a mounted folder (and read again when a rotation changed it), or made
-once and kept in the data directory. What it must not know: signatures. Read next:
-`http.auth`.
+The key comes from a mounted folder, which is read again after a rotation, or it is generated at the first
+start and stored in the data directory. `loghub.service.http.auth` verifies signatures with it.
 """
 
 import os
@@ -18,12 +17,12 @@ _MAX_BYTES = 4096
 
 
 class CredentialsMissing(ServiceFault):
-    """The folder lacks a file, or one is empty or no text; the message names it."""
+    """A file in the folder is missing, empty or not UTF-8 text; the message names the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKey:
-    """An id and its secret; the secret is never shown."""
+    """An access key id and its secret; `repr` does not show the secret."""
 
     key_id: str
     secret: str
@@ -33,7 +32,7 @@ class AccessKey:
 
 
 class CredentialsFolder:
-    """Call `refresh` off the event loop now and then; `current` never blocks."""
+    """The key in a folder. Call `refresh` periodically and off the event loop; `current` never blocks."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -41,7 +40,8 @@ class CredentialsFolder:
         self.current = _read(folder)
 
     def refresh(self) -> bool:
-        """True if the key changed. A half-written rotation keeps the old key."""
+        """Read the folder again if it changed; True if the key changed. While a rotation is incomplete, the
+        old key stays in use."""
         stamp = self._look()
         if stamp == self._stamp:
             return False
@@ -84,7 +84,7 @@ def _read_file(path: str) -> str:
 
 
 def own_folder(data: str, dice: Dice) -> str:
-    """The folder with the service's own random key, made at the first start, mode 0600."""
+    """The folder with the random key that the service generates at its first start, in files of mode 0600."""
     folder = os.path.join(data, OWN_FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name, value in (

@@ -1,7 +1,6 @@
-"""One process owns the data directory.
+"""A lock that gives one process exclusive ownership of the data directory.
 
-What for: a second service on the same files would destroy them; it gets a clear refusal.
-What it must not know: what lies in the folder. Read next: `__main__`.
+Two services that write to the same files would corrupt them, so the second one fails at startup.
 """
 
 import fcntl
@@ -21,9 +20,9 @@ class DataDirInUse(ServiceFault):
 
 @contextmanager
 def owned(disk: Disk, data: str) -> Iterator[None]:
-    """Hold the folder for the length of the block. Raises DataDirInUse.
+    """Hold the lock for the duration of the block. Raises DataDirInUse.
 
-    The kernel drops the lock when the process ends, however it ends.
+    The kernel releases the lock when the process ends, even if it crashes.
     """
     disk.make_dirs(data)
     fd = os.open(os.path.join(data, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,8 +1,4 @@
-"""The real disk and the real dice.
-
-What for: the edge behind `ports`. What it must not know: segments, shards, APIs.
-Read next: `ports`.
-"""
+"""The production implementations of `loghub.service.ports`: the file system and random numbers."""
 
 import errno
 import os
@@ -17,8 +13,8 @@ class OsFile:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        # A segment dropped by retention may still be read by another thread: whoever
-        # holds the file last closes it.
+        # Another thread may still read a segment that retention dropped, so the file is closed
+        # when its last reference goes away.
         self._closer = weakref.finalize(self, os.close, fd)
 
     def size(self) -> int:
@@ -45,7 +41,7 @@ class OsFile:
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
-            # Some network and overlay file systems cannot; a sparse file is right, only slower.
+            # Some network and overlay file systems cannot allocate; a sparse file is correct but slower.
             os.ftruncate(self._fd, size)
 
     def truncate(self, size: int) -> None:
@@ -99,7 +95,7 @@ class OsDisk:
 
 
 class OsDice:
-    """Unpredictable where it matters (ids, secrets); spread by an ordinary generator elsewhere."""
+    """Cryptographically strong numbers for ids and secrets; an ordinary generator to spread writes."""
 
     def __init__(self) -> None:
         self._spread = random.Random()  # noqa: S311 - spreads writes over shards, hides nothing

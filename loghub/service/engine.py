@@ -1,7 +1,7 @@
-"""One running service: its memory, its logs, its commits, bound together.
+"""One running service: the catalog, the shard logs, the consumer groups and the commit threads.
 
-What for: what the API actions work on. What it must not know: HTTP, the wire. Read next:
-`api` (the actions), `storage.commits`, `group_registry`.
+The API actions in `loghub.service.api` operate on an `Engine`. It restores all state at startup, orders
+changes of memory and disk relative to each other, and applies retention.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _DAY_US = 86_400_000_000
 
 
 class Engine:
-    """Make it with `open_engine`, on the event loop; `close` it there."""
+    """Create it with `open_engine` and close it with `close`, both on the event loop."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Engine:
         self.clock = clock
         self.dice = dice
         self.catalog = Catalog()
-        self.admin = asyncio.Lock()  # one change of projects, logstores or shards at a time
+        self.admin = asyncio.Lock()  # serializes changes of projects, logstores and shards
         self.logs: dict[tuple[int, int], ShardLog] = {}
         self.sealing: dict[tuple[int, int], asyncio.Event] = {}
         self._disk = disk
@@ -65,7 +65,7 @@ class Engine:
     # Start and stop
 
     def restore(self) -> None:
-        """Read everything back. Blocks; call it before anything else. Raises LogDamaged."""
+        """Restore the catalog and the shard logs. Blocks; call it before anything else. Raises LogDamaged."""
         for fact in self._database.catalog_facts():
             self.catalog.apply(fact)
         self.catalog.next_logstore_id = self._database.next_logstore_id()
@@ -75,7 +75,8 @@ class Engine:
         self._remove_orphans()
 
     async def restore_groups(self) -> None:
-        """Give every persisted holder a fresh lease and tell each group of its shards."""
+        """Restore the groups: every persisted holder starts a new session, and each group learns its
+        logstore's current shards."""
         for logstore, name, timeout_s, order in self._database.groups():
             state = coordinator.restore(
                 group=name,
@@ -100,13 +101,13 @@ class Engine:
     # Facts
 
     async def persist(self, *facts: CatalogFact) -> None:
-        """What is made or changed: durable first, then in memory. Hold `admin`."""
+        """Persist a creation or change: durable first, then in memory. The caller holds `admin`."""
         await self._fact_batches.submit(facts)
         for fact in facts:
             self.catalog.apply(fact)
 
     async def persist_deletion(self, *facts: CatalogFact) -> None:
-        """What is deleted is gone from memory first: nothing may refer to it in a later commit."""
+        """Persist a deletion: in memory first, so that no later commit refers to what is deleted."""
         for fact in facts:
             self.catalog.apply(fact)
         await self._fact_batches.submit(facts)
@@ -114,20 +115,20 @@ class Engine:
     # Log data
 
     async def append(self, log: ShardLog, group: bytes, *, logs: int) -> None:
-        """Durable and readable when it returns. Raises OSError if there is no room."""
+        """Append a log group, which is durable and readable on return. Raises OSError if there is no room."""
         new = NewGroup(group=group, logs=logs, received_us=self.now_us())
         await self._log_batches.submit(Append(log=log, new=new))
 
     async def on_log_thread(self, task: Callable[[], T]) -> T:
-        """Run behind every append submitted before, beside none."""
+        """Run a task after every append submitted before it, and never concurrently with an append."""
         return cast("T", await self._log_batches.submit(task))
 
     async def add_log(self, shard: ShardSaved) -> None:
-        """The folder and the empty log of a new shard; before its fact is persisted."""
+        """Create the folder and the empty log of a new shard. Call it before persisting the shard's fact."""
         await self.on_log_thread(lambda: self._open_log(shard))
 
     async def remove_log(self, *, logstore: int, shard: int) -> None:
-        """Drop a shard's files; after its deletion is persisted."""
+        """Delete a shard's files. Call it after its deletion is persisted."""
         self.logs.pop((logstore, shard), None)
         await self.on_log_thread(lambda: self._disk.remove_tree(self._folder(logstore, shard)))
 
@@ -137,7 +138,7 @@ class Engine:
         await self.on_log_thread(lambda: self._disk.remove_tree(self._folder(logstore)))
 
     def log_shards(self, logstore: Logstore) -> tuple[LogShard, ...]:
-        """The shards as the coordinator wants them."""
+        """The shards of a logstore in the form that the coordinator uses."""
         return tuple(self._log_shard(shard) for shard in logstore.shards.values())
 
     def _log_shard(self, shard: ShardSaved) -> LogShard:
@@ -152,8 +153,8 @@ class Engine:
     # Time
 
     def first_cursor(self, born_us: int) -> int:
-        """Of a shard born then: its birth in nanoseconds, so that no cursor of an earlier
-        logstore of the same name can be taken for one of this."""
+        """The first cursor of a shard created at this time: the time in nanoseconds, so that no cursor of
+        an earlier logstore with the same name is valid in this logstore."""
         return born_us * 1000
 
     def now_us(self) -> int:
@@ -165,7 +166,8 @@ class Engine:
     # Upkeep
 
     async def apply_retention(self) -> None:
-        """Drop segments older than their logstore's ttl; read-only shards that got empty are over."""
+        """Drop segments that are older than their logstore's ttl. Read-only shards that become empty are
+        ``over`` in every group."""
         for logstore in list(self.catalog.logstores_by_id.values()):
             if logstore.saved.ttl_days >= KEEP_FOR_EVER_DAYS:
                 continue
@@ -203,7 +205,7 @@ class Engine:
         return folder if shard is None else f"{folder}/{shard:06d}"
 
     def _remove_orphans(self) -> None:
-        """Folders whose deletion a crash cut short, or whose creation never was persisted."""
+        """Remove folders whose deletion a crash interrupted, or whose creation was never persisted."""
         root = f"{self.settings.data}/logs"
         for name in self._disk.list_names(root):
             logstore = self.catalog.logstores_by_id.get(int(name)) if name.isdigit() else None
@@ -224,9 +226,9 @@ async def open_engine(
     on_failed: Callable[[BaseException], None],
     start_batches: StartBatches = ThreadedBatches,
 ) -> Engine:
-    """A service with all its data read back, ready for requests.
+    """An engine with all its data restored, ready for requests.
 
-    ``on_failed`` is told once, on the event loop, when storage failed for good.
+    ``on_failed`` is called once, on the event loop, when storage has failed permanently.
     """
     database = Database(f"{settings.data}/metadata.sqlite")
     disk.sync_dir(settings.data)

@@ -1,8 +1,8 @@
-"""What the service remembers besides log data: one frozen value for each thing saved.
+"""Facts: the frozen values in which the service persists everything except log data.
 
-What for: an operation answers with the facts to persist; the same values fill the memory at
-a restart, so that running and restarted service cannot differ. What it must not know: SQL,
-HTTP. Read next: `storage.database` (facts to rows), `catalog` (facts to memory).
+An operation returns the facts to persist. `loghub.service.storage.database` stores them as rows, and
+`loghub.service.catalog` applies the same values to memory, at runtime and at startup, so a restarted
+service has the same state as a running one.
 """
 
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ class ProjectDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogstoreSaved:
-    """``id`` is never used again: data of a deleted logstore cannot come back under its name."""
+    """``id`` is never reused, so data of a deleted logstore cannot reappear under its name."""
 
     id: int
     project: str
     name: str
     ttl_days: int
-    next_shard: int  # the number of the next new shard; none is given twice
-    options: str  # JSON object: what the clients set and read back, without effect here
+    next_shard: int  # the id of the next new shard; ids are never reused
+    options: str  # JSON object of settings that clients store and read back; they have no effect
     created_s: int
     modified_s: int
 
@@ -47,7 +47,7 @@ class LogstoreDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSaved:
-    """A shard, and where its log begins."""
+    """A shard, and the cursor at which its log begins."""
 
     logstore: int
     spec: Shard
@@ -67,7 +67,7 @@ class ShardDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStepped:
-    """What one step of a group's coordinator wants persisted, all in one transaction."""
+    """The facts of one step of a group's coordinator, persisted in one transaction."""
 
     logstore: int
     group: str

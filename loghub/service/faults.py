@@ -1,20 +1,20 @@
-"""The root of what the service raises inside itself.
+"""The base of the exceptions that the service raises internally.
 
-What for: `__main__` turns every one of them into one clear line; none of them is an answer
-(that is `api_errors`). What it must not know: who raises. Read next: the tree.
+`__main__` prints one line for each of them and exits. They are not responses to a client; errors that
+become responses are in `api_errors`.
 
     ServiceFault
     ├── DataDirInUse         datadir: another process owns the data
     ├── CredentialsMissing   credentials: no key to check requests against
-    ├── DatabaseUnusable     storage.database: another version, or damaged
-    ├── LogDamaged           storage.segment: acknowledged log data is not there
-    ├── DamagedRecord        storage.record: these bytes are no record
+    ├── DatabaseUnusable     storage.database: another schema version, or damaged
+    ├── LogDamaged           storage.segment: acknowledged log data is missing or damaged
+    ├── DamagedRecord        storage.record: the bytes are not a whole record
     ├── WriteFailed          storage.segment: a write or sync failed, which is final
-    ├── StorageFailed        storage.batches: told to all who wait after such a failure
-    ├── StorageStopped       server: the process ended because of it
-    └── ClientGone           http.body: the sender hung up
+    ├── StorageFailed        storage.batches: the outcome of every request that waits after such a failure
+    ├── StorageStopped       server: the process ended because of such a failure
+    └── ClientGone           http.body: the client closed the connection
 """
 
 
-class ServiceFault(Exception):  # noqa: N818 - "error" is what is answered on the wire
-    """Raised on purpose; its text is for a person."""
+class ServiceFault(Exception):  # noqa: N818 - "error" is reserved for responses on the wire
+    """Raised deliberately, with a message for the operator of the service."""

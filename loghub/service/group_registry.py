@@ -1,14 +1,13 @@
-"""Consumer groups while the service runs: the coordinator's state, its facts on their way to disk.
+"""The consumer groups of a running service: the coordinator's state, and its facts that are being persisted.
 
-What for: hands events to `loghub.domain.coordinator` one at a time, logs each state change,
-and holds an answer back until all that it rests on is persisted. What it must not know:
-HTTP, SQL. Read next: `loghub.domain.coordinator`.
+The registry passes events to `loghub.domain.coordinator` one at a time, logs each state change, and delays
+each response until everything that it depends on is persisted.
 
-The new state counts at once and its facts follow in the same order: an answer waits for the
-group's newest facts, also for those of an earlier event. So no answer is ever based on what
-a crash could take back, yet waiting events share one transaction, and a heartbeat that
-changes nothing waits for no disk. A failed commit stops the service, so the state in memory
-never runs ahead of the disk for longer than that.
+A new state is effective in memory immediately, and its facts are committed in the same order. A response
+waits for the group's newest facts, including those of earlier events. No response therefore depends on
+anything that a crash could undo, yet waiting events share one transaction, and a heartbeat that changes
+nothing does not wait for the disk. A failed commit stops the service, which bounds how long the state in
+memory can be ahead of the disk.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ _log = structlog.get_logger("loghub.service.group_registry")
 
 @dataclass(slots=True)
 class Group:
-    """One live group. ``saved`` is the commit of its newest facts."""
+    """One group. ``saved`` is the commit of its newest facts."""
 
     logstore: int
     state: GroupState
@@ -52,7 +51,7 @@ class Groups:
         self._groups: dict[int, dict[str, Group]] = {}
 
     def of(self, logstore: int) -> dict[str, Group]:
-        """The groups of a logstore by name; not to be changed by the caller."""
+        """The groups of a logstore by name. The caller must not change the mapping."""
         return self._groups.get(logstore, {})
 
     def everyone(self) -> Iterator[Group]:
@@ -74,23 +73,24 @@ class Groups:
         self._groups.setdefault(group.logstore, {})[group.state.group] = group
 
     async def delete(self, group: Group) -> None:
-        """A consumer that beats afterwards is told that there is no such group."""
+        """Delete a group. A later heartbeat fails because the group does not exist."""
         name = group.state.group
         del self._groups[group.logstore][name]
         await self._batches.submit((GroupDeleted(logstore=group.logstore, group=name),))
 
     def forget_logstore(self, logstore: int) -> None:
-        """Call it before the logstore's deletion is persisted, which takes the groups' rows along."""
+        """Remove a logstore's groups from memory. Call it before persisting the logstore's deletion, which
+        also deletes the groups' rows."""
         self._groups.pop(logstore, None)
 
     async def step(self, group: Group, event: Event) -> Step:
-        """One event; returns when all that the answer rests on is durable."""
+        """Apply one event; return once everything that the response depends on is durable."""
         step = self.apply(group, event)
         await group.durable()
         return step
 
     def apply(self, group: Group, event: Event) -> Step:
-        """One event, its facts on their way; for those who answer nobody."""
+        """Apply one event and submit its facts without waiting, for callers that send no response."""
         step = coordinator.step(group.state, event, now=self._clock.monotonic_s())
         group.state = step.state
         self._keep(group, step)
@@ -104,7 +104,7 @@ class Groups:
             _say(change)
 
     def tick(self) -> None:
-        """Remove the consumers that are silent for too long; cheap when nobody is."""
+        """Remove the consumers whose sessions have timed out; cheap if there are none."""
         now = self._clock.monotonic_s()
         for group in self.everyone():
             deadline = coordinator.next_deadline(group.state)
@@ -112,7 +112,8 @@ class Groups:
                 self.apply(group, Tick())
 
     async def shards_changed(self, logstore: int, shards: tuple[LogShard, ...]) -> None:
-        """Tell every group of a logstore, all before the first wait: one may be deleted meanwhile."""
+        """Report the new shards to every group of a logstore, all before the first wait because a group may
+        be deleted during it."""
         groups = list(self.of(logstore).values())
         for group in groups:
             self.apply(group, ShardsChanged(shards=shards))

@@ -1,8 +1,4 @@
-"""How the service's log lines look: JSON for machines, one readable line for people.
-
-What for: one configuration, on stderr. What it must not know: what is logged. Read next:
-`loghub.service.group_registry` (a line for each shard state change).
-"""
+"""The service's log configuration: JSON or readable lines, on stderr."""
 
 import logging
 import sys
@@ -11,7 +7,7 @@ import structlog
 
 
 def configure(log_format: str) -> None:
-    """``json`` or ``console``; no line ever holds a secret or log data."""
+    """Configure the format ``json`` or ``console``. Callers never log secrets or log data."""
     renderer = (
         structlog.processors.JSONRenderer()
         if log_format == "json"

@@ -1,7 +1,7 @@
-"""A request as read and an answer to be sent: the two values between ASGI and the API actions.
+"""The two values between ASGI and the API actions: a request that was received, and a response to send.
 
-What for: actions take a `Request` and return an `Answer`; neither knows ASGI. What it must
-not know: projects, logs, signatures. Read next: `loghub.service.http.app` (reads and sends), `api` (acts).
+An action accepts a `Request` and returns an `Answer`; `loghub.service.http.app` receives the first and
+sends the second. Actions therefore run without an HTTP server, for example in tests.
 """
 
 from collections.abc import Mapping
@@ -16,21 +16,21 @@ Header = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request, wholly received. Header names are lower case; ``path`` is as it was sent."""
+    """One request, completely received. Header names are lower case; ``path`` is not decoded."""
 
     id: str
     method: str
     path: str
-    parts: tuple[str, ...]  # of the path, decoded
+    parts: tuple[str, ...]  # the segments of the path, decoded
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
-    project: str | None  # from Host; None where Host is a base name
+    project: str | None  # from Host; None if Host is a base name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Status, headers beyond the usual ones, body."""
+    """Status, body, and the headers beyond those that every response has."""
 
     status: int = 200
     headers: tuple[Header, ...] = ()
@@ -46,6 +46,6 @@ def json_answer(value: object) -> Answer:
 
 
 def error_answer(error: LogHubError) -> Answer:
-    """docs/sls-protocol.md 1.7: JSON with exactly these two names."""
+    """The body is JSON with exactly these two fields (docs/sls-protocol.md 1.7)."""
     body = msgspec.json.encode({"errorCode": error.code, "errorMessage": error.message})
     return Answer(status=error.status, body=body)

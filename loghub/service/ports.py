@@ -1,8 +1,7 @@
-"""The outside world as the service sees it: files and randomness behind small protocols.
+"""Protocols for the external dependencies of the service: files and randomness.
 
-What for: a seeded simulator can drive the same service code with its own disk and dice;
-time is `loghub.clock`, the network is ASGI. What it must not know: which log, which API.
-Read next: `disk` (the real ones), `storage.segment` (the main user).
+They allow a seeded simulator to run the same service code with its own disk and random numbers. Time is
+`loghub.clock`, and the network is ASGI. The production implementations are in `loghub.service.disk`.
 """
 
 from typing import Protocol
@@ -17,15 +16,15 @@ class File(Protocol):
         """Up to ``length`` bytes; fewer only at the end of the file."""
 
     def write_at(self, data: bytes, *, offset: int) -> None:
-        """Write all of it, or raise."""
+        """Write all of ``data``, or raise."""
 
     def allocate(self, size: int) -> None:
-        """Make the file ``plan_replicas`` bytes long, with real blocks, reading as zeros."""
+        """Make the file ``size`` bytes long, with allocated blocks that read as zeros."""
 
     def truncate(self, size: int) -> None: ...
 
     def sync_data(self) -> None:
-        """Return once what was written, and the size needed to read it, is on stable storage."""
+        """Return once the written data, and the file size needed to read it, are on stable storage."""
 
     def close(self) -> None: ...
 
@@ -34,7 +33,7 @@ class Disk(Protocol):
     """A tree of folders and files; paths are absolute strings."""
 
     def create(self, path: str) -> File:
-        """A new empty file, open for reading and writing; FileExistsError if it is there."""
+        """A new empty file, open for reading and writing. Raises FileExistsError if it exists."""
 
     def open(self, path: str) -> File: ...
 
@@ -45,20 +44,20 @@ class Disk(Protocol):
     def remove_tree(self, path: str) -> None: ...
 
     def list_names(self, path: str) -> list[str]:
-        """Names in a folder, sorted; [] if there is no such folder."""
+        """Names in a folder, sorted; [] if the folder does not exist."""
 
     def make_dirs(self, path: str) -> None:
-        """Make the folder and its missing parents, durable before the call returns."""
+        """Create the folder and its missing parents, durably before the call returns."""
 
     def sync_dir(self, path: str) -> None:
         """Make creations, renames and removals in this folder durable."""
 
 
 class Dice(Protocol):
-    """Randomness: request ids, the shard of a balanced write, a fresh secret."""
+    """Randomness: request ids, the shard of a balanced write, a generated secret."""
 
     def hex(self, length: int) -> str:
         """``length`` random hex digits, upper case."""
 
     def below(self, bound: int) -> int:
-        """A random number of [0, bound)."""
+        """A random integer in [0, bound)."""

@@ -1,7 +1,6 @@
-"""One service process from start to stop: lock, recovery, listening, upkeep, clean end.
+"""The lifecycle of one service process: lock, recovery, listening, background tasks, clean shutdown.
 
-What for: the composition root. What it must not know: actions, storage formats. Read next:
-`engine`, `http.frame`.
+This is the composition root: it connects the engine, the ASGI application and uvicorn.
 """
 
 import asyncio
@@ -33,11 +32,12 @@ _BACKLOG = 1024
 
 
 class StorageStopped(ServiceFault):
-    """The service ended because its storage failed; a restart recovers what was acknowledged."""
+    """The service stopped because its storage failed. A restart recovers everything that was acknowledged."""
 
 
 class _Server(uvicorn.Server):
-    """Signals are ours: the process ends with status 0 on SIGTERM, after its storage is closed."""
+    """A uvicorn server that leaves signals to `serve`: on SIGTERM the process closes its storage and exits
+    with status 0."""
 
     def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -54,7 +54,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(settings: Settings, *, clock: Clock, disk: Disk, dice: Dice) -> None:
-    """Until SIGTERM or SIGINT. Raises DataDirInUse, LogDamaged, CredentialsMissing, OSError,
+    """Run the service until SIGTERM or SIGINT. Raises DataDirInUse, LogDamaged, CredentialsMissing, OSError,
     StorageStopped."""
     stop = _stop_on_signals()
     with datadir.owned(disk, settings.data):
@@ -129,11 +129,12 @@ def _say_started(settings: Settings, listener: socket.socket) -> None:
     if settings.port_file is not None:
         replace_file(Path(settings.port_file), f"{address}\n".encode())
     _log.info("listening", address=address, data=settings.data)
-    print(f"listening on {address}", flush=True)  # noqa: T201 - the one line for whoever started us
+    print(f"listening on {address}", flush=True)  # noqa: T201 - for the process that started the service
 
 
 def _stop_on_signals() -> asyncio.Event:
-    """Set before anything else is begun, so that a stop during the start is a clean one too."""
+    """An event that SIGTERM and SIGINT set. Call it first, so that a signal during startup also causes a
+    clean shutdown."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -164,10 +165,10 @@ def _upkeep(engine: Engine, credentials: CredentialsFolder) -> list[Coroutine[No
 
 
 async def _every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
-    """For ever; one failed round is logged and does not end the next."""
+    """Call ``act`` at this interval, forever. A failed call is logged, and the next one follows as usual."""
     while True:
         await asyncio.sleep(interval_s)
         try:
             await act()
-        except Exception:  # noqa: BLE001 - said in the log; the next round may go well
+        except Exception:  # noqa: BLE001 - it is logged, and the next call may succeed
             _log.exception("upkeep failed")

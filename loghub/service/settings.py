@@ -1,7 +1,7 @@
-"""What one service process is told at its start, and its bounds.
+"""The settings and limits of one service process.
 
-What for: strict and relaxed are two values, not two code paths. What it must not know: how
-any of it is used. Read next: `__main__` (makes one from the command line).
+`__main__` builds them from the command line. Strict and relaxed limits are two values of `Limits`, not two
+code paths.
 """
 
 from dataclasses import dataclass, field
@@ -14,13 +14,13 @@ KEEP_FOR_EVER_DAYS = 3650
 class Limits:
     """Bounds on every input and queue (docs/sls-protocol.md 5); sizes in bytes."""
 
-    body_bytes: int = 10 * MIB  # of a request as it travels
+    body_bytes: int = 10 * MIB  # of a request body on the wire, before decompression
     raw_bytes: int = 10 * MIB  # of a log group after decompression
-    inflight_bytes: int = 128 * MIB  # of bodies being received or committed, all together
+    inflight_bytes: int = 128 * MIB  # total of the bodies that are being received or committed
     inflight_requests: int = 2000
-    answer_bytes: int = 128 * MIB  # of answers that their readers have not taken yet, all together
+    answer_bytes: int = 128 * MIB  # total of the responses that clients have not read yet
     body_timeout_s: float = 60
-    pull_bytes: int = 10 * MIB  # the last group of an answer may pass it
+    pull_bytes: int = 10 * MIB  # the last log group of a response may exceed it
     pull_groups: int = 1000
     logstores_per_project: int = 200
     shards_per_project: int = 400
@@ -34,7 +34,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where the data lies and what is listened on."""
+    """The data directory, the listening address, and the intervals of background tasks."""
 
     data: str
     host: str
@@ -44,7 +44,7 @@ class Settings:
     credentials_dir: str | None = None
     segment_bytes: int = 16 * MIB
     retention_interval_s: float = 60
-    tick_interval_s: float = 0.5  # how soon a consumer's timeout is noticed
+    tick_interval_s: float = 0.5  # bounds how late a consumer's timeout is noticed
     keep_alive_s: int = 75  # above the clients' 60 s (docs/sls-protocol.md 1.7)
     log_format: str = "json"
     limits: Limits = field(default_factory=Limits)

@@ -1,42 +1,42 @@
-"""What the real client libraries do on particular codes, and which code the service sends where.
+"""How the real client libraries react to particular error codes, and which code the service therefore sends.
 
-What for: a code is chosen by what the clients make of it, not by how well it reads
-(docs/sls-protocol.md 2.4). What it must not know: how a request is served. Read next: `error_codes`.
+The service chooses a code by the effect that it has on the clients, not by how well its name fits
+(docs/sls-protocol.md 2.4). `error_codes` has the meaning of each code.
 """
 
 from dataclasses import dataclass
 
 from loghub.wire.error_codes import Code
 
-# The one code for "you do not hold this shard" that Go and Java both understand, so it is sent
-# for an unknown consumer too: ConsumerNotExist is Java's alone, ConsumerNotExsit Go's alone.
+# The only code for "this consumer does not hold the shard" that Go and Java both understand, so it is
+# sent for an unknown consumer too: only Java knows ConsumerNotExist, only Go ConsumerNotExsit.
 CHECKPOINT_BY_A_STRANGER = Code.CONSUMER_NOT_MATCH
 
-# No code for a vanished shard is common to both. Go's own misspelling is sent to Go only.
+# Both have no common code for a deleted shard. Go's own misspelling is sent only to Go.
 CHECKPOINT_OF_NO_SHARD = Code.SHARD_NOT_EXIST
 CHECKPOINT_OF_NO_SHARD_FOR_GO = "ShardNotExsit"
 
-# How the User-Agents of Python's, Java's and our own clients begin.
+# The prefixes of the User-Agents of the Python and Java clients and of our own.
 _NOT_GO = ("log-python-sdk", "Consumer-Library", "aliyun-log", "loghub-client/")
 
-# Substring, any case, by which Python jumps to the END of the shard and Java starts over:
-# never send it for a cursor that is merely expired (docs/sls-protocol.md 7.8).
+# On this substring, in any case, Python jumps to the END of the shard and Java starts over:
+# never send it for a cursor that has only expired (docs/sls-protocol.md 7.8).
 LOSES_DATA_IN_CLIENTS = "invalidcursor"
 
 
 def checkpoint_of_no_shard(user_agent: str) -> str:
-    """The code to answer a checkpoint of a shard that is gone, by who asks.
+    """The code that answers a checkpoint of a deleted shard, depending on the client.
 
-    Go's consumer sends ``<group>_<consumer>`` as its User-Agent, the others begin with their
-    library's name (docs/sls-protocol.md 1.2); an agent that names none is taken for Go, which loops
-    at its shutdown without its own spelling (4.4).
+    Go's consumer sends ``<group>_<consumer>`` as its User-Agent, while the others begin with the name
+    of their library (docs/sls-protocol.md 1.2). A User-Agent without such a name is treated as Go,
+    which loops at its shutdown unless it gets its own spelling (4.4).
     """
     return CHECKPOINT_OF_NO_SHARD if user_agent.startswith(_NOT_GO) else CHECKPOINT_OF_NO_SHARD_FOR_GO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Treatment:
-    """What one or more clients do when they see the code at an API."""
+    """The reaction of one or more clients to a code at an API."""
 
     codes: tuple[str, ...]
     api: str
@@ -57,7 +57,7 @@ TREATMENTS = (
         codes=("ConsumerNotMatch",),
         api="UpdateCheckPoint",
         clients="Go, Java",
-        effect="give the shard up, drop the checkpoint",
+        effect="release the shard, discard the checkpoint",
         we_send="yes, for an unknown consumer too",
     ),
     Treatment(

@@ -1,10 +1,8 @@
-"""Compressed bodies: raw LZ4 blocks and zstd frames, with a bound on what comes out.
+"""Compressed bodies: raw LZ4 blocks and zstd frames, with a bound on the decompressed size.
 
-What for: PutLogs bodies in, pull answers out (docs/sls-protocol.md 1.6). What it must not know:
-what is inside. Read next: `loggroup`.
-
-LZ4 here is a bare block: no frame, no length in front; the size travels in x-log-bodyrawsize,
-and Go fails unless it is exact.
+PutLogs bodies arrive compressed, and pull answers leave compressed (docs/sls-protocol.md 1.6). LZ4 is a
+bare block without a frame or a length prefix: the size is in x-log-bodyrawsize, and Go fails unless it
+is exact.
 """
 
 from enum import StrEnum
@@ -14,20 +12,20 @@ import zstandard
 
 from loghub.wire.errors import MalformedCompression, TooLarge
 
-_ZSTD_LEVEL = 1  # speed matters more here; the SDKs use the same
-# One byte of an LZ4 block makes at most 255 bytes: a longer promise is a lie, refused before memory is taken.
+_ZSTD_LEVEL = 1  # speed matters more than size; the SDKs use the same
+# One byte of an LZ4 block expands to at most 255: a larger size is refused before memory is allocated.
 _LZ4_MAX_RATIO = 255
 
 
 class Compression(StrEnum):
-    """The values of x-log-compresstype that both directions know."""
+    """The values of x-log-compresstype that are supported in both directions."""
 
     LZ4 = "lz4"
     ZSTD = "zstd"
 
 
 def compress(raw: bytes | bytearray | memoryview, how: Compression) -> bytes:
-    """The compressed form, without any size in front."""
+    """The compressed form, without a size prefix."""
     if how is Compression.ZSTD:
         return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(raw)
     compressed: bytes = lz4.block.compress(raw, store_size=False)
@@ -35,9 +33,9 @@ def compress(raw: bytes | bytearray | memoryview, how: Compression) -> bytes:
 
 
 def decompress(body: bytes, how: Compression, *, raw_size: int, max_size: int) -> bytes:
-    """The raw bytes; exactly ``raw_size`` of them, which may not exceed ``max_size``.
+    """The raw bytes: exactly ``raw_size`` of them, which may not exceed ``max_size``.
 
-    Raises TooLarge before anything is decompressed, MalformedCompression for all else.
+    Raises TooLarge before anything is decompressed, and MalformedCompression in all other cases.
     """
     if raw_size > max_size:
         raise TooLarge(f"{raw_size} bytes are announced, {max_size} are taken")
@@ -62,7 +60,7 @@ def _unlz4(body: bytes, raw_size: int) -> bytes:
 
 
 def _unzstd(body: bytes, raw_size: int) -> bytes:
-    # The frame's own size is checked first: the decompressor would allocate what it says.
+    # The frame's own size is checked first, because the decompressor would allocate that much.
     try:
         told = zstandard.frame_content_size(body)
         if told > raw_size:

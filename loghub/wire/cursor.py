@@ -1,10 +1,8 @@
-"""Cursors as they travel: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1).
+"""Cursors on the wire: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1).
 
-What for: the one place that turns the wire's cursor into the domain's integer and back.
-What it must not know: shards, or which cursors exist. Read next: `loghub.domain.lag`.
-
-Python's and Go's clients decode a cursor themselves and subtract 1, so the form is part of
-the wire and 0 needs a neighbour below: real cursors start above 0.
+This is the only module that converts between the wire's cursor and the domain's integer. The clients of
+Python and Go decode a cursor themselves and subtract 1, so the form is part of the wire, and a cursor
+needs a predecessor: real cursors start above 0.
 """
 
 import base64
@@ -13,20 +11,20 @@ import binascii
 from loghub.wire.errors import MalformedCursor
 
 MAX_CURSOR = 2**63 - 1
-# Base64 of 19 digits is 28 characters; a sign and a trailing newline may come on top.
+# Base64 of 19 digits is 28 characters; a sign and a trailing newline may be added.
 _MAX_CHARS = 32
 
 
 def encode(cursor: int) -> str:
-    """The wire's form of a cursor in 0..2**63-1, e.g. ``MTI=`` for 12."""
+    """The wire form of a cursor in 0..2**63-1, for example ``MTI=`` for 12. Raises MalformedCursor."""
     if not 0 <= cursor <= MAX_CURSOR:
         raise MalformedCursor(f"cursor {cursor} is not in 0..2**63-1")
     return base64.b64encode(b"%d" % cursor).decode("ascii")
 
 
 def decode(text: str) -> int:
-    """The integer of a wire cursor. Raises MalformedCursor; an empty cursor is malformed too."""
-    # Python's SDK encodes with line ends (encodebytes), so a newline may trail.
+    """The integer of a wire cursor. Raises MalformedCursor, also for an empty cursor."""
+    # Python's SDK encodes with line ends (encodebytes), so a newline may follow.
     compact = text.strip()
     if not compact or len(compact) > _MAX_CHARS:
         raise MalformedCursor(f"cursor {text[:_MAX_CHARS]!r} is empty or too long")

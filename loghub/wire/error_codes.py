@@ -1,12 +1,11 @@
-"""The registry of the error codes that the service sends: status, meaning, what to do.
+"""The registry of the error codes that the service sends: HTTP status, meaning and remedy.
 
-What for: the service looks up here what to send, the clients what an answer means, and the
-documentation is rendered from it (maelstrom's errors.edn is the model). What it must not know:
-who sends, who retries. Read next: `errors` (the exceptions), `client_quirks` (what the real client
-libraries make of some codes).
+The service selects its answers from this registry and the clients interpret answers by it; `markdown`
+renders it for the documentation. maelstrom's errors.edn is the model. `client_quirks` describes how the
+real client libraries react to some codes.
 
-"Definite" is maelstrom's word: the request was surely not done, so that it may be sent again
-without being done twice.
+"Definite" is maelstrom's term: the request was surely not done, so it can be sent again without being
+done twice.
 """
 
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from typing import Literal
 
 
 class Code(StrEnum):
-    """The codes that our service sends, or that our clients know; spelt exactly as on the wire."""
+    """The codes that our service sends or that our clients know, spelled exactly as on the wire."""
 
     # The envelope
     REQUEST_TIME_EXPIRED = "RequestTimeExpired"
@@ -34,18 +33,18 @@ class Code(StrEnum):
     INVALID_API_VERSION = "InvalidAPIVersion"
     INVALID_METHOD = "InvalidMethod"
     NOT_IMPLEMENTED = "NotImplemented"
-    # Who asks
+    # The caller
     SIGNATURE_NOT_MATCH = "SignatureNotMatch"
     UNAUTHORIZED = "Unauthorized"
     INVALID_ACCESS_KEY_ID = "InvalidAccessKeyId"
-    # What is asked
+    # The request
     PARAMETER_INVALID = "ParameterInvalid"
     JSON_INFO_INVALID = "JsonInfoInvalid"
     POST_BODY_INVALID = "PostBodyInvalid"
     POST_BODY_UNCOMPRESS_ERROR = "PostBodyUncompressError"
     POST_BODY_TOO_LARGE = "PostBodyTooLarge"
     INVALID_CURSOR = "InvalidCursor"
-    # What it is asked of
+    # The resource
     PROJECT_NOT_EXIST = "ProjectNotExist"
     PROJECT_ALREADY_EXIST = "ProjectAlreadyExist"
     LOG_STORE_NOT_EXIST = "LogStoreNotExist"
@@ -56,22 +55,22 @@ class Code(StrEnum):
     CONSUMER_GROUP_ALREADY_EXIST = "ConsumerGroupAlreadyExist"
     CONSUMER_NOT_EXIST = "ConsumerNotExist"
     CONSUMER_NOT_MATCH = "ConsumerNotMatch"
-    # How much
+    # Quotas
     PROJECT_QUOTA_EXCEED = "ProjectQuotaExceed"
     CONSUMER_GROUP_QUOTA_EXCEED = "ConsumerGroupQuotaExceed"
     WRITE_QUOTA_EXCEED = "WriteQuotaExceed"
     READ_QUOTA_EXCEED = "ReadQuotaExceed"
     SHARD_WRITE_QUOTA_EXCEED = "ShardWriteQuotaExceed"
     SHARD_READ_QUOTA_EXCEED = "ShardReadQuotaExceed"
-    # Our side
+    # The service
     INTERNAL_SERVER_ERROR = "InternalServerError"
     SERVER_BUSY = "ServerBusy"
-    # Never sent: what our clients call an answer that is not of SLS's form
+    # Never sent: our clients report it for an answer that does not have SLS's form
     BAD_RESPONSE = "BadResponse"
 
 
-# doc: vendor documentation gives code and status. unverified: memory or inference of ours.
-# own: the code is ours, the real SLS never sends it.
+# doc: the vendor documents code and status. unverified: we remember or infer them.
+# own: the code is ours, and the real SLS never sends it.
 Mark = Literal["doc", "unverified", "own"]
 
 
@@ -82,7 +81,7 @@ class ErrorEntry:
     code: Code
     status: int
     meaning: str
-    remedy: str  # what the one who asked can do
+    remedy: str  # what the caller can do
     definite: bool
     source: str
     mark: Mark
@@ -250,14 +249,14 @@ _ENTRIES = (
         Code.CONSUMER_NOT_EXIST,
         404,
         "The consumer is not in the group. We send ConsumerNotMatch in its place.",
-        "Give the shard up.",
+        "Release the shard.",
         mark="unverified",
     ),
     _entry(
         Code.CONSUMER_NOT_MATCH,
         400,
         "The consumer does not hold the shard, so its checkpoint was not taken.",
-        "Give the shard up; another consumer has it or will.",
+        "Release the shard; another consumer has it or gets it.",
         mark="unverified",
     ),
     _entry(

@@ -1,23 +1,22 @@
-"""What may go wrong on the wire, as one tree of exceptions.
+"""The errors of the wire, as one tree of exceptions.
 
-What for: the service answers with them, the clients raise them. What it must not know: who
-retries what. Read next: `error_codes` (the registry: meaning and status of each code), then
-`loghub.client.port`.
+The service answers with them and the clients raise them. `error_codes` is the registry with the meaning
+and the HTTP status of each code; which request is retried is decided in `loghub.client.retry`.
 
 The tree::
 
     LogHubException
     ├── LogHubError              an answer of the service that is not a success
-    ├── EndpointUnreachable      no answer; `definite` says whether the request was surely not done
-    ├── ExtensionMissing         asked for an extension of the embedded service; this is not one
-    └── MalformedInput           bytes or text that break the wire's rules; `code` is the answer to it
+    ├── EndpointUnreachable      no answer; `definite` means that the request was surely not done
+    ├── ExtensionMissing         the endpoint lacks the requested extension of the embedded service
+    └── MalformedInput           bytes or text that break the wire's rules; `code` is the answer
         ├── MalformedLogGroup      not a LogGroup or LogGroupList (docs/sls-protocol.md 3)
         ├── MalformedCompression   cannot be decompressed, or not to the announced size (1.6)
-        ├── TooLarge               longer than a stated bound
+        ├── TooLarge               longer than a fixed bound
         ├── MalformedCursor        not base64 of a decimal 64-bit integer (2.1)
-        ├── MalformedName          project, logstore, group or consumer name (2.4)
-        ├── MalformedSignature     an Authorization header that is not v1's (1.3)
-        └── UnknownHost            no project can be read from the Host (1.1)
+        ├── MalformedName          not a project, logstore, group or consumer name (2.5)
+        ├── MalformedSignature     an Authorization header that is not of version 1 (1.3)
+        └── UnknownHost            the Host names no project (1.1)
 """
 
 from http import HTTPStatus
@@ -45,13 +44,13 @@ __all__ = [
 
 
 class LogHubException(Exception):  # noqa: N818 - LogHubError is one of its branches
-    """The root of everything that this package raises on purpose."""
+    """The root of every error that this package raises on purpose."""
 
 
 class LogHubError(LogHubException):
     """An answer of the service that is not 200 (docs/sls-protocol.md 1.7).
 
-    ``code`` is as the service spelt it, and may be one that the registry does not have.
+    ``code`` is spelled as the service sent it, and may be missing from the registry.
     """
 
     def __init__(self, code: str, status: int, message: str, request_id: str = "") -> None:
@@ -64,13 +63,13 @@ class LogHubError(LogHubException):
 
     @classmethod
     def of(cls, code: Code, message: str = "", request_id: str = "") -> "LogHubError":
-        """The error with its registered status; the meaning stands in for an empty message."""
+        """The error with its registered status; an empty message is replaced by the meaning of the code."""
         entry = REGISTRY[code]
         return cls(code, entry.status, message or entry.meaning, request_id)
 
     @property
     def definite(self) -> bool:
-        """The request was surely not done. A code that is not registered is judged by its status."""
+        """Whether the request was surely not done. The status decides for a code that is not registered."""
         entry = REGISTRY.get(self.code)
         if entry is not None and entry.status == self.status:
             return entry.definite
@@ -78,7 +77,7 @@ class LogHubError(LogHubException):
 
 
 class EndpointUnreachable(LogHubException):
-    """No answer came. ``definite``: the request never reached the service, so it was not done."""
+    """No answer arrived. ``definite``: the request never reached the service, so it was not done."""
 
     def __init__(self, endpoint: str, reason: str, *, definite: bool) -> None:
         doubt = "" if definite else "; whether the request was done is not known"
@@ -89,29 +88,29 @@ class EndpointUnreachable(LogHubException):
 
 
 class ExtensionMissing(LogHubException):
-    """An extension of the embedded service was asked for; the endpoint, or the adapter, has none."""
+    """The endpoint, or the adapter, lacks the requested extension of the embedded service."""
 
 
 class MalformedInput(LogHubException, ValueError):  # noqa: N818 - says what, like its leaves
-    """Bytes or text that break the wire's rules. A service answers them with ``code``."""
+    """Bytes or text that break the wire's rules. A service answers with ``code``."""
 
     code: ClassVar[Code] = Code.PARAMETER_INVALID
 
 
 class MalformedLogGroup(MalformedInput):
-    """Not a LogGroup or LogGroupList: truncated, wrong wire types, nonsensical lengths."""
+    """Not a LogGroup or LogGroupList: truncated, wrong wire types or impossible lengths."""
 
     code = Code.POST_BODY_INVALID
 
 
 class MalformedCompression(MalformedInput):
-    """Compressed bytes that do not decompress, or not to the size that was announced."""
+    """Compressed bytes that cannot be decompressed, or not to the announced size."""
 
     code = Code.POST_BODY_UNCOMPRESS_ERROR
 
 
 class TooLarge(MalformedInput):
-    """Longer than a stated bound; nothing of it was kept."""
+    """Longer than a fixed bound; nothing of it was stored."""
 
     code = Code.POST_BODY_TOO_LARGE
 
@@ -123,7 +122,7 @@ class MalformedCursor(MalformedInput):
 
 
 class MalformedName(MalformedInput):
-    """A name that breaks the rule for its kind; the message says the rule."""
+    """A name that breaks the rule for its kind; the message contains the rule."""
 
 
 class MalformedSignature(MalformedInput):
@@ -133,6 +132,6 @@ class MalformedSignature(MalformedInput):
 
 
 class UnknownHost(MalformedInput):
-    """A Host from which no project can be read."""
+    """A Host that names no project."""
 
     code = Code.MISSING_HOST

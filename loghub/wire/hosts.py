@@ -1,10 +1,8 @@
-"""Where the project stands: the first label of the Host (docs/sls-protocol.md 1.1).
+"""The project in the Host header: its first label (docs/sls-protocol.md 1.1).
 
-What for: the service reads the project from a Host, the client writes one. What it must not
-know: sockets, DNS. Read next: `names`, `loghub.client.http`.
-
-A Host is ``<project>.<base name>`` or, for ListProjects and the service's own paths, the bare
-base name. Python sends it without the port, Go with it; an absolute-form request may add one.
+The service reads the project from a Host, and the client writes it. A Host is ``<project>.<base name>``
+or, for ListProjects and the service's own paths, the bare base name. Python sends it without the port,
+Go with it; an absolute-form request may add a port.
 """
 
 from collections.abc import Iterable
@@ -20,7 +18,7 @@ _FROM_WITHIN = ("-intranet", "-internal")
 
 
 def strip_port(host: str) -> str:
-    """The name of a Host, lower case, without port and trailing dot; ``[::1]:80`` gives ``[::1]``."""
+    """The name in a Host, in lower case, without port and trailing dot; ``[::1]:80`` gives ``[::1]``."""
     name = host.strip().lower()
     if name.startswith("["):
         return name.partition("]")[0] + "]"
@@ -28,7 +26,7 @@ def strip_port(host: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """An IP literal, bracketed or not."""
+    """Whether the name is an IP literal, with or without brackets."""
     try:
         ip_address(name.strip("[]"))
     except ValueError:
@@ -37,20 +35,20 @@ def is_address(name: str) -> bool:
 
 
 def is_direct(name: str) -> bool:
-    """A name that a client connects to as it is: no DNS serves ``<project>.<address>``."""
+    """Whether a client connects to this name as it is, because no DNS serves ``<project>.<address>``."""
     return is_address(name) or name == "localhost"
 
 
 def is_loopback(name: str) -> bool:
-    """This machine itself."""
+    """Whether the name is this machine itself."""
     return name == "localhost" or (is_address(name) and ip_address(name.strip("[]")).is_loopback)
 
 
 def project_of(host: str, base_names: Iterable[str]) -> str | None:
-    """The project that a Host names, in lower case; None where it is a bare base name.
+    """The project that a Host names, in lower case; None for a bare base name.
 
-    The longest base name that fits wins. Raises UnknownHost when none fits or the label before
-    it is no project name.
+    The longest matching base name wins. Raises UnknownHost when none matches or the label before it is
+    not a project name.
     """
     name = strip_port(host)
     fitting = [base for base in map(strip_port, base_names) if name == base or name.endswith("." + base)]
@@ -71,12 +69,12 @@ def host_of(project: str, endpoint_host: str) -> str:
 
 
 def log_service(endpoint: str) -> str:
-    """Equal for two URLs that surely name the same log service, whatever their spelling.
+    """A key that is equal for two URLs that surely name the same log service, regardless of spelling.
 
-    Scheme, host and port, in lower case. Of SLS's own hosts the region alone: it is reached by
-    ``<region>.log.aliyuncs.com``, from within by ``<region>-intranet`` and, from a VPC only,
-    ``<region>-internal`` (the vendor's pages "Endpoints" and "VPC-specific internal domain names"),
-    and each by http and by https. What is no URL is only itself.
+    The key is scheme, host and port in lower case. For SLS's own hosts it is only the region, which can
+    be reached by ``<region>.log.aliyuncs.com``, from within by ``<region>-intranet`` and, from a VPC
+    only, ``<region>-internal`` (the vendor's pages "Endpoints" and "VPC-specific internal domain
+    names"), each by http and by https. A text that is not a URL equals only itself.
     """
     text = endpoint.strip().lower()
     try:

@@ -1,8 +1,8 @@
 """LogGroup and LogGroupList: values, bytes, and lists of groups (docs/sls-protocol.md 3).
 
-What for: producers encode, tools and tests decode, the service puts stored groups into a list
-and the readers take them out, in all cases without touching the groups' own bytes. What it
-must not know: HTTP, shards. Read next: `loggroup_validation` (the check on PutLogs' way), `protobuf`.
+Producers encode; tools and tests decode. The service puts stored groups into a list and the readers
+extract them, in both cases without changing the bytes of a group. `loggroup_validation` has the faster
+check that PutLogs uses.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,10 +22,10 @@ _GROUPS = tag(1, BYTES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """One log. ``time`` is unix seconds, ``time_ns`` the part below a second, if told.
+    """One log. ``time`` is in unix seconds; ``time_ns`` is the part below a second, or None if unknown.
 
-    Keys and values may be given as str or bytes; a decoded log has str keys and bytes values,
-    since a value need not be text.
+    Keys and values can be passed as str or bytes. A decoded log has str keys and bytes values, since a
+    value need not be text.
     """
 
     time: int
@@ -35,7 +35,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogGroup:
-    """What one PutLogs writes; stored, pulled and given a cursor as a whole."""
+    """The unit that one PutLogs call writes; it is stored, pulled and addressed by a cursor as a whole."""
 
     logs: tuple[Log, ...]
     topic: str = ""
@@ -46,7 +46,7 @@ class LogGroup:
 
 
 def encode(group: LogGroup) -> bytes:
-    """The serialised group. Raises MalformedLogGroup for a time that does not fit."""
+    """The serialized group. Raises MalformedLogGroup for a time that is out of range."""
     parts = [delimited(_LOGS, _encode_log(log)) for log in group.logs]
     texts = (
         (_CATEGORY, group.category),
@@ -80,7 +80,7 @@ def _bytes(text: Text) -> bytes:
 
 
 def decode(body: Buffer) -> LogGroup:
-    """All of a group. Raises MalformedLogGroup; for tools and tests, not for speed."""
+    """The whole group as values. Raises MalformedLogGroup. Meant for tools and tests, not for speed."""
     view = memoryview(body)
     logs: list[Log] = []
     tags: list[tuple[str, str]] = []
@@ -156,12 +156,12 @@ def _text(raw: Buffer) -> str:
 
 
 def list_header(size: int) -> bytes:
-    """What stands in front of a group of ``plan_replicas`` bytes in a list."""
+    """The bytes that precede a group of ``size`` bytes in a list."""
     return _GROUPS + varint(size)
 
 
 def wrap(groups: Iterable[Buffer]) -> bytes:
-    """The serialised LogGroupList that holds these groups, their bytes unchanged."""
+    """The serialized LogGroupList that contains these groups, with their bytes unchanged."""
     parts: list[Buffer] = []
     for group in groups:
         parts += (list_header(len(group)), group)

@@ -1,14 +1,13 @@
-"""The check of a LogGroup before it is stored, without building anything from it.
+"""The validation of a LogGroup before it is stored, without building any object from it.
 
-What for: PutLogs stores the bytes unchanged, and one group that a client cannot read stops
-that client at it for ever, so every byte is walked before the 200. It is the hot path: the
-usual shapes are recognised by a few indexings, all else goes the slow way. What it must not
-know: what becomes of the group. Read next: `loggroup` (values), `protobuf`.
+PutLogs stores the bytes unchanged, and a log group that a client cannot read blocks that client at it
+forever, so every byte is checked before the 200. This is the hot path: a few index operations recognize
+the usual layouts, and all others are parsed field by field.
 
-Refused (MalformedLogGroup): truncated or overlong lengths, wire types other than the field's
-own, a Log without Time, a Content or LogTag without Key or Value, text that is not UTF-8
-(keys, topic, source, tags: Python's reader has them as text in both its twins). A log's
-values may be any bytes (docs/sls-protocol.md 3). Unknown fields pass.
+Rejected with MalformedLogGroup: truncated or overlong lengths, wire types other than the field's own, a
+Log without Time, a Content or LogTag without Key or Value, and text that is not UTF-8 (keys, topic,
+source and tags, which both implementations of Python's reader decode as text). The values of a log may
+be any bytes (docs/sls-protocol.md 3). Unknown fields are accepted.
 """
 
 from dataclasses import dataclass
@@ -16,12 +15,12 @@ from dataclasses import dataclass
 from loghub.wire.errors import MalformedLogGroup, TooLarge
 from loghub.wire.protobuf import BYTES, FIXED32, fields, read_field, read_varint
 
-# A Log takes 4 bytes at least, so 10 MB could hold 2.5 million; the Python SDK stops at 512 000.
+# A Log has at least 4 bytes, so 10 MB could hold 2.5 million; the Python SDK stops at 512 000.
 MAX_LOGS = 1_000_000
 
-_PADDING = bytes(2 * 0x100 + 8)  # two lengths of one byte, and what stands around them
+_PADDING = bytes(2 * 0x100 + 8)  # two lengths of one byte, and the bytes around them
 
-# Field numbers, and the keys that stand in front of the usual fields.
+# Field numbers, and the keys that precede the usual fields.
 _LOGS, _LOG_TAGS = 1, 6
 _BYTES_FIELDS = (2, 3, 4, 5, 6)  # Category, Topic, Source, MachineUUID, LogTags
 _TIME, _CONTENTS, _TIME_NS = 1, 2, 4
@@ -31,7 +30,7 @@ _LOGS_TAG, _TIME_TAG, _CONTENTS_TAG, _KEY_TAG, _VALUE_TAG = 0x0A, 0x08, 0x12, 0x
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupScan:
-    """What is known of a valid group; times are unix seconds, 0 in a group without logs."""
+    """The properties of a valid group; times are unix seconds, 0 in a group without logs."""
 
     logs: int
     min_time: int
@@ -39,9 +38,9 @@ class GroupScan:
 
 
 def scan(body: bytes, *, max_logs: int = MAX_LOGS) -> GroupScan:
-    """Walk one serialised LogGroup. Raises MalformedLogGroup, or TooLarge beyond ``max_logs``."""
-    # The padding lets the indexings below look ahead without asking each time; what they find
-    # past the end is caught by the one comparison of where a message stops.
+    """Validate one serialized LogGroup. Raises MalformedLogGroup, or TooLarge beyond ``max_logs``."""
+    # The padding lets the index operations below read ahead without a bounds check each time; a read
+    # past the end is detected by the single comparison of where a message stops.
     return _scan(body + _PADDING, len(body), max_logs)
 
 
@@ -65,7 +64,7 @@ def _scan(body: bytes, end: int, max_logs: int) -> GroupScan:
 
 
 def _span(body: bytes, at: int, end: int) -> tuple[int, int]:
-    """Where the bytes whose length stands at ``at`` begin and stop; up to 16 KiB without a call."""
+    """The begin and end of the bytes whose length is at ``at``; up to 16 KiB without a function call."""
     size, second = body[at], body[at + 1]
     if size < 0x80:
         start = at + 1
@@ -80,7 +79,7 @@ def _span(body: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _other_field(body: bytes, at: int, end: int) -> int:
-    """Check a field of the group that is not a well-formed Log; where it ends."""
+    """Validate a field of the group that is not a well-formed Log, and return where it ends."""
     number, wire_type, start, stop = read_field(body, at, end)
     if number == _LOGS or (number in _BYTES_FIELDS and wire_type != BYTES):
         raise MalformedLogGroup(f"field {number} of the group has wire type {wire_type}")
@@ -92,7 +91,7 @@ def _other_field(body: bytes, at: int, end: int) -> int:
 
 
 def _scan_log(body: bytes, at: int, end: int) -> int:
-    """The time of the Log between two bytes."""
+    """Validate the Log between two positions, and return its time."""
     time = -1
     while at < end:
         if body[at] != _CONTENTS_TAG:
@@ -101,7 +100,7 @@ def _scan_log(body: bytes, at: int, end: int) -> int:
             continue
         size, key = body[at + 1], body[at + 3]
         value = at + 4 + key
-        # The usual shape: Key, then Value, nothing else, every length in one byte.
+        # The usual layout: Key, then Value, no other field, every length in one byte.
         if (
             size < 0x80
             and body[at + 2] == _KEY_TAG
@@ -120,7 +119,7 @@ def _scan_log(body: bytes, at: int, end: int) -> int:
 
 
 def _content(body: bytes, at: int, end: int) -> int:
-    """Where the Content at ``at`` ends; a long value after a short key, else the slow way."""
+    """Where the Content at ``at`` ends; a short key with a long value is recognized, all else is parsed."""
     start, stop = _span(body, at + 1, end)
     key_stop = start + 2 + body[start + 1]
     if (
@@ -137,9 +136,9 @@ def _content(body: bytes, at: int, end: int) -> int:
 
 
 def _log_field(body: bytes, at: int, end: int) -> tuple[int | None, int]:
-    """A field of a Log that is no Content: its value if it is the time, and where it ends."""
+    """Validate a field of a Log that is not a Content; its value if it is the time, and where it ends."""
     if body[at] == _TIME_TAG:
-        # Five bytes since 1978, and until the 32 bits are used up in 2106.
+        # A time has five bytes since 1978, and until the 32 bits are used up in 2106.
         fifth = body[at + 5]
         if (
             fifth < 0x10
@@ -154,7 +153,7 @@ def _log_field(body: bytes, at: int, end: int) -> tuple[int | None, int]:
 
 
 def _check_pair(body: bytes, start: int, stop: int, *, texts: tuple[int, ...] = (_KEY,)) -> None:
-    """Content and LogTag are alike: Key and Value, both required; a LogTag's value is text too."""
+    """Validate a Content or LogTag: both need Key and Value, and a LogTag's value must be text too."""
     seen = 0
     for number, wire_type, begin, finish in fields(body, start, stop):
         if number > _VALUE:

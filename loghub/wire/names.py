@@ -1,7 +1,7 @@
-"""Name rules: projects, logstores, consumer groups, consumers (docs/sls-protocol.md 2.5).
+"""The rules for the names of projects, logstores, consumer groups and consumers (docs/sls-protocol.md 2.5).
 
-What for: the same rule in the service, the clients and the operator's schema. What it must
-not know: which names exist. Read next: `hosts` (a project is a DNS label).
+The service, the clients and the operator's schema share these rules. A project name is also a DNS
+label, see `hosts`.
 """
 
 import re
@@ -12,14 +12,14 @@ from loghub.wire.errors import MalformedName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameRule:
-    """``pattern`` is a whole match; ``words`` tells it to a person."""
+    """``pattern`` matches the whole name; ``words`` describes the rule to the user."""
 
     kind: str
     pattern: str
     words: str
 
     def check(self, name: str) -> str:
-        """The name itself. Raises MalformedName with the rule in words."""
+        """The name itself. Raises MalformedName with the description of the rule."""
         if re.fullmatch(self.pattern, name, re.ASCII) is None:
             raise MalformedName(f"{name[:200]!r} is no {self.kind} name: {self.words}")
         return name
@@ -35,7 +35,7 @@ PROJECT = NameRule(
 )
 LOGSTORE = NameRule(
     kind="logstore",
-    # Java refuses one character, and more than 80.
+    # Java refuses names of one character and of more than 80.
     pattern=r"[a-z0-9][a-z0-9_-]{0,78}[a-z0-9]",
     words="2 to 80 lower-case letters and digits, with - and _ inside",
 )
@@ -46,8 +46,8 @@ CONSUMER_GROUP = NameRule(
 )
 CONSUMER = NameRule(
     kind="consumer",
-    # No client checks it and people put host names, addresses and times in it; only what would
-    # break a log line or a header is refused.
+    # No client checks it, and users put host names, addresses and times in it; the rule refuses only
+    # what would break a log line or a header.
     pattern=r"[\x21-\x7e]([\x20-\x7e]{0,254}[\x21-\x7e])?",
     words="1 to 256 printable ASCII characters, no space at either end",
 )

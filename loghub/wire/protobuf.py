@@ -1,9 +1,8 @@
-"""The few pieces of the protobuf encoding that LogHub's messages need.
+"""The few parts of the protobuf encoding that LogHub's messages need.
 
-What for: a codec by hand is small, has no generated code and no version to agree on with the
-vendor SDK's protobuf. What it must not know: any message. Read next: `loggroup`, `loggroup_validation`.
-
-Only wire types 0, 1, 2 and 5 exist here: Java's reader knows no others (docs/sls-protocol.md 3).
+A codec written by hand is small, has no generated code, and need not agree on a version with the vendor
+SDK's protobuf. It supports only the wire types 0, 1, 2 and 5, because Java's reader knows no others
+(docs/sls-protocol.md 3).
 """
 
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ def varint(value: int) -> bytes:
 
 
 def tag(field: int, wire_type: int) -> bytes:
-    """The key in front of a field."""
+    """The key that precedes a field."""
     return varint(field << 3 | wire_type)
 
 
@@ -42,7 +41,10 @@ def delimited(key: bytes, value: Buffer) -> bytes:
 
 
 def read_varint(body: Buffer, at: int, end: int) -> tuple[int, int]:
-    """The varint at ``at``, and where it ends; at most ``end``, at most 64 bits."""
+    """The varint at ``at`` and the position where it ends, at most ``end``.
+
+    Raises MalformedLogGroup for a varint that is truncated or longer than 64 bits.
+    """
     value = shift = 0
     for i in range(at, min(end, at + _MAX_VARINT_BYTES)):
         byte = body[i]
@@ -54,10 +56,10 @@ def read_varint(body: Buffer, at: int, end: int) -> tuple[int, int]:
 
 
 def read_field(body: Buffer, at: int, end: int) -> tuple[int, int, int, int]:
-    """The field at ``at``: number, wire type, where its value begins, where the field ends.
+    """The field at ``at``: its number, its wire type, where its value begins, and where the field ends.
 
-    A varint's value has still to be read at the third; a length-delimited one is the bytes
-    between third and fourth.
+    The value of a varint must still be read at the third position; a length-delimited value is the
+    bytes between the third and the fourth. Raises MalformedLogGroup.
     """
     key, start = read_varint(body, at, end)
     number, wire_type = key >> 3, key & 7
@@ -78,7 +80,7 @@ def read_field(body: Buffer, at: int, end: int) -> tuple[int, int, int, int]:
 
 
 def fields(body: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """All fields between two bytes, in order, as `read_field` gives them."""
+    """All fields between two positions, in order, as `read_field` returns them."""
     while at < end:
         field = read_field(body, at, end)
         yield field

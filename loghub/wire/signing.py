@@ -1,10 +1,8 @@
-"""Signature version 1: what is signed, signing it, checking it (docs/sls-protocol.md 1.3).
+"""Signature version 1: the text to sign, its signature, and the verification (docs/sls-protocol.md 1.3).
 
-What for: the client signs and the service checks with the same text. Pure: headers and
-query in, text out. What it must not know: time, sockets, whose key it is. Read next:
-`loghub.client.http` (signs), `loghub.service` (checks).
-
-Version 4 will be a module beside this one; `version` tells them apart by the Authorization.
+The client signs and the service verifies with the same text, so this module has pure functions from
+headers and query to text. Version 4 would be a separate module; `version` distinguishes the two by the
+Authorization header.
 """
 
 import base64
@@ -19,30 +17,31 @@ from loghub.wire.errors import MalformedSignature
 METHOD = "hmac-sha1"
 _SCHEME = "LOG "
 _SCHEME_V4 = "SLS4-HMAC-SHA256 "
-# Python adds x-log-date after signing, and keeps x-log-meta-* out of what it signs.
+# Python adds x-log-date after signing, and does not sign x-log-meta-*.
 _UNSIGNED = "x-log-date"
 _UNSIGNED_PREFIX = "x-log-meta-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What an Authorization header says: under which key, and the signature itself."""
+    """The content of an Authorization header: the access key id and the signature."""
 
     access_key_id: str
     signature: str
 
 
 def content_md5(body: bytes) -> str:
-    """Upper-case hex, as version 1 wants it; "" without a body."""
+    """Upper-case hex, as version 1 requires; "" without a body."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest().upper() if body else ""
 
 
 def string_to_sign(
     *, method: str, path: str, query: Iterable[tuple[str, str]], headers: Mapping[str, str]
 ) -> str:
-    """The text under the signature.
+    """The text that the signature covers.
 
-    ``path`` as written in the request; ``query`` decoded, in any order; header names in any case.
+    ``path`` is as written in the request, ``query`` is decoded and in any order, and header names are
+    in any case.
     """
     lower = {name.lower(): value for name, value in headers.items()}
     return "\n".join(
@@ -80,7 +79,7 @@ def authorization(text: str, *, access_key_id: str, secret: str) -> str:
 
 
 def version(authorization_value: str) -> Literal[1, 4] | None:
-    """Which signature version an Authorization header is of; None: neither."""
+    """The signature version of an Authorization header; None for any other scheme."""
     if authorization_value.startswith(_SCHEME):
         return 1
     return 4 if authorization_value.startswith(_SCHEME_V4) else None
@@ -96,5 +95,5 @@ def parse(authorization_value: str) -> Claim:
 
 
 def verify(claim: Claim, text: str, *, secret: str) -> bool:
-    """Whether the claim's signature is that of the text; takes the same time either way."""
+    """Whether the claim's signature matches the text; a constant-time comparison."""
     return hmac.compare_digest(sign(text, secret=secret).encode(), claim.signature.encode())

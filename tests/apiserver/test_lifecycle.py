@@ -253,7 +253,7 @@ def test_a_stateful_set_of_somebody_else_is_left_alone(server: Apiserver, tmp_pa
         await on.kube.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": about, "spec": spec})
         await on.apply({"deletionPolicy": "Delete"})
         told = await on.until_reason("Ready", "ReconcileError")
-        assert f"StatefulSet {GROUP} in namespace {on.namespace} was made by somebody else" in told["message"]
+        assert f"StatefulSet {GROUP} in namespace {on.namespace} was created by another client" in told["message"]
         await on.remove()
         await on.until_gone()
         assert on.hub.list_groups(LOGSTORE) == ()

@@ -1,8 +1,4 @@
-"""GetCursor and GetCursorTime (docs/sls-protocol.md 2.1, 2.3).
-
-What for: GET on a shard that is no pull. What it must not know: ASGI, files. Read next:
-`pull_logs`, `loghub.service.storage.shardlog`.
-"""
+"""GetCursor and GetCursorTime (docs/sls-protocol.md 2.1, 2.3), which share a path with PullLogs."""
 
 import asyncio
 
@@ -40,7 +36,7 @@ async def _find(log: ShardLog, position: str) -> int:
 
 
 async def _time_of(log: ShardLog, text: str) -> int:
-    """When the group at the cursor was received; at the end, when the newest was."""
+    """The receive time, in unix seconds, of the log group at the cursor; at the end, of the newest group."""
     cursor = check_cursor(log, text)
     place = await asyncio.to_thread(log.place, cursor)
     received_us = log.extent.received_us if place.received_us is None else place.received_us
@@ -48,8 +44,11 @@ async def _time_of(log: ShardLog, text: str) -> int:
 
 
 def check_cursor(log: ShardLog, text: str) -> int:
-    """The integer of a cursor of this shard. Below the oldest group is no error: it is clamped
-    later (docs/sls-protocol.md 7.8); beyond the end nothing was ever written. Raises InvalidCursor."""
+    """The integer value of a cursor of this shard.
+
+    A cursor below the oldest group is valid and is clamped later (docs/sls-protocol.md 7.8). Raises
+    InvalidCursor for a cursor beyond the end, because nothing was ever written there.
+    """
     cursor = wire_cursor.decode(text)
     if cursor > log.extent.end_cursor:
         raise failure(Code.INVALID_CURSOR, f"cursor {text} lies beyond the end of the shard")

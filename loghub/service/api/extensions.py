@@ -1,8 +1,8 @@
-"""What this service has beyond SLS: info, the whole state of a group, leave.
+"""The service's extensions to the SLS API: info, the whole state of a group, and leave.
 
-What for: the operator's exact view and a consumer's prompt leave; no SLS client needs any
-of it, and none of it lies on an SLS path. What it must not know: ASGI, SQL. Read next:
-`loghub.client.port` (the same shapes, as the client reads them).
+They give the operator the exact state of a group, and allow a consumer to leave without waiting for its
+timeout. No SLS client needs them, and their paths do not overlap with SLS paths. `loghub.client.port`
+declares the same fields for clients.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ VERSION = "0.1.0"
 
 
 async def info() -> Answer:
-    """Without Host rules and authentication: how a client finds out whether there are extensions."""
+    """A client calls this to detect the extensions; it requires neither Host nor authentication."""
     return json_answer({"service": "loghub-embedded", "version": VERSION, "extensions": EXTENSIONS})
 
 
@@ -31,14 +31,14 @@ async def health() -> Answer:
 
 
 async def leave(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
-    """The consumer goes at once and works on nothing any more; unknown names are fine."""
+    """Remove the consumer immediately; it no longer works on any shard. Unknown names are accepted."""
     group = lookup.group(engine, request, ls, cg)
     await engine.groups.step(group, Leave(consumer=parse.consumer(request)))
     return EMPTY
 
 
 async def group_status(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
-    """Field names are those of `loghub.client.port.GroupStatus`."""
+    """The state of a group; the field names are those of `loghub.client.port.GroupStatus`."""
     group = lookup.group(engine, request, ls, cg)
     await group.durable()
     settings = shown(group)
@@ -96,8 +96,8 @@ def _shard(entry: ShardEntry, log: ShardLog, now_unix_s: float) -> dict[str, obj
 
 
 def _lag(log: ShardLog, checkpoint: int | None, now_unix_s: float) -> Lag:
-    """From the checkpoint on. Without one it depends on where the consumers would begin, which they alone
-    know; only where nothing is kept nothing can be left."""
+    """The lag since the checkpoint. Without a checkpoint it depends on the consumers' start position, which
+    the service does not know, so it is unknown unless the shard is empty."""
     place = log.place(log.extent.oldest_cursor if checkpoint is None else checkpoint)
     if place.received_us is None:
         return NONE_LEFT

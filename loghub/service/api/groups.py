@@ -1,7 +1,6 @@
 """Consumer groups: list, create, update, delete, heartbeat, checkpoints (docs/sls-protocol.md 2.1, 4.3).
 
-What for: the actions on ``/logstores/{ls}/consumergroups``. What it must not know: ASGI,
-SQL, how shards are given out. Read next: `loghub.domain.coordinator`.
+These are the actions on ``/logstores/{ls}/consumergroups``. `loghub.domain.coordinator` assigns the shards.
 """
 
 from loghub.domain.group import Checkpoint, Configure, Heartbeat, Refusal, ShardEntry
@@ -30,7 +29,7 @@ def shown(group: Group) -> dict[str, object]:
 
 
 async def create_group(engine: Engine, request: Request, *, ls: str) -> Answer:
-    """The name is called ``consumerGroup`` here, ``name`` in the list."""
+    """Create a group. Its name is the field ``consumerGroup`` of this request, but ``name`` in the list."""
     fields = parse.json_object(request)
     limits = engine.settings.limits
     name = names.CONSUMER_GROUP.check(parse.string(fields, "consumerGroup"))
@@ -53,7 +52,7 @@ async def create_group(engine: Engine, request: Request, *, ls: str) -> Answer:
 
 
 async def update_group(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
-    """Either setting may be missing (Go leaves out a timeout of 0)."""
+    """Change the settings; either may be missing (the Go client omits a timeout of 0)."""
     fields = parse.json_object(request)
     limits = engine.settings.limits
     timeout_s = order = None
@@ -72,7 +71,7 @@ async def delete_group(engine: Engine, request: Request, *, ls: str, cg: str) ->
 
 
 async def post_to_group(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
-    """``type=heartbeat`` (hot) or ``type=checkpoint``."""
+    """Serve ``type=heartbeat`` or ``type=checkpoint``."""
     kind = request.query.get("type")
     if kind == "heartbeat":
         return await heartbeat(engine, request, ls=ls, cg=cg)
@@ -82,7 +81,8 @@ async def post_to_group(engine: Engine, request: Request, *, ls: str, cg: str) -
 
 
 async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
-    """Always a JSON array: Python's client spins on anything else (4.5)."""
+    """Register or renew a consumer. The response is always a JSON array, because the Python client retries
+    without a pause on anything else (docs/sls-protocol.md 4.5)."""
     consumer = parse.consumer(request)
     held = parse.shard_list(request)
     group = lookup.group(engine, request, ls, cg)
@@ -112,8 +112,11 @@ async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: st
 
 
 def _position(engine: Engine, group: Group, shard: int, text: str) -> int:
-    """A cursor that can be saved. Beyond the end nothing was read: on a read-only shard it would pass
-    for its end, and logs for consumed. One below the oldest group is what a slow consumer has."""
+    """The integer value of a cursor that may be saved.
+
+    A cursor beyond the end is invalid: on a read-only shard it would count as the end, and unread logs as
+    consumed. A cursor below the oldest group is valid, since slow consumers have such cursors.
+    """
     log = engine.logs.get((group.logstore, shard))
     return wire_cursor.decode(text) if log is None else check_cursor(log, text)
 
@@ -126,7 +129,8 @@ def _refused(refusal: Refusal, request: Request, message: str) -> LogHubError:
 
 
 async def get_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
-    """An entry for every shard that exists, asked for alone or not: Java and Python need it (2.1)."""
+    """The checkpoints of all shards, or of one shard. A shard without a checkpoint has an entry too, as the
+    Java and Python clients require (docs/sls-protocol.md 2.1)."""
     group = lookup.group(engine, request, ls, cg)
     await group.durable()
     entries = [entry for _, entry in sorted(group.state.shards.items())]

@@ -1,7 +1,7 @@
 """Logstores: create, get, list, update, delete (docs/sls-protocol.md 2.3).
 
-What for: the actions on ``/logstores``. What it must not know: ASGI, SQL, log data. Read
-next: `shards`.
+These are the actions on ``/logstores``; those on the shards of a logstore are in
+`loghub.service.api.shards`.
 """
 
 from dataclasses import replace
@@ -23,7 +23,8 @@ from loghub.wire.errors import Code
 _PAGE = 500
 _DEFAULT_SHARDS = 2
 _DEFAULT_TTL_DAYS = 30
-# What clients set and read back, without effect here. Python needs the first four in the answer.
+# Settings that clients store and read back; they have no effect in this service. The Python client requires
+# the first four in the response.
 _SHOWN_DEFAULTS: dict[str, object] = {
     "enable_tracking": False,
     "appendMeta": False,
@@ -36,7 +37,7 @@ _SHOWN_DEFAULTS: dict[str, object] = {
 
 
 async def create_logstore(engine: Engine, request: Request) -> Answer:
-    """Unknown keys are accepted (docs/sls-protocol.md 2.3)."""
+    """Create a logstore. Unknown keys are accepted (docs/sls-protocol.md 2.3)."""
     fields = parse.json_object(request)
     limits = engine.settings.limits
     name = names.LOGSTORE.check(parse.string(fields, "logstoreName"))
@@ -70,21 +71,21 @@ async def _create(engine: Engine, saved: LogstoreSaved, count: int) -> None:
         ShardSaved(logstore=saved.id, spec=spec, born_us=born_us, first_cursor=engine.first_cursor(born_us))
         for spec in rules.create(count).shards.values()
     ]
-    engine.catalog.next_logstore_id += 1  # even if what follows fails: its folder may be there
+    engine.catalog.next_logstore_id += 1  # even if the rest fails: the folder may already exist
     for shard in made:
         await engine.add_log(shard)
     await engine.persist(saved, *made)
 
 
 async def get_logstore(engine: Engine, request: Request, *, ls: str) -> Answer:
-    """With ``type`` it is SLS's query family, which is not here."""
+    """Get a logstore. A request with ``type`` is an SLS query, which this service does not support."""
     if "type" in request.query:
         return await refuse_query(engine, request, ls=ls)
     return json_answer(_shown(lookup.logstore(engine, request, ls)))
 
 
 async def refuse_query(_engine: Engine, _request: Request, *, ls: str) -> Answer:
-    """400, since the Python SDK sends anything from 500 on ten times."""
+    """Reject a query with 400, since the Python SDK retries a status of 500 or above ten times."""
     raise failure(Code.PARAMETER_INVALID, f"no queries here: logstore {ls} is read by PullLogs alone")
 
 
@@ -98,7 +99,7 @@ async def list_logstores(engine: Engine, request: Request) -> Answer:
 
 
 async def update_logstore(engine: Engine, request: Request, *, ls: str) -> Answer:
-    """The ttl and the options; the number of shards changes by split and merge alone."""
+    """Change the ttl and the options. The number of shards changes only by split and merge."""
     fields = parse.json_object(request)
     async with engine.admin:
         saved = lookup.logstore(engine, request, ls).saved
@@ -109,7 +110,7 @@ async def update_logstore(engine: Engine, request: Request, *, ls: str) -> Answe
 
 
 async def delete_logstore(engine: Engine, request: Request, *, ls: str) -> Answer:
-    """With its shards, their data and its consumer groups."""
+    """Delete a logstore with its shards, their data and its consumer groups."""
     async with engine.admin:
         saved = lookup.logstore(engine, request, ls).saved
         engine.groups.forget_logstore(saved.id)
@@ -127,7 +128,7 @@ def _check_room(project: Project, name: str, shards: int, limits: Limits) -> Non
 
 
 def check_shard_room(project: Project, more: int, limits: Limits) -> None:
-    """Raises ProjectQuotaExceed if the project may not have so many shards more."""
+    """Raises ProjectQuotaExceed if this number of additional shards exceeds the project's limit."""
     if sum(len(store.shards) for store in project.logstores.values()) + more > limits.shards_per_project:
         raise failure(Code.PROJECT_QUOTA_EXCEED, "the project has as many shards as it may")
 

@@ -1,7 +1,6 @@
-"""From names in a request to what they name, or the right error.
+"""Resolves the names in a request to projects, logstores, shards and groups.
 
-What for: one spelling of every "does not exist". What it must not know: what is done with
-it. Read next: `loghub.service.catalog`.
+All actions use these functions, so that every "does not exist" error has the same code and message.
 """
 
 from loghub.service.api import parse

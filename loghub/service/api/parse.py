@@ -1,7 +1,6 @@
-"""Values out of queries and JSON bodies, each with its bounds.
+"""Reads values from queries and JSON bodies and checks their bounds.
 
-What for: every action refuses bad input in the same words. What it must not know: what the
-value is for. Read next: `lookup`.
+All actions use these functions, so that invalid input is rejected with the same messages everywhere.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ _MAX_DIGITS = 18
 
 
 def _bounded(body: bytes) -> bytes:
-    """JSON is read on the event loop; only log groups may be large."""
+    """Limits JSON bodies, because they are decoded on the event loop; only log groups may be large."""
     if len(body) > _JSON_MAX_BYTES:
         raise failure(Code.POST_BODY_TOO_LARGE, f"JSON of more than {_JSON_MAX_BYTES} bytes")
     return body
@@ -35,7 +34,7 @@ def json_object(request: Request) -> dict[str, Any]:
 
 
 def shard_list(request: Request) -> frozenset[int]:
-    """A heartbeat's body: the shards that the consumer still works on."""
+    """The body of a heartbeat: the shards that the consumer still works on."""
     try:
         return frozenset(msgspec.json.decode(_bounded(request.body) or b"[]", type=list[int]))
     except msgspec.DecodeError as error:
@@ -74,7 +73,8 @@ def number_query(request: Request, name: str, *, least: int, most: int, default:
 
 
 def decimal(text: str) -> int | None:
-    """Digits only, below 10^18: a longer text is never converted, as that takes time or fails."""
+    """The value of a text of digits below 10^18, otherwise None. A longer text is not converted, since the
+    conversion is slow or fails."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
 
 

@@ -1,6 +1,6 @@
 """Projects: create, get, list, update, delete (docs/sls-protocol.md 2.3).
 
-What for: the actions on ``/``. What it must not know: ASGI, SQL. Read next: `logstores`.
+These are the actions on ``/``; the project is the one that the Host header names.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ _DESCRIPTION_MAX = 1024
 
 
 async def create_project(engine: Engine, request: Request) -> Answer:
-    """The project of the Host; ``projectName`` in the body must agree with it if it is there."""
+    """Create the project that Host names; ``projectName`` in the body is optional and must agree with it."""
     name = names.PROJECT.check(lookup.project_name(request))
     fields = parse.json_object(request)
     if parse.string(fields, "projectName", name).lower() != name:
@@ -36,7 +36,7 @@ async def create_project(engine: Engine, request: Request) -> Answer:
 
 
 async def get_project(engine: Engine, request: Request) -> Answer:
-    """A Host that names no project asks for the list of them."""
+    """Get the project that Host names, or list all projects if it names none."""
     if request.project is None:
         return _list_projects(engine, request)
     return json_answer(_shown(lookup.project(engine, request)))
@@ -52,7 +52,7 @@ async def update_project(engine: Engine, request: Request) -> Answer:
 
 
 async def delete_project(engine: Engine, request: Request) -> Answer:
-    """Only an empty one: a project's deletion must not take logstores along by mistake."""
+    """Delete an empty project. A project with logstores is not deleted, to prevent accidental data loss."""
     async with engine.admin:
         project = lookup.project(engine, request)
         if project.logstores:
@@ -71,7 +71,7 @@ def _list_projects(engine: Engine, request: Request) -> Answer:
 
 
 def _shown(project: Project) -> dict[str, str]:
-    """Times are strings, as Go wants them; region and owner mean nothing here."""
+    """Times are strings, as the Go client requires; region and owner have no meaning in this service."""
     saved = project.saved
     return {
         "projectName": saved.name,

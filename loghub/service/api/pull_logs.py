@@ -1,7 +1,6 @@
-"""PullLogs: groups from a cursor on, as they were received (docs/sls-protocol.md 2.1, 2.2).
+"""PullLogs: returns log groups from a cursor on, as they were received (docs/sls-protocol.md 2.1, 2.2).
 
-What for: one of the three hot actions. What it must not know: ASGI, files. Read next:
-`loghub.service.storage.shardlog`, `loghub.wire.loggroup`.
+Reading and compressing run in a thread, so that heartbeats continue meanwhile.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ _PROTOBUF = "application/x-protobuf"
 
 
 async def pull_logs(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
-    """Prompt, also at the end: no long poll on the SLS path."""
+    """Respond immediately, even at the end of the shard: SLS has no long polling."""
     log = lookup.shard_log(engine, request, ls, shard)
     if request.query.get("query") or request.query.get("processor"):
         raise failure(Code.PARAMETER_INVALID, "this service does not run a query or processor in a pull")
@@ -45,7 +44,8 @@ def _end_cursor(log: ShardLog, request: Request) -> int:
 
 
 def _accepted(request: Request) -> Compression:
-    """lz4 unless the request says zstd alone or first: old Java always decodes lz4 (1.6)."""
+    """lz4 unless the request accepts zstd and not lz4, because old Java clients always decode lz4
+    (docs/sls-protocol.md 1.6)."""
     accepted = request.headers.get("accept-encoding", "").lower()
     return Compression.ZSTD if "zstd" in accepted and "lz4" not in accepted else Compression.LZ4
 
@@ -81,6 +81,7 @@ def _position(log: ShardLog, read: Read) -> tuple[tuple[str, str], ...]:
 
 
 def _nothing(log: ShardLog, cursor: int) -> Answer:
-    """The cursor comes back unchanged: Go waits by it, and saves its checkpoint (2.1)."""
+    """An empty response returns the cursor unchanged: the Go client waits by it and saves it as its
+    checkpoint (docs/sls-protocol.md 2.1)."""
     headers = (*_position(log, Read(entries=(), next_cursor=cursor)), ("x-log-bodyrawsize", "0"))
     return Answer(headers=headers, content_type=_PROTOBUF)

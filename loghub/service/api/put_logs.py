@@ -1,7 +1,6 @@
-"""PutLogs: check, choose a shard, commit (docs/sls-protocol.md 2.3, 3).
+"""PutLogs: checks a log group, chooses a shard, and commits it (docs/sls-protocol.md 2.3, 3).
 
-What for: one of the three hot actions. What it must not know: ASGI, files. Read next:
-`loghub.wire.loggroup_validation` (the check), `loghub.service.storage.commits` (what makes it durable).
+`loghub.wire.loggroup_validation` checks the group, and `loghub.service.storage.commits` makes it durable.
 """
 
 import asyncio
@@ -20,25 +19,25 @@ from loghub.wire.errors import Code
 
 BALANCED, BY_KEY = "lb", "route"
 _PROTOBUF = "application/x-protobuf"
-_OFF_LOOP_BYTES = 32 << 10  # a body above it is checked by a thread: heartbeats go on meanwhile
+_OFF_LOOP_BYTES = 32 << 10  # a larger body is checked in a thread, so that heartbeats continue meanwhile
 _MAX_RESHARDS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A log group fit to be stored, as it was received."""
+    """A valid log group, as it was received, and the number of its logs."""
 
     group: bytes
     logs: int
 
 
 async def put_logs(engine: Engine, request: Request, *, ls: str, how: str = BALANCED) -> Answer:
-    """Durable when it answers."""
-    lookup.logstore(engine, request, ls)  # before the work of checking
+    """Store a log group; it is durable when the response is sent."""
+    lookup.logstore(engine, request, ls)  # fail before the expensive check
     key = parse_key(request.query.get("key", "")) if how == BY_KEY else None
     checked = await _check(engine, request)
     if checked.logs == 0:
-        return EMPTY  # nothing to keep: an empty group would only be an empty step of the cursor
+        return EMPTY  # an empty group would advance the cursor without any data
     log = await _choose(engine, request, ls, key)
     try:
         await engine.append(log, checked.group, logs=checked.logs)
@@ -58,7 +57,7 @@ async def _check(engine: Engine, request: Request) -> Checked:
 
 
 def check_group(request: Request, *, max_size: int) -> Checked:
-    """Decompress and walk the group. Raises MalformedInput, LogHubError."""
+    """Decompress and validate the group. Raises MalformedInput, LogHubError."""
     kind = request.headers.get("x-log-compresstype", "")
     group = request.body
     if kind:
@@ -85,9 +84,9 @@ def _raw_size(request: Request) -> int:
 
 
 async def _choose(engine: Engine, request: Request, ls: str, key: int | None) -> ShardLog:
-    """The log of the shard that takes the group; a shard being split or merged is waited for.
+    """The log of the shard that receives the group. Waits while that shard is being split or merged.
 
-    Nothing may be awaited between this and the append: the shard could be closed meanwhile.
+    The caller must not await anything between this and the append: the shard could be closed meanwhile.
     """
     for _ in range(_MAX_RESHARDS):
         store = lookup.logstore(engine, request, ls)

@@ -1,7 +1,7 @@
 """Shards: list, split, merge, delete (docs/sls-protocol.md 2.3).
 
-What for: the actions on ``/logstores/{ls}/shards`` but PutLogs and PullLogs. What it must
-not know: ASGI, SQL. Read next: `loghub.domain.shards` (the rules), `cursors`.
+These are the actions on ``/logstores/{ls}/shards`` except PutLogs, PullLogs and those for cursors. The rules
+are in `loghub.domain.shards`.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ async def list_shards(engine: Engine, request: Request, *, ls: str) -> Answer:
 
 
 async def change_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
-    """``action=split`` with an optional ``key``, or ``action=merge``: the old shards first."""
+    """Serve ``action=split`` with an optional ``key``, or ``action=merge``. The response lists the old shards
+    first."""
     async with engine.admin:
         store = lookup.logstore(engine, request, ls)
         number = lookup.shard(store, shard).shard
@@ -44,7 +45,7 @@ async def change_shard(engine: Engine, request: Request, *, ls: str, shard: str)
 
 
 async def delete_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
-    """A read-only one, with its data."""
+    """Delete a read-only shard with its data."""
     async with engine.admin:
         store = lookup.logstore(engine, request, ls)
         saved = lookup.shard(store, shard)
@@ -63,10 +64,10 @@ def _split(store: Logstore, shard: int, request: Request) -> Reshard:
 
 
 async def _carry_out(engine: Engine, store: Logstore, reshard: Reshard) -> list[ShardSaved]:
-    """Close the old shards to writes, wait for those on the way, then make the new ones.
+    """Close the old shards to writes, wait for writes in progress, then create the new shards.
 
-    A write that meets a closing shard waits and goes to a new one, so whatever stands in a
-    child was acknowledged after all that stands in its parents.
+    A write to a closing shard waits and then goes to a new shard. Everything in a child is therefore
+    acknowledged after everything in its parents.
     """
     logstore = store.saved.id
     closed = [replace(store.shards[spec.shard], spec=spec) for spec in reshard.closed]
@@ -74,7 +75,7 @@ async def _carry_out(engine: Engine, store: Logstore, reshard: Reshard) -> list[
     for saved in closed:
         engine.sealing[logstore, saved.shard] = over
     try:
-        await engine.on_log_thread(lambda: None)  # behind every append submitted so far
+        await engine.on_log_thread(lambda: None)  # runs after every append submitted so far
         made = [_born(engine, store, spec) for spec in reshard.made]
         for saved in made:
             await engine.add_log(saved)

@@ -1,7 +1,7 @@
-"""The ASGI application: receive, authenticate, act, answer; the same frame for every request.
+"""The ASGI application: receives and authenticates a request, calls the action, and sends the response.
 
-What for: what all answers have in common (docs/sls-protocol.md 1.7) is done here once. What it
-must not know: what any action does. Read next: `routes`, `auth`, `body`, `send`.
+Everything that all requests and responses have in common (docs/sls-protocol.md 1.7) is implemented in this
+module; `loghub.service.http.routes` chooses the action.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _ID_DIGITS = 24
 
 
 class Application:
-    """Bound to one engine; ``key`` gives the access key that is valid now."""
+    """Serves one engine; ``key`` returns the access key that is currently valid."""
 
     def __init__(self, engine: Engine, *, key: Callable[[], AccessKey]) -> None:
         self._engine = engine
@@ -48,13 +48,13 @@ class Application:
         with contextlib.suppress(ClientGone):
             await self._answers.send(
                 send,
-                await self._answer(scope, receive, request_id),  # no name here: it would keep a refused one
+                await self._answer(scope, receive, request_id),  # a variable would keep a replaced body
                 method=scope["method"],
                 request_id=request_id,
             )
 
     async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
-        """Every error becomes an answer here and nowhere else."""
+        """The only place at which an error becomes a response."""
         try:
             return await self._serve(scope, receive, request_id)
         except LogHubError as error:
@@ -65,7 +65,7 @@ class Application:
             raise
         except StorageFailed:
             return error_answer(failure(Code.INTERNAL_SERVER_ERROR, "storage failed; the service stops"))
-        except Exception:  # noqa: BLE001 - one request's failure is not the service's
+        except Exception:  # noqa: BLE001 - a failed request must not stop the service
             _log.exception("request failed", request_id=request_id, path=scope["path"][:256])
             return error_answer(failure(Code.INTERNAL_SERVER_ERROR, "the service failed at this request"))
 
@@ -110,7 +110,7 @@ class Application:
         )
 
     def _project(self, host: str) -> str | None:
-        """By the endpoint's own names; where none was named at the start, by the first label."""
+        """The project that Host names under one of the known base names; without any, its first label."""
         settings = self._engine.settings
         known = (*settings.base_names, settings.host, "127.0.0.1", "localhost")
         name = hosts.strip_port(host)

@@ -1,7 +1,7 @@
-"""Who asks, and when: signature version 1 and the clock skew (docs/sls-protocol.md 1.3, 1.5).
+"""Authentication of requests: signature version 1 and the clock skew (docs/sls-protocol.md 1.3, 1.5).
 
-What for: nothing is looked up or stored for a request before this has passed. What it must
-not know: what the request wants. Read next: `loghub.wire.signing`.
+The service looks up and stores nothing for a request that has not passed this check. The signature itself
+is computed in `loghub.wire.signing`.
 """
 
 from datetime import UTC
@@ -17,7 +17,7 @@ SKEW_S = 15 * 60
 
 
 def authenticate(request: Request, key: AccessKey, *, now_s: float) -> None:
-    """Raises LogHubError or MalformedInput unless the request is signed by the key, now, as it stands."""
+    """Raises LogHubError or MalformedInput unless the key signed exactly this request within the skew."""
     value = request.headers.get("authorization", "")
     if not value:
         raise failure(Code.UNAUTHORIZED, "the request is not signed")

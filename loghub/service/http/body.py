@@ -1,7 +1,6 @@
-"""Receiving a request body within bounds.
+"""Receives request bodies within limits on size, total memory and time.
 
-What for: a sender can fill neither the memory nor a connection's time. What it must not
-know: what the body means. Read next: `app`.
+The limits prevent a client from exhausting the service's memory or keeping a connection busy indefinitely.
 """
 
 import asyncio
@@ -17,11 +16,11 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class ClientGone(ServiceFault):
-    """The sender hung up before the whole request was here; there is nobody to answer."""
+    """The client closed the connection before it had sent the whole request, so no response is possible."""
 
 
 class InflightBudget:
-    """Counts requests and body bytes between arrival and answer; refuses beyond the bound."""
+    """Counts the requests in progress and the bytes of their bodies; rejects requests beyond the limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -46,9 +45,9 @@ class InflightBudget:
 async def read_body(
     receive: Receive, headers: Mapping[str, str], *, limits: Limits, take: Callable[[int], None]
 ) -> bytes:
-    """The whole body. ``take`` is called with each number of bytes before they are kept.
+    """The whole body. ``take`` is called with each number of bytes before they are stored in memory.
 
-    Raises LogHubError for a body too large, too slow or not as long as it said.
+    Raises LogHubError for a body that is too large or too slow, or for an invalid Content-Length.
     """
     declared = _declared_length(headers)
     if declared > limits.body_bytes:

@@ -1,9 +1,9 @@
-"""uvicorn's HTTP protocol with bounds on a request's head, and on the time of an answer's reader.
+"""uvicorn's HTTP protocol with limits on a request's head, and on the time that a client has to read a
+response.
 
-What for: neither an endless header nor a head that never ends may hold memory or a connection,
-nor an answer that nobody takes; bodies have their own bounds in `body`, the sizes of answers in
-`send`. What it must not know: requests' meaning.
-Read next: `loghub.service.server` (names it to uvicorn).
+The limits prevent a client from occupying memory or a connection with an endless or incomplete head, or with
+a response that it does not read. `loghub.service.http.body` limits bodies, and `loghub.service.http.send`
+limits the size of responses.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 << 10
 HEAD_TIMEOUT_S = 30.0
-ANSWER_TIMEOUT_S = 60.0  # from the moment at which its reader was first waited for
+ANSWER_TIMEOUT_S = 60.0  # since sending first had to wait for the client
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes the connection where a request's head is too long or too slow, or an answer's reader is."""
+    """Closes the connection if a request's head is too long or too slow, or a client reads too slowly."""
 
     _in_head = False
     _head_bytes = 0
@@ -35,7 +35,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if not self._in_head:  # nearly always: a head comes in one piece
+        if not self._in_head:  # the usual case: a head arrives in one piece
             return
         self._head_bytes += len(data)
         if self._head_bytes > MAX_HEAD_BYTES:
@@ -61,7 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._end_answer()
 
     def on_response_complete(self) -> None:
-        """All is written; while the last of it waits for the reader, the timer runs on."""
+        """Everything is written. The timer continues while the client has not read the last part."""
         super().on_response_complete()
         self._answered = True
         if not self.flow.write_paused:

@@ -1,7 +1,7 @@
-"""Which action serves a request: the hot ones by hand, the rest through Starlette's router.
+"""All paths of the service, and the action that serves each of them.
 
-What for: the whole list of paths in one place. What it must not know: what actions do. Read
-next: `loghub.service.api`, `app`.
+The frequent requests (PutLogs, PullLogs and heartbeat) are matched directly, which is faster than Starlette's
+router; the router serves all others.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -17,17 +17,17 @@ from loghub.service.messages import Answer, Request
 from loghub.wire.errors import Code
 
 Action = Callable[..., Awaitable[Answer]]
-_PULL_TYPES = ("log", "logs")  # Python and Java say log, Go says logs
+_PULL_TYPES = ("log", "logs")  # the Python and Java clients send log, the Go client sends logs
 _GROUP = "/logstores/{ls}/consumergroups/{cg}"
 _EXTENSION = "/_loghub/v1" + _GROUP
 
 
 async def hot(engine: Engine, request: Request) -> Answer | None:
-    """PutLogs, PullLogs, heartbeat; None if the request is none of them."""
+    """Serve PutLogs, PullLogs and heartbeat; None if the request is none of them."""
     match request.method, request.parts:
         case "POST", ("logstores", ls, "shards", ("lb" | "route") as how):
             return await put_logs.put_logs(engine, request, ls=ls, how=how)
-        case "POST", ("logstores", ls) if ls:  # Go's balanced PutLogs
+        case "POST", ("logstores", ls) if ls:  # balanced PutLogs of the Go client
             return await put_logs.put_logs(engine, request, ls=ls)
         case "GET", ("logstores", ls, "shards", shard) if request.query.get("type") in _PULL_TYPES:
             return await pull_logs.pull_logs(engine, request, ls=ls, shard=shard)
@@ -37,7 +37,7 @@ async def hot(engine: Engine, request: Request) -> Answer | None:
 
 
 class _Endpoint:
-    """An action as an ASGI app that leaves its answer in the scope, for the frame to send."""
+    """An action as an ASGI application that stores its response in the scope, where `rest` reads it."""
 
     def __init__(self, action: Action) -> None:
         self._action = action
@@ -81,7 +81,7 @@ _ROUTER = Router(
     ],
 )
 
-# Without Host rules and authentication.
+# Served without Host rules and without authentication.
 OPEN: dict[tuple[str, str], Callable[[], Awaitable[Answer]]] = {
     ("GET", "/healthz"): extensions.health,
     ("GET", "/_loghub/v1/info"): extensions.info,
@@ -89,14 +89,14 @@ OPEN: dict[tuple[str, str], Callable[[], Awaitable[Answer]]] = {
 
 
 async def rest(engine: Engine, request: Request, *, root_path: str = "") -> Answer:
-    """Any other action. Raises LogHubError InvalidMethod where there is none."""
+    """Serve any other request. Raises LogHubError InvalidMethod if no action matches."""
     scope: dict[str, Any] = {
         "type": "http",
         "method": request.method,
         "path": "/" + "/".join(request.parts),
         "root_path": root_path,
         "headers": [],
-        "app": _ROUTER,  # makes the router raise instead of answering by itself
+        "app": _ROUTER,  # makes the router raise instead of sending its own response
         "loghub.engine": engine,
         "loghub.request": request,
     }

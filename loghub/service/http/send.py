@@ -1,8 +1,8 @@
-"""Sending answers within bounds.
+"""Sends responses within a limit on total memory.
 
-What for: readers that are slow, or never read, cannot fill the memory: an answer goes out in
-pieces, each as the one before has gone, and all that wait are counted. What it must not know:
-what an answer says. Read next: `protocol` (how long a reader may take), `app`.
+Clients that read slowly or not at all must not exhaust the service's memory. A response is therefore sent in
+pieces, each after the client has accepted the previous one, and the bytes of all unsent responses are
+counted. `loghub.service.http.protocol` limits how long a client may take to read.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -15,20 +15,21 @@ from loghub.wire.errors import Code
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_PIECE_BYTES = 64 << 10  # as much as a connection buffers before it makes the sender wait
+_PIECE_BYTES = 64 << 10  # as much as a connection buffers before the sender has to wait
 
 
 class AnswersInFlight:
-    """Counts bytes of answers until they are sent; what is being made is bounded by the number of threads."""
+    """Counts the bytes of responses until they are sent. The number of threads bounds how many responses are
+    being built."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.bytes = 0
 
     async def send(self, send: Send, answer: Answer, *, method: str, request_id: str) -> None:
-        """The answer, or ServerBusy in its place when too much waits for readers.
+        """Send the response, or ServerBusy instead if too many bytes wait for clients.
 
-        Only a GET's: it did nothing and may be asked again; other answers are small.
+        This replaces only responses to GET, which changed nothing and can be retried; all others are small.
         """
         if method == "GET" and self.bytes + len(answer.body) > self._limits.answer_bytes:
             answer = error_answer(failure(Code.SERVER_BUSY, "too many bytes of answers are on their way"))
@@ -40,7 +41,8 @@ class AnswersInFlight:
 
 
 async def _send(send: Send, answer: Answer, request_id: str) -> None:
-    """Lower-case names, a Content-Length always, also of 0 (docs/sls-protocol.md 1.7)."""
+    """Header names are lower case, and Content-Length is always present, even if it is 0
+    (docs/sls-protocol.md 1.7)."""
     size = len(answer.body)
     headers = [
         (b"x-log-requestid", request_id.encode()),

@@ -1,10 +1,8 @@
-"""Group commit: a thread that takes all that waits, makes it durable once, and answers all.
+"""Group commit: a thread that commits all waiting items at once and then resolves their futures.
 
-What for: one fdatasync (or one SQLite transaction) covers every request that waits, and no
-disk wait ever blocks the event loop, so heartbeats go on while a disk is slow. What it must
-not know: what an item is. Read next: `commits` (log data), `database` (metadata).
-
-A simulator hands in an `InlineBatches` instead of a thread.
+One fdatasync, or one SQLite transaction, covers every request that waits. The event loop never waits for
+the disk, so heartbeats continue while the disk is slow. `commits` contains the commit function for log data,
+`database` that for metadata. A simulator uses `InlineBatches` instead of a thread.
 """
 
 import asyncio
@@ -22,33 +20,33 @@ MAX_BATCH = 4096
 
 
 class StorageFailed(ServiceFault):
-    """The disk refused something after which nothing more may be acknowledged."""
+    """The disk failed in a way after which nothing more may be acknowledged."""
 
 
 class Batches(Protocol[Item]):
-    """Hand an item in on the event loop; await the outcome."""
+    """Accepts items on the event loop; the future of an item returns its outcome."""
 
     def submit(self, item: Item) -> "asyncio.Future[object]": ...
 
     def close(self) -> None:
-        """Commit what was submitted, then stop. Blocks."""
+        """Commit the submitted items, then stop. Blocks."""
 
 
 class StartBatches(Protocol):
-    """`ThreadedBatches` or `InlineBatches`, as the engine makes them."""
+    """How the engine creates `ThreadedBatches` or `InlineBatches`."""
 
     def __call__(
         self, *, name: str, commit: "Commit[T]", on_failed: Callable[[BaseException], None]
     ) -> Batches[T]: ...
 
 
-# The outcomes of a batch, one for each item; an exception among them is that item's own.
-# An exception raised by the function itself is everybody's, and final.
+# Returns one outcome for each item of a batch; an exception among them fails only that item.
+# An exception that the function raises fails all items and is final.
 Commit = Callable[[Sequence[T]], Sequence[object]]
 
 
 class ThreadedBatches(Generic[T]):
-    """The real one: a daemon thread named for what it commits."""
+    """The production implementation: a daemon thread that is named after what it commits."""
 
     def __init__(self, *, name: str, commit: Commit[T], on_failed: Callable[[BaseException], None]) -> None:
         self._commit = commit
@@ -77,7 +75,7 @@ class ThreadedBatches(Generic[T]):
                 self._tell([future for _, future in batch], outcomes)
 
     def _next_batch(self) -> tuple[list[tuple[T, "asyncio.Future[object]"]], bool]:
-        """All that waits, at least one item; False once `close` was called."""
+        """All waiting items, at least one unless closed, and False once `close` was called."""
         batch: list[tuple[T, asyncio.Future[object]]] = []
         entry = self._queue.get()
         while entry is not None:
@@ -94,7 +92,7 @@ class ThreadedBatches(Generic[T]):
         if self._failed is None:
             try:
                 return self._commit(items)
-            except BaseException as error:  # noqa: BLE001 - told to every waiter and to the owner
+            except BaseException as error:  # noqa: BLE001 - reported to every waiter and to the owner
                 self._failed = error
                 self._loop.call_soon_threadsafe(self._on_failed, error)
         failure = StorageFailed(f"storage failed: {self._failed}")
@@ -104,12 +102,12 @@ class ThreadedBatches(Generic[T]):
         try:
             self._loop.call_soon_threadsafe(_settle_all, futures, outcomes)
         except RuntimeError:
-            # The loop is closed: nobody waits any more.
+            # The loop is closed, so nothing waits any more.
             return
 
 
 class InlineBatches(Generic[T]):
-    """Commits each item at once, in the caller: for a simulator and for tests."""
+    """Commits each item immediately, in the caller's thread, for simulators and tests."""
 
     def __init__(self, *, name: str, commit: Commit[T], on_failed: Callable[[BaseException], None]) -> None:
         self.name = name
@@ -120,19 +118,19 @@ class InlineBatches(Generic[T]):
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         try:
             outcomes = self._commit([item])
-        except Exception as error:  # noqa: BLE001 - told to the waiter and to the owner
+        except Exception as error:  # noqa: BLE001 - reported to the waiter and to the owner
             self._on_failed(error)
             outcomes = [StorageFailed(f"storage failed: {error}")]
         _settle_all([future], outcomes)
         return future
 
     def close(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no item ever waits."""
 
 
 def _settle_all(futures: "list[asyncio.Future[object]]", outcomes: Sequence[object]) -> None:
     for future, outcome in zip(futures, outcomes, strict=True):
-        if future.done():  # the waiter was cancelled; what it asked for has happened nevertheless
+        if future.done():  # the waiter was cancelled; its item was committed nevertheless
             continue
         if isinstance(outcome, BaseException):
             future.set_exception(outcome)

@@ -1,7 +1,6 @@
-"""The commit of log data: append every waiting group, one sync a shard, then the answers.
+"""The commit function for log data: appends every waiting log group, then syncs each shard once.
 
-What for: the function behind the log's group-commit thread, which owns every `ShardLog`'s
-writing side. What it must not know: HTTP, SQLite. Read next: `batches`, `shardlog`.
+The group-commit thread for log data runs it (see `batches`). Only that thread writes to a `ShardLog`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,24 +12,24 @@ from loghub.service.storage.shardlog import NoRoom, ShardLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """One PutLogs: done when its group is durable and readable."""
+    """The log group of one PutLogs request; the outcome follows when it is durable and readable."""
 
     log: ShardLog
     new: NewGroup
 
 
-# Anything else that must not run beside appends: retention, opening and removing a shard's
-# log, and the barrier before a shard becomes read-only (a task that does nothing).
+# Any other work that must not run concurrently with appends: retention, opening and removing a
+# shard's log, and the barrier before a shard becomes read-only (a task that does nothing).
 Task = Callable[[], object]
 LogItem = Append | Task
 
 
 def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
-    """Outcome None for an append, the result for a task; having no room is the OSError of those
-    appends that were surely not done.
+    """Commit a batch. The outcome of an append is None, that of a task its result.
 
-    WriteFailed is let through: what the kernel has dropped by then is unknown, so nothing may
-    be acknowledged after it (docs/decisions/service.md).
+    If there is no room for a new segment, the outcome of the appends that were certainly not written is the
+    OSError. Raises WriteFailed: it is unknown what the kernel has dropped by then, so nothing may be
+    acknowledged afterwards (docs/decisions/service.md).
     """
     outcomes: list[object] = [None] * len(batch)
     appends: dict[int, list[int]] = {}
@@ -40,7 +39,7 @@ def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
     touched = [_append(batch, indexes, outcomes) for indexes in appends.values()]
     for log in touched:
         log.sync()
-    # Tasks after the appends: a barrier then stands behind every append submitted before it.
+    # Tasks run after the appends, so a barrier runs after every append submitted before it.
     for index, item in enumerate(batch):
         if not isinstance(item, Append):
             outcomes[index] = _result(item)

@@ -1,10 +1,8 @@
-"""Metadata, FSM state and checkpoints in SQLite: facts to rows and back.
+"""Stores metadata, shard states and checkpoints in SQLite: converts facts to rows and back.
 
-What for: the only SQL of the project. What it must not know: HTTP, what a fact means. Read
-next: `loghub.service.facts`, `batches` (the thread that calls `commit`).
-
-WAL with synchronous=FULL: a commit is on stable storage when it returns. One transaction
-takes all the facts that wait, so waiting requests share one sync.
+The database uses WAL with synchronous=FULL, so a commit is on stable storage when it returns. One
+transaction contains all waiting facts, so waiting requests share one sync; the thread in `batches` calls
+`Database.commit`. This module contains the only SQL of the project.
 """
 
 from collections.abc import Sequence
@@ -66,11 +64,11 @@ _LOGSTORE_COLUMNS = (
 
 
 class DatabaseUnusable(ServiceFault):
-    """The metadata file is of another version, or damaged; the message names it."""
+    """The metadata file has another schema version or is damaged; the message says which."""
 
 
 class Database:
-    """Open once; `commit` runs on one thread at a time."""
+    """The metadata file. Open it once; `commit` must run on one thread at a time."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -82,7 +80,7 @@ class Database:
     def _prepare(self) -> None:
         run = self._connection.execute
         for pragma in (
-            "locking_mode=EXCLUSIVE",  # before WAL: then no shared-memory file is made
+            "locking_mode=EXCLUSIVE",  # before WAL, so that SQLite creates no shared-memory file
             "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
@@ -96,13 +94,13 @@ class Database:
                 run(f"PRAGMA user_version={SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
             raise DatabaseUnusable(f"metadata of schema version {version}, not {SCHEMA_VERSION}")
-        # A kill may have left a commit in the page cache only: synced before anybody reads it.
+        # A kill may have left a commit in the page cache only, so sync it before it is read.
         run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def commit(self, batch: Sequence[Sequence[Fact]]) -> Sequence[object]:
-        """All facts of all items in one durable transaction. Raises apsw.Error, which is final."""
-        # Not `with self._connection`: that commits while it holds the interpreter's lock, so
-        # that a slow disk would stop the event loop.
+        """Save all facts of all items in one durable transaction. Raises apsw.Error, which is final."""
+        # Not `with self._connection`: it commits while it holds the interpreter's lock, so a
+        # slow disk would block the event loop.
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             for facts in batch:
@@ -123,7 +121,7 @@ class Database:
             self._connection.execute(*_row(fact))
 
     def catalog_facts(self) -> list[CatalogFact]:
-        """The facts that make the catalog, in an order in which they can be applied."""
+        """The facts of the catalog, in an order in which they can be applied."""
         run = self._connection.execute
         facts: list[CatalogFact] = [
             ProjectSaved(name=name, description=description, created_s=created, modified_s=modified)
@@ -139,7 +137,7 @@ class Database:
         return facts
 
     def next_logstore_id(self) -> int:
-        """One above every id ever given."""
+        """One more than the highest id ever assigned."""
         row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name='logstore'").fetchone()
         return int(row[0]) + 1 if row else 1
 
@@ -155,11 +153,11 @@ class Database:
         return [_entry_from(row) for row in rows]
 
     def durability(self) -> tuple[str, int]:
-        """(journal mode, synchronous) as SQLite has them now."""
+        """The current values of SQLite's (journal mode, synchronous)."""
         return (self._connection.pragma("journal_mode"), self._connection.pragma("synchronous"))
 
     def set_version(self, version: int) -> None:
-        """Mark the file as of another schema; a migration ends with it."""
+        """Set the schema version of the file, as the last step of a migration."""
         self._connection.pragma("user_version", version)
 
     def close(self) -> None:

@@ -1,18 +1,15 @@
-"""The bytes of a segment file: a file header and records, packed and checked. Pure.
+"""The binary layout of a segment file: packs and checks the file header and the records.
 
-What for: one place that knows the layout, so that a reader of the files needs no other.
-What it must not know: files, shards, time. Read next: `segment`.
-
-Little endian. A segment is a `SegmentHeader` of `SEGMENT_HEADER_BYTES`, then records, each
-at a multiple of 8, then zeros up to the preallocated size. A record is `RECORD_HEADER_BYTES`
-followed by the log group exactly as it was received::
+This module alone defines the layout. All numbers are little endian. A segment is a `SegmentHeader` of
+`SEGMENT_HEADER_BYTES`, then records, each at a multiple of 8 bytes, then zeros up to the preallocated size.
+A record is a header of `RECORD_HEADER_BYTES`, followed by the log group exactly as it was received::
 
     u32 length      of the log group; 0 ends the segment
-    u32 crc         CRC-32 of everything after this field: the rest of the header, the group
+    u32 crc         CRC-32 of everything after this field: the rest of the header and the group
     i64 cursor      consecutive within a shard
-    i64 received_us unix microseconds, never falling within a shard
-    u32 logs        logs in the group
-    u32 synced      offset in this file below which all was on stable storage when this was written
+    i64 received_us unix microseconds, never decreasing within a shard
+    u32 logs        number of logs in the group
+    u32 synced      offset below which the file was on stable storage when this record was written
 """
 
 import struct
@@ -33,21 +30,21 @@ MAX_GROUP_BYTES = 64 << 20  # far above what the service accepts; a length beyon
 
 
 class DamagedRecord(ServiceFault):
-    """These bytes are not a whole record: a torn tail, or damage."""
+    """The bytes are not a whole record, because of a torn tail or damage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentHeader:
-    """What stands before the segment: so that what was dropped is still counted."""
+    """The totals of everything before the segment, so that dropped log groups are still counted."""
 
     first_cursor: int
     logs_before: int  # logs in all groups below first_cursor since the shard's birth
-    received_us: int  # of the last record before, or the shard's birth
+    received_us: int  # of the last record before the segment, or the shard's birth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordHeader:
-    """A record without its group."""
+    """The header of a record."""
 
     length: int
     crc: int
@@ -62,7 +59,7 @@ class RecordHeader:
 
 
 def stored_bytes(group_bytes: int) -> int:
-    """Bytes a group of this size takes in a segment, padding included."""
+    """The bytes that a group of this size occupies in a segment, including header and padding."""
     return (RECORD_HEADER_BYTES + group_bytes + 7) & ~7
 
 
@@ -72,7 +69,7 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
 
 
 def unpack_segment_header(data: bytes) -> SegmentHeader:
-    """Raises DamagedRecord if this is not the head of a segment."""
+    """Raises DamagedRecord if ``data`` does not begin with a valid segment header."""
     if len(data) < SEGMENT_HEADER_BYTES:
         raise DamagedRecord("the segment header is cut short")
     magic, first_cursor, logs_before, received_us, crc = _SEGMENT.unpack_from(data)
@@ -90,7 +87,7 @@ def pack_record(group: bytes, *, cursor: int, received_us: int, logs: int, synce
 
 
 def read_header(data: bytes | memoryview, at: int) -> RecordHeader | None:
-    """The record header at ``at``, unchecked; None where the records end (zeros or too few bytes)."""
+    """The record header at ``at``, unchecked; None at the end of the records (zeros or too few bytes)."""
     if at + RECORD_HEADER_BYTES > len(data):
         return None
     length, crc, cursor, received_us, logs, synced = _RECORD.unpack_from(data, at)
@@ -102,7 +99,7 @@ def read_header(data: bytes | memoryview, at: int) -> RecordHeader | None:
 
 
 def check(data: bytes | memoryview, at: int, header: RecordHeader) -> None:
-    """Raises DamagedRecord unless the whole record at ``at`` is what was written."""
+    """Raises DamagedRecord unless the record at ``at`` is complete and its CRC matches."""
     end = at + RECORD_HEADER_BYTES + header.length
     if header.length > MAX_GROUP_BYTES or end > len(data):
         raise DamagedRecord("a record is cut short")

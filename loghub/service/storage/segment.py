@@ -1,11 +1,8 @@
-"""One segment file: append, sync, find, scan, recover.
+"""One segment file: append, sync, scan and recovery.
 
-What for: the only code that reads and writes segment files. What it must not know: which
-shard of which logstore, HTTP, SQLite. Read next: `record` (the bytes), `shardlog` (the
-segments of a shard).
-
-A segment is written by one thread; others may scan what has been published meanwhile,
-since records never change and `marks` only grows.
+A segment is a part of a shard's log (see `shardlog`); `record` defines its binary layout. One thread writes
+a segment. Other threads may scan the published part meanwhile, since records never change and `marks` only
+grows.
 """
 
 from bisect import bisect_right
@@ -22,16 +19,17 @@ _WINDOW_BYTES = 256 << 10
 
 
 class LogDamaged(ServiceFault):
-    """A log file lost data that had been acknowledged; a person must look. Names file and offset."""
+    """A log file has lost acknowledged data, which requires manual intervention. The message names the file,
+    and the offset where it is known."""
 
 
 class WriteFailed(ServiceFault):
-    """A write or sync of log data failed: what the file holds now is unknown, until a recovery."""
+    """A write or sync of log data failed. The content of the file is unknown until recovery."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """One entry of the sparse index: a record's place."""
+    """One entry of the sparse index: the position of a record."""
 
     cursor: int
     offset: int
@@ -46,13 +44,13 @@ class Entry:
     cursor: int
     received_us: int
     logs: int
-    logs_before: int  # in all groups of the shard below this one, dropped ones included
+    logs_before: int  # in all earlier groups of the shard, including dropped groups
     group: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewGroup:
-    """A log group on its way into the file."""
+    """A log group to append."""
 
     group: bytes
     logs: int
@@ -82,7 +80,7 @@ class Segment:
         return self.used + record.stored_bytes(group_bytes) <= self._capacity
 
     def append(self, groups: Sequence[NewGroup]) -> None:
-        """Write the groups, in one write. Not yet durable: see `sync`. Raises WriteFailed."""
+        """Append the groups with one write. They are durable after `sync`. Raises WriteFailed."""
         start = self.used
         parts = [self._take(new) for new in groups]
         try:
@@ -91,7 +89,7 @@ class Segment:
             raise WriteFailed(f"{self.path}: {error}") from error
 
     def _take(self, new: NewGroup) -> bytes:
-        received_us = max(new.received_us, self.received_us)  # the wall clock may jump back
+        received_us = max(new.received_us, self.received_us)  # the wall clock may go back
         data = record.pack_record(
             new.group,
             cursor=self.next_cursor,
@@ -126,7 +124,7 @@ class Segment:
         self._synced = self.used
 
     def seal(self) -> None:
-        """Make it durable and give the unused blocks back; no append after this."""
+        """Free the unused blocks and make the segment durable; nothing may be appended afterwards."""
         self._file.truncate(self.used)
         self._capacity = self.used
         self.sync()
@@ -135,7 +133,7 @@ class Segment:
         self._file.close()
 
     def scan(self, *, cursor: int, end_cursor: int) -> Iterator[Entry]:
-        """Entries of [cursor, end_cursor), each checked; LogDamaged if a byte of them is wrong."""
+        """The entries in [cursor, end_cursor). Each is checked; raises LogDamaged if an entry is damaged."""
         index = bisect_right(self.marks, cursor, key=lambda mark: mark.cursor) - 1
         if index < 0:
             return
@@ -162,7 +160,7 @@ class Segment:
             offset += header.stored_bytes
 
     def _window(self, window: bytes, base: int, offset: int) -> tuple[bytes, int]:
-        """A window of the file that holds the whole record at ``offset``, and its start."""
+        """A part of the file that contains the whole record at ``offset``, and the offset of that part."""
         header = record.read_header(window, offset - base)
         if header is not None and offset + header.stored_bytes <= base + len(window):
             return window, base
@@ -173,11 +171,11 @@ class Segment:
         return window, offset
 
     def recover(self, *, sealed: bool) -> int:
-        """Read the file anew: rebuild the index, cut a torn tail. Returns the bytes cut.
+        """Read the whole file, rebuild the index and cut a torn tail; return the number of bytes cut.
 
-        A sealed segment has no tail that could be torn, and in the open one a bad record below
-        an offset that a later record names as synced was acknowledged: both are LogDamaged.
-        The open one is synced, so what it shows stays; WriteFailed if that fails.
+        A sealed segment cannot have a torn tail. In the open segment, a bad record below an offset that a
+        later record names as synced was acknowledged. Raises LogDamaged in both cases. The open segment is
+        synced, so that the recovered records are durable; raises WriteFailed if that fails.
         """
         data = self._file.read_at(self._capacity, offset=0)
         reason = self._index(data)
@@ -187,12 +185,12 @@ class Segment:
         if tail:
             self._refuse_lost_sync(data)
             self._cut_tail(len(data))
-        if not sealed:  # a sealed one was synced before its successor was made
+        if not sealed:  # a sealed segment was synced before its successor was created
             self.sync()
         return len(tail)
 
     def _index(self, data: bytes) -> str:
-        """Walk the records as far as they are whole; the reason of the stop, "" for the clean end."""
+        """Index the records up to the first bad one; return the reason for stopping, "" at a clean end."""
         view = memoryview(data)
         while (header := record.read_header(view, self.used)) is not None:
             try:
@@ -205,7 +203,7 @@ class Segment:
         return ""
 
     def _refuse_lost_sync(self, data: bytes) -> None:
-        """Look for whole records beyond the bad one that know it to have been durable."""
+        """Raises LogDamaged if a valid record after the bad record shows that the bad record was durable."""
         view, end = memoryview(data), len(data.rstrip(b"\0"))
         for at in range(self.used, end, 8):
             header = record.read_header(view, at)
@@ -223,7 +221,7 @@ class Segment:
 
 
 def create_segment(disk: Disk, *, folder: str, header: SegmentHeader, size: int) -> Segment:
-    """A new preallocated segment, durable with its name before the call returns."""
+    """Create a preallocated segment; the file and its name are durable before the call returns."""
     path = f"{folder}/{segment_name(header.first_cursor)}"
     fresh = f"{path}.new"
     file = disk.create(fresh)
@@ -241,7 +239,7 @@ def create_segment(disk: Disk, *, folder: str, header: SegmentHeader, size: int)
 
 
 def open_segment(disk: Disk, *, path: str) -> Segment:
-    """An existing segment, not yet recovered. Raises LogDamaged if its head is not readable."""
+    """Open an existing segment without recovering it. Raises LogDamaged if its header is not valid."""
     file = disk.open(path)
     try:
         header = record.unpack_segment_header(file.read_at(record.SEGMENT_HEADER_BYTES, offset=0))

@@ -1,12 +1,9 @@
-"""The log of one shard: its segments, what of them is published, retention.
+"""The log of one shard: durable appends, reads by cursor or time, exact counts, and retention.
 
-What for: append durably, read by cursor or time, count exactly. What it must not know:
-HTTP, projects, SQLite, the clock (times are handed in). Read next: `segment`, then
-`commits` (the thread that calls append, sync and drop).
-
-One thread at a time writes (`append`, `sync`, `drop_before`); any thread reads what
-`extent` says. A group becomes readable only once it is durable: a reader never sees a
-group, or its cursor, that a crash could take back.
+A log consists of segments (see `segment`). One thread at a time writes (`append`, `sync`, `drop_before`;
+see `commits`), while any thread may read the range that `extent` describes. A group becomes readable only
+once it is durable, so a reader never sees a group or a cursor that a crash could undo. All times are
+arguments.
 """
 
 from bisect import bisect_right
@@ -20,17 +17,17 @@ from loghub.service.storage.segment import Entry, LogDamaged, NewGroup, Segment,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """What of a shard can be read: cursors of [oldest_cursor, end_cursor)."""
+    """The readable part of a shard: the cursors in [oldest_cursor, end_cursor)."""
 
     oldest_cursor: int
-    end_cursor: int  # of the next write
-    logs_total: int  # in all groups since the shard's birth
+    end_cursor: int  # the cursor of the next write
+    logs_total: int  # in all groups since the shard's birth, including dropped groups
     received_us: int  # of the newest group, or the shard's birth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """Groups in order and the cursor behind the last of them."""
+    """Log groups in order, and the cursor after the last of them."""
 
     entries: tuple[Entry, ...]
     next_cursor: int
@@ -38,15 +35,16 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What is known about a cursor: groups and logs from it to the end, and its age."""
+    """The groups and logs between a cursor and the end, and the receive time at the cursor."""
 
     groups_left: int
     logs_left: int
     received_us: int | None  # of the group at the cursor; None at the end
 
 
-class NoRoom(Exception):  # noqa: N818 - says what is wrong
-    """There is no room for a new segment. The first ``written`` groups stand; the cause is the OSError."""
+class NoRoom(Exception):  # noqa: N818 - the name states the problem
+    """There is no room for a new segment. The first ``written`` groups were written; the cause is the
+    OSError."""
 
     def __init__(self, written: int) -> None:
         super().__init__(f"no room after {written} groups")
@@ -54,7 +52,7 @@ class NoRoom(Exception):  # noqa: N818 - says what is wrong
 
 
 class ShardLog:
-    """Open with `open_log`."""
+    """The log of one shard. Open it with `open_log`."""
 
     def __init__(self, disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int) -> None:
         self._disk = disk
@@ -69,8 +67,8 @@ class ShardLog:
             logs_total=birth.logs_before,
             received_us=birth.received_us,
         )
-        # One reference, replaced at once: a reader must never see an extent beside the segments
-        # of another moment.
+        # A single reference that is replaced atomically: a reader must never see an extent
+        # together with the segments of another moment.
         self._published: tuple[Extent, tuple[Segment, ...]] = (born, ())
 
     @property
@@ -80,9 +78,9 @@ class ShardLog:
     # Writing: one thread.
 
     def append(self, groups: Sequence[NewGroup]) -> None:
-        """Write groups at the end; call `sync` before telling anybody.
+        """Write groups at the end. Call `sync` before acknowledging them.
 
-        Raises NoRoom, or WriteFailed if the log can take nothing more.
+        Raises NoRoom, or WriteFailed if the log accepts no further appends.
         """
         run: list[NewGroup] = []
         run_bytes = 0
@@ -109,7 +107,8 @@ class ShardLog:
             self._roll(SEGMENT_HEADER_BYTES + stored_bytes(group_bytes))
 
     def _roll(self, least_bytes: int) -> None:
-        """Open a new segment. The old one is synced first: only the newest may have a torn tail."""
+        """Create a new segment. The previous segment is synced first, so only the newest can have a torn
+        tail."""
         header = self._birth
         if self._segments:
             last = self._segments[-1]
@@ -122,7 +121,7 @@ class ShardLog:
         self._segments = (*self._segments, fresh)
 
     def sync(self) -> None:
-        """Make all appends durable, then readable. Raises WriteFailed, which is final."""
+        """Make all appends durable and then readable. Raises WriteFailed, which is final."""
         if self._dirty:
             self._segments[-1].sync()
             self._dirty = False
@@ -139,11 +138,11 @@ class ShardLog:
         self._published = (extent, self._segments)
 
     def drop_before(self, received_us: int) -> int:
-        """Drop whole segments whose newest group is older; returns how many groups went.
+        """Drop whole segments whose newest group is older than this time; return the number of groups.
 
-        Oldest first, and each removal durable before the next: names removed together may come
-        back in any part after a power cut, and a gap is what damage looks like. For the same
-        reason a segment that cannot be removed (OSError) stays, and all behind it.
+        The oldest segment is removed first, and each removal is durable before the next: after a power loss
+        any of the names that were removed together may reappear, and recovery treats a gap as damage. For the
+        same reason, if a segment cannot be removed (OSError), it and all later segments stay.
         """
         before = self.extent.oldest_cursor
         if self._segments and self.extent.end_cursor > before and self.extent.received_us < received_us:
@@ -160,10 +159,10 @@ class ShardLog:
             segment.close()
 
     def recover(self) -> int:
-        """Open what is on disk; returns the bytes of a torn tail that were cut.
+        """Open the segments on disk; return the number of bytes of a torn tail that were cut.
 
-        After a kill the newest records, and the newest name, may be in the page cache only. They are
-        synced before anybody reads them.
+        After a kill, the newest records and the newest name may be in the page cache only. They are synced
+        before they can be read.
         """
         paths = [f"{self._folder}/{name}" for name in self._disk.list_names(self._folder)]
         for path in paths:
@@ -186,9 +185,11 @@ class ShardLog:
     # Reading: any thread.
 
     def read(self, *, cursor: int, end_cursor: int, max_groups: int, max_bytes: int) -> Read:
-        """Groups of [cursor, end_cursor) in order: at most ``max_groups``, and no further one once
-        ``max_bytes`` are passed, so that the first is always given. A cursor below the oldest
-        group starts at the oldest."""
+        """The groups in [cursor, end_cursor), in order and at most ``max_groups``.
+
+        Reading stops with the group that reaches ``max_bytes``, so the first group is always returned. A
+        cursor below the oldest group starts at the oldest.
+        """
         extent, segments = self._published
         cursor = max(cursor, extent.oldest_cursor)
         end_cursor = min(end_cursor, extent.end_cursor, cursor + max_groups)
@@ -202,7 +203,7 @@ class ShardLog:
         return Read(entries=tuple(entries), next_cursor=cursor + len(entries))
 
     def place(self, cursor: int) -> Place:
-        """How much can be read between a cursor and the end; exact. Dropped groups do not count."""
+        """The exact amount of data that is readable between a cursor and the end, without dropped groups."""
         extent, segments = self._published
         cursor = max(cursor, extent.oldest_cursor)
         entry = next(_scan(segments, cursor, min(cursor + 1, extent.end_cursor)), None)
@@ -215,7 +216,7 @@ class ShardLog:
         )
 
     def cursor_at(self, received_us: int) -> int:
-        """Of the first group received at or after a time; the end if there is none."""
+        """The cursor of the first group received at or after a time; the end cursor if there is none."""
         extent, segments = self._published
         for segment in segments:
             if segment.received_us >= received_us:
@@ -230,7 +231,7 @@ class ShardLog:
 
 
 def open_log(disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int) -> tuple[ShardLog, int]:
-    """The shard's log after recovery, and the bytes of a torn tail that were cut."""
+    """The shard's log after recovery, and the number of bytes of a torn tail that were cut."""
     log = ShardLog(disk, folder=folder, birth=birth, segment_bytes=segment_bytes)
     return log, log.recover()
 

@@ -240,7 +240,7 @@ class Status(ApiModel):
     replicas: Count = Field(default=0, description="Workers that the operator runs, after all bounds.")
     ready_replicas: Count = Field(default=0, description="Workers that are ready.")
     updated_replicas: Count = Field(
-        default=0, description="Workers that run with the settings that the spec stands for."
+        default=0, description="Workers that run with the settings of the current spec."
     )
     workers: str | None = Field(
         default=None, description="readyReplicas/replicas, for the column READY of `kubectl get`."

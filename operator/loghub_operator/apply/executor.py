@@ -247,7 +247,7 @@ async def _all_of(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 def _taken(kind: Kind, namespace: str, name: str, why: str) -> ActionRefused:
-    words = f"{kind.kind} {name} in namespace {namespace} was made by somebody else, and {why}"
+    words = f"{kind.kind} {name} in namespace {namespace} was created by another client, and {why}"
     return ActionRefused(f"{words}; remove it or choose another name")
 
 

@@ -1,6 +1,7 @@
 """The metrics that external autoscalers (KEDA and HPAs) can scale on, by name.
 
-Prometheus has more (`loghub_operator.metrics.collector`); these are the ones that measure the load.
+Prometheus has more metrics (`loghub_operator.metrics.collector`); these are the metrics that measure the
+load.
 """
 
 import math
@@ -40,7 +41,7 @@ BY_METRIC = {offer.metric: offer for offer in OFFERS}
 
 
 def number(offer: AutoscalingMetric, readings: GroupMetrics) -> float:
-    """The current value. Raises `UnknownNumberError` where it is unknown: an unknown value is never 0."""
+    """The current value. Raises `UnknownNumberError` if it is unknown: an unknown value is never 0."""
     value = offer.value(readings)
     if value is None or not math.isfinite(value):
         group = f"{readings.namespace}/{readings.name}"
@@ -51,7 +52,7 @@ def number(offer: AutoscalingMetric, readings: GroupMetrics) -> float:
 def is_active(readings: GroupMetrics, *, above: float = 0.0) -> bool:
     """Whether more than ``above`` log groups wait to be consumed. Raises `UnknownNumberError`.
 
-    If the log service answered and a shard's lag is unknown all the same, the shard has logs but no
+    If the log service responded and a shard's lag is nevertheless unknown, the shard has logs but no
     checkpoint yet. Its lag becomes known only once a worker consumes it, so the group counts as active.
     """
     begun = readings.lag_groups is not None

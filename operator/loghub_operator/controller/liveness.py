@@ -62,13 +62,13 @@ def troubles(vitals: HealthInputs, *, now: float, bound_s: float) -> tuple[str, 
     found: list[str] = []
     turned_s = vitals.lease_turned_s
     if turned_s is not None and now - turned_s > LEASE_BOUND_S:
-        found.append(f"the lease was looked at {now - turned_s:.0f} s ago")
+        found.append(f"the lease was last checked {now - turned_s:.0f} s ago")
     if not vitals.leading:
         return tuple(found)
     late = (_late(pulse, vitals.round_ended_s, now=now, bound_s=bound_s) for pulse in vitals.pulses)
     found += islice((one for one in late if one), MOST_TOLD)
     if vitals.not_told:
-        found.append(f"the watch does not tell of {_names(vitals.not_told)}")
+        found.append(f"the watch does not report {_names(vitals.not_told)}")
     return tuple(found)
 
 

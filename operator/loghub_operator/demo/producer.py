@@ -185,9 +185,9 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--record", type=Path, required=True, help="gets what was written")
     parser.add_argument("--progress", type=Path, required=True, help="replaced with how far it is")
-    parser.add_argument("--logs", type=Path, help="a text file; default: a web access log made on the fly")
+    parser.add_argument("--logs", type=Path, help="a text file; default: a generated web access log")
     parser.add_argument("--rate", type=float, default=400.0, help="lines per second")
-    parser.add_argument("--seed", type=int, default=1, help="of the made log")
+    parser.add_argument("--seed", type=int, default=1, help="of the generated log")
     return parser
 
 

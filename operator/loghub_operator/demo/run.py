@@ -255,7 +255,7 @@ class _Demo:
 
     def _notes(self) -> tuple[str, ...]:
         told, logs = self._progress(), self._options.logs
-        name = logs.name if logs is not None else f"{GENERATED} (made on the fly)"
+        name = logs.name if logs is not None else f"{GENERATED} (generated)"
         notes = [f"sent {told.sent} lines of {name}, pass {told.turn}; in the sink {self._rows}"]
         if told.replaced:
             notes.append(f"{told.replaced} lines had bytes that are not UTF-8; they are written as \\xNN")

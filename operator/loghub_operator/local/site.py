@@ -38,7 +38,7 @@ def refuse_what_is_not_here(resource: LogHubConsumerGroup, code: Code) -> None:
         if one.value_from is not None
     ]
     if code.trouble:
-        words = f"{code.trouble}; on this machine it must stand in the same file, as a document of its own"
+        words = f"{code.trouble}; on this machine it must be a document in the same file"
         problems.append(Problem("spec.pipeline.python.configMap", words))
     if problems:
         raise InvalidResourceError(tuple(problems))

@@ -1,6 +1,5 @@
-"""Numbers for others: what Prometheus, KEDA and HPAs are told about each consumer group.
+"""Metrics of the operator and of each consumer group.
 
-What for: one board of the last readings, and three ways to read it. What it must not know: how
-readings come about, how workers are scaled here. Read next: `loghub_operator.metrics.store`,
-`loghub_operator.model.group_metrics` (what is on it).
+`loghub_operator.metrics.store` holds the latest metrics of each group; Prometheus, KEDA and HPAs read them
+from it.
 """

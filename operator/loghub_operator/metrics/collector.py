@@ -128,8 +128,8 @@ def _conditions(fresh: Iterable[Posted]) -> GaugeMetricFamily:
 
 
 def _each_shard(fresh: Iterable[Posted], *, most: int) -> Iterator[GaugeMetricFamily]:
-    """Shards of whole groups, by namespace and name, until ``most`` is reached: so a shard's series does not
-    come and go as the lags change."""
+    """Series of single shards: whole groups, by namespace and name, up to ``most`` shards. This order is
+    independent of the lags, so a shard's series does not appear and disappear as they change."""
     labels = [*_LABELS, "shard"]
     lag = GaugeMetricFamily(
         "loghub_operator_shard_lag_seconds",
@@ -172,12 +172,13 @@ def _add(family: GaugeMetricFamily, labels: list[str], value: float | int | None
 
 
 class Exposition:
-    """The whole text."""
+    """The whole text of ``/metrics``."""
 
     def __init__(self, meters: OperatorMetrics, board: MetricsStore, *, max_shard_series: int) -> None:
         self._registries = (meters.registry, CollectorRegistry())
         self._registries[1].register(BoardCollector(board, max_shard_series=max_shard_series))
 
     def text(self) -> bytes:
-        """Takes tenths of a second for thousands of series, so call it outside the event loop."""
+        """Render all series. This lasts tenths of a second for thousands of series, so call it outside the
+        event loop."""
         return b"".join(generate_latest(registry) for registry in self._registries)

@@ -1,7 +1,7 @@
 """Metrics of the operator process itself: reconciles, and requests to the API server and to log services.
 
 No label names a consumer group: a counter's label value lives as long as the process, so groups that
-come and go would pile up series. Series of groups are in `loghub_operator.metrics.collector`.
+are created and deleted would accumulate series. Series of groups are in `loghub_operator.metrics.collector`.
 """
 
 from collections.abc import Callable
@@ -65,7 +65,7 @@ class OperatorMetrics:
         return Counter(f"loghub_operator_{name}", words, labels, registry=self.registry)
 
     def leader(self, leading: bool) -> None:
-        """Whether this process holds the lease, or needs none because it is the only one."""
+        """Whether this process holds the lease, or needs none because it is the only replica."""
         self._leader.set(leading)
 
     def reconciled(self, result: str, seconds: float) -> None:
@@ -83,7 +83,7 @@ class OperatorMetrics:
 
 
 def metered_connect(connect: Connect, meters: OperatorMetrics) -> Connect:
-    """The same clients, counted."""
+    """The same clients, whose calls are counted."""
 
     def metered(endpoint: str, project: str, credentials: Credentials) -> LogHub:
         return cast(LogHub, _MeteredHub(connect(endpoint, project, credentials), meters))
@@ -100,7 +100,8 @@ class _MeteredHub:
         self._knows_extensions = False
 
     def has_extensions(self) -> bool:
-        """A client asks until it is answered once (`loghub.client.http`); after that it is no call."""
+        """The client sends a request until it has received a response once (`loghub.client.http`). Later
+        calls send none and are not counted."""
         if self._knows_extensions:
             return self._hub.has_extensions()
         found = self._counted("has_extensions", self._hub.has_extensions)()
@@ -125,7 +126,7 @@ class _MeteredHub:
 
 
 def _code(error: LogHubException) -> str:
-    """Of a bounded set: a service may answer with any text."""
+    """The label value of an error, from a bounded set: a service may respond with any text as code."""
     if isinstance(error, EndpointUnreachable):
         return "EndpointUnreachable"
     if isinstance(error, LogHubError) and str(error.code) in _KNOWN_CODES:

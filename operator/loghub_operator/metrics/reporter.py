@@ -1,6 +1,7 @@
 """The interface through which `reconcile` reports what it observed and how each reconcile ended.
 
-This implementation ignores everything; `loghub_operator.controller.exporters` has the one that serves it.
+This implementation ignores everything; `loghub_operator.controller.exporters` contains the implementation
+that updates the metrics.
 """
 
 from loghub_operator.api.status import Condition

@@ -1,6 +1,6 @@
 """The latest metrics of each group, for as long as they are fresh.
 
-Reconciles post them; Prometheus, KEDA and the external metrics API read them. Each existing group has
+Reconciles update them; Prometheus, KEDA and the external metrics API read them. Each existing group has
 one entry, removed with the group. An entry older than `fresh_s` counts as unknown: nothing must scale on
 an outdated value. All methods are called in the event loop, except `posted`, which is thread-safe.
 """
@@ -29,7 +29,7 @@ class UnknownNumberError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """What one round found. ``fresh``: it is of now, as far as anybody knows."""
+    """The result of one reconcile. ``fresh`` is False once it is outdated."""
 
     readings: GroupMetrics
     conditions: tuple[Condition, ...]
@@ -44,12 +44,12 @@ class _Entry:
 
 
 def fresh_s(resync_s: float) -> float:
-    """How long an entry counts: several rounds may fail before it does not."""
+    """How many seconds an entry is fresh, which allows for several failed reconciles."""
     return max(RESYNCS * resync_s, SHORTEST_FRESH_S)
 
 
 class MetricsStore:
-    """All groups' last readings."""
+    """The latest metrics of all groups."""
 
     def __init__(self, clock: Clock, *, fresh_s: float) -> None:
         self._clock = clock
@@ -58,18 +58,18 @@ class MetricsStore:
         self._listeners: dict[Name, set[asyncio.Event]] = {}
 
     def update(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
-        """The round's findings, in place of the last one's."""
+        """Replace a group's metrics and conditions with those of the latest reconcile."""
         name = (readings.namespace, readings.name)
         self._entries[name] = _Entry(readings, conditions, self._clock.monotonic_s())
         self._tell(name)
 
     def remove(self, namespace: str, name: str) -> None:
-        """The group is gone."""
+        """Remove a group that no longer exists."""
         self._entries.pop((namespace, name), None)
         self._tell((namespace, name))
 
     def read(self, namespace: str, name: str) -> GroupMetrics:
-        """Fresh readings. Raises `UnknownGroupError`, `UnknownNumberError`."""
+        """A group's metrics, if they are fresh. Raises `UnknownGroupError`, `UnknownNumberError`."""
         entry = self._entries.get((namespace, name))
         if entry is None:
             words = f"no LogHubConsumerGroup {name} in namespace {namespace}"
@@ -83,13 +83,13 @@ class MetricsStore:
         return tuple(sorted(name for space, name in tuple(self._entries) if space == namespace))
 
     def posted(self) -> tuple[Posted, ...]:
-        """Everything, by namespace and name."""
+        """All entries, sorted by namespace and name."""
         entries = sorted(self._entries.copy().items())
         return tuple(Posted(one.readings, one.conditions, self._fresh(one)) for _, one in entries)
 
     @contextmanager
     def listening(self, namespace: str, name: str) -> Iterator[asyncio.Event]:
-        """Set at each post about this group and at its removal; the listener clears it."""
+        """An event that is set at each update of this group and at its removal; the listener clears it."""
         event, key = asyncio.Event(), (namespace, name)
         self._listeners.setdefault(key, set()).add(event)
         try:

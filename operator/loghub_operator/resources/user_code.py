@@ -32,5 +32,5 @@ def code_in(resource: LogHubConsumerGroup, found: Document | None) -> Code:
     files = {str(key): str(value) for key, value in (found.get("data") or {}).items()}
     wanted = f"{python.function.partition(':')[0]}.py"
     if wanted not in files:
-        return Code(trouble=f"{where} has no key {wanted}, which {python.function} is to be in")
+        return Code(trouble=f"{where} has no key {wanted}, which must contain {python.function}")
     return Code(files=files)

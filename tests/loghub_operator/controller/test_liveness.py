@@ -16,8 +16,8 @@ def pulse(doing: Doing, since_s: float) -> TaskHealth:
     [
         (HealthInputs(leading=True), ()),
         (HealthInputs(leading=False, lease_turned_s=970.0), ()),
-        (HealthInputs(leading=False, lease_turned_s=969.0), ("the lease was looked at 31 s ago",)),
-        (HealthInputs(leading=True, lease_turned_s=969.0), ("the lease was looked at 31 s ago",)),
+        (HealthInputs(leading=False, lease_turned_s=969.0), ("the lease was last checked 31 s ago",)),
+        (HealthInputs(leading=True, lease_turned_s=969.0), ("the lease was last checked 31 s ago",)),
         (HealthInputs(leading=True, pulses=(pulse(Doing.RUNNING, 880.0),)), ()),
         (
             HealthInputs(leading=True, pulses=(pulse(Doing.RUNNING, 879.0),)),
@@ -34,7 +34,7 @@ def pulse(doing: Doing, since_s: float) -> TaskHealth:
             ("ns/access waits, and no round ended, for 130 s",),
         ),
         (HealthInputs(leading=False, pulses=(pulse(Doing.RUNNING, 0.0),), not_told=("ns/access",)), ()),
-        (HealthInputs(leading=True, not_told=("ns/access",)), ("the watch does not tell of ns/access",)),
+        (HealthInputs(leading=True, not_told=("ns/access",)), ("the watch does not report ns/access",)),
     ],
 )
 def test_each_case(vitals: HealthInputs, expected: tuple[str, ...]) -> None:

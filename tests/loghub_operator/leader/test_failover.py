@@ -131,7 +131,7 @@ def test_a_watch_that_tells_nothing_is_no_life(
         monkeypatch.setattr(WatchCheck, "told", lambda *_: None)
         await on.apply({"replicas": 1})
         words = await _until_health(on, address, 503)
-        assert words == f"the watch does not tell of {on.namespace}/access\n"
+        assert words == f"the watch does not report {on.namespace}/access\n"
         stop.set()
         await asyncio.wait_for(running, GUARD_S)
 

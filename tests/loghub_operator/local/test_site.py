@@ -54,7 +54,7 @@ def test_without_the_code_nothing_begins(tmp_path: Path, capsys: pytest.CaptureF
     status, told = refused(tmp_path, capsys, "-f", str(file))
     assert status == 2
     assert "* spec.pipeline.python.configMap: there is no ConfigMap enrich" in told
-    assert "it must stand in the same file" in told
+    assert "it must be a document in the same file" in told
     assert not (tmp_path / "state").exists()
 
 

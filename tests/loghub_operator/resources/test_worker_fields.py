@@ -66,8 +66,8 @@ def test_code_of_a_config_map_is_part_of_the_settings() -> None:
     ("found", "says"),
     [
         (None, "there is no ConfigMap enrich in namespace default"),
-        ({"data": {"other.py": ""}}, "ConfigMap enrich has no key enrich.py, which enrich:run is to be in"),
-        ({}, "ConfigMap enrich has no key enrich.py, which enrich:run is to be in"),
+        ({"data": {"other.py": ""}}, "ConfigMap enrich has no key enrich.py, which must contain enrich:run"),
+        ({}, "ConfigMap enrich has no key enrich.py, which must contain enrich:run"),
         ({"binaryData": {"enrich.py": "AA=="}}, "ConfigMap enrich has binaryData; code is text, under data"),
     ],
 )

@@ -1,13 +1,12 @@
-"""Keep ``external.metrics.k8s.io`` served: with the right certificate, for the right front proxy.
+"""Runs the server of ``external.metrics.k8s.io`` with the current certificate and front proxy.
 
-What for: reads who the front proxy is, makes or reads our certificate, tells the APIService which
-one it is, serves, and begins anew when one of them changed. What it must not know: the answers.
-Read next: `loghub_operator.autoscaling.external_metrics.server`.
+The server reads the front proxy's configuration, reads or generates a serving certificate, writes it into
+the APIService, and restarts when any of these changes.
 
-Without a folder of certificates each start makes its own: the key never leaves this process, and
-the one who acts writes the certificate into the APIService (``caBundle``), so that nobody else's
-is believed. An APIService that leads to another Service is somebody else's (KEDA's, say: there
-can be one in a cluster) and is left alone.
+Without a folder of certificates, each start generates a certificate. Its key never leaves the process, and
+the leader writes the certificate into the APIService (``caBundle``), so that the API server trusts no other
+certificate. An APIService that refers to another Service belongs to another metrics server, for example
+KEDA's, and is not changed: a cluster can have only one APIService for this API.
 """
 
 import asyncio
@@ -40,12 +39,12 @@ RENEW_S = 30 * 86_400.0
 
 
 class NotOursError(Exception):
-    """The APIService leads to somebody else, or is not there; in a person's words."""
+    """The APIService refers to another Service or does not exist; the message says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """Where we are reached: our listening address, and the Service before it."""
+    """How clients reach the server: its listening address, and the Service that routes to it."""
 
     address: str
     namespace: str
@@ -54,12 +53,12 @@ class Front:
 
     @property
     def host(self) -> str:
-        """What the aggregator expects in our certificate."""
+        """The host name that the aggregation layer expects in the serving certificate."""
         return f"{self.service}.{self.namespace}.svc"
 
 
 class ExternalMetricsServer:
-    """The part that runs while this process acts."""
+    """The server of external metrics, which runs while this process is the leader."""
 
     def __init__(self, front: Front, *, board: MetricsStore, kube: Kube, clock: Clock) -> None:
         self._front = front
@@ -69,7 +68,7 @@ class ExternalMetricsServer:
         self._reviewer = AccessReviewer(kube, clock)
 
     async def run(self) -> None:
-        """For ever; what is in the way is told and tried again."""
+        """Serve forever. An error is logged, and serving is retried after `AGAIN_S`."""
         while True:
             try:
                 await self._serve(await self._proxy(), *self._pair())
@@ -78,7 +77,8 @@ class ExternalMetricsServer:
                 await asyncio.sleep(AGAIN_S)
 
     async def _serve(self, proxy: FrontProxy, pair: KeyPair, made_s: float) -> None:
-        """Until something changed."""
+        """Serve until the front proxy or the certificate changes, or a generated certificate is due for
+        renewal."""
         application = ExternalMetrics(self._board, self._reviewer, proxy).application()
         context = server_context(pair, clients_ca=proxy.ca)
         async with serving_application(self._front.address, application, context) as address:
@@ -102,7 +102,7 @@ class ExternalMetricsServer:
         return front_proxy_of(found)
 
     async def _changed(self, proxy: FrontProxy, pair: KeyPair, made_s: float) -> bool:
-        """An apiserver that is away changes nothing."""
+        """Whether the server must restart. While the API server is unavailable, nothing counts as changed."""
         keys = self._front.keys
         if keys is None and self._clock.monotonic_s() - made_s > RENEW_S:
             return True
@@ -116,7 +116,8 @@ class ExternalMetricsServer:
             return False
 
     async def _tell_certificate(self, pair: KeyPair) -> None:
-        """Written only where it differs. Given certificates are their giver's to be told of."""
+        """Write a generated certificate into the APIService if it differs. For certificates from a folder,
+        their provider sets ``caBundle``. Raises `NotOursError`, `KubeError`."""
         if self._front.keys is not None:
             return
         found = await self._kube.get(API_SERVICE, "", NAME)

@@ -1,7 +1,7 @@
 """``external.metrics.k8s.io/v1beta1``: the documents that HPAs and kubectl read.
 
-Each value has the label ``consumerGroup``: the LogHubConsumerGroup's name. An HPA adds up the values
-that its selector matches, so if one of them is unknown the whole request fails.
+Each value has the label ``consumerGroup``, the name of the LogHubConsumerGroup. An HPA adds up the values
+that its selector matches, so if any of them is unknown, the whole request fails.
 """
 
 import math
@@ -26,7 +26,8 @@ MOST = 2**63 // 1000 - 1
 
 
 def quantity(value: float) -> str:
-    """Thousandths, rounded up: "1500m" for 1.5, "3" for 3. Beyond its range, the range's end."""
+    """The value as a Kubernetes quantity in thousandths, rounded up: "1500m" for 1.5, "3" for 3. A value
+    beyond the range of quantities becomes the end of the range."""
     thousandths = math.ceil(round(min(max(value, -MOST), MOST) * 1000, 6))
     whole, rest = divmod(thousandths, 1000)
     return f"{thousandths}m" if rest else str(whole)
@@ -37,12 +38,12 @@ class UnknownMetricError(LookupError):
 
 
 def group_list() -> Document:
-    """Of ``/apis``."""
+    """The response of ``/apis``."""
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
 
 
 def group() -> Document:
-    """Of ``/apis/external.metrics.k8s.io``."""
+    """The response of ``/apis/external.metrics.k8s.io``."""
     return {"kind": "APIGroup", "apiVersion": "v1", **_group()}
 
 
@@ -52,7 +53,7 @@ def _group() -> Document:
 
 
 def resource_list() -> Document:
-    """Of ``/apis/external.metrics.k8s.io/v1beta1``."""
+    """The response of ``/apis/external.metrics.k8s.io/v1beta1``."""
     about = {"singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
     resources = [{"name": offer.metric, **about} for offer in OFFERS]
     return {
@@ -64,10 +65,10 @@ def resource_list() -> Document:
 
 
 def value_list(board: MetricsStore, *, namespace: str, metric: str, selector: str) -> Document:
-    """The metric of the groups that match.
+    """The values of a metric for the groups that the selector matches.
 
     Raises `UnknownMetricError`, `BadSelectorError`, `UnknownGroupError` if no group matches, and
-    `UnknownNumberError` if the value of one of them is currently unknown.
+    `UnknownNumberError` if the value of any matching group is currently unknown.
     """
     offer = BY_METRIC.get(metric)
     if offer is None:

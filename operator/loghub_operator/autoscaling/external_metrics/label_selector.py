@@ -1,10 +1,7 @@
-"""A label selector, as Kubernetes writes it in a query.
+"""Kubernetes label selectors, as they appear in a query; an HPA's metric selects groups with one.
 
-What for: which groups an HPA's metric means. What it must not know: groups. Read next:
-`loghub_operator.autoscaling.external_metrics.documents`.
-
-The grammar of Kubernetes: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``, ``a``,
-``!a``, joined by commas. A label that is not there matches ``!=``, ``notin`` and ``!``.
+The grammar is that of Kubernetes: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``, ``a`` and
+``!a``, joined by commas. A missing label matches ``!=``, ``notin`` and ``!``.
 """
 
 import re
@@ -21,25 +18,26 @@ _TERM = re.compile(
 
 
 class BadSelectorError(ValueError):
-    """Not a label selector; the message says where."""
+    """The text is not a label selector; the message shows where parsing failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """``values`` None: the label is there, whatever its value. ``wanted`` False: the opposite."""
+    """One requirement: the label has one of ``values``, or exists if ``values`` is None. ``wanted`` False
+    negates it."""
 
     key: str
     values: frozenset[str] | None
     wanted: bool
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Does it hold of these labels?"""
+        """Whether these labels meet the requirement."""
         there = self.key in labels and (self.values is None or labels[self.key] in self.values)
         return there == self.wanted
 
 
 def parse(text: str) -> tuple[Term, ...]:
-    """All must hold; none for an empty text. Raises `BadSelectorError`."""
+    """The requirements, all of which must be met; an empty text has none. Raises `BadSelectorError`."""
     if len(text) > LONGEST:
         raise BadSelectorError(f"a label selector has at most {LONGEST} characters")
     terms, position = [], 0

@@ -1,13 +1,11 @@
-"""Who asks, when a request comes through the apiserver's aggregation layer.
+"""Request header authentication: identifies the user of a request from the API server's aggregation layer.
 
-What for: reads what the apiserver says of its front proxy (ConfigMap
-``kube-system/extension-apiserver-authentication``), and the user's name from a request that it
-passed on. What it must not know: HTTP servers, what is asked for. Read next:
-`loghub_operator.autoscaling.external_metrics.server`.
+The module reads the configuration of the API server's front proxy from the ConfigMap
+``kube-system/extension-apiserver-authentication``, and the user from the headers of a proxied request.
 
-The rules are those of Kubernetes ("Configure the Aggregation Layer"): a request counts only with a
-client certificate that the request-header CA signed, for one of the allowed names (any, where none
-is listed); the headers then say who the user is.
+The rules are those of Kubernetes ("Configure the Aggregation Layer"): a request is authenticated only if its
+client certificate is signed by the request-header CA and has one of the allowed names, or any name if none is
+listed. The headers then identify the user.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,12 +21,12 @@ Headers = Iterable[tuple[str, str]]
 
 
 class NotAggregatedError(LookupError):
-    """The apiserver has no front proxy, or none that is understood; in a person's words."""
+    """The front proxy's configuration is missing or invalid; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontProxy:
-    """Whom to believe, and which headers have the user. Header names in lower case."""
+    """Which client certificates are trusted, and which headers identify the user, with lower-case names."""
 
     ca: str
     allowed_names: tuple[str, ...]
@@ -39,7 +37,7 @@ class FrontProxy:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks the apiserver."""
+    """The user who sent the request to the API server."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -47,7 +45,7 @@ class User:
 
 
 def front_proxy_of(config_map: Mapping[str, Any]) -> FrontProxy:
-    """Raises `NotAggregatedError`."""
+    """The front proxy's configuration in the ConfigMap. Raises `NotAggregatedError`."""
     data = config_map.get("data") or {}
     ca = data.get("requestheader-client-ca-file", "")
     if not ca:
@@ -64,7 +62,8 @@ def front_proxy_of(config_map: Mapping[str, Any]) -> FrontProxy:
 
 
 def _listed(data: Mapping[str, str], key: str) -> tuple[str, ...]:
-    """Anything but a list of texts is refused: an odd list of allowed names must not come to mean any."""
+    """A list of strings in JSON. Anything else is an error: an invalid list of allowed names must not be
+    treated as empty, which allows any name."""
     try:
         return msgspec.json.decode(data.get(key, "[]"), type=tuple[str, ...])
     except ValueError as error:
@@ -76,14 +75,15 @@ def _lower(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_front_proxy(proxy: FrontProxy, certificate: Mapping[str, Any] | None) -> bool:
-    """Is it the front proxy's? ``certificate`` is one that the CA signed, as `ssl` tells it."""
+    """Whether the certificate is the front proxy's. It is signed by the CA and has the form that `ssl`
+    returns."""
     parts = (part for name in (certificate or {}).get("subject", ()) for part in name)
     names = [value for kind, value in parts if kind == "commonName"]
     return bool(names) and (not proxy.allowed_names or any(one in proxy.allowed_names for one in names))
 
 
 def user_of(proxy: FrontProxy, headers: Headers) -> User | None:
-    """None: the request names nobody."""
+    """The user that the headers identify, or None if they name no user."""
     lower = [(name.lower(), value) for name, value in headers]
     names = [value for name, value in lower if name in proxy.user_headers and value]
     if not names:

@@ -1,13 +1,10 @@
-"""``external.metrics.k8s.io`` over HTTPS, for the apiserver's aggregation layer and nobody else.
+"""``external.metrics.k8s.io`` over HTTPS, only for the API server's aggregation layer.
 
-What for: an HPA of type External scales on a group's numbers. What it must not know: how the
-numbers come about. Read next: `loghub_operator.autoscaling.external_metrics.documents` (the answers),
-`loghub_operator.autoscaling.external_metrics.request_header_auth` (who asks),
-`loghub_operator.autoscaling.external_metrics.apiservice` (who starts this, with which certificate).
+HPAs with metrics of type External read the metrics of a consumer group from it.
 
-Nobody gets past TLS without a certificate of the front proxy's CA. The apiserver has asked its own
-authorizer before it passes a request on; as the documentation of Kubernetes wants it, we ask once
-more, by SubjectAccessReview, and remember the answer for some seconds.
+TLS requires a client certificate of the front proxy's CA. The API server authorizes each request before it
+forwards it. As the Kubernetes documentation requires, this server authorizes it again with a
+SubjectAccessReview, whose result it caches for `REMEMBER_S` seconds.
 """
 
 from collections import OrderedDict
@@ -44,11 +41,11 @@ _STATUS = {
     BadSelectorError: 400,
     UnknownNumberError: 503,
 }
-Question = tuple[User, str, str]  # who, namespace, metric
+Question = tuple[User, str, str]  # user, namespace, metric
 
 
 class AccessReviewer:
-    """May this user read this? The apiserver's own word, remembered for `REMEMBER_S`."""
+    """Checks whether a user may read a metric, by SubjectAccessReviews that are cached for `REMEMBER_S`."""
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube = kube
@@ -56,7 +53,7 @@ class AccessReviewer:
         self._known: OrderedDict[Question, tuple[bool, float]] = OrderedDict()
 
     async def allows(self, user: User, *, namespace: str, metric: str) -> bool:
-        """Raises `KubeError` where it cannot be asked."""
+        """Whether the user may read the metric. Raises `KubeError` if the API server cannot be reached."""
         question, now = (user, namespace, metric), self._clock.monotonic_s()
         known = self._known.get(question)
         if known is not None and now - known[1] < REMEMBER_S:
@@ -83,7 +80,7 @@ def _review(user: User, *, namespace: str, metric: str) -> Document:
 
 
 class ExternalMetrics:
-    """The paths of the API."""
+    """The HTTP handlers of the API."""
 
     def __init__(self, board: MetricsStore, reviewer: AccessReviewer, proxy: FrontProxy) -> None:
         self._board = board
@@ -91,7 +88,7 @@ class ExternalMetrics:
         self._proxy = proxy
 
     def application(self) -> web.Application:
-        """For a server that asks for client certificates."""
+        """The application, for a server that requires client certificates."""
         made = web.Application(client_max_size=1024, middlewares=[self._through_the_front_proxy])
         base = f"/apis/{GROUP_VERSION}"
         made.add_routes(

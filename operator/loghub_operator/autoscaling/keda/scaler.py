@@ -33,7 +33,7 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", LONGEST_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.max_concurrent_streams", MOST_CALLS),
-    # A peer that is gone is found out, and its streams end.
+    # Detect a peer that is gone, and end its streams.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -42,7 +42,7 @@ _OPTIONS = (
 
 
 class Scaler:
-    """The service's calls."""
+    """The methods of the gRPC service."""
 
     def __init__(self, board: MetricsStore) -> None:
         self._board = board
@@ -54,7 +54,7 @@ class Scaler:
             return wire.IsActiveResponse(result=self._active(_trigger(request)))
 
     async def stream_is_active(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Whether logs wait to be consumed: now and at each change; sends nothing while that is unknown."""
+        """Whether logs wait to be consumed, now and at each change. Sends nothing while that is unknown."""
         if self._streams >= MOST_STREAMS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MOST_STREAMS} streams")
         self._streams += 1
@@ -66,7 +66,7 @@ class Scaler:
             self._streams -= 1
 
     async def get_metric_spec(self, request: Any, context: Any) -> Any:
-        """Name and target; the group need not exist yet."""
+        """The metric's name and target. The group does not have to exist yet."""
         async with _errors_told(context):
             trigger = _trigger(request)
         size = math.ceil(trigger.target)
@@ -74,7 +74,7 @@ class Scaler:
         return wire.GetMetricSpecResponse(metricSpecs=[spec])
 
     async def get_metrics(self, request: Any, context: Any) -> Any:
-        """The current value."""
+        """The metric's current value."""
         async with _errors_told(context):
             value = self._number(_trigger(request.scaledObjectRef), request.metricName)
         told = {"metricName": request.metricName, "metricValue": math.ceil(value), "metricValueFloat": value}
@@ -106,7 +106,7 @@ class Scaler:
             return None
 
     def handlers(self) -> Any:
-        """For a gRPC server."""
+        """The handlers to add to a gRPC server."""
         ref, answer = wire.ScaledObjectRef.FromString, _serialised
         one, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         methods = {
@@ -139,15 +139,16 @@ async def _errors_told(context: Any) -> AsyncIterator[None]:
 async def serving_keda(
     address: str, board: MetricsStore, *, keys: KeyFolder | None = None
 ) -> AsyncIterator[str]:
-    """Answer at ``host:port`` (port 0: any free one); the real address. Raises OSError where it cannot.
+    """Serve at ``host:port`` for the duration of the block, and yield the actual address.
 
-    With ``keys`` by TLS, and with a ``ca.crt`` among them to its clients only.
+    Port 0 chooses a free port. With ``keys``, the server uses TLS; with a ``ca.crt`` among them, it accepts
+    only clients whose certificate that CA signed. Raises OSError if the server cannot listen.
     """
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MOST_CALLS)
     server.add_generic_rpc_handlers((Scaler(board).handlers(),))
     try:
         port = _listen(server, address, keys)
-    except RuntimeError as error:  # all that the library says of a port that is taken
+    except RuntimeError as error:  # the library raises nothing more specific if the port is in use
         raise OSError(f"cannot listen on {address}: {error}") from error
     await server.start()
     try:
@@ -167,7 +168,8 @@ def _listen(server: Any, address: str, keys: KeyFolder | None) -> int:
 
 
 def _renewed(keys: KeyFolder) -> Any:
-    """At each handshake. A folder that is being replaced right now: as before."""
+    """The certificate for the next handshake; None keeps the previous certificate, for example while the
+    folder is being replaced."""
     try:
         return _configuration(keys.read())
     except OSError:

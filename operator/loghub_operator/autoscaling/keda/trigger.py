@@ -34,7 +34,8 @@ class Trigger:
 
 
 def trigger_of(namespace: str, metadata: Mapping[str, str]) -> Trigger:
-    """Raises `BadTriggerError`. KEDA's own keys, such as ``scalerAddress``, are passed too and ignored."""
+    """The checked trigger. Raises `BadTriggerError`. The metadata also contain KEDA's own keys, such as
+    ``scalerAddress``, which are ignored."""
     group = metadata.get("consumerGroup", "")
     if not namespace or not group:
         raise BadTriggerError("the trigger's metadata require consumerGroup: the LogHubConsumerGroup's name")

@@ -1,1 +1,1 @@
-"""Serving certificates: given, or generated at start."""
+"""Serving certificates, mounted or generated at startup."""

@@ -1,11 +1,8 @@
-"""A certificate with its key, from a folder that may change, and a server's TLS with it.
+"""A certificate with its key, and the TLS configuration of a server that uses it.
 
-What for: both TLS servers. What it must not know: who serves what. Read next:
-`loghub_operator.autoscaling.tls.self_signed` (one made here),
-`loghub_operator.autoscaling.external_metrics.server`.
-
-A folder is that of a mounted ``kubernetes.io/tls`` Secret: ``tls.crt``, ``tls.key``, and ``ca.crt``
-where the clients' certificates are to be checked. One that is replaced meanwhile is read anew.
+The folder is that of a mounted ``kubernetes.io/tls`` Secret: ``tls.crt``, ``tls.key``, and ``ca.crt`` if the
+server verifies client certificates. The servers read it repeatedly, so a renewed certificate takes effect
+without a restart of the process.
 """
 
 import ssl
@@ -18,7 +15,7 @@ LARGEST_FILE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """PEM. ``ca`` signs the clients' certificates."""
+    """A certificate and its key, in PEM. ``ca`` is the CA of the client certificates."""
 
     certificate: bytes
     key: bytes = field(repr=False)
@@ -27,12 +24,12 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class KeyFolder:
-    """Where a pair is kept for us."""
+    """A mounted folder with a key pair."""
 
     folder: Path
 
     def read(self) -> KeyPair:
-        """As it is now. Raises OSError where a file is missing or too large."""
+        """The current key pair. Raises OSError if a file is missing or too large."""
         ca = self.folder / "ca.crt"
         return KeyPair(
             certificate=_content(self.folder / "tls.crt"),
@@ -50,12 +47,12 @@ def _content(path: Path) -> bytes:
 
 
 def server_context(pair: KeyPair, *, clients_ca: str) -> ssl.SSLContext:
-    """TLS 1.2 or newer, for clients whose certificate this CA signed and no others."""
+    """TLS 1.2 or newer, only for clients whose certificate this CA signed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=clients_ca)
-    # The library takes a key from files only; these are gone before anything is served.
+    # The library reads keys only from files; these are deleted before anything is served.
     with tempfile.TemporaryDirectory() as folder:
         chain, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
         chain.write_bytes(pair.certificate)

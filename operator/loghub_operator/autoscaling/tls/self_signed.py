@@ -1,7 +1,6 @@
-"""A certificate of our own for a server that is given none.
+"""Generates a self-signed certificate for a server that has no mounted certificate.
 
-What for: the aggregator checks it against a copy in its APIService, so nobody has to sign it. What
-it must not know: who serves. Read next: `loghub_operator.autoscaling.external_metrics.server`.
+The aggregation layer verifies it against the copy in the APIService, so no CA has to sign it.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -14,11 +13,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from loghub_operator.autoscaling.tls.key_pair import KeyPair
 
 VALID = timedelta(days=365)
-SKEW = timedelta(hours=1)  # between our clock and the one that checks
+SKEW = timedelta(hours=1)  # between this clock and that of the client
 
 
 def self_signed(host: str, *, now_unix_s: float) -> KeyPair:
-    """A new key, and a certificate for a server of this name that nothing else is trusted by."""
+    """A new key, and a certificate for a server of this name, which cannot sign other certificates."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
     now = datetime.fromtimestamp(now_unix_s, UTC)
