@@ -1,11 +1,9 @@
-"""Who made the consumer group, as it stands on the object.
+"""Records on the object whether the consumer group was created for it.
 
-What for: annotations, written before the group is made, so that only a group that we made is ever
-deleted. What it must not know: who keeps the object. Read next: `loghub_operator.plan.planner`.
-
-Which group is meant belongs to it. After an edit of the endpoint the same name is another group, of
-which nothing is known yet; another spelling of it is no such edit. And an object that was copied with
-its annotations names another group, which may be somebody's.
+The annotations are written before the group is created, so that the operator only ever deletes a group that
+it created. They also say which group is meant. After a change of the endpoint the same name is another group,
+of which nothing is known yet; another spelling of the same endpoint is not such a change. An object that was
+copied with its annotations refers to another group, which may belong to another user.
 """
 
 from typing import Literal
@@ -23,7 +21,7 @@ GroupOrigin = Literal["Created", "Adopted"]
 
 
 def origin_annotations(origin: GroupOrigin, resource: LogHubConsumerGroup) -> dict[str, str]:
-    """The annotations that say so."""
+    """The annotations that record the origin."""
     return {
         ANNOTATION_ORIGIN: origin,
         ANNOTATION_ENDPOINT: resource.spec.endpoint,
@@ -32,7 +30,7 @@ def origin_annotations(origin: GroupOrigin, resource: LogHubConsumerGroup) -> di
 
 
 def read_origin(resource: LogHubConsumerGroup) -> GroupOrigin | None:
-    """What they say of the group that it names; None: nothing."""
+    """The recorded origin of the group that the object refers to; None: nothing is recorded."""
     annotations, endpoint = resource.metadata.annotations, resource.spec.endpoint
     if annotations.get(ANNOTATION_GROUP) != _group(resource):
         return None

@@ -256,7 +256,7 @@ class ConditionUpdate:
 def fill_unknown(
     found: tuple[ConditionUpdate, ...], reason: UnseenReason, message: str
 ) -> tuple[ConditionUpdate, ...]:
-    """All types in their order; those that nobody looked at are Unknown."""
+    """All types in their order; types that were not checked are Unknown."""
     known = {finding.type: finding for finding in found}
     return tuple(
         known.get(kind) or ConditionUpdate(type=kind, status="Unknown", reason=reason, message=message)
@@ -272,7 +272,7 @@ def rfc3339(unix_s: float) -> str:
 def with_transition_times(
     findings: tuple[ConditionUpdate, ...], before: tuple[Condition, ...], *, generation: int, now: float
 ) -> tuple[Condition, ...]:
-    """Give each finding its time: of the change of its status, so the old time where it did not change."""
+    """Adds the time of the last change of status to each finding: the old time if it did not change."""
     known = {condition.type: condition for condition in before}
     return tuple(_dated(finding, known.get(finding.type), generation, now) for finding in findings)
 

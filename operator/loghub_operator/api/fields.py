@@ -1,4 +1,4 @@
-"""The kinds of value that several parts of the resource share, each bounded in one place."""
+"""The types of value that several parts of the resource share, each bounded in one place."""
 
 from collections import Counter
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ LogstoreName = Annotated[str, Field(min_length=2, max_length=63, pattern=pattern
 GroupName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.CONSUMER_GROUP)]
 RelativePath = Annotated[str, Field(min_length=1, max_length=512, pattern=patterns.RELATIVE_PATH)]
 Quantity = Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
-# The apiserver writes times itself; only a user's are checked.
+# The operator writes these times itself; only a user's times are checked (`Timestamp`).
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 

@@ -1,8 +1,6 @@
-"""Names that both executors and the status share.
+"""Labels, annotations and other names that both executors and the status share.
 
-What for: labels and annotations in one place. What it must not know: objects, clients. Read
-next: `loghub_operator.api.adoption` (the annotations of a group's origin),
-`loghub_operator.resources` (cluster objects that carry the others).
+`loghub_operator.api.adoption` defines the annotations of a group's origin.
 """
 
 MANAGER = "loghub-operator"  # field manager of server-side apply, and the managed-by label

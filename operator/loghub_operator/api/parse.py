@@ -52,15 +52,15 @@ def parse_resource(
 
 
 def resources_in(text: str) -> tuple[dict[str, Any], ...]:
-    """The documents of our kind in a YAML file; others, such as a Secret, are left to kubectl.
+    """The documents of this kind in a YAML file; others, such as a Secret, are left to kubectl.
 
-    Raises `InvalidResourceError` where the text is not YAML.
+    Raises `InvalidResourceError` if the text is not YAML.
     """
     return documents_in(text, API_VERSION.split("/")[0], KIND)
 
 
 def documents_in(text: str, group: str, kind: str) -> tuple[dict[str, Any], ...]:
-    """The documents of a kind, of any version of its group ("v1" for the core's)."""
+    """The documents of a kind, of any version of its group ("v1" for the core group)."""
     try:
         documents = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
@@ -75,7 +75,7 @@ def documents_in(text: str, group: str, kind: str) -> tuple[dict[str, Any], ...]
 
 
 def parse_status(document: object) -> Status:
-    """The last reported status; one that another version wrote and this one cannot parse counts as none."""
+    """The last reported status; a status of another version that this one cannot parse counts as none."""
     try:
         return Status.model_validate_json(json.dumps(document or {}))
     except ValidationError:

@@ -60,7 +60,7 @@ def unix_s(time: str) -> int:
 
 
 def amount(quantity: int | str) -> float:
-    """The number that a quantity stands for: 0.5 for "500m". Raises ValueError."""
+    """The number that a quantity represents: 0.5 for "500m". Raises ValueError."""
     text = str(quantity)
     if not matches(QUANTITY, text):
         raise ValueError(f"{text} is not a quantity")

@@ -14,7 +14,7 @@ from loghub_operator.api.fields import Count, Time
 from loghub_operator.api.scaling import ScalingMode
 from loghub_operator.api.validation import ApiModel
 
-# Large lists do not belong into a status; /metrics has every shard.
+# Large lists do not belong in a status; /metrics has every shard.
 MAX_SHARDS = 256
 MAX_PARENTS = 2
 ShardStateText = Literal["not_alloc", "already_alloc", "wait", "transfer", "over", "unknown"]

@@ -79,7 +79,7 @@ class StartPosition(ApiModel):
     )
 
     def begin_end_or_unix_s(self) -> Literal["begin", "end"] | int:
-        """As workers and clients of the log service take it."""
+        """As workers and clients of the log service accept it."""
         match self.from_:
             case StartFrom.BEGIN:
                 return "begin"

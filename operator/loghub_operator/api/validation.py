@@ -1,7 +1,7 @@
-"""Rules that a schema cannot express: one text for the apiserver's CEL and for our own check.
+"""Rules that a schema cannot express: one text for the API server's CEL and for the operator's own check.
 
-Each `Rule` has the CEL expression for the CRD, the message, and the same check in Python, so that
-`loghub up` rejects what `kubectl apply` rejects, with the same message.
+Each `Rule` has the CEL expression for the CRD, the message, and the same check in Python, so that `loghub up`
+rejects what `kubectl apply` rejects, with the same message.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The actions of a plan. Each one is idempotent and says what "already there" means."""
+"""The actions of a plan. Each action is idempotent, and says what happens if its result already exists."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,26 +10,28 @@ from loghub_operator.model.reposition import MoveRecord
 
 @dataclass(frozen=True, slots=True)
 class HoldObject:
-    """Put our finalizer on the object, so that a deletion waits for us. Local: nothing to do."""
+    """Adds the operator's finalizer to the object, so that a deletion waits for it. Local: nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnsureProjectAddress:
-    """Make the project's host name resolve (one Service named like the project). Local: nothing to do."""
+    """Makes the project's host name resolve (one Service named like the project). Local: nothing to do."""
 
     project: str
 
 
 @dataclass(frozen=True, slots=True)
 class RecordGroupOrigin:
-    """Write onto the object whether we make the group or found it, and hold it; before `CreateGroup`."""
+    """Records on the object whether this object creates the group or adopts it, and adds the finalizer;
+    before `CreateGroup`.
+    """
 
     origin: GroupOrigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateGroup:
-    """Make the consumer group. Exists already: not an error, but record "Adopted" instead."""
+    """Creates the consumer group. Already exists: not an error, but "Adopted" is recorded instead."""
 
     timeout_s: int
     order: bool
@@ -37,7 +39,7 @@ class CreateGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateGroup:
-    """Give the consumer group these settings."""
+    """Updates the settings of the consumer group."""
 
     timeout_s: int
     order: bool
@@ -45,12 +47,14 @@ class UpdateGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
-    """Delete the consumer group with its checkpoints. Gone already: not an error."""
+    """Deletes the consumer group with its checkpoints. Already gone: not an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepCheckpoints:
-    """Write this down under this name, for undo and for a crash in between. Never over one that is there."""
+    """Saves this record under this name, for undo and for a crash in between. Never overwrites an existing
+    record.
+    """
 
     name: str
     record: MoveRecord
@@ -58,19 +62,18 @@ class KeepCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class MoveCheckpoints:
-    """Force these checkpoints: shard and cursor."""
+    """Forces these checkpoints: shard and cursor."""
 
     moves: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyWorkers:
-    """Run exactly the ordinals 0 .. replicas-1 with these settings.
+    """Runs exactly the ordinals 0 .. replicas-1 with these settings.
 
-    Missing workers are started together. A worker with another ``config_hash`` is replaced
-    without leaving the group (SIGTERM), one at a time, highest ordinal first, the
-    next one when the former is ready. A worker of an ordinal >= replicas is stopped (it has
-    left already).
+    Missing workers are started together. A worker with another ``config_hash`` is replaced without leaving
+    the group (SIGTERM), one at a time, highest ordinal first, the next one when the previous one is ready. A
+    worker with an ordinal >= replicas is stopped (it has left already).
     """
 
     replicas: int
@@ -80,46 +83,47 @@ class ApplyWorkers:
 
 @dataclass(frozen=True, slots=True)
 class AskLeave:
-    """Ask this worker to drain and leave the group (`loghub.worker_contract`); note the time of the first
-    request."""
+    """Asks this worker to drain and leave the group (`loghub.worker_contract`); records the time of the first
+    request.
+    """
 
     consumer: str
 
 
 @dataclass(frozen=True, slots=True)
 class RestartWorker:
-    """Stop this worker, which was asked to drain; its executor restarts it as a member of the group."""
+    """Stops this worker, which was asked to drain; its executor restarts it as a member of the group."""
 
     consumer: str
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveWorkers:
-    """Stop all workers and remove what was made for them; the sink's data stays."""
+    """Stops all workers and deletes what was created for them; the sink's data stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseObject:
-    """Take our finalizer off: nothing is left to be done. Local: forget the object."""
+    """Removes the operator's finalizer: nothing is left to do. Local: forgets the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitShard:
-    """Cut this shard in the middle of its keys. Read-only already: not an error, it was split before."""
+    """Splits this shard in the middle of its keys. Already read-only: not an error, it was split before."""
 
     shard: int
 
 
 @dataclass(frozen=True, slots=True)
 class MergeShards:
-    """Make one of this shard and its right neighbour by key. Read-only already: not an error."""
+    """Merges this shard with its right neighbor by key. Already read-only: not an error."""
 
     shard: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmitEvent:
-    """Tell a person once; executors may fold repeats."""
+    """Reports something to users once; executors may aggregate repeats."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -151,11 +155,11 @@ ShardChange = SplitShard | MergeShards
 
 
 class ActionRefused(Exception):  # noqa: N818 - says what happened
-    """An action could not be carried out, for a reason that a person has to cure."""
+    """An action could not be carried out, for a reason that a user has to remove."""
 
 
 class ReshardRefused(ActionRefused):
-    """The log service says no to a split or merge; the message has its words."""
+    """The log service rejects a split or merge; the message contains its error."""
 
     def __init__(self, action: ShardChange, words: str) -> None:
         super().__init__(words)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftCorrection:
-    """How often one object was set back, and when last."""
+    """How often one object was corrected, and when last."""
 
     times: int
     at_unix_s: float
@@ -14,7 +14,7 @@ class DriftCorrection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftHistory:
-    """All that was set back lately, by object ("Service x"). ``wanted``: to what, in one word."""
+    """All recent corrections, by object ("Service x"). ``wanted`` identifies the desired state."""
 
     wanted: str = ""
     done: Mapping[str, DriftCorrection] = field(default_factory=dict)

@@ -1,9 +1,7 @@
-"""The readings of one group in one round: what metrics, KEDA and HPAs are served from.
+"""The metrics of one group at one reconcile, from which Prometheus, KEDA and HPAs are served.
 
-What for: one frozen value, made by `loghub_operator.plan.planner.plan`, handed on by the executor. What
-it must not know: who reads it, over which protocol. Read next: `loghub_operator.plan.scaling`.
-
-None is unknown, never zero: an unknown lag must not scale a group down.
+`loghub_operator.plan.planner.plan` makes one frozen value, and the executor passes it on. None means unknown,
+never zero: an unknown lag must not scale a group down.
 """
 
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from loghub_operator.api.status import ShardStateText
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMetrics:
-    """One shard. Rates and ``lag_groups`` are log groups, ``lag_logs`` the logs in them."""
+    """One shard. Rates and ``lag_groups`` count log groups, ``lag_logs`` counts the logs in them."""
 
     shard: int
     state: ShardStateText
@@ -29,12 +27,12 @@ class ShardMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetrics:
-    """One consumer group. ``lag_seconds`` is the largest of the shards', the rest are sums.
+    """One consumer group. ``lag_seconds`` is the largest of the shards', the other lags and rates are sums.
 
-    ``worker_per_s``: log groups that one worker consumes per second, told or measured.
-    ``wanted``: by the formula. ``recommended``: within bounds and steadied. ``applied``: asked
-    of the executor. ``ready``: workers that are ready. ``assignable``: shards that a worker can
-    hold. ``paused``: suspended or repositioning, so nothing is consumed on purpose.
+    ``worker_per_s``: log groups that one worker consumes per second, configured or measured. ``wanted``: by
+    the formula. ``recommended``: within the bounds and stabilized. ``applied``: requested from the executor.
+    ``ready``: workers that are ready. ``assignable``: shards that a worker can hold. ``paused``: no worker
+    should run, so nothing is consumed, on purpose.
     """
 
     namespace: str

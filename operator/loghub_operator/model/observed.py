@@ -1,13 +1,11 @@
-"""The types between observing, planning and doing.
+"""The types that observing, planning and applying exchange.
 
-What for: `loghub_operator.observe.observer` (cluster) and `loghub_operator.local` (processes) fill an
-`ObservedState`; `loghub_operator.plan.planner.plan` turns it into a `Plan`; the two executors carry its
-actions out. What it must not know: Kubernetes, processes, HTTP, time. Read next:
-`loghub_operator.plan.planner`.
+`loghub_operator.observe.observer` (cluster) and `loghub_operator.local` (processes) fill an `ObservedState`;
+`loghub_operator.plan.planner.plan` turns it into a `Plan`; the two executors carry out its actions.
 
-The loop of both executors: observe, ``plan(resource, observed, now)``, carry the actions
-out in their order, stop at the first that fails (the next round sees what is), then show
-the status. Every action is idempotent. ``now`` and all ``*_unix_s`` are unix seconds.
+Both loops are the same: observe, ``plan(resource, observed, now)``, carry out the actions in their order,
+stop at the first one that fails (the next reconcile observes the result), then write the status. Every action
+is idempotent. ``now`` and all ``*_unix_s`` are unix seconds.
 """
 
 from collections.abc import Mapping
@@ -40,14 +38,13 @@ class ServiceErrorReason(StrEnum):
 
 
 class WorkerPhase(StrEnum):
-    """A worker as its executor sees it.
+    """A worker as its executor observes it.
 
-    PENDING: asked for, not started (no node, image on its way). STARTING: started, not yet
-    ready. RUNNING: ready. STOPPING: it was told to end and has not yet. LEFT: it said that
-    it left the group, and waits to be stopped.
-    FAILED: it ended or cannot start; ``reason`` and ``message`` are its own (or its pod's)
-    last words. A failed worker is restarted by its executor, and stays FAILED here until it
-    is ready again or its settings change.
+    PENDING: requested, not started (no node, or its image is being pulled). STARTING: started, not yet ready.
+    RUNNING: ready. STOPPING: it was asked to terminate and has not yet. LEFT: it reported that it left the
+    group, and waits to be stopped. FAILED: it terminated or cannot start; ``reason`` and ``message`` are what
+    it (or its pod) reported last. A failed worker is restarted by its executor, and stays FAILED here until
+    it is ready again or its settings change.
     """
 
     PENDING = "pending"
@@ -63,23 +60,23 @@ class Code:
     """The Python files of ``spec.pipeline.python.configMap``, as they are now."""
 
     files: Mapping[str, str] = field(default_factory=dict)  # name -> text
-    trouble: str = ""  # why the workers cannot have them, in a person's words
+    trouble: str = ""  # why the workers cannot have them, as a message for users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where the workers will run: what differs between a cluster and one machine."""
+    """Where the workers run: what differs between a cluster and one machine."""
 
-    endpoint: str  # URL of the log service, the CR's own or the embedded one's
+    endpoint: str  # URL of the log service, from the CR or of the embedded service
     sink_root: str  # absolute folder in which a claim's content is: "/sink", or <state>/volumes/<claim>
-    needs_project_address: bool  # a name must be made before `project` can be reached
+    needs_project_address: bool  # `project` is reached by a Service of that name
     code_root: str = ""  # the same for the claim with the pipeline's code
     code: Code = Code()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceError:
-    """The log service could not be asked, in a person's words; never holds a key."""
+    """Why the log service is unavailable, as a message for users; never contains a key."""
 
     reason: ServiceErrorReason
     message: str
@@ -97,7 +94,7 @@ class GroupObserved:
 class ShardObserved:
     """One shard; None is unknown. ``state`` is as on the wire, or "unknown".
 
-    Keys (32 hex digits) and ``created_unix_s`` are asked for where shards may be split or merged.
+    Keys (32 hex digits) and ``created_unix_s`` are requested only if shards may be split or merged.
     """
 
     shard: int
@@ -119,13 +116,13 @@ class ShardObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceObserved:
-    """One round of questions to the log service.
+    """One observation of the log service.
 
-    With ``trouble`` everything else is unknown. ``group`` None without trouble: there is no
-    such group. ``shards`` are those of the logstore; while the group does not exist they are
-    ``not_alloc``. ``consumers`` are the live ones, None where the endpoint cannot tell.
-    ``other_groups`` counts those on the same logstore, whoever's; asked where shards may be merged.
-    ``lag_trouble`` says why not every shard's lag is known, in a person's words.
+    If ``trouble`` is set, everything else is unknown. ``group`` None without ``trouble``: the group does not
+    exist. ``shards`` are those of the logstore; while the group does not exist they are ``not_alloc``.
+    ``consumers`` are the live ones, None if the endpoint cannot report them. ``other_groups`` counts all
+    others on the same logstore, if shards may be merged. ``lag_trouble`` says why the lag of some shard is
+    unknown, as a message for users.
     """
 
     trouble: ServiceError | None = None
@@ -147,29 +144,29 @@ class WorkerObserved:
     config_hash: str  # of the settings that it runs with
     drain_requested: bool  # it was asked to drain and leave the group
     drain_requested_at_unix_s: float | None = None  # the first time
-    reason: str = ""  # one CamelCase word: its last words, or its pod's
+    reason: str = ""  # one CamelCase word, as it or its pod reported last
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStatefulSet:
-    """What the executor was last asked to run (the StatefulSet), whatever runs now."""
+    """What the executor was last asked to run (the StatefulSet), regardless of what runs now."""
 
     replicas: int
     config_hash: str
-    drifted: bool = False  # something else than the replicas and the settings is not as we would write it
+    drifted: bool = False  # besides replicas and settings, something is not as the operator writes it
     rolls: bool = False  # the pods differ in more than the settings: applying replaces them
-    drift: tuple[str, ...] = ()  # fields of ours that somebody else changed, such as "Service x spec.ports"
+    drift: tuple[str, ...] = ()  # fields that another client changed, such as "Service x spec.ports"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Peer:
-    """Another object that names the same consumer group; the smaller one is the older one."""
+    """Another object that refers to the same consumer group; the smaller one is the older one."""
 
     created: str  # RFC 3339, as the apiserver writes it
     namespace: str
     name: str
-    leaving: bool = field(default=False, compare=False)  # its deletion was asked for
+    leaving: bool = field(default=False, compare=False)  # its deletion was requested
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -177,17 +174,17 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedState:
-    """Everything that a decision may look at, besides the resource itself and the time."""
+    """Everything that a decision may use, besides the resource itself and the time."""
 
     at_unix_s: float
     site: Placement
     service: ServiceObserved
     worker_set: ObservedStatefulSet | None  # None: never applied, or removed
     workers: tuple[WorkerObserved, ...] = ()  # by ordinal
-    project_address: bool = True  # the project's name resolves (made by us, or needs no making)
-    held: bool = True  # our finalizer is on the object
+    project_address: bool = True  # the project's name resolves, or needs no Service
+    held: bool = True  # the operator's finalizer is on the object
     group_origin: GroupOrigin | None = None  # as recorded on the object
-    memory: ScalingState = NOTHING  # `Plan.memory` of the round before
-    mends: DriftHistory = NO_DRIFT_HISTORY  # `Plan.mends` of the last round that carried all out
-    peers: tuple[Peer, ...] = ()  # the other objects that name the group
+    memory: ScalingState = NOTHING  # `Plan.memory` of the previous reconcile
+    mends: DriftHistory = NO_DRIFT_HISTORY  # `Plan.mends` of the last reconcile that carried out all actions
+    peers: tuple[Peer, ...] = ()  # the other objects that refer to the group
     move: MoveObserved | None = None

@@ -11,10 +11,10 @@ from loghub_operator.model.scaling_state import NOTHING, ScalingState
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do, in this order, and what to tell."""
+    """What to do, in this order, and what to report."""
 
     actions: tuple[Action, ...]
     status: Status
-    readings: GroupMetrics | None = None  # for metrics and autoscalers; None once it is being deleted
-    memory: ScalingState = NOTHING  # to be given back in the next round
-    mends: DriftHistory = NO_DRIFT_HISTORY  # the same, if all was carried out
+    readings: GroupMetrics | None = None  # for metrics and autoscalers; None during a deletion
+    memory: ScalingState = NOTHING  # for the next reconcile
+    mends: DriftHistory = NO_DRIFT_HISTORY  # the same, if all actions were carried out

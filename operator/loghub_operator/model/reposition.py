@@ -1,4 +1,4 @@
-"""The values of a checkpoint move: what it records, and what is observed for it."""
+"""The values of a checkpoint reset: what is recorded, and what is observed for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,30 +9,30 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveRecord:
-    """What was written down before checkpoints were moved; shard -> cursor, "" for none."""
+    """What was saved before the checkpoints changed; shard -> cursor, "" for none."""
 
-    ordered_at: str  # as in the status of the order it belongs to
+    ordered_at: str  # as in the status of the reset that it belongs to
     before: Mapping[int, str]
     goals: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveObserved:
-    """What an order to move checkpoints needs to know; looked for only while one is under way.
+    """What a checkpoint reset needs to know; observed only while a reset is in progress.
 
-    ``positions`` are cursors asked now: where the order leads, or, with ``to: checkpoints``, the
-    initial position. ``source`` is the ConfigMap of the order, None where there is none.
+    ``positions`` are cursors read now: the targets of the reset or, with ``to: ConfigMap``,
+    spec.startPosition. ``source`` is the ConfigMap of the reset, None if it does not exist.
     """
 
     record: MoveRecord | None = None
     positions: Mapping[int, str] = field(default_factory=dict)
     ends: Mapping[int, str] = field(default_factory=dict)
     source: Mapping[str, str] | None = None
-    trouble: str = ""  # why something of it could not be looked at, in a person's words
+    trouble: str = ""  # why something of it could not be read, as a message for users
 
 
 def needs_a_look(resource: LogHubConsumerGroup) -> bool:
-    """Is an order in a phase in which `ObservedState.move` is asked for?"""
+    """Whether a reset is in a phase that needs `ObservedState.move`."""
     last = resource.status.checkpoint_reset
     if last is None or last.nonce != resource.spec.reset_nonce:
         return False
@@ -40,5 +40,5 @@ def needs_a_look(resource: LogHubConsumerGroup) -> bool:
 
 
 def record_name(resource: LogHubConsumerGroup) -> str:
-    """Of the ConfigMap that this order leaves for undo."""
+    """Name of the ConfigMap that this reset leaves for undo."""
     return f"{resource.metadata.name}-checkpoints-{resource.spec.reset_nonce}"

@@ -1,12 +1,10 @@
-"""What is remembered of one group from one round to the next, to decide on its workers.
+"""What the operator remembers of one group from one reconcile to the next, to decide on its workers.
 
-What for: one frozen value, `ObservedState.memory` in and `Plan.memory` out; an executor only keeps it.
-What it must not know: how a number follows from it. Read next: `loghub_operator.plan.scaling.rates`.
-
-It is lost when the operator is restarted: rates are then unknown for a while and the decision
-is held, never wrong. It is of one `Stream`; whoever reads another one begins without it. Everything
-in it is bounded: samples by `SampleWindow`, windows by the number of workers there can be. All ``*_unix_s``
-are unix seconds; a clock that was set back empties it.
+It is one frozen value, `ObservedState.memory` in and `Plan.memory` out; an executor only keeps it. A restart
+of the operator loses it: rates are then unknown for a while, and the decision is held back, never wrong. It
+belongs to one `Stream`; a group that reads another stream starts without it. Everything in it is bounded:
+samples by `SampleWindow`, windows by the number of workers there can be. All ``*_unix_s`` are unix seconds;
+if the clock is set back, everything is dropped.
 """
 
 from collections.abc import Iterable
@@ -14,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 MOST_SAMPLES = 32
-LONGEST_GAP_S = 120.0  # nothing is known of the time between two samples further apart
+LONGEST_GAP_S = 120.0  # nothing is known about the time between samples further apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleWindow:
-    """How long samples are kept, and how far apart. ``cycle_s``: from one checkpoint to the next
-    of a worker that keeps up; the window holds several of them."""
+    """How long samples are kept, and how far apart. ``cycle_s``: from one checkpoint to the next of a worker
+    that keeps up; the window holds several of them.
+    """
 
     cycle_s: float
 
@@ -39,8 +38,9 @@ class SampleWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """What a memory is of: one object, and where it reads. An object that was made anew under the
-    same name, or that reads at another endpoint, has other cursors and another load."""
+    """What is remembered belongs to this: one object, and where it reads. An object that was recreated under
+    the same name, or that reads from another endpoint, has other cursors and another load.
+    """
 
     uid: str
     endpoint: str  # its URL
@@ -51,8 +51,9 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMark:
-    """One shard at one moment, in cursors; None: not known. ``holder`` is "" while nobody holds
-    it or it is on its way. ``consumed_at_unix_s`` is when the log service took the checkpoint."""
+    """One shard at one moment, in cursors; None: unknown. ``holder`` is "" while no consumer holds it or it
+    is in transfer. ``consumed_at_unix_s`` is when the log service stored the checkpoint.
+    """
 
     shard: int
     written: int | None
@@ -65,7 +66,7 @@ class ShardMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All shards at one moment, by number."""
+    """All shards at one moment, in the order of their IDs."""
 
     at_unix_s: float
     marks: tuple[ShardMark, ...]
@@ -81,7 +82,7 @@ class WorkerRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Since:
-    """Something named has been so since then."""
+    """A named state, and when it began."""
 
     name: str
     at_unix_s: float
@@ -89,7 +90,7 @@ class Since:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """A number, and when it was seen last."""
+    """A number, and when it was last observed."""
 
     value: int
     at_unix_s: float
@@ -97,15 +98,15 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The largest number of a sliding time: each peak is later and smaller than the one before it."""
+    """The largest numbers of a sliding window: each peak is later and smaller than the previous one."""
 
-    since_unix_s: float | None = None  # numbers are known from then on without a gap
+    since_unix_s: float | None = None  # since then the numbers are known without a gap
     peaks: tuple[Peak, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpTrial:
-    """The last step up, until it is known whether it helped. ``failed_unix_s``: it did not."""
+    """The last scale-up, until it is known whether it helped. ``failed_unix_s``: when it had not."""
 
     at_unix_s: float
     before: int
@@ -118,7 +119,7 @@ class ScaleUpTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The log service said no to a change of shards, in its words, the last of so many times."""
+    """The last rejection of a split or merge by the log service, its message, and how many there were."""
 
     of: Literal["split", "merge"]
     words: str
@@ -128,30 +129,30 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingState:
-    """The whole of it; the default knows nothing, of no stream."""
+    """Everything that is remembered; the default is empty and belongs to no stream."""
 
     of: Stream | None = None
     samples: tuple[Sample, ...] = ()
     rate: WorkerRate | None = None
-    ready: tuple[Since, ...] = ()  # the workers that are ready, since when
-    unready_unix_s: float | None = None  # a worker that should be ready is not, since then
+    ready: tuple[Since, ...] = ()  # the workers that are ready, and since when
+    unready_unix_s: float | None = None  # since when a worker that should be ready is not
     high: Window = field(default_factory=Window)  # for stepping down
     low: Window = field(default_factory=Window)  # for stepping up, negated
     goal: Window = field(default_factory=Window)  # how far to step up, negated
-    busy_unix_s: float | None = None  # there was something to do, last
-    workers: int | None = None  # asked for in the last round
+    busy_unix_s: float | None = None  # when there was last something to consume
+    workers: int | None = None  # requested at the last reconcile
     trial: ScaleUpTrial | None = None
     unhelpful: int = 0  # steps up in a row that did not help
     hot: tuple[Since, ...] = ()  # shards that are too busy for one worker
-    cold: tuple[Since, ...] = ()  # neighbours "a+b" that one shard would do for
-    refusals: tuple[Refusal, ...] = ()  # one of a kind
+    cold: tuple[Since, ...] = ()  # neighbors "a+b" for which one shard would suffice
+    refusals: tuple[Refusal, ...] = ()  # one per kind
 
 
 NOTHING = ScalingState()
 
 
 def with_sample(samples: tuple[Sample, ...], new: Sample, pace: SampleWindow) -> tuple[Sample, ...]:
-    """The newest always counts; older ones stay apart and within the window."""
+    """The newest sample always counts; older ones stay apart and within the window."""
     if samples and not 0.0 < new.at_unix_s - samples[-1].at_unix_s <= pace.gap_s:
         return (new,)
     if samples:
@@ -163,18 +164,18 @@ def with_sample(samples: tuple[Sample, ...], new: Sample, pace: SampleWindow) ->
 
 
 def _close(samples: tuple[Sample, ...], pace: SampleWindow) -> bool:
-    """The last one stands so near to the one before that the next one takes its place."""
+    """The last sample is so close to the one before it that the next sample replaces it."""
     return len(samples) > 1 and samples[-1].at_unix_s - samples[-2].at_unix_s < pace.apart_s
 
 
 def _shared(old: tuple[ShardMark, ...], new: tuple[ShardMark, ...]) -> tuple[ShardMark, ...]:
-    """Equal marks are one object: thousands of shards at rest cost little."""
+    """Equal marks are one object, so thousands of idle shards cost little."""
     known = {mark.shard: mark for mark in old}
     made = tuple(known[mark.shard] if known.get(mark.shard) == mark else mark for mark in new)
     return old if made == old else made
 
 
 def track_since(before: tuple[Since, ...], names: Iterable[str], now: float) -> tuple[Since, ...]:
-    """Those that are so now, each since it first was; a time to come counts as now."""
+    """These names, each with the time since when it has been listed; a time in the future counts as now."""
     known = {one.name: one.at_unix_s for one in before}
     return tuple(Since(name=name, at_unix_s=min(now, known.get(name, now))) for name in sorted(names))

@@ -1,12 +1,10 @@
-"""What a change costs: nothing, other numbers, a word to the log service, or new pods.
+"""Classifies what a changed spec requires: nothing, another number of workers, a group update, or new pods.
 
-What for: workers are restarted only where they must be, and a person is told which it was. What it
-must not know: the fields of the spec; what they come to is compared. Read next:
-`loghub_operator.plan.planner`.
-
-A worker reads its settings once, at its start, so every setting of a worker rolls. Taken by what
-runs are the credentials (the worker reads the mounted Secret again) and what the log service alone
-needs to know: the order of a group's shards.
+Workers restart only if a change requires it, and an event reports which case applies. The module compares
+what two specs amount to, not their fields. A worker reads its settings once, at startup, so every changed
+setting of a worker causes a rolling restart. Two changes need no restart: credentials, because a worker reads
+the mounted Secret again, and settings that only the log service needs to know, such as the order of a group's
+shards.
 """
 
 from dataclasses import dataclass
@@ -16,11 +14,12 @@ from loghub_operator.model.observed import GroupObserved
 
 
 class ChangeImpact(StrEnum):
-    """From the cheapest to the dearest.
+    """From the cheapest to the most expensive.
 
-    NONE: nothing about workers or group. SCALE: another number of the same workers. RELOAD: the log
-    service is told, and no worker is restarted. ROLL: the workers are restarted one at a time, each
-    while it stays a member, so that no shard moves where a restart takes less than the group's timeout.
+    NONE: neither the workers nor the group change. SCALE: only the number of workers changes. RELOAD: the
+    group is updated at the log service, and no worker restarts. ROLL: the workers restart one at a time, and
+    each keeps its membership, so that no shard is reassigned if a restart takes less than the group's
+    timeout.
     """
 
     NONE = "none"
@@ -31,15 +30,15 @@ class ChangeImpact(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """What runs, or should: all that a spec comes to for the workers and their group."""
+    """What a spec amounts to for the workers and their group, as it runs or as it should run."""
 
     replicas: int
     group: GroupObserved | None
-    pods: str  # equal for pods that need not be replaced by one another
+    pods: str  # equal for pods that need not replace each other
 
 
 def change_class(old: Running, new: Running) -> ChangeImpact:
-    """The dearest that is needed to get from one to the other."""
+    """The most expensive impact that is needed to get from ``old`` to ``new``."""
     if old.pods != new.pods:
         return ChangeImpact.ROLL
     if old.group != new.group:

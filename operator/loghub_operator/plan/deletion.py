@@ -1,14 +1,10 @@
-"""Decide what to do about a consumer group whose object is being deleted.
+"""Decides the next step for a consumer group whose object is being deleted.
 
-What for: leave, stop, delete or keep the group, let the object go, in this order and never
-hanging for ever. What it must not know: how any of it is carried out. Read next:
-`loghub_operator.plan.planner`.
-
-Workers are told to leave and waited for, as long as one of them may take; where the log
-service cannot be asked they are stopped at once, since they could not leave. Under Retain the
-object is then let go. Under Delete the group's deletion is tried until `_bounds` has passed
-since the deletion was asked for; then the object is let go, and an event says what is left
-behind. So is a worker that does not end, say, on a node that is lost.
+The workers are asked to drain, and the operator waits until they have left, within a bound; if the log
+service is unavailable it stops them at once, because they could not leave. Under Retain the object is then
+released. Under Delete the operator tries to delete the group until `_bounds` has passed since the deletion
+was requested; then it releases the object, and an event reports what remains. The same holds for a worker
+that does not terminate, for example on a lost node. Every wait is bounded, so a deletion never hangs forever.
 """
 
 from collections.abc import Iterable
@@ -40,15 +36,15 @@ _GONE_WITH_IT = (ServiceErrorReason.PROJECT_NOT_FOUND, ServiceErrorReason.LOGSTO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bounds:
-    """What has lasted too long since the deletion was asked for."""
+    """Which bounds have passed since the deletion was requested."""
 
-    leaving: bool  # the workers are stopped, wherever they are with leaving
-    ending: bool  # those that have not ended are left behind
-    deleting: bool  # so is the group
+    leaving: bool  # stop the workers, even those that have not left
+    ending: bool  # stop waiting for workers that have not terminated
+    deleting: bool  # stop trying to delete the group
 
 
 def plan_deletion(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-    """The next step towards letting the object go."""
+    """The next step towards releasing the object."""
     over = _bounds(resource, now)
     if observed.worker_set is not None:
         actions, waiting_for = _stop_workers(resource, observed, over, now)
@@ -62,7 +58,9 @@ def plan_deletion(resource: LogHubConsumerGroup, observed: ObservedState, now: f
 
 
 def _bounds(resource: LogHubConsumerGroup, now: float) -> _Bounds:
-    """One leave may have begun just before the deletion and one after it; the pods' grace is shorter."""
+    """One drain may have started just before the deletion and another just after it; the grace period of the
+    pods is shorter.
+    """
     deleted_at, leave_s = resource.metadata.deleted_at_unix_s(), drain_timeout_s(resource)
     since_s = 0.0 if deleted_at is None else now - deleted_at
     return _Bounds(
@@ -101,7 +99,7 @@ def _stop_workers(
 
 
 def _end(resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds) -> tuple[list[Action], str]:
-    """No worker set any more, and no worker that is waited for."""
+    """The worker set is gone, and so are the workers, or the operator no longer waits for them."""
     if not observed.held:
         return [], "the operator is done; another finalizer holds the object"
     release = [*_workers_left_behind(observed), ReleaseObject()]
@@ -133,13 +131,13 @@ def _warning(reason: str, message: str) -> EmitEvent:
 
 
 def _address(resource: LogHubConsumerGroup, observed: ObservedState) -> list[Action]:
-    """Somebody removed the project's name, and without it the group cannot be deleted."""
+    """Recreates the project's Service if another client deleted it; the group's deletion needs it."""
     missing = observed.site.needs_project_address and not observed.project_address
     return [EnsureProjectAddress(resource.spec.project)] if missing else []
 
 
 def _fate(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
-    """What becomes of the group, and by whose word."""
+    """What happens to the consumer group, and why."""
     policy = resource.spec.deletion_policy
     heir = next(iter(remaining_claimants(observed.peers)), None)
     if heir is not None:
@@ -155,8 +153,9 @@ def _fate(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
 
 
 def _is_to_go(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
-    """Deleted only where the policy says so, where we made it or were told in so many words, and
-    where no other object names it."""
+    """The group is deleted only if the policy is Delete, if this object created the group or carries the
+    annotation that allows deleting an adopted one, and if no other object refers to it.
+    """
     if remaining_claimants(observed.peers):
         return False
     told = resource.metadata.annotations.get(ANNOTATION_DELETE_ADOPTED) == "true"

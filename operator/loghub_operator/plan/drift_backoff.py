@@ -1,12 +1,11 @@
-"""How often what somebody else changes is set back.
+"""Limits how often the operator reverts what another controller keeps changing.
 
-What for: where another controller undoes each of our mends, neither of the two would ever rest, and
-events would have no end. What it must not know: how drift is found, and how it is mended. Read next:
-`loghub_operator.observe.drift_detector` (finds it), `loghub_operator.plan.planner` (mends it).
-
-Each object of ours is set back at once a few times, then after a pause that doubles, up to a bound.
-Where we want something else than then, or nobody changed it for a while, it begins anew. Remembered
-from round to round; a restart of the operator forgets it. ``now`` and all ``*_unix_s`` are unix seconds.
+If another controller undoes each correction, neither of the two would ever settle, and events would have no
+end. The operator corrects each of its objects at once a few times, then after a delay that doubles up to a
+bound. The count starts over if the desired state changes, or if the object stays unchanged for a while.
+`loghub_operator.observe.drift_detector` finds the drift, and `loghub_operator.plan.planner` corrects it. The
+history is passed from one reconcile to the next; a restart of the operator clears it. ``now`` and all
+``*_unix_s`` are unix seconds.
 """
 
 from collections.abc import Iterable
@@ -18,16 +17,17 @@ AT_ONCE = 3
 FIRST_PAUSE_S = 20.0
 LONGEST_PAUSE_S = 300.0
 FORGOTTEN_S = 2 * LONGEST_PAUSE_S
-CALM_S = 60.0  # whoever undoes mends does so within this, as a rule
+CALM_S = 60.0  # a conflicting controller usually undoes a correction within this time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftBackoff:
-    """What the mends of before mean for what drifted now.
+    """What earlier corrections mean for the current drift.
 
-    ``held`` are the fields that wait; ``mends_now``: others do not, and all is set back with them.
-    ``contested`` are the objects that somebody changes again each time. ``mends`` is to be remembered
-    if all is set back now, and ``again_s`` is the pause after that.
+    ``held`` are the fields whose correction has to wait; ``mends_now``: some field does not have to wait, so
+    all of them are corrected together. ``contested`` are the objects that another controller changes again
+    after each correction. ``mends`` is the history to keep if everything is corrected now, and ``again_s`` is
+    the delay before the correction after that.
     """
 
     held: tuple[str, ...] = ()
@@ -38,14 +38,16 @@ class DriftBackoff:
 
 
 def pause_s(times: int) -> float:
-    """After so many mends in a row."""
+    """The delay after this many corrections in a row."""
     if times < AT_ONCE:
         return 0.0
     return min(FIRST_PAUSE_S * 2.0 ** min(times - AT_ONCE, 10), LONGEST_PAUSE_S)
 
 
 def evaluate(mends: DriftHistory, drift: Iterable[str], *, wanted: str, now: float) -> DriftBackoff:
-    """``changed_fields`` has the fields of ours that differ now, such as "Service x spec.ports"."""
+    """``drift`` has the operator's fields that differ now, such as "Service x spec.ports"; ``wanted``
+    identifies the desired state.
+    """
     paths = tuple(drift)
     known = _remembered(mends, wanted, now)
     changed = dict.fromkeys(map(_object_of, paths))
@@ -64,7 +66,7 @@ def evaluate(mends: DriftHistory, drift: Iterable[str], *, wanted: str, now: flo
 
 
 def _remembered(mends: DriftHistory, wanted: str, now: float) -> dict[str, DriftCorrection]:
-    """A clock that was set back forgets, too."""
+    """Drops corrections in the future as well, in case the clock was set back."""
     if mends.wanted != wanted:
         return {}
     return {name: mend for name, mend in mends.done.items() if 0.0 <= now - mend.at_unix_s < FORGOTTEN_S}
@@ -79,7 +81,7 @@ def _waits(mend: DriftCorrection | None, now: float) -> bool:
 
 
 def _contested(mend: DriftCorrection, drifts: bool, now: float) -> bool:
-    """Set back at once so often, and changed again; also just after it was set back once more."""
+    """Corrected at once `AT_ONCE` times and changed again; or corrected once more just now."""
     if drifts:
         return mend.times >= AT_ONCE
     return mend.times > AT_ONCE and now - mend.at_unix_s < CALM_S

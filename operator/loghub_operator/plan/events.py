@@ -1,9 +1,7 @@
-"""What a person is told once, when it happens.
+"""The Events about one object, from what was observed and decided.
 
-What for: the Events about one object, from what was decided. What it must not know: how one is
-shown. Read next: `loghub_operator.api.conditions` (what is told as long as it is so).
-
-Once per change: where the status that was written last says the same, nothing is told again.
+An event is emitted once per change: if the status that was written last says the same already, there is none.
+Conditions report what holds for longer (`loghub_operator.api.conditions`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +17,7 @@ from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.suspension import suspension_of
 
 MOST_NAMED = 20
-# Over before a person could read of them.
+# These states pass before a user could read about them.
 _NOT_TOLD = (GroupReason.CREATING_PROJECT_SERVICE, GroupReason.UPDATING)
 _FINE = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
 
@@ -34,7 +32,7 @@ def events_of(
     brake: DriftBackoff,
     actions: tuple[Action, ...],
 ) -> Iterator[EmitEvent]:
-    """In the order of their weight for the reader; ``actions`` are those of the same round."""
+    """In order of importance for the reader; ``actions`` are those of the same reconcile."""
     before = {condition.type: condition.reason for condition in resource.status.conditions}
     if before.get(group.type) != group.reason and group.reason not in _NOT_TOLD:
         yield _event(group.reason, group.message, fine=group.reason in _FINE)
@@ -53,7 +51,7 @@ def _event(reason: str, message: str, *, fine: bool) -> EmitEvent:
 def _suspended(
     resource: LogHubConsumerGroup, observed: ObservedState, before: str | None
 ) -> Iterator[EmitEvent]:
-    """The other reasons for a pause tell of themselves."""
+    """The other reasons for a suspension have events of their own."""
     paused = suspension_of(resource, observed)
     now = SuspendedReason.NOT_SUSPENDED if paused is None else paused.reason
     if now is SuspendedReason.SUSPENDED and before != now:

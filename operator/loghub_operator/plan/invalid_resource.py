@@ -1,10 +1,9 @@
-"""Decide about an object that cannot be read: it was stored under another version of the schema.
+"""Plans for an object that this version cannot parse.
 
-What for: its owner is told, in a condition and an event, and its deletion is not held up. What it
-must not know: how either is carried out. Read next: `loghub_operator.controller.reconciler`.
-
-Its workers are not touched while it lives; in its deletion the cluster removes them as things that
-it owns, and the group is left as it is, since nobody can say which one it is.
+Such an object was stored under another version of the schema. A condition and an event report the problem,
+and the operator does not hold up the deletion of the object. Its workers stay as they are while the object
+exists; when it is deleted, the cluster garbage-collects them. The consumer group is left as it is, because an
+unparsed spec does not say which group it is.
 """
 
 from typing import Any
@@ -19,13 +18,13 @@ from loghub_operator.plan.status.builder import unseen_status
 
 
 def without_spec(document: dict[str, Any]) -> LogHubConsumerGroup:
-    """The object without its spec: who it is, and what we told of it last."""
+    """The object without its spec: its metadata, and the status that was reported last."""
     metadata = Metadata.model_validate(document["metadata"], strict=False)
     return LogHubConsumerGroup.model_construct(metadata=metadata, status=parse_status(document.get("status")))
 
 
 def plan_unread(resource: LogHubConsumerGroup, error: InvalidResourceError, now: float) -> Plan:
-    """``resource`` has no spec."""
+    """Plans for ``resource``, which has no spec."""
     problems = "; ".join(str(problem) for problem in error.problems)
     if resource.metadata.deletion_timestamp is not None:
         message = f"the spec cannot be parsed, so the consumer group was not deleted: {problems}"

@@ -1,10 +1,8 @@
-"""Which of several objects that name one consumer group may run its workers.
+"""Decides which of several objects that refer to one consumer group may run its workers.
 
-What for: two objects on one group would each give it their settings and their workers. What it
-must not know: how the others are found. Read next: `loghub_operator.observe.group_index`.
-
-The oldest has it: by creation, then namespace, then name. The others hold only their object until
-it is gone. Two are of one group if endpoint, project, logstore and group are the same.
+Otherwise two objects with one group would each apply their own settings and run their own workers. The oldest
+object owns the group: by creation time, then namespace, then name. The others only keep their finalizer until
+it is gone. Two objects refer to the same group if endpoint, project, logstore and group are equal.
 """
 
 from collections.abc import Iterable
@@ -14,13 +12,15 @@ from loghub_operator.model.observed import Peer
 
 
 def owner_of(resource: LogHubConsumerGroup, peers: Iterable[Peer]) -> Peer | None:
-    """The one that has the group; None: this object itself."""
+    """The object that owns the group; None if ``resource`` does."""
     oldest = min(peers, default=None)
     return oldest if oldest is not None and oldest < peer(resource) else None
 
 
 def named(owner: Peer, resource: LogHubConsumerGroup) -> str:
-    """As a reader of this object may know it: what stands in another namespace is not theirs to see."""
+    """The owner's name for a reader of this object, who may not be allowed to see objects in another
+    namespace.
+    """
     if owner.namespace == resource.metadata.namespace:
         return f"LogHubConsumerGroup {owner.name}"
     return "a LogHubConsumerGroup of another namespace"
@@ -38,5 +38,5 @@ def peer(resource: LogHubConsumerGroup) -> Peer:
 
 
 def remaining_claimants(peers: Iterable[Peer]) -> tuple[Peer, ...]:
-    """Those that will use the group when this object is gone."""
+    """The objects that still use the group after this one is gone."""
     return tuple(sorted(one for one in peers if not one.leaving))

@@ -1,13 +1,13 @@
-"""Decide what to do about one consumer group.
+"""Decides what to do about one consumer group, in the cluster and in `loghub up` alike.
 
-What for: the one set of decisions for the cluster and for `loghub up`. What it must not
-know: how anything is observed or carried out, real time. Read next: `loghub_operator.model.observed`
-(the types), `loghub_operator.plan.replicas` (how many workers), `loghub_operator.plan.status.builder` (the
-status), `loghub_operator.plan.deletion` (the end), then the executors.
+`plan` is a pure function of the object, the observed state and the time. It combines the decisions of the
+other modules: how many workers run (`loghub_operator.plan.replicas`), what drifted, how far a checkpoint
+reset is, and what the status says (`loghub_operator.plan.status.builder`). Once the object is being deleted,
+`loghub_operator.plan.deletion` plans instead.
 
-The rule behind the order of the actions: what a later step needs, and what must be
-remembered after a crash in between, comes first. While the log service cannot be asked,
-neither the number nor the settings of the workers are touched: what runs goes on.
+The order of the actions follows one rule: what a later step needs, and what must be remembered after a crash
+in between, comes first. While the log service is unavailable, neither the number nor the settings of the
+workers change, and running workers continue.
 """
 
 from collections.abc import Iterable
@@ -40,13 +40,13 @@ from loghub_operator.plan.scaling.report import readings_of
 from loghub_operator.plan.status.builder import build_status
 from loghub_operator.resources.worker_config import config_hash, worker_config
 
-# Paths of drift.
+# Suffixes of drift paths.
 _NUMBER = " spec.replicas"
 _MARKS = " metadata.annotations"
 
 
 def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-    """What to do now, and what to tell. Pure; ``now`` in unix seconds."""
+    """What to do now, and what to report. Pure; ``now`` in unix seconds."""
     if resource.metadata.deletion_timestamp is not None:
         return plan_deletion(resource, observed, now)
     course = decide(resource, observed)
@@ -81,7 +81,7 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
 
 
 def group_finding(resource: LogHubConsumerGroup, observed: ObservedState, *, waits: bool) -> ConditionUpdate:
-    """Is the group at the log service as the spec says? ``waits``: it is set back later."""
+    """Whether the group at the log service matches the spec; ``waits``: the correction is delayed."""
     status, reason, message = False, "", ""
     owner = owner_of(resource, observed.peers)
     if owner is not None:
@@ -116,7 +116,9 @@ def group_finding(resource: LogHubConsumerGroup, observed: ObservedState, *, wai
 
 
 def _reshard(course: ScalingDecision, group: ConditionUpdate) -> list[Action]:
-    """Split or merge, then say so: what was done and not told is seen in the list of shards."""
+    """The event follows the split or merge: if the event is lost in a crash, the list of shards still shows
+    the change.
+    """
     if course.heat.change is None or course.heat.event is None or group.status != "True":
         return []
     return [course.heat.change, course.heat.event]
@@ -127,8 +129,10 @@ def _wanted_group(resource: LogHubConsumerGroup) -> GroupObserved:
 
 
 def _settings_now(resource: LogHubConsumerGroup, observed: ObservedState) -> GroupObserved:
-    """A timeout is shortened when nobody counts on the longer one: a worker of before would go on with
-    shards that the log service has given to another, and be late with beats that were often enough."""
+    """A timeout is shortened only once every worker runs with it. A worker with the longer timeout would
+    continue with shards that the log service has already reassigned, and its heartbeats would come too late
+    for the shorter timeout.
+    """
     wanted, found = _wanted_group(resource), observed.service.group
     if found is None or wanted.timeout_s >= found.timeout_s:
         return wanted
@@ -141,8 +145,9 @@ def _settings_now(resource: LogHubConsumerGroup, observed: ObservedState) -> Gro
 def _prerequisites(
     resource: LogHubConsumerGroup, observed: ObservedState, then: Iterable[Action]
 ) -> list[Action]:
-    """What must be there before the log service can be spoken to, or anything be made there; the
-    record of the origin holds the object too."""
+    """What must exist before the operator can call the log service or create anything there; recording the
+    origin adds the finalizer too.
+    """
     actions: list[Action] = []
     if not observed.held and not any(isinstance(one, RecordGroupOrigin) for one in then):
         actions.append(HoldObject())
@@ -152,7 +157,7 @@ def _prerequisites(
 
 
 def _group(resource: LogHubConsumerGroup, observed: ObservedState, *, waits: bool) -> list[Action]:
-    """The origin is recorded before the group is made: a crash in between leaves no orphan."""
+    """The origin is recorded before the group is created, so that a crash in between leaves no orphan."""
     wanted, found = _settings_now(resource, observed), observed.service.group
     actions: list[Action] = []
     origin = "Created" if found is None else observed.group_origin or "Adopted"
@@ -166,7 +171,7 @@ def _group(resource: LogHubConsumerGroup, observed: ObservedState, *, waits: boo
 
 
 def _group_drift(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
-    """An operator of another cluster may want other settings of the group."""
+    """The operator of another cluster may want other settings for the group."""
     found = observed.service.group
     if found is None or found == _settings_now(resource, observed):
         return ()
@@ -174,7 +179,7 @@ def _group_drift(resource: LogHubConsumerGroup, observed: ObservedState) -> tupl
 
 
 def _drift(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
-    """Of what stands in the cluster."""
+    """Drift of the objects in the cluster."""
     there = observed.worker_set
     if there is not None and there.drifted:
         return (f"StatefulSet {resource.metadata.name}{_MARKS}",)
@@ -182,7 +187,7 @@ def _drift(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str,
 
 
 def _desired_revision(resource: LogHubConsumerGroup, observed: ObservedState, decided: ReplicaPlan) -> str:
-    """A change of ours is no drift: it is another wish."""
+    """Identifies the desired state, so that a change by the operator itself does not count as drift."""
     config = config_hash(worker_config(resource, observed.site))
     return f"{resource.metadata.generation}/{config}/{decided.target}"
 
@@ -190,8 +195,9 @@ def _desired_revision(resource: LogHubConsumerGroup, observed: ObservedState, de
 def _workers(
     resource: LogHubConsumerGroup, observed: ObservedState, decided: ReplicaPlan, brake: DriftBackoff
 ) -> list[Action]:
-    """Without their code workers are not touched, but those that are to be none may go. Nor are they
-    while somebody else keeps setting their number, or the marks by which we know what was applied."""
+    """Without their code, workers are not touched, except that all of them may stop. Nor are they touched
+    while another controller keeps setting their number, or the annotations that show what was applied.
+    """
     no_code = bool(observed.site.code.trouble)
     if no_code and decided.target > 0:
         return []
@@ -209,7 +215,7 @@ def _workers(
     there = observed.worker_set
     drifts = there is not None and bool(there.drift) and brake.mends_now
     if decided.reason is ScalingReason.SUSPENDED:
-        # Those that leave are not replaced meanwhile, and what is not there is not made.
+        # Workers that leave are not replaced meanwhile, and a missing StatefulSet is not created.
         stands = there is not None and there.replicas == 0
         due = there is not None and (there.replicas > decided.run or (stands and drifts))
     else:
@@ -227,7 +233,7 @@ def _workers(
 
 
 def _change(resource: LogHubConsumerGroup, observed: ObservedState, decided: ReplicaPlan) -> ChangeImpact:
-    """What gets from what runs to what should."""
+    """The impact of getting from what runs to what should run."""
     there, wanted = observed.worker_set, config_hash(worker_config(resource, observed.site))
     if there is None:
         return ChangeImpact.NONE

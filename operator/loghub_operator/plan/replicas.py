@@ -1,14 +1,11 @@
-"""How many workers to run now, and why not as many as were asked for.
+"""Decides how many workers to run now, and why that is not the desired number.
 
-What for: reaching the number that was decided: holding still, draining before shrinking.
-What it must not know: why that number, time's source, how a worker is started or told to leave.
-Read next: `loghub_operator.plan.scaling.autoscaler` (which number), `loghub_operator.plan.planner`.
-
-A worker that is to go is told to leave and waited for (bounded); only then the number is
-lowered, by one. At most one worker is leaving at a time, the highest ordinal, so that the
-others only ever gain shards. A step (a worker more, or the next one told to leave) is not
-begun while a shard is in transfer. Where no worker should run at all (`suspension`) they leave
-together, and nothing is waited for but their leaving.
+`loghub_operator.plan.scaling.autoscaler` decides on the desired number; this module reaches it. The operator
+asks a surplus worker to drain and waits for it, within a bound; only then does it lower the number, by one.
+At most one worker leaves at a time, the one with the highest ordinal, so that the others only ever gain
+shards. No step (more workers, or the next drain) begins while a shard is in state transfer. If no worker
+should run at all (`loghub_operator.plan.suspension`), the workers leave together, and the operator waits only
+for them to leave.
 """
 
 from dataclasses import dataclass
@@ -23,21 +20,22 @@ from loghub_operator.resources.worker_config import drain_timeout_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPlan:
-    """The decision. ``run`` is for now, ``target`` for when nothing is held back."""
+    """The decision: ``run`` workers now, and ``target`` workers once nothing holds the change back."""
 
     run: int
     target: int
     reason: ScalingReason
     message: str
-    asks: tuple[str, ...] = ()  # tell these workers to leave
-    gave_up_on: tuple[str, ...] = ()  # these were told and did not leave in time
+    asks: tuple[str, ...] = ()  # ask these workers to drain
+    gave_up_on: tuple[str, ...] = ()  # these were asked and did not leave in time
 
 
 def has_left(worker: WorkerObserved, service: ServiceObserved) -> bool:
-    """Nobody beats under its name any more: as the endpoint tells, or, where it cannot, the worker.
+    """Whether no consumer sends heartbeats under the worker's name, as reported by the endpoint or, if it
+    cannot report that, by the worker.
 
-    The endpoint comes first: a worker that starts anew works on nothing either, and its name may
-    hold shards that it would hand over at once.
+    The endpoint takes precedence: a worker that is restarting processes nothing either, but its name may hold
+    shards, which it would release at once.
     """
     if service.consumers is not None:
         return not _counts(worker.name, service)
@@ -50,10 +48,12 @@ def _counts(consumer: str, service: ServiceObserved) -> bool:
 
 
 def pending_replacements(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
-    """Consumers of the group whose workers are not there at this look: they are just being replaced.
+    """Live consumers of the group whose workers do not exist in this observation, because they are being
+    replaced.
 
-    Waiting for these is bounded: a consumer that does not come back is forgotten after the group's
-    timeout. Nobody where the endpoint cannot tell live consumers; there none leaves either.
+    Waiting for them is bounded: the log service removes a consumer that does not come back within the group's
+    timeout. There are none if the endpoint cannot report live consumers; consumers cannot leave such an
+    endpoint either.
     """
     service, there = observed.service, {worker.name for worker in observed.workers}
     if service.consumers is None or observed.worker_set is None:
@@ -63,14 +63,14 @@ def pending_replacements(resource: LogHubConsumerGroup, observed: ObservedState)
 
 
 def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool:
-    """It was told to leave so long ago that we go on without its answer."""
+    """The drain was requested so long ago that the operator continues without an answer."""
     return worker.drain_requested_at_unix_s is not None and now - worker.drain_requested_at_unix_s > bound_s
 
 
 def plan_replicas(
     resource: LogHubConsumerGroup, observed: ObservedState, decided: DesiredReplicas, now: float
 ) -> ReplicaPlan:
-    """What to run now."""
+    """How many workers to run now."""
     current = observed.worker_set.replicas if observed.worker_set else 0
     stopped = suspension_of(resource, observed)
     if stopped is not None:
@@ -91,7 +91,7 @@ def plan_replicas(
 def _paused(
     resource: LogHubConsumerGroup, observed: ObservedState, why: Suspension, current: int, now: float
 ) -> ReplicaPlan:
-    """None at all: they are told together, and stopped together when the last one left."""
+    """No workers at all: all drain together, and all stop together once the last one has left."""
     bound_s = drain_timeout_s(resource)
     there = [worker for worker in observed.workers if worker.ordinal < current]
     late = [one for one in there if waited_enough(one, bound_s=bound_s, now=now)]
@@ -108,7 +108,7 @@ def _paused(
 
 
 def _target(resource: LogHubConsumerGroup, goal: DesiredReplicas) -> ReplicaPlan:
-    """The number within bounds, and which bound cut it."""
+    """The number within the bounds, and which bound limited it."""
     reason, message = _limit(resource, goal)
     return ReplicaPlan(run=goal.workers, target=goal.workers, reason=reason, message=message)
 

@@ -1,15 +1,13 @@
-"""How far an order to move checkpoints is, and its next step.
+"""Decides how far a requested checkpoint reset is, and what its next step is.
 
-What for: ``spec.resetCheckpoints``, once for each nonce, as a state machine over the status. What it must
-not know: how a checkpoint is forced, where the record is kept. Read next:
-`loghub_operator.plan.reposition_targets` (where the order leads), `loghub_operator.plan.suspension` (why the
-workers stay away meanwhile).
-
-StoppingWorkers -> Committing -> Resuming -> Succeeded, or Failed. Everybody leaves; then one record is
-written with the checkpoints of before and the goals, so that whatever ends the operator between any two
-steps, the next round forces the same cursors; then the workers come back. All goals are known and checked
-before that record is written, so an order that makes no sense moves nothing. An order that stands there when
-the object is made counts as done: it is most likely an old one, in a manifest."""
+``spec.resetCheckpoints`` is executed once for each nonce, as a state machine over the status: StoppingWorkers
+-> Committing -> Resuming -> Succeeded, or Failed. First all workers leave, and
+`loghub_operator.plan.suspension` keeps them stopped. Then the operator writes one record with the previous
+checkpoints and the target cursors, so that the next reconcile commits the same cursors wherever the operator
+was interrupted. Finally the workers start again. `loghub_operator.plan.reposition_targets` determines and
+checks all targets before that record is written, so an invalid reset changes nothing. A reset that is already
+in the manifest when the object is created counts as done, because it is most likely an old one.
+"""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -44,7 +42,7 @@ UNDER_WAY = (
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What to tell, and what to do now."""
+    """The status to report, and the actions to carry out now."""
 
     status: CheckpointResetStatus | None
     actions: tuple[Action, ...] = ()
@@ -53,7 +51,7 @@ class Progress:
 def advance(
     resource: LogHubConsumerGroup, observed: ObservedState, size: ReplicaPlan, now: float
 ) -> Progress:
-    """The next step of the order, if there is one."""
+    """The next step of the requested reset, if there is one."""
     order, last = resource.spec.reset_checkpoints, resource.status.checkpoint_reset
     if order is None:
         return _withdrawn(last, now)
@@ -83,7 +81,7 @@ def _to(
     undo: str | None = None,
     actions: tuple[Action, ...] = (),
 ) -> Progress:
-    """Every change of phase comes by here, and is told."""
+    """Every change of phase goes through this function, which adds the event."""
     message = message[:LONGEST_MESSAGE]
     made = CheckpointResetStatus(
         nonce=nonce,
@@ -100,7 +98,7 @@ def _to(
 def _withdrawn(last: CheckpointResetStatus | None, now: float) -> Progress:
     if last is None or last.phase not in UNDER_WAY:
         return Progress(last)
-    if last.phase is CheckpointResetPhase.RESUMING:  # nothing is left of it but the workers' way back
+    if last.phase is CheckpointResetPhase.RESUMING:  # only the start of the workers is left
         return _to(CheckpointResetPhase.SUCCEEDED, last.nonce, last.message, now, undo=last.backup_config_map)
     message = f"spec.resetCheckpoints was removed in phase {last.phase}"
     if last.backup_config_map is not None:
@@ -127,10 +125,10 @@ def _stopping(
             return _waiting(last, f"waiting: {in_the_way}")
         message = f"timed out, no checkpoint was changed: {in_the_way}"
         return _to(CheckpointResetPhase.FAILED, last.nonce, message, now)
-    assert observed.move is not None  # `_in_the_way`
+    assert observed.move is not None  # else `_in_the_way` says so
     if observed.move.record is not None:
         return _recorded(resource, observed, observed.move.record, last, now)
-    refused = refusal(resource)  # a quota of ConfigMaps, say
+    refused = refusal(resource)  # for example because of a quota of ConfigMaps
     if refused and _too_long(last, 3 * drain_timeout_s(resource), now):
         message = f"no checkpoint was changed, because the current ones could not be saved: {refused}"
         return _to(CheckpointResetPhase.FAILED, last.nonce, message, now)
@@ -138,14 +136,14 @@ def _stopping(
 
 
 def _in_the_way(observed: ObservedState) -> str:
-    """Why no checkpoint can be forced yet; "" if it can."""
+    """Why no checkpoint can be committed yet, or "" if it can be."""
     if observed.service.group is None:
         return "the consumer group is being created"
     if observed.workers:
         return f"{', '.join(one.name for one in islice(observed.workers, MOST_NAMED))} still exist"
     if observed.worker_set is not None and observed.worker_set.replicas > 0:
         return "the workers are being stopped"
-    # The real SLS cannot say who is alive; there our pods are all that we know of.
+    # The real SLS cannot report live consumers; there the operator knows only its own pods.
     held = [one for one in observed.service.shards if one.holder]
     if observed.service.consumers is not None and held:
         return "shards are still held: " + ", ".join(
@@ -201,7 +199,7 @@ def _recorded(
 
 
 def _moves(observed: ObservedState, record: MoveRecord) -> tuple[tuple[int, str], ...]:
-    """What is not yet where it should be; a shard that is gone needs no checkpoint."""
+    """The checkpoints that are not at their target yet; a shard that no longer exists needs no checkpoint."""
     there = {one.shard: one.checkpoint for one in observed.service.shards}
     return tuple(
         (shard, cursor)
@@ -230,7 +228,7 @@ def _forcing(
     if not moves:
         phase = CheckpointResetPhase.SUCCEEDED if resource.spec.suspend else CheckpointResetPhase.RESUMING
         return _to(phase, last.nonce, _moved(record, undo), now, undo=undo)
-    # Refused, not merely away: after an outage the record is carried out as at any other time.
+    # Only a rejection fails the reset: after an outage the record is carried out as at any other time.
     if refusal(resource) and _too_long(last, FORCE_BOUND_S, now):
         shards = ", ".join(str(shard) for shard, _ in moves[:MOST_NAMED])
         message = (
@@ -254,7 +252,7 @@ def _resuming(
     last: CheckpointResetStatus,
     now: float,
 ) -> Progress:
-    """Until the workers are back; where none should run there is nothing to wait for."""
+    """Waits until the workers are ready again; if none should run, there is nothing to wait for."""
     replicas = 0 if observed.worker_set is None else observed.worker_set.replicas
     ready = sum(worker.ready for worker in observed.workers)
     if resource.spec.suspend or (replicas == size.target and ready >= size.target):

@@ -1,10 +1,8 @@
-"""Where an order to move checkpoints leads: a cursor for each of its shards, or why there is none.
+"""Determines the target cursor for each shard of a checkpoint reset, or why there is none.
 
-What for: all that can be wrong with an order is found before anything is moved. What it must not
-know: when it is carried out. Read next: `loghub_operator.plan.reposition`.
-
-A cursor beyond a shard's end never existed and is refused. One before its oldest log is taken: that
-is where a checkpoint of before retention lies, and the log service reads on from the oldest there is.
+Everything that can be wrong with a reset is found before any checkpoint changes. A cursor beyond the end of a
+shard never existed and is rejected. A cursor before the shard's oldest log is accepted: a checkpoint from
+before retention is there, and the log service continues from the oldest log that it has.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,14 +19,14 @@ MOST_NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCursors:
-    """Shard -> cursor; or the problem, in a person's words."""
+    """A cursor for each shard, or the problem as a message for users."""
 
     cursors: Mapping[int, str] = field(default_factory=dict)
     problem: str = ""
 
 
 def goals_of(order: ResetCheckpoints, shards: Iterable[ShardObserved], move: MoveObserved) -> TargetCursors:
-    """Pure; needs `MoveObserved.positions` and ``ends`` of every shard of the order."""
+    """Pure; needs `MoveObserved.positions` and ``ends`` for every shard of the reset."""
     there = {one.shard for one in shards}
     unknown = [shard for shard in order.shards or () if shard not in there]
     if unknown:
@@ -39,7 +37,7 @@ def goals_of(order: ResetCheckpoints, shards: Iterable[ShardObserved], move: Mov
 
 
 def same_cursor(one: str, other: str) -> bool:
-    """Equal as numbers; nothing equals no checkpoint."""
+    """Equal as numbers; an absent checkpoint equals nothing."""
     try:
         return wire_cursor.decode(one) == wire_cursor.decode(other)
     except MalformedCursor:
@@ -61,7 +59,7 @@ def _from_config_map(order: ResetCheckpoints, there: set[int], move: MoveObserve
     if not move.source:
         return _refused(f"{name} contains no checkpoints")
     if not all(_is_shard(key) and _is_cursor(value) for key, value in move.source.items()):
-        # Not a word of what is in it: whoever orders need not have the right to read it.
+        # The message quotes nothing from it: a user who requests a reset may lack the right to read it.
         return _refused(f"{name} does not map shard IDs to cursors")
     saved = {int(key): cursor for key, cursor in move.source.items()}
     missing = [shard for shard in order.shards or () if shard not in saved]
@@ -75,7 +73,7 @@ def _from_config_map(order: ResetCheckpoints, there: set[int], move: MoveObserve
     beyond = [shard for shard, cursor in chosen.items() if _is_beyond(cursor, move.ends[shard])]
     if beyond:
         return _refused(f"{name}: the cursor of shard {_numbers(beyond)} is beyond the end of the shard")
-    # Without a checkpoint a worker begins at the initial position, so that is what "" restores.
+    # Without a checkpoint a worker starts at spec.startPosition, so that is what "" restores.
     return TargetCursors(cursors={shard: cursor or move.positions[shard] for shard, cursor in chosen.items()})
 
 
@@ -84,7 +82,7 @@ def _is_shard(key: str) -> bool:
 
 
 def _is_cursor(value: str) -> bool:
-    """Or nothing, where there was no checkpoint."""
+    """Accepts "" too, which stands for no checkpoint."""
     return value == "" or same_cursor(value, value)
 
 

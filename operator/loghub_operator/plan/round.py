@@ -1,8 +1,8 @@
-"""One reconcile round, the same in the cluster and for `loghub up`: what is planned, how a failed action
-changes the status, and what the next round remembers.
+"""The part of a reconcile that the cluster and `loghub up` share.
 
-Both loops call `plan_round`, carry the actions out in their own way, and call `finish`. A restart of the
-operator forgets the memory, so nothing that must survive is kept in it.
+It plans, determines how a failed action changes the status, and keeps what the next reconcile remembers. Both
+loops call `plan_round`, carry out the actions in their own way, and call `finish`. A restart of the operator
+forgets the memory, so nothing that must survive is kept in it.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from loghub_operator.plan.status.last_failure import with_failure, words_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundMemory:
-    """What one round leaves for the next one; None: as the observation has it."""
+    """What one reconcile leaves for the next; None: use what the observation contains."""
 
     scaling: ScalingState | None = None
     drift: DriftHistory | None = None
@@ -29,17 +29,17 @@ class RoundMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """A planned round, with everything that the plan is based on."""
+    """A planned reconcile, with everything that the plan is based on."""
 
     resource: LogHubConsumerGroup
     observed: ObservedState
     plan: Plan
-    memory: RoundMemory  # of the round before
+    memory: RoundMemory  # of the previous reconcile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What to report, what to remember, and the error that ended the round early, if one did."""
+    """What to report, what to remember, and the error that ended the reconcile early, if any."""
 
     status: Status
     memory: RoundMemory
@@ -49,7 +49,7 @@ class Outcome:
 def plan_round(
     resource: LogHubConsumerGroup, observed: ObservedState, memory: RoundMemory, now: float
 ) -> Round:
-    """Plan with what the round before remembered; ``now`` in unix seconds."""
+    """Plans with what the previous reconcile remembered; ``now`` in unix seconds."""
     if memory.scaling is not None:
         observed = replace(observed, memory=memory.scaling)
     if memory.drift is not None:
@@ -58,10 +58,10 @@ def plan_round(
 
 
 def finish(done: Round, error: Exception | None, now: float) -> Outcome:
-    """``error`` is what an action raised; None: all were carried out.
+    """``error`` is what an action raised; None: every action was carried out.
 
     Corrections of drift are remembered only if every action was carried out. A rejected split or merge is
-    no failure of the round: condition HotShard reports it in the next one.
+    not a failure of the reconcile: condition HotShard reports it in the next.
     """
     planned = done.plan
     if error is not None and not isinstance(error, ReshardRefused):

@@ -1,7 +1,7 @@
-"""Is there a reason why no worker of a group should run now?
+"""Decides whether there is a reason why no worker of a group should run now.
 
-What for: the one question that stops all workers: another object's group, suspend, a reposition.
-What it must not know: how they are stopped. Read next: `loghub_operator.plan.replicas`.
+Three things stop all workers: an older object that owns the group, ``spec.suspend``, and a checkpoint reset.
+`loghub_operator.plan.replicas` decides how they stop.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ _WORKERS_AWAY = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
-    """Why, in a word and for a person."""
+    """Why no worker should run: a reason, and a message for users."""
 
     reason: SuspendedReason
     message: str
 
 
 def suspension_of(resource: LogHubConsumerGroup, observed: ObservedState) -> Suspension | None:
-    """None: workers should run."""
+    """None if workers should run."""
     owner = owner_of(resource, observed.peers)
     if owner is not None:
         message = f"consumer group {resource.group} is owned by {named(owner, resource)}, which is older"
@@ -38,7 +38,7 @@ def suspension_of(resource: LogHubConsumerGroup, observed: ObservedState) -> Sus
 
 
 def _moves_checkpoints(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
-    """From the moment it is ordered; not begun while the log service cannot be asked."""
+    """From the moment the reset is requested; it does not start while the log service is unavailable."""
     done = resource.status.checkpoint_reset
     if resource.spec.reset_checkpoints is None or resource.is_new:
         return False

@@ -1,7 +1,7 @@
-"""Objects of one consumer group in the cluster: CR in, dict out; no client, no time.
+"""Builds the Kubernetes objects of one consumer group: CR in, dict out; no client, no time.
 
-What for: pure builders, one file a kind. What it must not know: what is in the cluster.
-Read next: `loghub_operator.resources.statefulset`, then `loghub_operator.apply.executor`.
+The builders are pure functions, with one module for each kind of object. `loghub_operator.apply.executor`
+applies what they return.
 """
 
 from loghub_operator.resources.checkpoint_backup import checkpoint_backup, record_in

@@ -1,9 +1,8 @@
-"""The ConfigMap with the checkpoints of before a reposition.
+"""The ConfigMap with the checkpoints from before a reset.
 
-What for: ``data`` goes from shard number to cursor, "" for none, so it can be given to another
-reposition as it is; where the checkpoints were moved to stands in an annotation. It never changes, it
-belongs to its object and goes with it. What it must not know: when it is written. Read next:
-`loghub_operator.plan.reposition`.
+``data`` maps shard IDs to cursors, "" for none, so that it can be used for another reset as it is; an
+annotation has the target cursors. The ConfigMap is immutable and owned by its object, so it is
+garbage-collected with it. `loghub_operator.plan.reposition` decides when it is written.
 """
 
 import json
@@ -20,7 +19,9 @@ from loghub_operator.resources.metadata import Document, metadata
 
 
 def checkpoint_backup(resource: LogHubConsumerGroup, name: str, record: MoveRecord) -> Document:
-    """Its name label is not the workers': their settings are removed by it."""
+    """Its name label differs from that of the workers, because the removal of old worker settings selects by
+    that label.
+    """
     about = metadata(resource, name)
     about["labels"][LABEL_NAME] = CHECKPOINTS
     goals = {str(shard): cursor for shard, cursor in sorted(record.goals.items())}
@@ -38,7 +39,9 @@ def checkpoint_backup(resource: LogHubConsumerGroup, name: str, record: MoveReco
 
 
 def record_in(found: Document) -> MoveRecord | None:
-    """What it says; None where it is none of ours, or was garbled by hand."""
+    """The record in a ConfigMap; None if the operator did not write it, or it was edited into something
+    invalid.
+    """
     marks = found["metadata"].get("annotations") or {}
     try:
         goals = {

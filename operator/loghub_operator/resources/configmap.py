@@ -1,8 +1,7 @@
-"""The ConfigMap with the workers' settings.
+"""The ConfigMap with the workers' settings, which the pods mount as a file.
 
-What for: a file in the pods. Its name has the settings' hash and it never changes, so that
-a pod of an older revision that restarts reads what it ran with. What it must not know: what
-is in the settings. Read next: `loghub_operator.resources.worker_config`.
+Its name contains the hash of the settings, and it is immutable, so that a pod of an older revision that
+restarts reads the settings that it ran with.
 """
 
 from loghub.worker_contract import WorkerConfig
@@ -15,12 +14,12 @@ CONFIG_FILE = "worker.json"
 
 
 def config_map_name(resource: LogHubConsumerGroup, hash_of_config: str) -> str:
-    """One per revision of the settings."""
+    """One ConfigMap per revision of the settings."""
     return f"{resource.metadata.name}-{hash_of_config}"
 
 
 def is_settings(resource: LogHubConsumerGroup, found: Document) -> bool:
-    """One of ours: somebody's own ConfigMap may have the workers' labels."""
+    """Whether the operator created it: a user's ConfigMap may have the labels of the workers."""
     marks = found["metadata"].get("annotations") or {}
     return ANNOTATION_CONFIG_HASH in marks and is_ours(resource, found)
 

@@ -1,10 +1,7 @@
-"""Where a stored object is no longer as we wrote it.
+"""Compares a stored object with what the operator wrote, and returns the paths of the fields that differ.
 
-What for: ours and theirs in, the paths of our fields that differ out. What it must not know: who
-changed them, what is done about it. Read next: `loghub_operator.observe.drift_detector`.
-
-Only what we write counts: the apiserver's defaults, and fields that others added, are not ours.
-Amounts are compared as amounts, since the apiserver writes 1024Mi as 1Gi.
+Only the fields that the operator writes count: defaults of the API server, and fields that other clients
+added, are not compared. Quantities are compared by value, since the API server writes 1024Mi as 1Gi.
 """
 
 import re
@@ -23,7 +20,7 @@ _UNITS = {
     "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30, "Ti": Decimal(2) ** 40,
 }  # fmt: skip
 _NOT_COMPARED = ("apiVersion", "kind")
-# Maps that are one value to the API: a key more is a change of ours.
+# Maps that the API treats as one value: an additional key changes what the operator wrote.
 _WHOLE = ("selector", "nodeSelector")
 
 
@@ -63,7 +60,7 @@ def _differing_lists(ours: list[Any], theirs: list[Any], path: str) -> Iterator[
 def _same(ours: Any, theirs: Any) -> bool:
     if ours == theirs:
         return True
-    if theirs is None:  # the apiserver keeps nothing that is empty
+    if theirs is None:  # the API server does not store empty values
         return ours in ({}, [], "", False, 0)
     mine, other = _amount(ours), _amount(theirs)
     return mine is not None and mine == other
@@ -75,7 +72,7 @@ def _amount(value: Any) -> Decimal | None:
 
 
 def replicas_taken(theirs: Document, manager: str) -> bool:
-    """Somebody else set the number of replicas: the field is no longer among those that we applied."""
+    """Another client set the number of replicas: ``manager`` no longer owns the field it applied."""
     managed = theirs["metadata"].get("managedFields") or ()
     applied = [one for one in managed if (one.get("manager"), one.get("operation")) == (manager, "Apply")]
     fields = [one.get("fieldsV1", {}) for one in applied if not one.get("subresource")]

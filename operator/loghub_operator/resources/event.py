@@ -12,7 +12,7 @@ LONGEST_NOTE_BYTES = 1024
 
 
 def event_of(resource: LogHubConsumerGroup, event: actions.EmitEvent, *, unix_s: float) -> Document:
-    """An Event about the CR; its name is made by the apiserver."""
+    """An Event about the CR; the API server generates its name."""
     name, namespace = resource.metadata.name, resource.metadata.namespace
     regarding = {
         "apiVersion": API_VERSION,
@@ -37,5 +37,5 @@ def event_of(resource: LogHubConsumerGroup, event: actions.EmitEvent, *, unix_s:
 
 
 def _cut(message: str) -> str:
-    """The apiserver counts bytes."""
+    """The API server's limit is in bytes."""
     return message.encode()[:LONGEST_NOTE_BYTES].decode(errors="ignore")

@@ -1,7 +1,5 @@
-"""Metadata that all objects of one consumer group share.
-
-What for: labels and the owner reference, by which the cluster removes what we made. What
-it must not know: any one kind. Read next: `loghub_operator.api.labels`.
+"""Metadata that all objects of one consumer group share: labels, and the owner reference for garbage
+collection.
 """
 
 from typing import Any
@@ -13,12 +11,12 @@ Document = dict[str, Any]
 
 
 def labels(resource: LogHubConsumerGroup) -> dict[str, str]:
-    """Of every object in the CR's namespace."""
+    """Labels of every object in the CR's namespace."""
     return {**worker_selector(resource.metadata.name), LABEL_PART_OF: PART_OF, LABEL_MANAGED_BY: MANAGER}
 
 
 def is_ours(resource: LogHubConsumerGroup, found: Document) -> bool:
-    """Was it made for this object? Its name alone does not say so."""
+    """Whether it was created for this object, which its name alone does not show."""
     about = found["metadata"]
     owners = [one.get("uid") for one in about.get("ownerReferences") or ()]
     return resource.metadata.uid in owners or labels(resource).items() <= (about.get("labels") or {}).items()

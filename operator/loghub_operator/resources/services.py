@@ -1,12 +1,9 @@
-"""The two kinds of Service: the workers' own names, and a project's name.
+"""The two kinds of Service: the governing Service of the workers, and the host name of a project.
 
-What for: a StatefulSet wants a governing Service; a client of the embedded service wants
-``<project>.<namespace>.svc``. What it must not know: who asks. Read next:
-`loghub_operator.settings`.
-
-A project's Service stands in the embedded service's namespace and is one object for all CRs
-and all other clients of that project: it has a label instead of an owner and nobody
-deletes it (docs/decisions/ownership.md).
+A StatefulSet needs a governing Service; a client of the embedded service needs ``<project>.<namespace>.svc``.
+A project's Service is in the namespace of the embedded service and is shared by all CRs and all other clients
+of that project: it has a label instead of an owner, and the operator never deletes it
+(docs/decisions/ownership.md).
 """
 
 from loghub_operator.api.labels import (
@@ -23,11 +20,11 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.resources.metadata import Document, metadata
 
 METRICS_PORT = 9404
-PROJECT_PORT = 80  # the vendor's Java SDK speaks to no other
+PROJECT_PORT = 80  # the vendor's Java SDK connects to no other port
 
 
 def governing_service(resource: LogHubConsumerGroup) -> Document:
-    """Headless; also where a Prometheus finds the workers."""
+    """Headless; Prometheus also discovers the workers through it."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -60,5 +57,5 @@ def project_service(project: str, namespace: str) -> Document:
 
 
 def leads_to_the_service(found: Document) -> bool:
-    """Whoever made it: does this Service select the embedded service's pods?"""
+    """Whether this Service selects the embedded service's pods, regardless of who created it."""
     return bool(found["spec"].get("selector") == {LABEL_NAME: SERVICE})

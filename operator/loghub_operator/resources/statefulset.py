@@ -1,11 +1,8 @@
-"""The StatefulSet of the workers.
+"""The StatefulSet of the workers, whose stable pod names are the consumer names.
 
-What for: stable pod names, which are the consumer names. What it must not know: how many
-should run, and why. Read next: `loghub.worker_contract` (what the container is told).
-
-Pods are made and removed in parallel, replaced one by one. The preStop hook begins the drain, and
-the grace period is longer than it, so a worker finishes its batch. The pods pass the restricted pod
-security standard.
+Pods are created and deleted in parallel, and replaced one by one. The preStop hook begins the drain, and the
+grace period is longer than the drain, so a worker finishes its batch. The pods comply with the restricted Pod
+Security Standard. `loghub.worker_contract` defines what the container receives.
 """
 
 import hashlib
@@ -30,24 +27,24 @@ from loghub_operator.resources.support_objects import disruption_budget, service
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, config_hash, heap_mib
 
 CONTAINER = "worker"
-_OUR_VOLUMES = {"config", "credentials", "pod"}  # state and tmp may be put elsewhere
+_OUR_VOLUMES = {"config", "credentials", "pod"}  # a pod template may replace state and tmp
 GRACE_S = DRAIN_TIMEOUT_S + AFTER_DRAIN_S
 USER = 10001
-# Whatever the image's entry point does with signals.
+# Begins the drain even if the image's entry point does not forward signals.
 PRE_STOP = ("python", "-m", "loghub_worker.pre_stop")
 _CONFIG = "/etc/loghub/worker"
 _CREDENTIALS = "/etc/loghub/credentials"
 _POD = "/etc/loghub/pod"
 _STATE = "/var/lib/loghub"
-# Beside the JVM's heap: what else a JVM takes, the Pythons, their Arrow buffers; the limit leaves
-# room for one more batch.
+# In addition to the JVM's heap: the rest of the JVM, the Python processes and their Arrow buffers; the limit
+# leaves room for one more batch.
 _REQUEST_MIB, _LIMIT_MIB = 1024, 1536
 
 
 def stateful_set(
     resource: LogHubConsumerGroup, config: WorkerConfig, *, replicas: int, image: str
 ) -> Document:
-    """The whole object; ``image`` is for CRs that name none."""
+    """The whole object; ``image`` is for CRs that do not set one."""
     made = _without_marks(resource, config, image)
     digest = applied_hash(resource, config, image=image)
     made["metadata"]["annotations"] = {
@@ -60,17 +57,17 @@ def stateful_set(
 
 
 def applied_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
-    """Of everything that we write for the workers except their number: has any of it changed?"""
+    """Of everything that the operator writes for the workers, except their number, to detect a change."""
     return _hash([_without_marks(resource, config, image), *dependencies(resource, config)])
 
 
 def pod_template_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
-    """Of the pods: does a change replace them?"""
+    """Of the pod template, to detect a change that replaces the pods."""
     return _hash(_without_marks(resource, config, image)["spec"]["template"])
 
 
 def dependencies(resource: LogHubConsumerGroup, config: WorkerConfig) -> tuple[Document, ...]:
-    """What is written before the StatefulSet, in this order: what the pods need, then the rest."""
+    """The objects to apply before the StatefulSet, in order: those that the pods need, then the rest."""
     return (
         config_map(resource, config),
         service_account(resource),
@@ -129,7 +126,7 @@ def _pod_security() -> Document:
 
 
 def _container(resource: LogHubConsumerGroup, image: str) -> Document:
-    """The image's own entry point starts the worker, under an init that reaps Spark's children."""
+    """The image's own entry point starts the worker, under an init process that reaps Spark's children."""
     return {
         "name": CONTAINER,
         "image": resource.spec.worker.image or image,
@@ -153,7 +150,7 @@ def _container(resource: LogHubConsumerGroup, image: str) -> Document:
 
 
 def _environment(resource: LogHubConsumerGroup) -> list[Document]:
-    """The user's first: nothing of theirs takes the place of ours."""
+    """The user's variables come first, so that none of them overrides a variable of the operator."""
     plain = {
         contract.ENV_CONFIG: f"{_CONFIG}/{CONFIG_FILE}",
         contract.ENV_CREDENTIALS_DIR: _CREDENTIALS,
@@ -182,7 +179,7 @@ def _probe(path: str, *, every_s: int, failures: int) -> Document:
 
 
 def _resources(resource: LogHubConsumerGroup) -> Document:
-    """The user's win key by key; a memory of which only one side is given is both."""
+    """The user's values win key by key; memory that is set only as request or limit is used for both."""
     given = resource.spec.worker.resources
     heap = heap_mib(resource.spec.spark)
     requests: dict[str, Any] = {"cpu": "250m", "memory": _mib(heap + _REQUEST_MIB), **given.requests}
@@ -197,7 +194,7 @@ def _resources(resource: LogHubConsumerGroup) -> Document:
 
 
 def _mib(mib: int) -> str:
-    """As the apiserver would spell it: what we wrote is compared with what is there."""
+    """Spelled as the API server does, since what was written is compared with what is stored."""
     return f"{mib // 1024}Gi" if mib % 1024 == 0 else f"{mib}Mi"
 
 

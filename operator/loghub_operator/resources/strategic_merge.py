@@ -1,14 +1,12 @@
-"""A user's pod template merged over ours, as Kubernetes merges a strategic patch.
+"""Merges a user's pod template, ``spec.worker.podTemplate``, over the operator's, like a strategic merge
+patch.
 
-What for: ``spec.worker.podTemplate``. What it must not know: what our template says. Read next:
-`loghub_operator.resources.statefulset`.
-
-Maps are merged key by key and null removes; ``$patch: replace`` in a map puts it in place of ours, ``$patch:
-delete`` empties it (an edit by ``kubectl apply`` stores no null). Lists of named things are merged by what
-names them (`KEYS`, as in the API's patch merge keys); the same words in such an element put it in place of
-ours, or remove it. Every other list replaces. What group membership stands on is ours whatever the
-overlay says. Nothing is refused here and nothing is dropped: what makes no sense,
-such as two containers of one name, is for the apiserver to refuse in its own words.
+Maps are merged key by key, and null removes a key; ``$patch: replace`` in a map replaces the operator's map,
+and ``$patch: delete`` empties it (an edit by ``kubectl apply`` stores no null). Lists of named items are
+merged by the key that names them (`KEYS`, as in the API's patch merge keys); the same directives in such an
+item replace or remove the operator's item. Every other list is replaced. Fields that group membership depends
+on cannot be overridden. Nothing is rejected or dropped here: the API server rejects what is invalid, such as
+two containers with one name, with its own message.
 """
 
 from collections import Counter
@@ -36,8 +34,9 @@ _DIRECTIVE = "$patch"
 def apply_pod_template(
     template: Document, overlay: Document | None, *, container: str, volumes: set[str]
 ) -> Document:
-    """Our template with the overlay; of ``container`` the environment, ports and mounts stay ours, so
-    do these ``volumes``, labels and annotations, and the grace period as a lower bound."""
+    """The operator's template with the overlay. The operator keeps the environment, ports and mounts of
+    ``container``, these ``volumes``, its labels and annotations, and its grace period as a lower bound.
+    """
     if not overlay:
         return template
     made: Document = merged(template, overlay)
@@ -51,7 +50,7 @@ def apply_pod_template(
 
 
 def merged(ours: Any, theirs: Any, *, key: str = "") -> Any:
-    """``theirs`` over ``ours``; ``key`` is the field in which both stand."""
+    """``theirs`` over ``ours``; ``key`` is the field that contains both."""
     if isinstance(theirs, dict) and (isinstance(ours, dict) or _DIRECTIVE in theirs):
         return _merged_maps(ours if isinstance(ours, dict) else {}, theirs)
     if isinstance(ours, list) and isinstance(theirs, list) and key in KEYS:
@@ -71,7 +70,7 @@ def _merged_maps(ours: Document, theirs: Document) -> Document:
 
 
 def _merged_lists(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
-    """Ours in our order, then what is new in theirs."""
+    """The operator's items in their order, then the new ones of the overlay."""
     wanted = dict(numbered(theirs, key))
     kept = [_element(one, wanted.pop(name, None)) for name, one in numbered(ours, key)]
     new = (_element(None, one) for one in wanted.values())
@@ -79,7 +78,9 @@ def _merged_lists(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
 
 
 def numbered(elements: list[Any], key: str) -> Iterator[tuple[tuple[Any, int], Any]]:
-    """Each with its name and how many of that name stand before it: of two that share a name none is lost."""
+    """Each item with its name and the number of earlier items with that name: of two items that share a name
+    neither is lost.
+    """
     before: Counter[Any] = Counter()
     for one in elements:
         name = _named(one, key)
@@ -88,13 +89,13 @@ def numbered(elements: list[Any], key: str) -> Iterator[tuple[tuple[Any, int], A
 
 
 def _named(element: Any, key: str) -> Any:
-    """What names it; one without a name is like no other."""
+    """What names the item; an item without a name equals no other."""
     name = element.get(key) if isinstance(element, dict) else None
     return name if isinstance(name, str | int) else id(element)
 
 
 def _element(ours: Any, theirs: Any) -> Any:
-    """None: it is not to be there."""
+    """None: the item is removed."""
     if theirs is None:
         return ours
     if not isinstance(theirs, dict):
@@ -123,7 +124,7 @@ def _keep_marks(made: Document, template: Document) -> None:
 
 
 def _keep_grace(spec: Document, ours: Document) -> None:
-    """Shorter than the drain would be a kill amid it."""
+    """A grace period shorter than the drain would kill a worker in the middle of it."""
     given, least = spec.get("terminationGracePeriodSeconds"), ours["terminationGracePeriodSeconds"]
     if not isinstance(given, int) or given < least:
         spec["terminationGracePeriodSeconds"] = least
@@ -142,7 +143,7 @@ def _keep_container(spec: Document, ours: Document, name: str) -> None:
 
 
 def _keep(made: Document, ours: Document, field: str, names: set[Any]) -> None:
-    """These elements of a list are ours, whole."""
+    """The operator's version of these list items is kept whole."""
     key, given = KEYS[field], made.get(field)
     if given is not None and not isinstance(given, list):
         return

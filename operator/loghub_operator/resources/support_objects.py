@@ -1,7 +1,7 @@
-"""What stands beside the workers' StatefulSet: who they are, and how many may be disturbed at once.
+"""The ServiceAccount and the PodDisruptionBudget of the workers.
 
-What for: a ServiceAccount without rights and without a token in the pods, and a PodDisruptionBudget.
-What it must not know: the pods. Read next: `loghub_operator.resources.statefulset`.
+The ServiceAccount has no permissions, and the pods have no token of it. The PodDisruptionBudget limits how
+many workers may be disrupted at once.
 """
 
 from loghub_operator.api.labels import worker_selector
@@ -10,12 +10,12 @@ from loghub_operator.resources.metadata import Document, metadata
 
 
 def workers_name(resource: LogHubConsumerGroup) -> str:
-    """Of every object that is about the workers as a whole."""
+    """Name of every object that concerns the workers as a whole."""
     return f"{resource.metadata.name}-workers"
 
 
 def service_account(resource: LogHubConsumerGroup) -> Document:
-    """Their own, so that rights given to it are given to nobody else; none are."""
+    """The workers' own, so that permissions granted to it apply to nothing else; it has none by default."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -25,7 +25,7 @@ def service_account(resource: LogHubConsumerGroup) -> Document:
 
 
 def disruption_budget(resource: LogHubConsumerGroup) -> Document:
-    """One worker at a time, as in a rolling restart; a worker that does not work holds no node up."""
+    """One worker at a time, as in a rolling restart; a worker that is not ready may always be evicted."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -1,8 +1,9 @@
-"""The user's Python files, out of a ConfigMap.
+"""Reads the user's Python files from a ConfigMap.
 
-What for: the cluster and `loghub up` take the same ConfigMap and refuse it in the same words. What
-it must not know: where the ConfigMap was found. Read next: `loghub_operator.resources.worker_config`, which
-makes the files a part of the workers' settings: whoever changes a file changes the settings."""
+The cluster and `loghub up` accept the same ConfigMaps and reject the others with the same messages.
+`loghub_operator.resources.worker_config` makes the files a part of the workers' settings, so a change of a
+file is a change of the settings.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,15 +15,15 @@ Document = Mapping[str, Any]
 
 
 def code_source(resource: LogHubConsumerGroup) -> str | None:
-    """Name of the ConfigMap that the pipeline takes its code from, in the object's namespace."""
+    """Name of the ConfigMap with the pipeline's code, in the object's namespace."""
     python = resource.spec.pipeline.python
     return None if python is None or python.config_map is None else python.config_map.name
 
 
 def code_in(resource: LogHubConsumerGroup, found: Document | None) -> Code:
-    """The files of the ConfigMap that `code_source` names; None: there is none."""
+    """The files of the ConfigMap that `code_source` names; ``found`` is None if it does not exist."""
     name, python = code_source(resource), resource.spec.pipeline.python
-    assert python is not None  # else it has no source
+    assert python is not None  # otherwise `code_source` is None
     where = f"ConfigMap {name}"
     if found is None:
         return Code(trouble=f"there is no {where} in namespace {resource.metadata.namespace}")

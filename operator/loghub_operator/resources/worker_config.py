@@ -1,8 +1,7 @@
 """The settings of the workers of one consumer group.
 
-What for: CR in, `WorkerConfig` out, the same for every worker and both executors; its
-hash says whether a running worker has other settings. What it must not know: pods,
-processes. Read next: `loghub.worker_contract`.
+`worker_config` turns a CR into a `WorkerConfig` that is the same for every worker and both executors; its
+hash shows whether a running worker has other settings.
 """
 
 import hashlib
@@ -24,14 +23,14 @@ from loghub_operator.api.pipeline import Spark
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Placement
 
-DEFAULT_MEMORY = "512m"  # as `loghub_worker.query.spark_session` has it
+DEFAULT_MEMORY = "512m"  # as in `loghub_worker.query.spark_session`
 DRAIN_TIMEOUT_S = 30
 # After the drain has ended: the last heartbeat, the leave call and its retries.
 AFTER_DRAIN_S = 15
 
 
 def worker_config(resource: LogHubConsumerGroup, site: Placement) -> WorkerConfig:
-    """What each worker of this group is told."""
+    """The settings that each worker of this group receives."""
     spec = resource.spec
     return WorkerConfig(
         endpoint=site.endpoint,
@@ -56,26 +55,26 @@ def worker_config(resource: LogHubConsumerGroup, site: Placement) -> WorkerConfi
 
 
 def heap_mib(spark: Spark) -> int:
-    """Of Spark's JVM."""
+    """Heap of Spark's JVM."""
     text = spark.memory or DEFAULT_MEMORY
     return int(text[:-1]) * (1024 if text[-1] == "g" else 1)
 
 
 def encode(config: WorkerConfig) -> bytes:
-    """The file that a worker reads; equal settings are equal bytes."""
+    """The file that a worker reads; equal settings give equal bytes."""
     return msgspec.json.encode(config, order="sorted")
 
 
 def config_hash(config: WorkerConfig) -> str:
-    """16 hex digits; stable over processes and releases with the same settings."""
+    """16 hex digits; the same in all processes and releases for the same settings."""
     return hashlib.sha256(encode(config)).hexdigest()[:16]
 
 
 def drain_timeout_s(resource: LogHubConsumerGroup) -> float:
-    """How long a worker that was told to leave is waited for.
+    """How long the operator waits for a worker that was asked to drain.
 
-    Its drain, then the group's timeout (after which its shards are free whatever became of
-    it), then some for the calls.
+    That is its drain, then the group's timeout (after which its shards are free in any case), then some time
+    for the calls.
     """
     return DRAIN_TIMEOUT_S + resource.spec.timeout_seconds + AFTER_DRAIN_S
 

@@ -1,12 +1,13 @@
-"""Decide how many workers should run, in every mode.
+"""Decides how many workers should run, in every mode.
 
-What for: Fixed, External and Recommend run `spec.replicas`; Auto runs what the load needs. All within
-the bounds, and never more than there are assignable shards. What it must not know: how the number is
-reached, one worker at a time through the drain (`loghub_operator.plan.replicas`). Read next:
-`loghub_operator.plan.scaling.inputs`, `gates`, `report`.
+Fixed, External and Recommend run `spec.replicas`; Auto runs what the load needs. Every mode stays within the
+bounds and never runs more workers than there are assignable shards. `loghub_operator.plan.replicas` reaches
+the number, draining one worker at a time.
 
-Auto in one breath: what arrives plus the lag over the catch-up time, in workers; steadied over the
-stabilization windows, cut by the bounds and by `maxPodsPerStep`, and not followed while a hold stands.
+In short, Auto adds the arrival rate and the lag divided by the catch-up time, and expresses the sum in
+workers. It stabilizes that number over the stabilization windows, limits it by the bounds and by
+`maxPodsPerStep`, and does not follow it while a gate blocks the change
+(`loghub_operator.plan.scaling.gates`).
 """
 
 from dataclasses import dataclass, replace
@@ -22,13 +23,13 @@ from loghub_operator.plan.scaling.inputs import ScalingInputs, collect
 from loghub_operator.plan.scaling.stabilization import Spans, stabilize, with_need
 from loghub_operator.plan.suspension import suspension_of
 
-LITTLE_LAG_S = 30.0  # of arrival: what a worker that keeps up may leave at any moment
+LITTLE_LAG_S = 30.0  # of arrival: the lag that a worker that keeps up may have at any moment
 LITTLE_LAG_CYCLES = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredReplicas:
-    """What to run, before it is reached: ``asked`` cut by ``bound`` is ``workers``."""
+    """What to run, before it is reached: ``asked`` limited by ``bound`` is ``workers``."""
 
     asked: int
     workers: int
@@ -37,7 +38,7 @@ class DesiredReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """What Auto would run, and why. ``held``: another number is wanted, and this one is kept."""
+    """What Auto would run, and why. ``held``: another number is needed, and the current one is kept."""
 
     workers: int | None
     reason: ActiveReason
@@ -48,7 +49,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingDecision:
-    """The decision of one round, with all that it stands on."""
+    """The decision of one reconcile, with everything that it is based on."""
 
     goal: DesiredReplicas
     advice: Recommendation
@@ -83,7 +84,7 @@ class _Case:
 
 
 def decide(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingDecision:
-    """Pure; the time is that of the look."""
+    """Pure; the time is that of the observation."""
     seen, scaling = collect(resource, observed), resource.spec.scaling
     paused = suspension_of(resource, observed) is not None
     case = _case(resource, observed, seen)
@@ -104,7 +105,7 @@ def decide(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingDec
 
 
 def effective(observed: ObservedState) -> int:
-    """Workers that run and were not told to leave: a drain that has begun counts as done."""
+    """Workers that run and were not asked to drain: a drain that has begun counts as done."""
     replicas = observed.worker_set.replicas if observed.worker_set else 0
     leaving = [one.ordinal for one in observed.workers if one.drain_requested]
     return min([replicas, *leaving])
@@ -131,7 +132,9 @@ def _case(resource: LogHubConsumerGroup, observed: ObservedState, seen: ScalingI
 
 
 def _least(resource: LogHubConsumerGroup, memory: ScalingState, now: float) -> int:
-    """Where the load decides, one worker at least, unless none is allowed and there is nothing to do."""
+    """The lower bound. If the load decides, it is at least one worker, unless scaling to zero is enabled and
+    the group has been idle long enough.
+    """
     scaling = resource.spec.scaling
     if scaling.mode not in ("Auto", "Recommend"):
         return scaling.min_replicas
@@ -142,19 +145,21 @@ def _least(resource: LogHubConsumerGroup, memory: ScalingState, now: float) -> i
 
 
 def _goal(case: _Case, advice: Recommendation) -> DesiredReplicas:
-    """Auto runs what is advised, where anything is; the others what is asked for."""
+    """Auto runs the recommended number if there is one; the other modes run the requested number."""
     if case.resource.spec.scaling.mode == "Auto":
         begin = case.resource.spec.replicas if case.observed.worker_set is None else case.current
         asked = begin if advice.workers is None else advice.workers
         return DesiredReplicas(asked=asked, workers=asked, bound=advice.bound)
     asked = case.resource.spec.replicas
-    least = case.resource.spec.scaling.min_replicas  # what Auto would not go below is no bound here
+    least = case.resource.spec.scaling.min_replicas  # the lower bound of Auto does not apply
     workers, bound = replace(case.bounds, least=least).cut(asked)
     return DesiredReplicas(asked=asked, workers=workers, bound=bound)
 
 
 def _least_shards(case: _Case, goal: DesiredReplicas, need: ReplicaRange | None) -> int:
-    """So many must take logs: one for each worker that should run, were there shards enough, or may soon."""
+    """The writable shards to keep: one for each worker that should run, or would if there were enough shards,
+    or may run soon.
+    """
     scaling = case.resource.spec.scaling
     wanted = max(goal.workers, need.goal if need else 0) if scaling.mode == "Auto" else goal.asked
     within = max(scaling.min_replicas, min(scaling.max_replicas, wanted))
@@ -162,7 +167,7 @@ def _least_shards(case: _Case, goal: DesiredReplicas, need: ReplicaRange | None)
 
 
 def _advised(case: _Case, *, paused: bool) -> tuple[ScalingState, Recommendation, ReplicaRange | None]:
-    """What Auto would run; unknown while it cannot be said."""
+    """What Auto would run; no number while it is unknown."""
     memory, inputs = case.seen.memory, case.seen.inputs
     if paused:
         unknown = Recommendation(workers=None, reason=ActiveReason.SUSPENDED, message="no worker should run")
@@ -176,7 +181,7 @@ def _advised(case: _Case, *, paused: bool) -> tuple[ScalingState, Recommendation
         )
     need = need_of(inputs) or _present_suffices(case)
     unsettled = _unsettled(case, memory)
-    if unsettled is not None:  # what is needed while others settle says little about more
+    if unsettled is not None:  # the need while others settle says little about scaling up
         memory = replace(memory, low=Window(), goal=Window())
     memory = with_need(memory, need, now=case.now, spans=case.spans, up=unsettled is None)
     memory, advice = _follow(case, memory, need, unsettled)
@@ -184,7 +189,7 @@ def _advised(case: _Case, *, paused: bool) -> tuple[ScalingState, Recommendation
 
 
 def _while_leaving(case: _Case, advice: Recommendation) -> Recommendation:
-    """Where no more than the present number is decided, a step down that has begun goes on."""
+    """If the decision keeps the current number, a scale-down that has begun continues."""
     leaving = case.observed.worker_set is not None and case.observed.worker_set.replicas > case.current
     if not leaving or advice.workers != case.current:
         return advice
@@ -193,7 +198,7 @@ def _while_leaving(case: _Case, advice: Recommendation) -> Recommendation:
 
 
 def _forgetting(memory: ScalingState) -> ScalingState:
-    """Nobody consumes, on purpose: what was wanted before says nothing about afterwards."""
+    """Nothing is consumed, on purpose, so what was needed before says nothing about the time afterwards."""
     return replace(memory, low=Window(), goal=Window(), high=Window(), trial=None)
 
 
@@ -204,8 +209,9 @@ def _unsettled(case: _Case, memory: ScalingState) -> Gate | None:
 
 
 def _present_suffices(case: _Case) -> ReplicaRange | None:
-    """Without any rate: where next to nothing is left the present number is enough, and maybe one
-    fewer, which is how a rate gets known at all."""
+    """Without any rate: as long as there is almost no lag, the current number is enough, and maybe one fewer.
+    Trying one fewer is how a rate becomes known at all.
+    """
     inputs = case.seen.inputs
     if inputs.arrival_per_s is None or inputs.lag_groups is None:
         return None
@@ -236,7 +242,9 @@ def _follow(
 
 
 def _from_zero(case: _Case) -> Recommendation:
-    """Begin as asked; come back from zero at once when anything is left, or that is not known."""
+    """Starts with the requested number. After a scale to zero it starts again as soon as there is lag, or the
+    lag is unknown.
+    """
     scaling, inputs = case.resource.spec.scaling, case.seen.inputs
     if scaling.scale_to_zero is None or case.observed.worker_set is None:
         workers, bound = case.bounds.cut(max(case.resource.spec.replicas, 1))

@@ -1,14 +1,11 @@
-"""How many workers the load needs, by one formula, and within which bounds.
+"""Computes how many workers the load needs, by one formula, and limits the number by the bounds.
 
-What for: wanted = ceil((arrival + lag / catch-up time) / rate of one worker), told with its
-numbers. What it must not know: time, what was wanted before. Read next:
-`loghub_operator.plan.scaling.stabilization`.
-
-A shard has one holder and the log service balances by count, so what counts is the worker with the
-most shards: 8 shards are no faster with 5, 6 or 7 workers than with 4. The ``goal`` is the fewest
-workers of which none has more shards than it can do. Two numbers stand beside it, so that a load
-near a bound moves nothing: ``low``, with which workers would be a tenth over their rate, and ``high``,
-with which each would have a tenth to spare. A number from ``low`` to ``high`` is left alone.
+The formula is wanted = ceil((arrival + lag / catch-up time) / rate of one worker); the status shows it with
+its numbers. A shard has one consumer and the log service balances by count, so the worker with the most
+shards is decisive: 8 shards are no faster with 5, 6 or 7 workers than with 4. The ``goal`` is the fewest
+workers of which none has more shards than it can consume. Two more numbers keep a load near a limit from
+changing anything: ``low``, with which workers would be ten percent over their rate, and ``high``, with which
+each would have ten percent to spare. A number from ``low`` to ``high`` is kept.
 """
 
 import math
@@ -24,7 +21,7 @@ Bound = Literal["Minimum", "Maximum", "Shards", "Step"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a decision stands on, in log groups and seconds; None: not known."""
+    """What a decision is based on, in log groups and seconds; None: unknown."""
 
     arrival_per_s: float | None
     lag_groups: int | None
@@ -35,7 +32,7 @@ class Inputs:
 
     @property
     def demand_per_s(self) -> float | None:
-        """What must be consumed per second to be through the lag in time."""
+        """What must be consumed per second to work off the lag in time."""
         if self.arrival_per_s is None or self.lag_groups is None:
             return None
         return self.arrival_per_s + self.lag_groups / self.catch_up_s
@@ -56,7 +53,7 @@ class ReplicaRange:
 
 
 def need_of(inputs: Inputs) -> ReplicaRange | None:
-    """None: it cannot be said. Without any load no rate is needed to say that none is."""
+    """None: unknown. Without any load the answer is zero, even while the rate is unknown."""
     demand = inputs.demand_per_s
     if demand is None:
         return None
@@ -74,7 +71,7 @@ def need_of(inputs: Inputs) -> ReplicaRange | None:
 
 
 def spread(load: float, shards: int | None) -> int:
-    """The fewest workers of which none holds more shards than it can do, if all shards are alike."""
+    """The fewest workers of which none holds more shards than it can consume, if all shards are alike."""
     if not shards or load > shards or load <= 0.0:
         return _workers(load)
     each = math.floor(round(shards / load, 3))
@@ -82,12 +79,12 @@ def spread(load: float, shards: int | None) -> int:
 
 
 def _workers(load: float) -> int:
-    """Whole workers, one for the least load; a thousandth more of one is left to the others."""
+    """Whole workers, at least one for any load; an excess below a thousandth of a worker does not count."""
     return min(MAX_REPLICAS, max(1, math.ceil(round(load, 3)))) if load > 0.0 else 0
 
 
 def formula(inputs: Inputs, need: ReplicaRange | None) -> str | None:
-    """The formula with its numbers, for a person; None where a number is missing."""
+    """The formula with its numbers, for users; None if a number is missing."""
     arrival, lag, rate = inputs.arrival_per_s, inputs.lag_groups, inputs.worker_per_s
     if need is None or arrival is None or lag is None or not rate:
         return None
@@ -97,25 +94,25 @@ def formula(inputs: Inputs, need: ReplicaRange | None) -> str | None:
 
 
 def short(number: float) -> str:
-    """Three digits, for a person."""
+    """Three significant digits, for messages."""
     return f"{rounded(number):g}"
 
 
 def rounded(number: float) -> float:
-    """To three digits: what jitters below them is no news."""
+    """To three significant digits: smaller fluctuations are not worth reporting."""
     return float(f"{number:.3g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Between these the number of workers is; ``shards`` None: not known, so it bounds nothing."""
+    """The number of workers is between these; ``shards`` None: unknown, so it does not limit."""
 
     least: int
     most: int
     shards: int | None
 
     def cut(self, workers: int) -> tuple[int, Bound | None]:
-        """The number within bounds, and the bound that was the last to cut it."""
+        """The number within the bounds, and the last bound that limited it."""
         cut, bound = workers, None
         if cut > self.most:
             cut, bound = self.most, "Maximum"

@@ -1,7 +1,6 @@
-"""Reasons to keep the present number of workers although another is wanted.
+"""The gates: reasons to keep the current number of workers although another one is needed.
 
-What for: nothing is changed on numbers that a change under way has disturbed. What it must not
-know: what is wanted, but for its direction. Read next: `loghub_operator.plan.scaling.autoscaler`.
+Without them, the operator would act on measurements that a change in progress has disturbed.
 """
 
 import math
@@ -14,23 +13,23 @@ from loghub_operator.model.scaling_state import SampleWindow, ScaleUpTrial, Scal
 from loghub_operator.plan.scaling.desired_replicas import Inputs, short
 from loghub_operator.plan.scaling.rates import WARM_S, consumed_per_s, trails
 
-LONGEST_WARM_UP_S = 300.0  # after which a worker that is not ready no longer keeps others from going
-NO_HELP_S = 600.0  # twice as long after each further step that did not help
+LONGEST_WARM_UP_S = 300.0  # after this, a worker that is not ready no longer prevents a scale-down
+NO_HELP_S = 600.0  # doubles after each further step that did not help
 LONGEST_NO_HELP_S = 6 * 3600.0
 MUCH_MORE = 1.5
-HELPED = 0.25  # of what as many workers more should bring, at least
+HELPED = 0.25  # at least this part of the gain that the added workers should bring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Why, in a word and for a person."""
+    """Why the number is kept: a reason, and a message for users."""
 
     reason: ActiveReason
     message: str
 
 
 def transfer(service: ServiceObserved) -> Gate | None:
-    """A shard is on its way from one worker to another."""
+    """A shard is being handed over from one worker to another."""
     moving = [shard.shard for shard in service.shards if shard.state == "transfer"]
     if not moving:
         return None
@@ -41,7 +40,7 @@ def transfer(service: ServiceObserved) -> Gate | None:
 def warming_up(
     workers: Sequence[WorkerObserved], memory: ScalingState, *, current: int, now: float
 ) -> Gate | None:
-    """Not every worker is ready, or has been for long enough to show what it can do."""
+    """A worker is not ready, or has not been ready long enough to show its rate."""
     there = [one for one in workers if one.ordinal < current]
     ready = [one.name for one in there if one.ready]
     if len(ready) < current:
@@ -54,12 +53,12 @@ def warming_up(
 
 
 def warming_too_long(memory: ScalingState, now: float) -> bool:
-    """A worker does not get ready: waiting for it would keep too many for ever."""
+    """A worker does not become ready: waiting for it would keep too many workers forever."""
     return memory.unready_unix_s is not None and now - memory.unready_unix_s > LONGEST_WARM_UP_S
 
 
 def with_trial(memory: ScalingState, *, workers: int, inputs: Inputs, now: float) -> ScalingState:
-    """Begin to watch a step up that was taken, forget one that was undone or grew old."""
+    """Starts a trial for a scale-up that happened, and drops one that was reverted or has expired."""
     before, trial = memory.workers, memory.trial
     if before is not None and workers > before > 0:
         trial = ScaleUpTrial(
@@ -82,7 +81,7 @@ def _patience_s(memory: ScalingState) -> float:
 
 
 def _is_past(trial: ScaleUpTrial, inputs: Inputs, long_ago: float) -> bool:
-    """Nothing keeps from another try: enough time, a shard more, or much more that arrives."""
+    """Nothing prevents another attempt: enough time has passed, a shard was added, or much more arrives."""
     if trial.failed_unix_s is None:
         return False
     more = (inputs.arrival_per_s or 0.0) > MUCH_MORE * trial.arrival_per_s
@@ -90,7 +89,7 @@ def _is_past(trial: ScaleUpTrial, inputs: Inputs, long_ago: float) -> bool:
 
 
 def judged(memory: ScalingState, *, now: float, pace: SampleWindow) -> tuple[ScalingState, Gate | None]:
-    """Did the last step up raise what is consumed? To be asked before the next one, when all are warm."""
+    """Whether the last scale-up raised what is consumed. Call it before the next one, when all are warm."""
     trial = memory.trial
     if trial is None:
         return memory, None
@@ -118,7 +117,7 @@ def _expected(trial: ScaleUpTrial) -> float:
 
 
 def _consumed(memory: ScalingState, *, since_unix_s: float) -> float | None:
-    """Over all shards; None while nothing is known of it."""
+    """Over all shards; None while it is unknown for every one of them."""
     samples = [one for one in memory.samples if one.at_unix_s >= since_unix_s]
     rates = [rate for trail in trails(samples).values() if (rate := consumed_per_s(trail)) is not None]
     return math.fsum(rates) if rates else None

@@ -1,15 +1,14 @@
-"""A shard has one holder: the shard that is too busy for one worker, and neighbours that are idle.
+"""Finds the shard that is too busy for one worker, and neighbors that are idle.
 
-What for: says which shard more workers cannot help, and where allowed splits it, or merges cold
-neighbours. What it must not know: how a shard is split. Read next: `loghub_operator.plan.scaling.autoscaler`.
+A shard has one consumer, so more workers cannot help a hot shard. If the spec allows it, the hot shard is
+split, and cold neighbors are merged.
 
-What protects from splitting twice: the list of shards itself. A shard that was split is read-only,
-and the time at which the newest child was made is the log service's own; from it the cooldown is
-counted, so a crash between the split and the status, another operator, a person or another group
-on the same logstore are all seen.
+The list of shards itself prevents a second split. A shard that was split is read-only, and the log service
+reports when it created the newest child; the cooldown counts from that time. The decision thus accounts for a
+crash between the split and the status, another operator, a user, and another group on the same logstore.
 
-Shards are merged only for a group that has its logstore to itself: how many workers another one has
-is not known here.
+Shards are merged only for a group that has its logstore to itself, because the operator does not know how
+many workers another group has.
 """
 
 from collections import Counter
@@ -27,13 +26,13 @@ from loghub_operator.plan.scaling.inputs import NOT_ASSIGNABLE, ShardRates
 from loghub_operator.plan.scaling.reshard_backoff import again_unix_s, refusal_of, standing, told
 
 HOT_FOR_S = 30.0
-SPLIT_HELPS = 0.9  # of one worker's rate: so much must come in; what only lies there no split moves
-COLD = 0.3  # of one worker's rate: so little do two neighbours need together
+SPLIT_HELPS = 0.9  # of one worker's rate must arrive, since a split does not move a backlog
+COLD = 0.3  # of one worker's rate is the most that two neighbors together may need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotShardResult:
-    """What is hot, what is to be done about it, and in which words."""
+    """Which shards are hot, what to do about it, and how to report it."""
 
     memory: ScalingState
     finding: ConditionUpdate
@@ -53,8 +52,9 @@ def heat(
     least: int,
     now: float,
 ) -> HotShardResult:
-    """``settled``: nothing is on its way and nothing unknown, so shards may be changed. ``least``: so
-    many that take logs must stay, for every worker to have one."""
+    """``settled``: no shard is being handed over and nothing is unknown, so shards may change. ``least``:
+    this many writable shards must stay, so that every worker has one.
+    """
     rate = inputs.worker_per_s
     if service.trouble is not None or not rate:
         message = "it is not known how much one worker consumes"
@@ -94,7 +94,7 @@ def _demand(shard: ShardObserved, rates: Mapping[int, ShardRates], catch_up_s: i
 
 
 def _alone(shards: Iterable[ShardObserved]) -> list[ShardObserved]:
-    """Those that take logs and have a worker to themselves."""
+    """Writable shards whose consumer holds no other shard."""
     can_be_held = [one for one in shards if one.state not in NOT_ASSIGNABLE]
     held = Counter(one.holder for one in can_be_held if one.holder)
     return [one for one in can_be_held if not one.read_only and held[one.holder] == 1 and not one.next_holder]
@@ -106,7 +106,9 @@ def _busy(
     rates: Mapping[int, ShardRates],
     too_much: float,
 ) -> list[ShardObserved]:
-    """More comes in than one worker can do; or, of one that has a worker to itself, more is left, too."""
+    """More arrives than one worker can consume; or, for a shard that has a worker to itself, arrival and lag
+    together are more than that.
+    """
     alone = {one.shard for one in _alone(shards)}
     arrivals = {shard: one.arrival_per_s or 0.0 for shard, one in rates.items()}
     return [
@@ -121,7 +123,7 @@ def _busy(
 
 
 def _neighbours(shards: Iterable[ShardObserved]) -> list[tuple[ShardObserved, ShardObserved]]:
-    """Pairs of shards that take logs, whose keys adjoin."""
+    """Pairs of writable shards with adjoining key ranges."""
     known = sorted(
         (one for one in shards if not one.read_only and one.end_key), key=lambda one: one.begin_key
     )
@@ -140,7 +142,7 @@ def _cold(
 
 
 def _cooled(shards: Iterable[ShardObserved], cooldown_s: int, now: float) -> bool:
-    """The shards that there are were all made long enough ago; where that is not known, they were not."""
+    """All children were created long enough ago; an unknown time of creation counts as recent."""
     born = [one.created_unix_s for one in shards if one.parents]
     return all(one is not None and now - one >= cooldown_s for one in born)
 
@@ -153,7 +155,7 @@ def _split(
     rates: Mapping[int, ShardRates],
     rate: float,
 ) -> HotShardResult | None:
-    """The busiest of those that a split helps: their logs come in, they do not only lie there."""
+    """The busiest of the shards that a split helps: their logs arrive now, and are not merely a backlog."""
     helped = [one for one in hot if (rates[one.shard].arrival_per_s or 0.0) >= SPLIT_HELPS * rate]
     if not helped or _writable(service) >= scaling.shards.max_shards:
         return None
@@ -172,7 +174,7 @@ def _merge(
     service: ServiceObserved,
     least: int,
 ) -> HotShardResult:
-    """As long as enough are left for every worker, and nobody else reads the logstore."""
+    """Only while every worker keeps a shard, and no other group reads the logstore."""
     if not cold or found.hot or _writable(service) <= least:
         return found
     left, right = cold[0]
@@ -188,7 +190,7 @@ def _merge(
 
 
 def _unless_refused(found: HotShardResult, due: HotShardResult, now: float) -> HotShardResult:
-    """What the log service refused is told as long as it would be done, and done once it is time again."""
+    """A rejected change is reported for as long as it is due, and retried after the backoff."""
     if due.change is None:
         return due
     split = isinstance(due.change, SplitShard)

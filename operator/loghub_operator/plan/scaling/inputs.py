@@ -1,7 +1,7 @@
-"""One look at a group, added to what is remembered, and the numbers that follow.
+"""Adds one observation of a group to what is remembered, and computes the numbers that follow.
 
-What for: `ObservedState` in, memory and `Inputs` out, in every mode. What it must not know: the mode, what
-is decided. Read next: `loghub_operator.plan.scaling.autoscaler`.
+This happens in every mode: the metrics and mode Recommend need the numbers too.
+`loghub_operator.plan.scaling.autoscaler` decides with them.
 """
 
 import math
@@ -39,7 +39,7 @@ NOT_ASSIGNABLE = ("wait", "over")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRates:
-    """Log groups per second; None: not known."""
+    """Log groups per second; None: unknown."""
 
     arrival_per_s: float | None
     consumed_per_s: float | None
@@ -47,8 +47,10 @@ class ShardRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingInputs:
-    """What is known now. ``asked`` False: the log service could not be. ``moved``: the status before
-    this look is of another stream. ``lag_groups`` is of all shards, ``inputs`` have what is decided by."""
+    """What is known now. ``asked`` False: the log service was unavailable. ``moved``: the status from before
+    this observation belongs to another stream. ``lag_groups`` covers all shards; ``inputs`` has what the
+    decision uses.
+    """
 
     memory: ScalingState
     inputs: Inputs
@@ -66,7 +68,7 @@ def assignable(service: ServiceObserved) -> int:
 
 
 def pace_of(resource: LogHubConsumerGroup) -> SampleWindow:
-    """A worker that keeps up saves a checkpoint once in so long."""
+    """A worker that keeps up saves one checkpoint in each cycle."""
     spec = resource.spec
     return SampleWindow(
         cycle_s=float(spec.pipeline.trigger.interval_seconds + spec.checkpoint.interval_seconds)
@@ -74,7 +76,7 @@ def pace_of(resource: LogHubConsumerGroup) -> SampleWindow:
 
 
 def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingInputs:
-    """Remember this look and work the rates out."""
+    """Remembers this observation and computes the rates."""
     pace, now = pace_of(resource), observed.at_unix_s
     memory = _of_this_time(_of_this_stream(resource, observed), now)
     if not memory.samples and memory.rate is None:
@@ -106,7 +108,7 @@ def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingIn
 
 
 def mark_of(shard: ShardObserved) -> ShardMark:
-    """The shard in cursors; one in transfer is nobody's, as far as a worker's rate goes."""
+    """The shard in cursors; a shard in transfer counts for the rate of no worker."""
     return ShardMark(
         shard=shard.shard,
         written=_cursor(shard.end_cursor),
@@ -119,7 +121,7 @@ def mark_of(shard: ShardObserved) -> ShardMark:
 
 
 def _of_this_stream(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingState:
-    """What is remembered of another one says nothing about this one."""
+    """What is remembered of another stream says nothing about this one."""
     spec = resource.spec
     stream = Stream(
         uid=resource.metadata.uid,
@@ -136,7 +138,7 @@ def _moved(observed: ObservedState, memory: ScalingState) -> bool:
 
 
 def _of_this_time(memory: ScalingState, now: float) -> ScalingState:
-    """A clock that was set back makes every time in it wrong."""
+    """If the clock was set back, every remembered time is wrong."""
     if memory.samples and memory.samples[-1].at_unix_s > now:
         return replace(NOTHING, of=memory.of)
     return memory
@@ -154,11 +156,13 @@ def _with_workers(memory: ScalingState, observed: ObservedState) -> ScalingState
 def _measured_before(
     resource: LogHubConsumerGroup, observed: ObservedState, memory: ScalingState
 ) -> WorkerRate | None:
-    """By an operator before this one, as the status tells. A rate that was given is no measure."""
+    """The measurement of a previous operator process, from the status. A configured capacity is not a
+    measurement.
+    """
     told = resource.status.scaling.inputs.worker_per_second if resource.status.scaling else None
     if not told or resource.spec.scaling.capacity_per_s is not None or _moved(observed, memory):
         return None
-    return WorkerRate(per_s=told, at_unix_s=0.0)  # the first that is measured takes its place
+    return WorkerRate(per_s=told, at_unix_s=0.0)  # the first measurement replaces it
 
 
 def _rate(observed: ObservedState, memory: ScalingState, pace: SampleWindow) -> WorkerRate | None:
@@ -192,11 +196,12 @@ def _inputs(
 
 
 def _to_do(service: ServiceObserved) -> int | None:
-    """A child that waits for its parents and was never begun has no lag that anybody knows, and no worker
-    may begin it: until its parents are consumed the number of workers follows the other shards."""
+    """A child that waits for its parents and was never started has no known lag, and no worker may start it:
+    until its parents are consumed the number of workers follows the other shards.
+    """
     begun = [one for one in service.shards if one.state != "wait" or one.lag_groups is not None]
     known = _total(begun)
-    return known if len(begun) == len(service.shards) else known or None  # nothing to do would be wrong
+    return known if len(begun) == len(service.shards) else known or None  # 0 would be wrong
 
 
 def _total(shards: Sequence[ShardObserved]) -> int | None:
@@ -213,5 +218,5 @@ def _cursor(text: str) -> int | None:
         return None
     try:
         return wire_cursor.decode(text)
-    except MalformedInput:  # a service's own; its distance to another one is not known
+    except MalformedInput:  # in a format of the service's own, so distances are unknown
         return None

@@ -1,12 +1,9 @@
-"""How fast logs come in, how fast they are consumed, and what one worker can do.
+"""Computes how fast logs arrive, how fast they are consumed, and what one worker can consume.
 
-What for: rates in log groups per second from samples of cursors. What it must not know: what
-follows from a rate. Read next: `loghub_operator.plan.scaling.desired_replicas`.
-
-Cursors are trusted only where they go on from what they were: a logstore that was made anew, a
-checkpoint that was moved, logs that retention took begin a new series. A worker's rate is measured
-only while it was never short of logs: what a worker consumes that keeps up is the arrival,
-and would make any number of workers look too small.
+Rates are log groups per second, from samples of cursors. Cursors count only as long as they continue from
+their earlier values: a recreated logstore, a checkpoint that was reset, or logs removed by retention begin a
+new series. A worker's rate is measured only while it is never short of logs: a worker that keeps up consumes
+what arrives, which would make any number of workers look too small.
 """
 
 import math
@@ -17,9 +14,9 @@ from itertools import pairwise
 from loghub_operator.model.scaling_state import Sample, SampleWindow, ShardMark, WorkerRate
 
 SHORTEST_SPAN_S = 5.0
-MOST_PER_S = 1e6  # of one shard; more is a cursor that jumped, not a log group
-WARM_S = 20.0  # of being ready, before which a worker's pace says little
-SATURATED_STEPS = 3  # lag, in what is consumed from one look to the next
+MOST_PER_S = 1e6  # of one shard; a higher rate is a cursor that jumped
+WARM_S = 20.0  # of being ready, before a worker's pace means much
+SATURATED_STEPS = 3  # lag, in units of what is consumed between two observations
 SHORTEST_MEASURE_S = 15.0
 SMOOTHING_S = 60.0
 
@@ -36,10 +33,10 @@ ShardSeries = tuple[Point, ...]
 
 
 def trails(samples: Sequence[Sample]) -> dict[int, ShardSeries]:
-    """Each shard that is there now, back to where it first appeared in the samples; oldest first."""
+    """The series of each current shard, from where it first appears in the samples; oldest first."""
     if not samples:
         return {}
-    if all(one.marks is samples[-1].marks for one in samples):  # at rest: two points say it all
+    if all(one.marks is samples[-1].marks for one in samples):  # idle: two points are enough
         samples = (samples[0], samples[-1])
     made: dict[int, list[Point]] = {mark.shard: [] for mark in samples[-1].marks}
     for sample in samples:
@@ -50,7 +47,7 @@ def trails(samples: Sequence[Sample]) -> dict[int, ShardSeries]:
 
 
 def arrival_per_s(trail: ShardSeries) -> float | None:
-    """Log groups written; None while it is not known."""
+    """Log groups written; None while unknown."""
     if trail and trail[-1].mark.read_only:
         return 0.0
     unbroken = _unbroken(trail, _written_goes_on)
@@ -62,7 +59,7 @@ def arrival_per_s(trail: ShardSeries) -> float | None:
 
 
 def consumed_per_s(trail: ShardSeries) -> float | None:
-    """Log groups checkpointed, by the times of the checkpoints; None while it is not known."""
+    """Log groups checkpointed, by the times of the checkpoints; None while unknown."""
     unbroken = _unbroken(trail, _consumed_goes_on)
     if _span_s(unbroken) < SHORTEST_SPAN_S or unbroken[-1].mark.consumed is None:
         return None
@@ -71,7 +68,7 @@ def consumed_per_s(trail: ShardSeries) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPace:
-    """What one worker consumed while it held the same shards; ``saturated``: it never ran short."""
+    """What one worker consumed while it held the same shards; ``saturated``: it was never short of logs."""
 
     worker: str
     per_s: float
@@ -81,7 +78,7 @@ class WorkerPace:
 def worker_paces(
     samples: Sequence[Sample], ready_since: Mapping[str, float], pace: SampleWindow
 ) -> tuple[WorkerPace, ...]:
-    """Of every warm worker of which enough was seen."""
+    """The pace of every warm worker that was observed long enough."""
     holders = sorted({mark.holder for mark in samples[-1].marks if mark.holder}) if samples else []
     found = (
         _worker_pace(worker, samples, ready_since[worker] + WARM_S, pace)
@@ -94,7 +91,9 @@ def worker_paces(
 def smoothed(
     before: WorkerRate | None, paces: Sequence[WorkerPace], *, at_unix_s: float
 ) -> WorkerRate | None:
-    """The rate of one worker after this look. Saturated ones tell it; any other only that it is not less."""
+    """The rate of one worker after this observation. Saturated workers determine it; the others only show
+    that it is not lower.
+    """
     full = [one.per_s for one in paces if one.saturated]
     if full:
         return _towards(before, math.fsum(full) / len(full), at_unix_s)
@@ -123,17 +122,17 @@ def _worker_pace(
     if any(len(_unbroken(trail, _consumed_goes_on)) < len(trail) for trail in own):
         return None
     span_s = tail[-1].at_unix_s - tail[0].at_unix_s
-    # The first checkpoint may be older than the time the worker has been at it.
+    # The first checkpoint may be from before the worker held the shard.
     per_s = math.fsum(_pace_of(_checkpoints(trail)[1:], span_s) for trail in own)
     return WorkerPace(worker=worker, per_s=per_s, saturated=per_s > 0.0 and _saturated(own))
 
 
 def _saturated(own: Sequence[ShardSeries]) -> bool:
-    """Never short of logs: more was left each time than several steps take.
+    """Never short of logs: at each observation, more was left than several steps consume.
 
-    One that keeps up has at most two steps left: what came during its batch, and since.
+    A worker that keeps up has at most two steps left: what arrived during its batch, and what arrived since.
     """
-    columns = list(zip(*own, strict=True))  # one column a sample
+    columns = list(zip(*own, strict=True))  # one column per sample
     steps = [
         sum((new.mark.consumed or 0) - (old.mark.consumed or 0) for old, new in zip(left, right, strict=True))
         for left, right in pairwise(columns)
@@ -146,7 +145,7 @@ def _saturated(own: Sequence[ShardSeries]) -> bool:
 
 
 def _same_shards(worker: str, samples: Sequence[Sample], warm_from: float) -> list[Sample]:
-    """The latest samples in which it held what it holds now, and was warm."""
+    """The latest samples in which the worker held its current shards, and was warm."""
     held, tail = _held(worker, samples[-1]), []
     for sample in reversed(samples):
         if sample.at_unix_s < warm_from or _held(worker, sample) != held:
@@ -156,7 +155,7 @@ def _same_shards(worker: str, samples: Sequence[Sample], warm_from: float) -> li
 
 
 def _has_work(worker: str, sample: Sample) -> bool:
-    """Enough of it to say anything."""
+    """The worker holds a shard that has lag, so its pace means something."""
     return any(mark.holder == worker and mark.lag for mark in sample.marks)
 
 
@@ -165,7 +164,7 @@ def _held(worker: str, sample: Sample) -> frozenset[int]:
 
 
 def _checkpoints(trail: ShardSeries) -> list[tuple[float, int]]:
-    """Each checkpoint that was seen, once, with its time."""
+    """Each observed checkpoint once, with its time."""
     seen: list[tuple[float, int]] = []
     for point in trail:
         consumed, at = point.mark.consumed, point.mark.consumed_at_unix_s
@@ -175,7 +174,7 @@ def _checkpoints(trail: ShardSeries) -> list[tuple[float, int]]:
 
 
 def _pace_of(checkpoints: Sequence[tuple[float, int]], span_s: float) -> float:
-    """Between the first and the last of them; over the whole span where their times say nothing."""
+    """Between the first and the last checkpoint; over the whole span if their times do not differ."""
     if len(checkpoints) < 2:
         return 0.0
     (begin, first), (end, last) = checkpoints[0], checkpoints[-1]
@@ -202,7 +201,9 @@ def _written_goes_on(old: Point, new: Point) -> bool:
 
 
 def _consumed_goes_on(old: Point, new: Point) -> bool:
-    """A checkpoint that moved over more than there was to consume was set, or skipped what is gone."""
+    """A checkpoint that moved over more than there was to consume was set, or skipped logs that no longer
+    exist.
+    """
     before, after = old.mark.consumed, new.mark.consumed
     if before is None or after is None or not _written_goes_on(old, new):
         return False

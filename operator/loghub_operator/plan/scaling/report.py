@@ -1,11 +1,8 @@
-"""What is told of a decision: the ledger in the status, the condition, the readings for others.
+"""Reports a scaling decision: ``status.scaling``, condition ScalingActive, and the metrics of the group.
 
-What for: inputs, formula, bound, what was applied or why it was held, and the last changes. What it
-must not know: how it was decided. Read next: `loghub_operator.plan.scaling.autoscaler`,
-`loghub_operator.model.group_metrics`.
-
-Numbers are told with three digits, and a decision keeps its time while it stays the same: at rest
-the ledger says the same in each round, and is not written.
+The status shows the inputs, the formula, the bound, what was applied or why it was blocked, and the last
+changes. Numbers have three significant digits, and a decision keeps its time while it stays the same, so the
+report of an idle group is the same at each reconcile and is not written.
 """
 
 from loghub_operator.api.conditions import ActiveReason, ConditionType, ConditionUpdate, rfc3339
@@ -31,7 +28,7 @@ _NOT_BY_LOAD = {
 def scaling_status(
     resource: LogHubConsumerGroup, course: ScalingDecision, *, run: int, now: float
 ) -> ScalingStatus:
-    """The decision of this round; ``run`` workers are asked for now."""
+    """The decision of this reconcile; ``run`` workers run now."""
     before, mode = resource.status.scaling, resource.spec.scaling.mode
     advice, auto = course.advice, mode == "Auto"
     made = ScalingStatus(
@@ -52,13 +49,13 @@ def scaling_status(
 
 
 def reason_of(resource: LogHubConsumerGroup, course: ScalingDecision) -> str:
-    """In one word; where the load does not decide, who does."""
+    """The reason, or, if the load does not decide, what decides instead."""
     told = _NOT_BY_LOAD.get(resource.spec.scaling.mode)
     return str(course.advice.reason if told is None or course.paused else told[0])
 
 
 def active_finding(resource: LogHubConsumerGroup, course: ScalingDecision) -> ConditionUpdate:
-    """Does the number of workers follow the load?"""
+    """Whether the number of workers follows the load."""
     kind, mode, advice = ConditionType.SCALING_ACTIVE, resource.spec.scaling.mode, course.advice
     if mode in _NOT_BY_LOAD and not course.paused:
         reason, message = _NOT_BY_LOAD[mode]
@@ -76,7 +73,7 @@ def active_finding(resource: LogHubConsumerGroup, course: ScalingDecision) -> Co
 def readings_of(
     resource: LogHubConsumerGroup, observed: ObservedState, course: ScalingDecision, *, run: int
 ) -> GroupMetrics:
-    """For metrics and for others to scale on."""
+    """For metrics and for other autoscalers."""
     service, inputs = observed.service, course.inputs
     logs = [shard.lag_logs for shard in service.shards]
     ages = [shard.lag_s for shard in service.shards]
@@ -143,7 +140,7 @@ def _decided(told: ScalingStatus) -> tuple[object, ...]:
 def _history(
     resource: LogHubConsumerGroup, course: ScalingDecision, *, run: int, now: float, reason: str
 ) -> tuple[ScalingStep, ...]:
-    """By what was told last, so that a step is noted even after a crash in between."""
+    """Compares with the status that was reported last, so that a crash in between loses no step."""
     before, made = resource.status.scaling, []
     resharded = _resharded(resource, course, now)
     if resharded is not None:
@@ -154,13 +151,15 @@ def _history(
 
 
 def _resharded(resource: LogHubConsumerGroup, course: ScalingDecision, now: float) -> ScalingStep | None:
-    """Other shards take logs than was told last: seen, not merely ordered, and whoever did it."""
+    """Other shards are writable than were reported last: an observed change, not merely a requested one,
+    regardless of who made it.
+    """
     marks = course.memory.samples[-1].marks if course.memory.samples else ()
     old = {one.id for one in resource.status.shards if not one.read_only}
     new = {one.shard for one in marks if not one.read_only}
     listed = resource.status.shard_summary
     if listed is None or listed.total - listed.completed > MAX_SHARDS:
-        return None  # the status does not list every shard that takes logs
+        return None  # the status does not list every writable shard
     if not course.seen.asked or course.seen.moved or not old or old == new:
         return None
     word = "ShardSplit" if len(new) > len(old) else "ShardsMerged"

@@ -1,9 +1,7 @@
-"""A split or merge that the log service refuses: told in its words, and tried again ever later.
+"""Reports a split or merge that the log service rejects, and retries it with a backoff.
 
-What for: at a limit of shards, or without the right to it, a try in every round would change nothing.
-What it must not know: which shard is to be changed. Read next: `loghub_operator.plan.scaling.hot_shard`.
-
-It is forgotten when a shard was made since, by whoever, when shards may no longer be changed, and
+At a limit of shards, or without the permission, an attempt at each reconcile would change nothing. A
+rejection is forgotten when any client has created a shard since, when shards may no longer be changed, and
 with everything else that is remembered.
 """
 
@@ -16,12 +14,12 @@ from loghub_operator.model.actions import ReshardRefused, SplitShard
 from loghub_operator.model.observed import ShardObserved
 from loghub_operator.model.scaling_state import Refusal, ScalingState
 
-FIRST_PAUSE_S = 60.0  # twice as long after each further one
+FIRST_PAUSE_S = 60.0  # doubles after each further rejection
 LONGEST_PAUSE_S = 3600.0
 
 
 def with_refusal(memory: ScalingState, refused: ReshardRefused, now: float) -> ScalingState:
-    """Remember it; ``now`` in unix seconds."""
+    """Remembers a rejection; ``now`` in unix seconds."""
     kind: Literal["split", "merge"] = "split" if isinstance(refused.action, SplitShard) else "merge"
     before = refusal_of(memory, kind)
     new = Refusal(of=kind, words=str(refused), at_unix_s=now, times=1 + (before.times if before else 0))
@@ -29,22 +27,22 @@ def with_refusal(memory: ScalingState, refused: ReshardRefused, now: float) -> S
 
 
 def refusal_of(memory: ScalingState, kind: Literal["split", "merge"]) -> Refusal | None:
-    """The last one of this kind."""
+    """The last rejection of this kind."""
     return next((one for one in memory.refusals if one.of == kind), None)
 
 
 def standing(memory: ScalingState, shards: Iterable[ShardObserved]) -> ScalingState:
-    """Without those since which a shard was made: what was refused then may not be now."""
+    """Without the rejections since which a shard was created: the change may be accepted now."""
     youngest = max((one.created_unix_s or 0.0 for one in shards), default=0.0)
     return replace(memory, refusals=tuple(one for one in memory.refusals if one.at_unix_s >= youngest))
 
 
 def again_unix_s(refusal: Refusal) -> float:
-    """From then on it may be tried again."""
+    """From then on the change may be tried again."""
     return refusal.at_unix_s + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(refusal.times - 1, 10))
 
 
 def told(refusal: Refusal) -> str:
-    """For a person; the same in each round until it is tried again."""
+    """The message for users; it stays the same until the next attempt."""
     again = rfc3339(again_unix_s(refusal))
     return f"the log service refuses to {refusal.of} ({refusal.words}); tried again after {again}"

@@ -1,9 +1,8 @@
-"""Let a number of workers follow the load without swinging: what was wanted lately counts too.
+"""Stabilizes the number of workers, so that it follows the load without oscillating.
 
-What for: the stabilization windows. More workers come when the load has needed more for so
-long, and as many as it needed all along; fewer when it has needed fewer for so long, and as few
-as were enough all along. What it must not know: where the need comes from. Read next:
-`loghub_operator.plan.scaling.gates`.
+These are the stabilization windows. Workers are added when the load has needed more for the whole window, as
+many as it needed all that time; they are removed when fewer have sufficed for the whole window, down to the
+number that sufficed all that time.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from loghub_operator.plan.scaling.desired_replicas import ReplicaRange
 
 
 def pushed(window: Window, value: int, *, now: float, span_s: float, gap_s: float) -> Window:
-    """With one more number; what is older than the span goes, and after a gap it begins anew."""
+    """Adds a number and drops those older than the span; after a gap the window starts over."""
     last = window.peaks[-1].at_unix_s if window.peaks else None
     if window.since_unix_s is None or last is None or not 0.0 <= now - last <= gap_s:
         return Window(since_unix_s=now, peaks=(Peak(value=value, at_unix_s=now),))
@@ -22,7 +21,7 @@ def pushed(window: Window, value: int, *, now: float, span_s: float, gap_s: floa
 
 
 def largest(window: Window, *, now: float, span_s: float) -> int | None:
-    """The largest number of the span; None: numbers are not known for so long yet."""
+    """The largest number of the span; None: the numbers do not cover the whole span yet."""
     if window.since_unix_s is None or now - window.since_unix_s < span_s:
         return None
     return next((one.value for one in window.peaks if now - one.at_unix_s <= span_s), None)
@@ -30,7 +29,7 @@ def largest(window: Window, *, now: float, span_s: float) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """How long a need must last; ``gap_s``: so long a need may be unknown in between."""
+    """How long a need must last; ``gap_s``: how long it may be unknown in between."""
 
     up_s: float
     down_s: float
@@ -40,8 +39,9 @@ class Spans:
 def with_need(
     memory: ScalingState, need: ReplicaRange | None, *, now: float, spans: Spans, up: bool
 ) -> ScalingState:
-    """Remember this need. An unknown one changes nothing, until it is a gap. Without ``up`` it says
-    nothing about more workers."""
+    """Remembers this need. An unknown need changes nothing until it lasts long enough to be a gap. Without
+    ``up`` the need does not count towards scaling up.
+    """
     if need is None:
         return memory
     high = pushed(memory.high, need.high, now=now, span_s=spans.down_s, gap_s=spans.gap_s)
@@ -54,14 +54,14 @@ def with_need(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """The number to run, and whether the load of this moment alone would say another."""
+    """The number to run; ``stabilizing``: the current load alone would result in another number."""
 
     workers: int
     stabilizing: bool
 
 
 def stabilize(memory: ScalingState, need: ReplicaRange, *, current: int, now: float, spans: Spans) -> Steady:
-    """More, fewer or as many as now."""
+    """More, fewer or as many workers as now."""
     if need.low > current:
         least_low = largest(memory.low, now=now, span_s=spans.up_s)
         goal = largest(memory.goal, now=now, span_s=spans.up_s)

@@ -1,12 +1,11 @@
-"""The status: what people and autoscalers are told about one consumer group.
+"""Builds the status, which shows users and autoscalers the state of one consumer group.
 
-What for: everything in the status, from what was observed and decided. What it must not
-know: how a status is written. Read next: `loghub_operator.api.conditions` (the reasons).
-
-A status is written only where it says something new (`worth_writing`): at once where a
-state, a holder, a number of workers or a condition changed; at a bounded rate where only
-the lag, the checkpoints or a message's words moved (somebody else's words may differ each
-time); never where only the time of observation did.
+Everything in it follows from what was observed and decided; `loghub_operator.api.conditions` explains the
+reasons. A status is written only if it says something new
+(`loghub_operator.plan.status.write_policy.worth_writing`): at once if a state, a consumer, a number of
+workers or a condition changed; at a bounded rate if only the lag, the checkpoints or the text of a message
+changed (the text of another program's error may differ each time); never if only the time of observation
+changed.
 """
 
 import math
@@ -67,7 +66,7 @@ def build_status(
     brake: DriftBackoff,
     now: float,
 ) -> Status:
-    """The whole status while the object lives; ``moving`` is how far a reposition is by now."""
+    """The whole status unless the object is being deleted; ``moving`` is how far a reset is now."""
     ordered = moving if moving is not None and moving.nonce == resource.spec.reset_nonce else None
     paused = suspension_of(resource, observed)
     on = SummaryInputs(observed=observed, size=size, pause=paused, reposition=ordered, brake=brake)
@@ -95,7 +94,9 @@ def build_status(
 def deleting_status(
     resource: LogHubConsumerGroup, observed: ObservedState, *, waiting_for: str, fate: str, now: float
 ) -> Status:
-    """The whole status once the deletion was asked for; ``fate`` is the group's at the log service."""
+    """The whole status once the deletion was requested; ``fate`` is what happens to the group at the log
+    service.
+    """
     left = len(observed.workers)
     looked_at = (
         ConditionUpdate(
@@ -125,8 +126,9 @@ def deleting_status(
 
 
 def unseen_status(status: Status, why: UnseenReason, message: str, *, generation: int, now: float) -> Status:
-    """Of an object that cannot be read, or around which nobody may look; what was told of its shards and
-    workers stays as it was seen last."""
+    """The status of an object that cannot be parsed, or whose surroundings the operator may not read; shards
+    and workers stay as they were last observed.
+    """
     ready = ConditionUpdate(
         type=ConditionType.READY, status="False", reason=ReadyReason(why), message=message
     )
@@ -171,7 +173,7 @@ def _with_numbers(
 
 
 def _updated(resource: LogHubConsumerGroup, observed: ObservedState) -> int:
-    """Workers that need not be replaced: they run with the settings, in pods, that the spec stands for."""
+    """Workers that need no replacement: their settings and pods are those that the spec describes."""
     if observed.worker_set is not None and observed.worker_set.rolls:
         return 0
     current = config_hash(worker_config(resource, observed.site))
@@ -217,14 +219,14 @@ def _shard(shard: ShardObserved, at_unix_s: float) -> ShardStatus:
         lag_seconds=None if shard.lag_s is None else math.ceil(shard.lag_s),
         lag_logs=shard.lag_logs,
         read_only=shard.read_only,
-        # More are ancestors that stand for a parent that is gone (`infer_parents`).
+        # More than these are ancestors in place of a parent that no longer exists (`infer_parents`).
         parents=shard.parents if len(shard.parents) <= MAX_PARENTS else (),
         observed_at=rfc3339(at_unix_s),
     )
 
 
 def _forgotten(shard: ShardStatus) -> ShardStatus:
-    """What may have changed since is unknown; ``observedAt`` still says when it was seen."""
+    """What may have changed since is unknown; ``observedAt`` still says when the shard was observed."""
     return ShardStatus(
         id=shard.id,
         state="unknown",
@@ -245,7 +247,7 @@ def _lag(service: ServiceObserved) -> Lag | None:
 
 
 def lag_finding(service: ServiceObserved) -> ConditionUpdate:
-    """Is the lag in the status of now?"""
+    """Whether the lag in the status is current."""
     kind = ConditionType.LAG_AVAILABLE
     if service.trouble is not None:
         message = "the log service is unavailable"
@@ -265,7 +267,7 @@ def lag_finding(service: ServiceObserved) -> ConditionUpdate:
 
 
 def rebalancing_finding(service: ServiceObserved) -> ConditionUpdate:
-    """Is a shard on its way?"""
+    """Whether a shard is being handed over."""
     kind = ConditionType.REBALANCING
     if service.trouble is not None:
         message = "the log service is unavailable"

@@ -7,15 +7,19 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 
 
 def words_of(error: Exception) -> str:
-    """The same at each round: a request's id is for the log alone, or no status would be at rest."""
+    """The same text at each reconcile: a request ID appears only in the log, because with it the status would
+    change every time.
+    """
     if isinstance(error, LogHubError):
         return f"{error.code} (HTTP {error.status}): {error.message}"
     return str(error)
 
 
 def with_failure(status: Status, message: str, now: float, *, before: Status) -> Status:
-    """The same status after an action was refused: not ready, and in whose words. ``before`` is what was
-    told last: refused again is no other state, or it would be written at each try."""
+    """The same status after an action failed: not ready, with the error as the message. ``before`` is the
+    status that was reported last: another failure does not change the state, or each attempt would write the
+    status.
+    """
     finding = ConditionUpdate(
         type=ConditionType.READY, status="False", reason=ReadyReason.RECONCILE_ERROR, message=message
     )
@@ -26,7 +30,7 @@ def with_failure(status: Status, message: str, now: float, *, before: Status) ->
 
 
 def refusal(resource: LogHubConsumerGroup) -> str:
-    """Why the round before could not carry out its actions; "" if it could."""
+    """Why the previous reconcile could not carry out its actions, or "" if it could."""
     refused = (
         one.message
         for one in resource.status.conditions

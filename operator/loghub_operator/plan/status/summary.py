@@ -1,8 +1,8 @@
-"""How a group is on the whole: its workers, Ready, Paused, Degraded, and the phase.
+"""Summarizes the state of a group: its workers, Ready, Suspended, Degraded, and the phase.
 
-What for: the conditions that sum up. What it must not know: how a status is written. Read next:
-`loghub_operator.api.conditions` (the reasons), `loghub_operator.plan.status.builder` (the rest of the
-status)."""
+`loghub_operator.api.conditions` explains the reasons, and `loghub_operator.plan.status.builder` builds the
+rest of the status.
+"""
 
 from dataclasses import dataclass
 
@@ -24,22 +24,22 @@ from loghub_operator.plan.suspension import Suspension
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryInputs:
-    """What the summary stands on."""
+    """What the summary is based on."""
 
     observed: ObservedState
     size: ReplicaPlan
     pause: Suspension | None
-    reposition: CheckpointResetStatus | None  # of the order that stands in the spec
+    reposition: CheckpointResetStatus | None  # of the reset that is in the spec
     brake: DriftBackoff
 
 
 def failing(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
-    """The first that does not come up by waiting."""
+    """The first worker that does not become ready by waiting."""
     return next((worker for worker in workers if worker.phase is WorkerPhase.FAILED), None)
 
 
 def workers_finding(observed: ObservedState, size: ReplicaPlan) -> ConditionUpdate:
-    """Is every worker that should run ready? A failing one speaks for itself."""
+    """Whether every worker that should run is ready; a failing worker's own reason takes precedence."""
     status, reason, message = _workers(observed, size)
     return ConditionUpdate(
         type=ConditionType.WORKERS_AVAILABLE,
@@ -77,7 +77,7 @@ def _workers(observed: ObservedState, size: ReplicaPlan) -> tuple[bool, str, str
 
 
 def in_the_way(observed: ObservedState) -> str:
-    """The words of the first that cannot go on by itself, say, for want of a node, or end, on a lost one."""
+    """The message of the first worker that is stuck, say pending, or terminating on a lost node."""
     told = (one for one in observed.workers if not one.ready and one.message)
     first = next(told, None)
     return "" if first is None else f"; {first.name}: {first.message}"
@@ -86,7 +86,7 @@ def in_the_way(observed: ObservedState) -> str:
 def ready_finding(
     group: ConditionUpdate, workers: ConditionUpdate, pause: Suspension | None
 ) -> ConditionUpdate:
-    """All that was asked for is so; who is paused does not consume, so it is not ready."""
+    """Whether everything is as the spec says; a suspended group does not consume, so it is not ready."""
     for finding in (group, workers):
         if finding.status != "True":
             return ConditionUpdate(
@@ -103,7 +103,7 @@ def ready_finding(
 
 
 def paused_finding(pause: Suspension | None) -> ConditionUpdate:
-    """Is it on purpose that no worker should run?"""
+    """Whether no worker should run, on purpose."""
     kind = ConditionType.SUSPENDED
     if pause is None:
         reason, message = SuspendedReason.NOT_SUSPENDED, "workers should run"
@@ -112,7 +112,7 @@ def paused_finding(pause: Suspension | None) -> ConditionUpdate:
 
 
 def degraded_finding(on: SummaryInputs, workers: ConditionUpdate) -> ConditionUpdate:
-    """Is something wrong that will not pass by waiting? The phase follows it."""
+    """Whether something is wrong that does not pass by itself; the phase follows it."""
     reason, message = _degraded(on, workers)
     status = reason is not DegradedReason.AS_EXPECTED
     return ConditionUpdate(
@@ -140,7 +140,7 @@ def _degraded(on: SummaryInputs, workers: ConditionUpdate) -> tuple[DegradedReas
 def phase_of(
     on: SummaryInputs, *, group: ConditionUpdate, rebalancing: ConditionUpdate, degraded: ConditionUpdate
 ) -> Phase:
-    """One word."""
+    """The summary in one word."""
     observed, size = on.observed, on.size
     if degraded.status == "True":
         return Phase.DEGRADED

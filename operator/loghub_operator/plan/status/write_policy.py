@@ -10,7 +10,7 @@ _MOVING = ("lag", "lagSeconds", "lagLogs", "checkpoint", "message", "inputs", "u
 
 
 def worth_writing(old: Status, new: Status, *, since_last_s: float) -> bool:
-    """Does the new status say something that the old one does not, and is it time to say it?"""
+    """Whether the new status says something that the old one does not, and whether it is time to write it."""
     before, after = _without(_TIMES, old.to_dict()), _without(_TIMES, new.to_dict())
     if before == after:
         return False
