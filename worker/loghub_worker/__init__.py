@@ -1,1 +1,1 @@
-"""The worker: membership in the consumer group, and the pipeline on Spark."""
+"""The worker process: membership in the consumer group, and the user's pipeline on Spark."""

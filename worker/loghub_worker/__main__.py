@@ -1,9 +1,10 @@
-"""``python -m loghub_worker``: one worker process.
+"""``python -m loghub_worker``: run one worker process.
 
-What for: environment in, exit status out. What it must not know: how a worker works.
-Read next: `loghub_worker.worker`, `loghub.worker_contract`.
+The process reads its settings from the environment and turns the outcome of `loghub_worker.worker.Worker`
+into an exit status. It also writes the message of a failure to the termination log, from which the kubelet
+copies it into the container's status.
 
-Exit status: 0 stopped as asked; 1 a fatal error (its last words in the termination log); 2 wrong settings.
+Exit status: 0 the worker stopped on request; 1 a fatal error; 2 invalid settings.
 """
 
 import logging
@@ -24,11 +25,11 @@ from loghub_worker.worker import Worker
 log = structlog.get_logger()
 
 STOPPED, FATAL, MISUSED = 0, 1, 2
-LAST_WORDS_BYTES = 4000  # the kubelet keeps 4096
+LAST_WORDS_BYTES = 4000  # the kubelet keeps 4096 bytes
 
 
 def main() -> int:
-    """Run a worker to its end; the exit status."""
+    """Run a worker until it ends, and return the exit status."""
     configure_log()
     try:
         settings = read_settings(os.environ)
@@ -54,8 +55,8 @@ def main() -> int:
 
 
 def configure_log() -> None:
-    """Lines for people. Where `rich` is installed, structlog's own choice would show each frame's local
-    variables beside an exception, and one of them may be a key."""
+    """Log lines for human readers. The processors are listed because structlog's default, where `rich` is
+    installed, shows each frame's local variables with an exception, and one of them may be a key."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -73,7 +74,7 @@ def _last_words(path: Path | str | None, text: str) -> None:
         return
     try:
         Path(path).write_bytes(text.encode(errors="replace")[:LAST_WORDS_BYTES])
-    except OSError as error:  # they stand in the log as well
+    except OSError as error:  # the log contains the message as well
         log.warning("no last words", message=str(error))
 
 
@@ -83,5 +84,5 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stderr.flush()
     end_jvm()
-    # Threads that wait in Spark's gateway must not hold the process.
+    # Threads that wait in Spark's gateway must not keep the process alive.
     os._exit(status)

@@ -1,7 +1,8 @@
-"""Which piece of which shard the next batch reads, as plain values.
+"""The plan of the next batch: which cursor range of which shard it reads, as plain values.
 
-What for: the source asks it, and the job reads the answer back from Spark's own log of the batch.
-What it must not know: Spark, HTTP, files. Read next: `loghub_worker.source.datasource`.
+The source computes the plan and gives it to Spark as an offset, and the job reads it back from Spark's log of
+the batch. One offset contains a whole plan, with the begin and the end of each range, because shards come and
+go between batches and the ranges cannot be derived from two offsets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """Log groups of one shard, by cursor; half open."""
+    """Log groups of one shard, as a half-open range of cursors."""
 
     shard: int
     begin: int
@@ -24,14 +25,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One batch. The number makes every plan differ from the one before it, so that reading
-    the same range once more (after a refused batch) is new work and not "nothing new"."""
+    """The ranges of one batch. The number makes every plan differ from the one before it, so that for Spark a
+    range that is read again, after a discarded batch, is new data."""
 
     number: int
     ranges: tuple[Range, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Primitives only: ``{"plan": n, "ranges": {"<shard>": [begin, end]}}``."""
+        """Primitive values only: ``{"plan": n, "ranges": {"<shard>": [begin, end]}}``."""
         return {"plan": self.number, "ranges": {str(r.shard): [r.begin, r.end] for r in self.ranges}}
 
     @staticmethod
@@ -42,24 +43,28 @@ class Plan:
 
 
 NOTHING = Plan(0, ())
-LARGEST_GROUP_BYTES = 10 << 20  # that a service takes: SLS 5, the embedded one 10 (docs/sls-protocol.md 5)
+# The largest log group that a service accepts: 5 MB in SLS, 10 MiB in the embedded service
+# (docs/sls-protocol.md 5).
+LARGEST_GROUP_BYTES = 10 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The most that a batch takes of one shard, whichever is less; one log group in any case."""
+    """The most that a batch reads of one shard. The smaller limit applies, but one log group is always
+    read."""
 
     log_groups: int
     bytes: int
 
     def groups_of(self, group_bytes: float | None) -> int:
-        """How many log groups of this mean size that is; None: none was measured yet."""
+        """How many log groups of this mean size a batch reads. None means that no size was measured yet; the
+        largest possible size is then assumed."""
         size = LARGEST_GROUP_BYTES if group_bytes is None else max(1.0, group_bytes)
         return max(1, min(self.log_groups, int(self.bytes // size)))
 
 
 def smoothed(before: float | None, *, read_bytes: int, groups: int) -> float | None:
-    """Mean size of a shard's log groups after a batch of `groups`. It rises at once, since a batch
+    """The mean size of a shard's log groups after a batch of `groups`. It rises immediately, since a batch
     that grows too large costs memory, and falls by half of the difference."""
     if not read_bytes or not groups:
         return before
@@ -75,10 +80,10 @@ def next_plan(
     sizes: Mapping[int, float],
     bounds: Bounds,
 ) -> Plan:
-    """The next batch: from each position on as much as `bounds` lets, never past the known end.
+    """The next batch: from each position as much as `bounds` allows, and never past the known end.
 
-    `sizes` are the mean bytes of the shards' log groups, as far as known. `last` itself is returned
-    if there is nothing to read.
+    `sizes` are the mean sizes of the shards' log groups in bytes, where known. `last` itself is returned if
+    there is nothing to read.
     """
     ranges = [
         Range(shard, begin, min(begin + bounds.groups_of(sizes.get(shard)), ends[shard]))
@@ -89,9 +94,10 @@ def next_plan(
 
 
 def pack(ranges: Sequence[Range], *, bins: int) -> tuple[tuple[Range, ...], ...]:
-    """Spread ranges over at most `bins` bins of like size: longest first, into the emptiest.
+    """Distribute ranges over at most `bins` bins of similar size: the longest first, into the emptiest bin.
 
-    A bin costs a fixed time whatever it holds (docs/spark.md 5), hence few of them and none empty.
+    A bin costs a fixed time whatever it contains (docs/spark.md 5), so there are few of them and none is
+    empty.
     """
     filled: list[list[Range]] = [[] for _ in range(max(1, min(bins, len(ranges))))]
     for piece in sorted(ranges, key=lambda r: (-r.groups, r.shard)):

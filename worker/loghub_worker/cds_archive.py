@@ -1,12 +1,12 @@
-"""Write a class-data archive of Spark's JVM, from which a worker's JVM starts at half the cost.
+"""``python cds_archive.py FILE``: write a class-data archive for Spark's JVM.
 
-What for: ``python cds_archive.py FILE``, run once while the worker's image is built, and by
-`make test`. What it must not know: the rest of the worker (it is run in a layer below it). Read
-next: `loghub_worker.query.spark_session`.
+With the archive, the JVM of a worker starts at half the cost. The program runs once while the worker's image
+is built, and in `make test`. It imports nothing of the worker, because the image has a layer for the archive
+below the layer with the worker's code.
 
-A short life like a worker's is played: a Python stream source, SQL over a map of texts, Parquet
-files. The classes that the JVM loaded meanwhile are written at its end (JEP 350). A JVM of another
-version than the one that wrote it does without.
+It imitates a short run of a worker: a Python stream source, SQL over a map of strings, and Parquet files.
+When the JVM exits, it writes the classes that it has loaded to the archive (JEP 350). A JVM of another
+version ignores the archive.
 """
 
 import os
@@ -68,9 +68,9 @@ class _Reader(DataSourceStreamReader):
 
 
 def main(archive: str) -> int:
-    """0 once the file is there. Raises FileNotFoundError if the JVM wrote none."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else Spark takes whatever python3 it finds
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # while an image is built its host may have no address
+    """Write the archive and return 0. Raises FileNotFoundError if the JVM wrote none."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # otherwise Spark uses the first python3 on the PATH
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # during an image build the host may have no address
     fresh = f"{archive}.new"
     with tempfile.TemporaryDirectory() as folder:
         spark = (
@@ -87,19 +87,19 @@ def main(archive: str) -> int:
             .getOrCreate()
         )
         gateway = spark.sparkContext._gateway
-        assert gateway is not None  # there is one while the session lives
+        assert gateway is not None  # it exists as long as the session
         rehearse(spark, Path(folder))
         spark.stop()
-        gateway.proc.stdin.close()  # by this the JVM knows that it is to end
+        gateway.proc.stdin.close()  # the JVM exits once its input is closed
         gateway.proc.wait(GUARD_S)
     os.replace(fresh, archive)
     return 0
 
 
 def rehearse(spark: SparkSession, folder: Path) -> None:
-    """A few batches from source to sink."""
+    """Run a few batches from source to sink."""
     spark.dataSource.register(_Source)
-    # The empty view stands for the first check of a query.
+    # The empty view imitates the check of a query before the first batch.
     spark.createDataFrame([], SCHEMA).createOrReplaceTempView("logs")
     assert spark.sql(SQL).columns
     enough = threading.Event()

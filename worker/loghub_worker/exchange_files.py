@@ -1,9 +1,9 @@
-"""The small files through which a worker's processes talk.
+"""The small files through which the processes of a worker exchange values.
 
-What for: the driver, Spark's reader process and Spark's readers of data are three kinds of
-process (docs/spark.md 1); what one knows and another needs is a file here, replaced atomically.
-What it must not know: Spark, HTTP. Read next: `loghub_worker.membership.shared_state` writes positions,
-`loghub_worker.source.datasource` reads them and writes reports and counts.
+The driver, Spark's reader process and Spark's data readers are three kinds of process that share no memory
+(docs/spark.md 1). Whatever one of them knows and another needs is a file, which is replaced atomically:
+`loghub_worker.membership.shared_state` writes the positions, and `loghub_worker.source.datasource` reads them
+and writes reports and counts.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Positions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the source may read: shard -> cursor to go on from. Written by the driver."""
+    """What the source may read: for each shard the cursor to continue from. The driver writes it."""
 
     version: int
     shards: dict[int, int]
@@ -25,26 +25,26 @@ class Positions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What the source's planner saw. Written by Spark's reader process."""
+    """What the source's planner observed. Spark's reader process writes it."""
 
-    version: int  # of the positions it plans by; every batch planned before has ended
-    ends: dict[int, int]  # shard -> cursor after its last log group, as last asked
-    reason: str = ""  # why the ends could not be asked, one CamelCase word
+    version: int  # of the positions it plans by; every batch planned earlier has ended
+    ends: dict[int, int]  # shard -> cursor after its last log group, as last requested
+    reason: str = ""  # why the ends could not be requested, in CamelCase; empty if they could
     message: str = ""
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """What reading one range gave. Written by the process that read it; the last reading counts."""
+    """What reading one range yielded. The process that read it writes the count; the last reading counts."""
 
     logs: int
     bytes: int
-    replaced: int = 0  # texts that were not UTF-8 and had bytes replaced
-    missing: int = 0  # log groups of the range that the service has no more (expired)
-    oldest: int = 0  # cursor of the first group that it has, where that is behind the range's end
+    replaced: int = 0  # text values with invalid UTF-8, which was replaced
+    missing: int = 0  # log groups of the range that expired before they were read
+    oldest: int = 0  # cursor of the oldest group that still exists, if that is past the range's end
 
 
 class Handover:
-    """The folder of these files."""
+    """The folder that contains the exchange files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class Handover:
         replace_file(path, msgspec.json.encode(count))
 
     def take_count(self, *, plan: int, shard: int) -> Count:
-        """The count of one range; its file is removed. Zero where nothing was read."""
+        """Return the count of one range and remove its file. The count is zero if nothing was read."""
         path = self._count_path(plan, shard)
         count = _read(path, Count) or Count(logs=0, bytes=0)
         path.unlink(missing_ok=True)

@@ -1,8 +1,7 @@
-"""How this worker reaches its LogHub endpoint, and what an error of it means to a person.
+"""Connections to the worker's LogHub endpoint, and the reasons under which their errors are reported.
 
-What for: the driver, Spark's reader process and its data readers each open their own connection
-from the same few values, which hold no secret. What it must not know: Spark, files of the worker.
-Read next: `loghub.client.port`.
+The driver, Spark's reader process and its data readers each open a connection of their own from the same
+`Address`, which contains no secret.
 """
 
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ __all__ = ["Address", "ServiceError", "connect", "decode_cursor", "encode_cursor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Endpoint, project, and the folder of the access key."""
+    """The endpoint, the project, and the folder of the access key."""
 
     endpoint: str
     project: str
@@ -32,15 +31,15 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ServiceError:
-    """What is wrong, for the status: one CamelCase word and a sentence. Both empty: nothing."""
+    """An error for the status: a CamelCase reason and a sentence. Both are empty if there is no error."""
 
     reason: str = ""
     message: str = ""
 
 
 def connect(address: Address, *, agent: str = "", timeout_s: float | None = None) -> LogHub:
-    """A connection of one's own; close it when done. Keys are read again for every request, so
-    that they may rotate. Raises `ValueError` for an endpoint that is none."""
+    """A connection for the caller's use only, which the caller closes. The access key is read again for every
+    request, so that it can rotate. Raises `ValueError` for an invalid endpoint."""
     timeouts = Timeouts()
     if timeout_s is not None:
         timeouts = Timeouts(connect_s=min(timeout_s, timeouts.connect_s), read_s=timeout_s, total_s=timeout_s)
@@ -54,7 +53,7 @@ def connect(address: Address, *, agent: str = "", timeout_s: float | None = None
 
 
 def read_credentials(folder: Path) -> Credentials:
-    """The access key in a folder; raises `LogHubError` ``Unauthorized`` where there is none."""
+    """The access key in a folder. Raises `LogHubError` ``Unauthorized`` if it cannot be read."""
     try:
         return read_key(folder)
     except OSError as error:
@@ -63,7 +62,7 @@ def read_credentials(folder: Path) -> Credentials:
 
 @cache
 def shared(address: Address) -> LogHub:
-    """This process's connection, kept for its life (Spark reuses its reader processes)."""
+    """The connection of this process, open until the process ends (Spark reuses its reader processes)."""
     return connect(address)
 
 
@@ -78,7 +77,8 @@ _REASONS = {
 
 
 def trouble_of(error: Exception) -> ServiceError:
-    """The reason word of an error from the client; the error's own code where there is no better."""
+    """An error of the client as a reason and a message. The reason is the error's own code if there is no
+    better one."""
     if isinstance(error, EndpointUnreachable):
         return ServiceError("EndpointUnreachable", str(error))
     if isinstance(error, LogHubError):
@@ -88,5 +88,5 @@ def trouble_of(error: Exception) -> ServiceError:
 
 
 def reason_of_code(code: str) -> str:
-    """A code of the service as a reason word; itself where there is no better."""
+    """The reason for a code of the service; the code itself if there is no better one."""
     return _REASONS.get(code, code)

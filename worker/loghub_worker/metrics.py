@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from loghub.worker_contract import WorkerStatus
 
 STALE_S = 30.0  # an older status means that a thread hangs, perhaps while holding the lock
-REQUEST_S = 10.0  # a connection that sends nothing for so long is closed
+REQUEST_S = 10.0  # a connection that sends nothing for this long is closed
 
 
 class Figures(Collector):
@@ -61,8 +61,8 @@ class Figures(Collector):
 
 
 class MetricsServer:
-    """A small server on its own threads. `status` returns the status that was last written, so that its age
-    shows whether the worker hangs."""
+    """A small HTTP server with threads of its own. `status` returns the status that was last written, so that
+    its age shows whether the worker hangs."""
 
     def __init__(
         self, address: str, figures: Figures, status: Callable[[], WorkerStatus], unix_s: Callable[[], float]
@@ -101,8 +101,8 @@ def answer(
 ) -> tuple[int, str, bytes]:
     """Status code, content type and body for a path.
 
-    A worker that has left the group is not ready: that is how the operator learns of it with an endpoint
-    that does not report the members.
+    A worker that has left the group is not ready. With an endpoint that does not report the members of a
+    group, the operator learns only from this that the worker has left.
     """
     if path == "/metrics":
         return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)

@@ -1,11 +1,11 @@
-"""``python -m loghub_worker.pre_stop``: ask the worker of this container to stop, as SIGTERM does.
+"""``python -m loghub_worker.pre_stop``: request a stop of the worker in this container, as SIGTERM does.
 
-What for: the pod's preStop hook. The kubelet signals an image's entry point, and one of the user's
-own (a shell, say) need not pass that on; the worker would then be killed with its shards held. What
-it must not know: how a worker drains. Read next: `loghub_worker.__main__` (who is asked).
+The pod's preStop hook runs this program. The kubelet signals only the entry point of an image, and a custom
+entry point, such as a shell, does not necessarily forward the signal; the worker would then be killed while
+it holds its shards.
 
-Returns at once: the kubelet waits for the worker itself, as long as its grace period lasts.
-Where no worker runs there is nothing to do. Exit status: always 0.
+The program returns immediately, because the kubelet itself waits for the worker until the grace period ends.
+If no worker runs, there is nothing to do. Exit status: always 0.
 """
 
 import contextlib
@@ -21,13 +21,14 @@ PID_FILE = "pid"
 
 
 def can_be_asked(state_dir: Path) -> None:
-    """This process is the worker from now on, and its signal handlers are set. Raises `OSError`."""
+    """Record this process as the worker that `ask` signals; its signal handlers must be set. Raises
+    `OSError`."""
     replace_file(state_dir / PID_FILE, str(os.getpid()).encode())
 
 
 def ask(environment: Mapping[str, str]) -> None:
-    """Signal the worker whose files are in this environment's folder."""
-    with contextlib.suppress(OSError, ValueError, KeyError):  # not started, or over
+    """Signal the worker whose state folder this environment names."""
+    with contextlib.suppress(OSError, ValueError, KeyError):  # not started yet, or already ended
         os.kill(int(Path(environment[ENV_STATE_DIR], PID_FILE).read_text()), signal.SIGTERM)
 
 

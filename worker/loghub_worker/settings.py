@@ -1,7 +1,7 @@
-"""A worker's environment, read once.
+"""The worker's settings, read from the environment once at the start.
 
-What for: `loghub_worker.__main__` hands the values on; nothing else reads the environment.
-What it must not know: what is done with them. Read next: `loghub.worker_contract`.
+`loghub.worker_contract` defines the variables, and `loghub_worker.__main__` passes their values on, so that
+the parts of a worker depend on values and not on the environment.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from loghub.worker_contract import WorkerConfig
 
 
 class BadSettingsError(Exception):
-    """A variable is missing or its file cannot be understood."""
+    """A variable is missing, or the file that it names cannot be read or decoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What `loghub.worker_contract` describes."""
+    """The settings that `loghub.worker_contract` describes."""
 
     config: WorkerConfig
     consumer: str
@@ -34,7 +34,7 @@ class Settings:
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """Raises `BadSettingsError` with the name of the variable."""
+    """The settings in an environment. Raises `BadSettingsError` with the name of the variable."""
     optional = {
         name: environment.get(name)
         for name in (contract.ENV_DRAIN_FILE, contract.ENV_TERMINATION_LOG, contract.ENV_CLASS_ARCHIVE)
@@ -71,7 +71,8 @@ def _config(path: str) -> WorkerConfig:
 
 
 def is_drain_requested(drain_file: Path | None) -> bool:
-    """Whether the operator has asked this worker to drain and leave the group. An absent file means no."""
+    """Whether the operator has requested that this worker drains and leaves the group. An absent or
+    unreadable file means no."""
     if drain_file is None:
         return False
     try:

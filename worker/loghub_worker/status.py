@@ -1,7 +1,7 @@
-"""What the worker says of itself: the status file, and the metrics.
+"""The worker's status, from its membership.
 
-What for: the live view, the operator's conditions and a scraper see the same values. What it must
-not know: Spark, HTTP to the service. Read next: `loghub.worker_contract.WorkerStatus`.
+The status file and the metrics are both built from it, so the live view, the operator's conditions and a
+scraper show the same values. `loghub.worker_contract.WorkerStatus` describes its fields.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ PhaseWord = Literal["starting", "running", "fenced", "draining", "left", "failed
 
 
 def phase_of(consumer: Membership) -> PhaseWord:
-    """The one word for where the worker is."""
+    """The phase of the worker."""
     if consumer.standing is MemberState.LEFT:
         return "left"
     if consumer.goal is not ShutdownMode.SERVE:
@@ -44,7 +44,7 @@ def status_of(
         consumer=name,
         phase=phase_of(consumer),
         reason=trouble.reason,
-        # The words of others may have lone surrogates, which no JSON takes.
+        # Messages of other programs may contain lone surrogates, which JSON cannot represent.
         message=trouble.message.encode(errors="replace").decode(),
         rows_written=rows,
         last_heartbeat_age_s=None if consumer.last_good_s is None else now - consumer.last_good_s,
@@ -54,7 +54,8 @@ def status_of(
 
 
 def lag_of(oldest_unix_s: Mapping[int, float | None], shard: int, *, unix_s: float) -> float | None:
-    """Seconds since the log group to be read next was received; 0 when none is left."""
+    """Seconds since the service received the log group to be read next; 0 if none is left, None if that is
+    not known."""
     if shard not in oldest_unix_s:
         return None
     received_s = oldest_unix_s[shard]
@@ -62,7 +63,7 @@ def lag_of(oldest_unix_s: Mapping[int, float | None], shard: int, *, unix_s: flo
 
 
 def progress_of(shard: HeldShard, lag_s: float | None) -> ShardProgress:
-    """One held shard; cursors as on the wire."""
+    """The progress of one held shard, with cursors as on the wire."""
     return ShardProgress(
         shard=shard.shard,
         cursor=None if shard.position is None else encode(shard.position),

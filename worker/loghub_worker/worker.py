@@ -1,12 +1,8 @@
-"""One worker, put together: Spark and the pipeline first, then group membership, then the shards.
+"""One worker process: starts its parts in order, watches them, and stops them in order.
 
-What for: the order of start and stop, in one place. What it must not know: how any part works.
-Read next: `loghub_worker.membership.heartbeat`, `loghub_worker.membership.shard_manager`,
-`loghub_worker.query.streaming_query`.
-
-The order matters. The query or function is checked and Spark is warm before the first beat, since
-from that beat on shards are assigned here and would idle. At the end the shards are drained while
-beats go on.
+The order matters. The query or function is checked and Spark is warm before the first heartbeat, because the
+service assigns shards to this worker from that heartbeat on, and they would idle meanwhile. At the end, the
+shards drain while heartbeats continue.
 """
 
 import shutil
@@ -39,24 +35,25 @@ log = structlog.get_logger()
 
 STEP_S = 0.4  # how often the drain file and the threads are checked
 STATUS_S = 1.0
-# A lease ends so much before the service would end it: time for a commit to finish.
+# The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
+# seconds, so that a commit has time to finish.
 MARGIN_PART, MOST_MARGIN_S = 0.2, 5.0
 
 
 class _StoppedAtStart(BaseException):
-    """Raised by the signal handler while Spark starts."""
+    """Ends the start of the worker when a stop is requested before the first heartbeat."""
 
 
 class Worker:
-    """Everything of one process. `run` blocks until the end."""
+    """One worker process. `run` blocks until it ends."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         config = settings.config
         self._settings = settings
         self._config = config
         self._clock = clock
-        self._stop = False  # asked to stop
-        self._ended = threading.Event()  # nothing runs any more
+        self._stop = False  # a stop was requested
+        self._ended = threading.Event()  # `run` is about to return
         self._address = Address(
             endpoint=config.endpoint, project=config.project, credentials_dir=settings.credentials_dir
         )
@@ -71,19 +68,22 @@ class Worker:
         self._job: Job | None = None
         self._failed = ServiceError()
         self._starting = False
-        self._told = self.status()  # as last written
+        self._told = self.status()  # the status as last written
 
     def request_stop(self) -> None:
-        """From a signal handler in the main thread: drain, stay a member, end. Before the first
-        beat there is nothing to drain, and Spark's start is not waited for. It takes no lock, not
-        even an event's: the thread that it interrupts may hold that one."""
+        """Request a drain and then the end of the process. Only for a signal handler in the main thread.
+
+        The worker stays a member of the group unless the operator requested that it leaves. Before the first
+        heartbeat there is nothing to drain, so the start of Spark is interrupted and not waited for. The
+        method acquires no lock, not even an event's: the interrupted thread may hold that same lock.
+        """
         self._stop = True
         if self._starting:
-            self._starting = False  # once: a second signal must not break the end
+            self._starting = False  # only once: a second signal must not interrupt the shutdown
             raise _StoppedAtStart
 
     def run(self) -> None:
-        """Work until stopped. Raises `FatalError`; the status then says ``failed``."""
+        """Work until stopped. Raises `FatalError`; the phase in the status is then ``failed``."""
         metrics = self._serve_metrics()
         self._write_status()
         ticker = threading.Thread(target=self._tick_status, name="status", daemon=True)
@@ -122,7 +122,7 @@ class Worker:
         transform = make_transform(self._config.pipeline, code)
         result = transform.check(empty_logs(spark))
         self._end_if_asked()
-        # A beat that takes longer than an interval is as good as failed: the next is due.
+        # A heartbeat that takes longer than an interval counts as failed: the next one is due.
         beats = connect(
             self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
         )
@@ -142,9 +142,9 @@ class Worker:
             name=self._settings.consumer,
         )
         with self._session.use():
-            pass  # writes the first, empty positions
+            pass  # writes the initial, empty positions
         self._job.start()
-        self._check_sink(partial(sink.check, result))  # while the query gets warm
+        self._check_sink(partial(sink.check, result))  # while the query warms up
         self._wait_until_warm()
         self._starting = False
         self._keeper.start()
@@ -158,8 +158,9 @@ class Worker:
         self._end_if_asked()
 
     def _end_if_asked(self) -> None:
-        """What the signal handler raised may have been lost: Python ignores what is raised within a
-        finalizer or a hook at a fork, and Spark's start forks."""
+        """End the start if a stop was requested. The exception of the signal handler may have been lost:
+        Python ignores exceptions that are raised in a finalizer or in a hook at a fork, and Spark's start
+        forks."""
         if self._stop:
             raise _StoppedAtStart
 
@@ -200,8 +201,8 @@ class Worker:
         }
 
     def _wait_until_warm(self) -> None:
-        """Until the source plans. Bounded by the job's own bound of failures, not by time: a
-        worker that joins before it can read only keeps shards from those that can."""
+        """Wait until the source has planned for the first time. The bound is the job's limit of failures and
+        not a time: a worker that joins before it can read only keeps shards from workers that can."""
         while self._handover.report().version < 0:
             self._raise_failures()
             self._is_stopped_in(0.05)
@@ -217,7 +218,8 @@ class Worker:
                 self._await_stop()
 
     def _await_stop(self) -> None:
-        """The operator ends a process that has left; one that ended itself would be started again."""
+        """Wait for the stop after the worker has left the group. The operator ends such a process; if it
+        ended itself, it would be restarted."""
         while not self._is_stopped_in(STEP_S):
             if not self._has_left():
                 self._raise_failures()
@@ -238,7 +240,7 @@ class Worker:
             if failure is not None:
                 raise FatalError("InternalError", f"{type(failure).__name__}: {failure}") from failure
 
-    # -- end
+    # -- shutdown
 
     def _end(self) -> None:
         if not self._has_left():
@@ -250,7 +252,7 @@ class Worker:
                 part.stop()
 
     def _drain(self, goal: ShutdownMode) -> None:
-        """Deliver and save what is under way; bounded by the drain timeout."""
+        """Deliver the batch in progress and save its checkpoints. The drain timeout bounds the wait."""
         log.info("draining", goal=goal)
         with self._session.use() as (consumer, _):
             consumer.set_goal(goal)
@@ -263,7 +265,7 @@ class Worker:
                 return
             self._raise_failures()
             self._session.wait(since, min(left_s, STEP_S))
-            since = self._session.changes  # before the next look: no change may fall between
+            since = self._session.changes  # before the next check, so that no change is missed
 
     def _is_drained(self, goal: ShutdownMode) -> bool:
         if goal is ShutdownMode.LEAVE:
@@ -271,10 +273,10 @@ class Worker:
         with self._session.use() as (consumer, _):
             return consumer.drained
 
-    # -- what others see
+    # -- status and metrics
 
     def status(self) -> WorkerStatus:
-        """The worker as of now."""
+        """The current status of the worker."""
         with self._session.use() as (consumer, now):
             status = status_of(
                 consumer,
@@ -283,13 +285,13 @@ class Worker:
                 unix_s=self._clock.unix_s(),
                 trouble=self._trouble(),
                 rows=self._job.tally.rows if self._job else 0,
-                # A copy: the keeper changes it meanwhile.
+                # A copy, because the shard manager's thread changes the original.
                 oldest_unix_s=dict(self._keeper.oldest_unix_s) if self._keeper else {},
             )
         return msgspec.structs.replace(status, phase="failed") if self._failed.reason else status
 
     def _trouble(self) -> ServiceError:
-        """The first that is wrong, the nearest to the cause first."""
+        """The first error of the parts, those closest to the cause first; empty if there is none."""
         troubles = [self._failed]
         if self._membership and self._keeper and self._job:
             keeper = self._keeper
@@ -304,7 +306,7 @@ class Worker:
         self._told = self.status()
         try:
             replace_file(self._settings.status_file, msgspec.json.encode(self._told))
-        except OSError as error:  # a full disk ends no worker; its age tells that the file is old
+        except OSError as error:  # a full disk must not end the worker; `written_at` shows that it is stale
             log.warning("status not written", message=str(error))
 
     def _numbers(self) -> dict[str, tuple[str, float]]:

@@ -1,1 +1,1 @@
-"""Membership in the consumer group: heartbeats, held shards, checkpoints."""
+"""Membership in the consumer group: heartbeats, held shards and checkpoints."""

@@ -1,8 +1,9 @@
-"""The heartbeat thread: carries out what `state.Consumer` asks for, and nothing else.
+"""The heartbeat thread: sends the requests that `loghub_worker.membership.state.Membership` decides on.
 
-What for: beats go out on time whatever a batch, a sink or a slow opening does. What it must not
-know: Spark, sinks, positions. Read next: `loghub_worker.membership.state` decides,
-`loghub_worker.membership.shard_manager` does the slower work for the shards."""
+The thread has its own connection and does nothing else, so that heartbeats are sent on time whatever a batch,
+a sink or the slow opening of a shard does. `loghub_worker.membership.shard_manager` sends the slower requests
+for the held shards.
+"""
 
 import threading
 
@@ -18,7 +19,7 @@ log = structlog.get_logger()
 
 
 class HeartbeatThread:
-    """One thread with a connection of its own, on which nothing but beats travels."""
+    """One thread with a connection of its own, which carries only requests about the membership."""
 
     def __init__(self, session: SharedState, hub: LogHub, *, logstore: str, group: str, name: str) -> None:
         self._session = session
@@ -29,7 +30,7 @@ class HeartbeatThread:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
         self.trouble = ServiceError()
-        self.failure: BaseException | None = None  # a fault of the thread itself
+        self.failure: BaseException | None = None  # an unexpected error of the thread itself
 
     def start(self) -> None:
         self._thread.start()
@@ -49,7 +50,7 @@ class HeartbeatThread:
             raise
 
     def step(self) -> None:
-        """One round of the thread."""
+        """One iteration of the thread's loop."""
         with self._session.use() as (consumer, now):
             request = consumer.poll(now)
             wait_s = consumer.wake_in_s(now)

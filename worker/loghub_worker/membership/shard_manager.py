@@ -1,8 +1,8 @@
-"""The thread that looks after the held shards: opens them, saves their checkpoints, sees how far behind.
+"""The thread that manages the held shards: opens them, saves their checkpoints and measures their lag.
 
-What for: everything about a shard that needs a request but is neither a beat nor a batch. What it
-must not know: Spark. Read next: `loghub_worker.sink.sinks` (where a shard resumes),
-`loghub_worker.membership.state`."""
+It sends every request about a shard that is neither a heartbeat nor part of a batch, so that none of them
+delays a heartbeat. The sink decides where a shard resumes (`loghub_worker.sink.sinks`).
+"""
 
 import contextlib
 import threading
@@ -22,10 +22,11 @@ from loghub_worker.sink.sinks import Sink
 log = structlog.get_logger()
 
 STEP_S = 0.1  # how often the source's report is read while nothing else happens
-RETRY_S = 1.0  # a shard that could not be opened or saved is tried again after this
-SURVEY_S = 10.0  # how often it is asked which shards are read-only
-LAG_S = 2.0  # how often the age of what a shard reads next is asked for
-# The shard is another's, or gone: no try will help (both spellings, docs/sls-protocol.md 2.4).
+RETRY_S = 1.0  # a shard that could not be opened or saved is retried after this
+SURVEY_S = 10.0  # how often the list of read-only shards is requested
+LAG_S = 2.0  # how often the age of the log group that a shard reads next is requested
+# Another consumer holds the shard, or it no longer exists, so retries do not help (both spellings,
+# docs/sls-protocol.md 2.4).
 NOT_OURS = frozenset(
     {"ConsumerNotMatch", "ConsumerNotExist", "ConsumerNotExsit", "ShardNotExist", "ShardNotExsit"}
 )
@@ -48,7 +49,7 @@ class ShardManager:
         initial: Position,
         interval_s: float = 0.0,
     ) -> None:
-        """A shard is saved at most every `interval_s` seconds while it is consumed."""
+        """While a shard is consumed, its checkpoint is saved at most once every `interval_s` seconds."""
         self._session = session
         self._hub = hub
         self._sink = sink
@@ -60,7 +61,7 @@ class ShardManager:
         self._initial = initial
         self._interval_s = interval_s
         self._saved_s: dict[int, float] = {}
-        self._read_only: frozenset[int] = frozenset()  # as last surveyed
+        self._read_only: frozenset[int] = frozenset()  # as of the last survey
         self._ends: dict[int, int] = {}  # as last reported
         self._not_before_s: dict[int, float] = {}
         self._next_survey_s = 0.0
@@ -71,7 +72,7 @@ class ShardManager:
         self.source_trouble = ServiceError()
         self.failure: BaseException | None = None
         self._lags_asked_s: dict[int, float] = {}
-        # Shard -> unix time at which the log group to be read next was received; None: none is left
+        # Shard -> unix time at which the log group to be read next was received; None if none is left.
         self.oldest_unix_s: dict[int, float | None] = {}
 
     def start(self) -> None:
@@ -85,15 +86,15 @@ class ShardManager:
         try:
             while not self._stop.is_set():
                 self.step()
-                # Not on the session's steps: this thread's own step wakes the membership thread,
-                # whose step would wake this one, and the two would never rest.
+                # This does not wait for changes of the shared state: this thread's step wakes the heartbeat
+                # thread, whose step would wake this one, and the two would never be idle.
                 self._stop.wait(STEP_S)
         except BaseException as failure:
             self.failure = failure
             raise
 
     def step(self) -> None:
-        """One round of the thread."""
+        """One iteration of the thread's loop."""
         report = self._handover.report()
         self.source_trouble = ServiceError(report.reason, report.message)
         self._ends = report.ends
@@ -111,7 +112,7 @@ class ShardManager:
             self._survey()
 
     def _clear_trouble(self) -> None:
-        """A trouble ends with what it was about, also when that shard has gone elsewhere."""
+        """Clear the error once its cause is gone, also if its shard is now assigned to another consumer."""
         with self._session.use() as (consumer, _):
             pending = consumer.unsaved() or any(s.phase is Phase.OPENING for s in consumer.shards)
         if not pending:
@@ -131,10 +132,11 @@ class ShardManager:
         log.info("shard opened", shard=shard.shard, position=position, checkpoint=saved)
 
     def _find_position(self, held: HeldShard) -> tuple[int, int]:
-        """The checkpoint that the service has now, and where to go on. They are equal at the end:
-        a position that was found is saved before anything is delivered from it, so that the next
-        holder finds the same one. A checkpoint in nobody's name was moved on purpose; whether the
-        real SLS always tells the name was not seen, so there it never counts as moved."""
+        """The checkpoint that the service has now, and the position to continue from. The two are equal at
+        the end: a position that was determined is saved before anything is delivered from it, so that the
+        next consumer finds the same one. A checkpoint without a consumer's name was moved on purpose. Whether
+        the real SLS always reports the name has not been observed, so a checkpoint in SLS never counts as
+        moved."""
         shard = held.shard
         created = self._shard_info(shard).created_unix_s
         found = self._hub.get_checkpoints(self._logstore, self._group, shard)
@@ -144,7 +146,8 @@ class ShardManager:
         checkpoint, incarnation = decode_cursor(cursor), Incarnation(shard=shard, created=created)
         position = self._sink.resume(incarnation, checkpoint, confirm=lambda: self._insist(held), moved=moved)
         position = max(position, self._oldest(shard, position))
-        # In our name at once: what we commit from a moved one must not come a third time.
+        # Save it under this worker's name immediately. Otherwise the next consumer treats the checkpoint as
+        # moved again, and delivers a third time what this worker commits from it.
         if last is None or moved or position != checkpoint:
             self._insist(held)
             self._save(shard, position)
@@ -164,7 +167,7 @@ class ShardManager:
         raise LogHubError("ShardNotExist", 400, f"shard {shard} is not in the list of shards")
 
     def _put_off(self, shard: HeldShard, error: LogHubException | OSError) -> None:
-        is_sinks = isinstance(error, OSError)  # a full disk, a mount that went: it may come back
+        is_sinks = isinstance(error, OSError)  # a full disk or a lost mount may recover
         self.trouble = ServiceError("SinkUnavailable", str(error)) if is_sinks else trouble_of(error)
         self._not_before_s[shard.shard] = self._clock.monotonic_s() + RETRY_S
         log.warning("shard not opened", shard=shard.shard, reason=self.trouble.reason, message=str(error))
@@ -175,8 +178,8 @@ class ShardManager:
     # -- checkpoints
 
     def save_all(self) -> None:
-        """Give the service every position that the sink has and the service has not, and that is
-        due. The job calls it after each batch; a failure is left for this thread to repeat."""
+        """Save every position that the sink has and the service does not have, if it is due. The job calls
+        this after each batch; this thread retries what fails."""
         with self._saving:
             with self._session.use() as (consumer, now):
                 stays = consumer.goal is ShutdownMode.SERVE
@@ -186,18 +189,19 @@ class ShardManager:
                     self._try_save(shard)
 
     def _is_due(self, shard: HeldShard, *, now: float) -> bool:
-        """Another waits for a shard that is given up, and for the end of one that is read-only."""
+        """Whether to save now. Another consumer waits for a shard that is being released, and for the end of
+        a read-only shard, so these are saved immediately."""
         number = shard.shard
         is_end = number in self._read_only and self._ends.get(number) == shard.position
         rested = now >= self._saved_s.get(number, now - self._interval_s) + self._interval_s
         return rested or is_end or shard.phase is not Phase.OPEN
 
     def _still_stands(self, shard: HeldShard) -> bool:
-        """Requests before this one may have taken long: a shard lost and taken again meanwhile
-        must not be set back."""
+        """Whether the position is still current. Earlier requests may have taken long, and a shard that was
+        lost and assigned again in the meantime must not be moved back."""
         with self._session.use() as (consumer, now):
             stands = any((s.epoch, s.position) == (shard.epoch, shard.position) for s in consumer.shards)
-            # After a stall of the whole process this thread may be the first to look at the time.
+            # After a stall of the whole process this thread may be the first to check the time.
             return stands and consumer.lease_s(now) > 0
 
     def _insist(self, shard: HeldShard) -> None:
@@ -227,7 +231,7 @@ class ShardManager:
         )
         self._saved_s[shard] = self._clock.monotonic_s()
 
-    # -- looking around
+    # -- surveys
 
     def _survey(self) -> None:
         with self._session.use() as (consumer, _):
@@ -239,14 +243,14 @@ class ShardManager:
                 assert shard.position is not None
                 at_end = self._ends.get(shard.shard) == shard.position
                 if at_end and shard.shard in self._read_only:
-                    # Became read-only after its end was saved: only a checkpoint tells the
-                    # service that it is over (docs/sls-protocol.md 4.3), and nothing else will come.
+                    # The shard became read-only after its end was saved. Only a checkpoint makes the service
+                    # mark it as over (docs/sls-protocol.md 4.3), and no further batch will save one.
                     self._tell_end(shard, shard.position)
         except LogHubException as error:
             log.info("survey put off", reason=trouble_of(error).reason)
 
     def _tell_end(self, shard: HeldShard, position: int) -> None:
-        with self._saving:  # a batch may have moved the shard on: its checkpoint is not to be set back
+        with self._saving:  # a batch may have advanced the shard, and its checkpoint must not move back
             if self._still_stands(shard):
                 self._save(shard.shard, position)
 
@@ -259,7 +263,7 @@ class ShardManager:
                 self.oldest_unix_s[number] = None
             elif now >= self._lags_asked_s.get(number, now - LAG_S) + LAG_S:
                 self._lags_asked_s[number] = now
-                with contextlib.suppress(LogHubException):  # a figure; the next try is near
+                with contextlib.suppress(LogHubException):  # only a metric; the next attempt follows soon
                     cursor = encode_cursor(position)
                     received_s = self._hub.get_cursor_time(self._logstore, number, cursor)
                     self.oldest_unix_s[number] = received_s

@@ -1,9 +1,8 @@
-"""The one lock around the membership, and the positions file that follows from it.
+"""The lock around the membership, and the positions file that follows from it.
 
-What for: beats, openings, commits and the status come from different threads; each does its step
-on the same `Membership` here, and the source hears of the outcome before the step returns.
-What it must not know: HTTP, Spark. Read next: `loghub_worker.membership.heartbeat`,
-`loghub_worker.membership.shard_manager`."""
+Heartbeats, openings, commits and the status come from different threads. Each of them performs its step on
+the same `Membership` under this lock, and the positions file contains the result before the step returns.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -28,7 +27,8 @@ class SharedState:
 
     @contextmanager
     def use(self) -> Iterator[tuple[Membership, float]]:
-        """The consumer and the monotonic time, under the lock; the positions file is in step after."""
+        """The membership and the monotonic time, under the lock. Afterwards the positions file is up to
+        date."""
         with self._changed:
             before = self._consumer.mark
             try:
@@ -39,7 +39,7 @@ class SharedState:
                     shards=self._consumer.positions,
                     group_bytes=self._consumer.group_bytes,
                 )
-                # Mere looks wake nobody, or the threads would keep one another awake.
+                # Reading alone wakes no thread; otherwise the threads would keep waking each other.
                 if self._consumer.mark != before:
                     self.wake()
         self._write(positions)
@@ -51,8 +51,8 @@ class SharedState:
             self._changed.notify_all()
 
     def _write(self, positions: Positions) -> None:
-        # Outside the first lock: a slow disk must not hold a beat up. A newer version may have
-        # been written meanwhile; then there is nothing to do.
+        # Outside the first lock, since a slow disk must not delay a heartbeat. If a newer version was
+        # written in the meantime, there is nothing to do.
         if positions.version <= self._written_version:
             return
         with self._writing:
@@ -62,10 +62,10 @@ class SharedState:
 
     @property
     def changes(self) -> int:
-        """How many there were; for `wait`."""
+        """The number of changes so far, for `wait`."""
         return self._changes
 
     def wait(self, since: int, timeout_s: float) -> None:
-        """Wait until there was a change after the change `since`."""
+        """Wait until a change follows the change `since`, but at most `timeout_s` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._changes != since, timeout_s)

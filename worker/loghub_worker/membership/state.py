@@ -1,14 +1,13 @@
-"""The membership of one consumer, as a value machine: what to send, and which shards may be worked on.
+"""The membership of one consumer as a pure state machine: what to send, and which shards may be processed.
 
-What for: every decision about heartbeats, taking, giving up and fencing is made here, with ``now``
-handed in; threads and requests are elsewhere. What it must not know: HTTP, Spark, files, clocks.
-Read next: `loghub_worker.membership.shared_state` (the lock around it), `loghub_worker.membership.heartbeat`
-(carries out).
+Every decision about heartbeats, assignment, release and fencing is made in this module, with ``now`` as an
+argument. `loghub_worker.membership.shared_state` is the lock around it, and
+`loghub_worker.membership.heartbeat` sends the requests.
 
-A shard's way through a worker: an answer names it -> opening (where to resume is being found out)
--> open (positions are handed to the source) -> an answer drops it -> draining (no new batch gets
-it; it is still reported) -> given up (the next beat, sent at once, leaves it out). Only a shard
-that left the reported list may be given to another (docs/sls-protocol.md 4.3).
+The states of a shard in a worker: an answer lists it -> opening (its position to resume from is being
+determined) -> open (its position is passed to the source) -> an answer no longer lists it -> draining (no new
+batch reads it, but heartbeats still report it) -> released (the next heartbeat, sent immediately, omits it).
+Only a shard that is no longer reported may be assigned to another consumer (docs/sls-protocol.md 4.3).
 """
 
 from collections.abc import Mapping
@@ -17,54 +16,55 @@ from enum import StrEnum
 
 from loghub_worker.batch_plan import Range, smoothed
 
-RETRY_S = 1.0  # a failed beat is tried again after this, if the interval is not shorter
+RETRY_S = 1.0  # a failed heartbeat is retried after this, or after the interval if that is shorter
 
 
 class Phase(StrEnum):
-    """Where one shard stands in this worker."""
+    """The state of one shard in this worker."""
 
-    OPENING = "opening"  # named by an answer; its resume position is not known yet
-    OPEN = "open"  # in the hands of the source
-    DRAINING = "draining"  # out of the source's hands, perhaps in its running batch
+    OPENING = "opening"  # listed in an answer; the position to resume from is not known yet
+    OPEN = "open"  # the source may read it
+    DRAINING = "draining"  # the source may no longer read it, but its running batch may contain it
     DRAINED = "drained"  # all is saved, but the shard is not released: heartbeats still report it
 
 
 class MemberState(StrEnum):
-    """Where the consumer stands in its group."""
+    """The state of the consumer in its group."""
 
-    JOINING = "joining"  # no good beat yet
-    MEMBER = "member"  # the lease runs
-    FENCED = "fenced"  # no good beat for too long: nothing is held, nothing may be committed
+    JOINING = "joining"  # no heartbeat has succeeded yet
+    MEMBER = "member"  # the session is valid
+    FENCED = "fenced"  # no heartbeat has succeeded for too long: nothing is held, nothing may be committed
     LEFT = "left"  # is no longer a member of the group
 
 
 class ShutdownMode(StrEnum):
-    """What the worker is to do with its shards."""
+    """What the worker does with its shards."""
 
     SERVE = "serve"
     STOP = "stop"  # drain, but stay a member: a restart within the timeout moves no shard
-    LEAVE = "leave"  # drain, give every shard up, leave the group
+    LEAVE = "leave"  # drain, release every shard, leave the group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipTimings:
-    """The times of a membership, in seconds."""
+    """The timings of a membership, in seconds."""
 
     interval_s: float
     timeout_s: float
-    margin_s: float  # the lease ends so long before the service would end it
+    margin_s: float  # the worker's session ends this much earlier than the service's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldShard:
-    """One shard between take and give-up. ``epoch`` tells one taking of it from the next."""
+    """One shard between its assignment and its release. ``epoch`` distinguishes one assignment of it from the
+    next."""
 
     shard: int
     epoch: int
     phase: Phase = Phase.OPENING
-    position: int | None = None  # cursor at which the next batch begins; all before it is in the sink
-    saved: int | None = None  # checkpoint as the service took it
-    drop_version: int = 0  # version of the positions that first left it out
+    position: int | None = None  # cursor at which the next batch begins; everything before is in the sink
+    saved: int | None = None  # checkpoint that the service accepted
+    drop_version: int = 0  # version of the positions that first omitted it
     logs: int = 0
     group_bytes: float | None = None  # mean size of its log groups
 
@@ -79,30 +79,31 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Tell the service that this consumer goes."""
+    """Tell the service that this consumer leaves the group."""
 
     number: int
 
 
 class Membership:
-    """One consumer. Not safe for threads: `loghub_worker.membership.shared_state.SharedState` is its lock."""
+    """The membership of one consumer. It is not thread-safe:
+    `loghub_worker.membership.shared_state.SharedState` is its lock."""
 
     def __init__(self, terms: MembershipTimings) -> None:
         self.terms = terms
         self.standing = MemberState.JOINING
         self.goal = ShutdownMode.SERVE
-        self.version = 0  # grows with each change of `positions`
-        self.last_good_s: float | None = None  # when the last good beat was sent
+        self.version = 0  # increases with each change of `positions`
+        self.last_good_s: float | None = None  # when the last successful heartbeat was sent
         self._shards: dict[int, HeldShard] = {}
         self._takes = 0
-        self._next_send_s: float | None = None  # None: at once
-        self._is_news = False  # something since the request under way was made that it does not tell
-        self._sent: tuple[int, float] | None = None  # number and time of the request under way
+        self._next_send_s: float | None = None  # None: immediately
+        self._is_news = False  # something changed that the request in flight does not report
+        self._sent: tuple[int, float] | None = None  # number and time of the request in flight
         self._numbers = 0
         self._seen_version = -1
         self._source_runs = False
 
-    # -- what others may see
+    # -- what other modules may read
 
     @property
     def shards(self) -> tuple[HeldShard, ...]:
@@ -110,34 +111,35 @@ class Membership:
 
     @property
     def positions(self) -> dict[int, int]:
-        """What the source may read: open shards and the cursor each goes on from."""
+        """What the source may read: the open shards and the cursor from which each continues."""
         return {s.shard: s.position for s in self.shards if s.phase is Phase.OPEN and s.position is not None}
 
     @property
     def group_bytes(self) -> dict[int, float]:
-        """How large the log groups of the held shards are, where that was measured."""
+        """The mean size of the log groups of the held shards, where it was measured."""
         return {s.shard: s.group_bytes for s in self.shards if s.group_bytes is not None}
 
     @property
     def mark(self) -> tuple[object, ...]:
-        """Differs from an earlier one if something happened that another thread may wait for."""
+        """Differs from an earlier value if something happened that another thread may wait for."""
         return (self.version, self.standing, self.goal, self._next_send_s, self.shards)
 
     @property
     def drained(self) -> bool:
-        """Nothing is open, opening or draining."""
+        """No shard is opening, open or draining."""
         return all(s.phase is Phase.DRAINED for s in self._shards.values())
 
     def lease_s(self, now: float) -> float:
-        """Seconds until this consumer must stop; negative when over, and before the first beat."""
+        """Seconds until this consumer must stop; negative once its session is over, and before the first
+        heartbeat."""
         if self.last_good_s is None:
             return -1.0
         return self.last_good_s + self.terms.timeout_s - self.terms.margin_s - now
 
-    # -- the conversation with the service
+    # -- requests to the service and their answers
 
     def poll(self, now: float) -> Beat | Leave | None:
-        """The request to send now, if any; it is under way until `answered`, `left` or `failed`."""
+        """The request to send now, if any; it is in flight until `answered`, `left` or `failed`."""
         self._fence_if_due(now)
         if self._sent is not None or self.standing is MemberState.LEFT:
             return None
@@ -151,7 +153,7 @@ class Membership:
         return Beat(self._numbers, tuple(sorted(self._shards)))
 
     def wake_in_s(self, now: float) -> float:
-        """Seconds until `poll` has something new to say, if nothing happens before."""
+        """Seconds until `poll` has something new to do, if nothing happens before."""
         due = [self.terms.interval_s]
         if self._sent is None and self.standing is not MemberState.LEFT:
             due.append(0.0 if self._next_send_s is None else self._next_send_s - now)
@@ -160,12 +162,13 @@ class Membership:
         return max(0.0, min(due))
 
     def answered(self, number: int, named: tuple[int, ...], *, now: float) -> None:
-        """A beat was answered with these shards. A late or unknown answer changes nothing."""
+        """Handle the answer to a heartbeat, which lists these shards. An answer to any other request than the
+        one in flight changes nothing."""
         sent_s = self._close_request(number)
         if sent_s is None:
             return
         if now >= sent_s + self.terms.timeout_s - self.terms.margin_s:
-            # The service may have timed this consumer out after it answered: ask again.
+            # The service may have timed this consumer out after it answered: send another heartbeat.
             self._next_send_s = None
             return
         self.last_good_s = sent_s
@@ -175,12 +178,12 @@ class Membership:
         self._take_and_drop(named)
 
     def failed(self, number: int, *, now: float) -> None:
-        """A request failed; what is held stays held while the lease lasts."""
+        """Handle the failure of a request. Held shards stay held while the session lasts."""
         if self._close_request(number) is not None:
             self._next_send_s = now + min(self.terms.interval_s, RETRY_S)
 
     def left(self, number: int) -> None:
-        """The service knows that this consumer is gone."""
+        """Handle the answer to `Leave`: this consumer is no longer a member."""
         if self._close_request(number) is not None:
             self.standing = MemberState.LEFT
 
@@ -205,7 +208,7 @@ class Membership:
 
     def _drop(self, shard: HeldShard) -> None:
         if shard.phase is Phase.OPENING:
-            self._give_up(shard)  # the source never heard of it
+            self._give_up(shard)  # the source does not know of it yet
             return
         self.version += 1
         self._put(replace(shard, phase=Phase.DRAINING, drop_version=self.version))
@@ -217,7 +220,7 @@ class Membership:
 
     def _send_at_once(self) -> None:
         self._next_send_s = None
-        self._is_news = True  # for a beat under way, whose answer sets the next time
+        self._is_news = True  # for a heartbeat in flight, whose answer sets the next time
 
     def _put(self, shard: HeldShard) -> None:
         self._shards[shard.shard] = shard
@@ -230,10 +233,10 @@ class Membership:
         self.version += 1
         self._next_send_s = None
 
-    # -- the worker's own wishes
+    # -- requests of the worker itself
 
     def set_goal(self, goal: ShutdownMode) -> None:
-        """Stop or leave. From stop one may still go to leave; there is no way back to serve."""
+        """Stop or leave. `STOP` may still change to `LEAVE`; no mode changes back to `SERVE`."""
         if goal is self.goal or self.goal is ShutdownMode.LEAVE:
             return
         self.goal = goal
@@ -244,17 +247,18 @@ class Membership:
                 self._give_up(shard)
         self._send_at_once()
 
-    # -- the shards' own story
+    # -- changes of the held shards
 
     def opened(self, shard: int, *, epoch: int, position: int, saved: int | None) -> None:
-        """The resume position of an opening shard is known: the source may have it."""
+        """The position to resume from is known for an opening shard, so the source may read it."""
         held = self._find(shard, epoch)
         if held is not None and held.phase is Phase.OPENING:
             self._put(replace(held, phase=Phase.OPEN, position=position, saved=saved))
             self.version += 1
 
     def refused(self, shard: int, *, epoch: int) -> None:
-        """The service says that the shard is not this consumer's: nothing more can be saved for it."""
+        """The service reports that the shard is not assigned to this consumer, so no further checkpoint of it
+        can be saved."""
         held = self._find(shard, epoch)
         if held is None:
             return
@@ -266,7 +270,7 @@ class Membership:
             self._finish_drains()
 
     def reopen(self, shard: int) -> None:
-        """The sink knows better where the shard stands: find its position anew."""
+        """The records of the sink differ from the shard's position: determine the position again."""
         held = self._shards.get(shard)
         if held is not None and held.phase is Phase.OPEN:
             self._takes += 1
@@ -274,8 +278,9 @@ class Membership:
             self._put(replace(held, epoch=self._takes, phase=Phase.OPENING, position=None))
 
     def may_commit(self, ranges: tuple[Range, ...], *, now: float) -> bool:
-        """Whether a batch of these ranges may reach the sink now: the lease runs, and each shard
-        stands exactly where its range begins, so nobody delivered it meanwhile."""
+        """Whether a batch of these ranges may reach the sink now: the session is valid, and the position of
+        each shard is exactly the begin of its range, so no other consumer delivered the range in the
+        meantime."""
         self._fence_if_due(now)
         return self.standing is MemberState.MEMBER and all(self._is_at(r) for r in ranges)
 
@@ -299,23 +304,23 @@ class Membership:
                 self._put(replace(held, position=piece.end, logs=count, group_bytes=size))
 
     def unsaved(self) -> tuple[HeldShard, ...]:
-        """Shards whose position the service does not have yet."""
+        """The shards whose position the service does not have yet."""
         return tuple(s for s in self.shards if s.position is not None and s.saved != s.position)
 
     def saved(self, shard: int, *, epoch: int, cursor: int) -> None:
-        """The service took this checkpoint."""
+        """The service accepted this checkpoint."""
         held = self._find(shard, epoch)
         if held is not None:
             self._put(replace(held, saved=cursor))
             self._finish_drains()
 
     def source_started(self) -> None:
-        """From now on the source may hold shards of the positions handed out."""
+        """From now on the source may hold any shard of the positions that it can read."""
         self._source_runs = True
         self._seen_version = -1
 
     def source_stopped(self) -> None:
-        """No batch runs and none will begin."""
+        """No batch runs, and none will start."""
         self._source_runs = False
         self._finish_drains()
 

@@ -1,8 +1,7 @@
-"""One lean Spark inside the worker.
+"""The Spark session of a worker.
 
-What for: `local[cores]` with everything off that a single pod has no use for (docs/spark.md 5), and a
-clear word when it cannot start. What it must not know: shards, heartbeats.
-Read next: `loghub_worker.query.streaming_query`.
+Spark runs as `local[cores]`, with everything off that a single pod does not need (docs/spark.md 5). If it
+cannot start, the error has a reason and a message for the user.
 """
 
 import contextlib
@@ -25,22 +24,22 @@ from loghub_worker.source.datasource import LogHubDataSource
 log = structlog.get_logger()
 
 VIEW = "logs"
-# The JVM's second compiler begins four times later than by default: most code of a start runs too seldom for
-# its work to pay. A start takes a quarter less CPU time and the throughput stays the same. Without that
-# compiler at all, a long run costs half as much again.
+# The JVM's second compiler begins four times later than by default: most of the code of a start runs too
+# seldom for its work to pay off. A start takes a quarter less CPU time, and the throughput stays the same.
+# Without that compiler, a long run costs half as much again.
 SECOND_COMPILER_LATER = (
     "-XX:Tier4InvocationThreshold=20000",
     "-XX:Tier4MinInvocationThreshold=2400",
     "-XX:Tier4CompileThreshold=60000",
     "-XX:Tier4BackEdgeThreshold=160000",
 )
-MESSAGE_LINES = 4  # of Spark's message that are told; the plan that follows helps nobody
+MESSAGE_LINES = 4  # of Spark's message that are reported; the query plan that follows does not help
 CAUSED_BY = "Caused by: "
 _FRAME_OF_JAVA = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)$")
 
 
 class FatalError(Exception):
-    """Trying again does not help. ``str()`` is ``Reason: message``, as the termination log has it."""
+    """An error that retries do not resolve. ``str()`` is ``Reason: message``, as in the termination log."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -51,12 +50,12 @@ class FatalError(Exception):
 def start_spark(
     config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None, code: Path | None = None
 ) -> SparkSession:
-    """The session, with the data source registered. `code` is a folder with modules of the user's.
-    Raises `FatalError` ``JavaMissing``."""
+    """Start the session and register the data source. `code` is a folder with the user's modules. Raises
+    `FatalError` ``JavaMissing`` or ``SparkNotStarted``."""
     _require_java()
     if code is not None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
-    # Spark's other processes must be this very Python (docs/spark.md 8), on loopback only.
+    # Spark's other processes must use this same Python (docs/spark.md 8), on loopback only.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
@@ -64,7 +63,7 @@ def start_spark(
     (state_dir / "tmp").mkdir(parents=True, exist_ok=True)
     for name, value in spark_settings(config, state_dir, class_archive=class_archive).items():
         builder = builder.config(name, value)
-    # Spark puts a handler of its own on SIGINT, which would end a drain at Ctrl-C.
+    # Spark installs a handler of its own for SIGINT, which would end a drain on Ctrl-C.
     interrupted = signal.getsignal(signal.SIGINT)
     try:
         session = builder.getOrCreate()
@@ -87,8 +86,8 @@ def _require_java() -> None:
 def spark_settings(
     config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None
 ) -> dict[str, str]:
-    """Our settings with the user's on top, but for those that are the worker's own; Java options are
-    joined."""
+    """The worker's settings, overridden by the user's except for those that only the worker may set; Java
+    options are joined."""
     java = "spark.driver.extraJavaOptions"
     ours = {
         SPARK_MASTER: f"local[{config.cores}]",
@@ -105,10 +104,10 @@ def spark_settings(
         "spark.sql.shuffle.partitions": str(config.cores),
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.numRecentProgressUpdates": "1",
-        # It needs pandas, and warns where there is none; an image that has it may ask for it.
+        # It needs pandas, and warns if that is missing; a user whose image has it may enable it.
         "spark.sql.execution.pythonUDF.arrow.enabled": "false",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        "spark.log.level": "ERROR",  # it warns of every batch that takes longer than the trigger
+        "spark.log.level": "ERROR",  # Spark warns of every batch that takes longer than the trigger
         "spark.ui.showConsoleProgress": "false",
     }
     theirs = {name: value for name, value in config.spark_conf.items() if not is_workers_own(name)}
@@ -120,24 +119,25 @@ def spark_settings(
 
 
 def _java_options(state_dir: Path, class_archive: Path | None) -> str:
-    """Each in quotes: Spark splits at spaces, and a folder's name may have one."""
+    """Each option is in quotes: Spark splits at spaces, and a folder's name may contain one."""
     options = [
         "-XX:+UseSerialGC",
         *SECOND_COMPILER_LATER,
-        # The home need not exist for the pod's user; Spark asks for it all the same.
+        # The pod's user does not necessarily have a home, but Spark requires one.
         f"-Duser.home={state_dir}",
-        # What a killed JVM leaves there, the worker's next start removes.
+        # The next start of the worker removes what a killed JVM leaves there.
         f"-Djava.io.tmpdir={state_dir / 'tmp'}",
     ]
     if class_archive is not None:
-        # One of another JVM is passed over, and not worth a word.
+        # An archive of another JVM is ignored, without a message.
         options += [f"-XX:SharedArchiveFile={class_archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return " ".join(f'"{option}"' for option in options)
 
 
 def end_jvm(threads: Path = Path("/proc/self/task")) -> None:
-    """End the processes that this one started. A JVM ends with its pipe, but for one whose start was
-    interrupted: its port was never taken, and it waits for ever. On Linux; elsewhere it is left."""
+    """End the processes that this one started. A JVM ends with its pipe, except for one whose start was
+    interrupted: its port was never read, and it waits forever. This works on Linux; elsewhere that JVM is
+    left."""
     for children in threads.glob("*/children"):
         for pid in _words(children):
             with contextlib.suppress(ProcessLookupError):
@@ -145,7 +145,8 @@ def end_jvm(threads: Path = Path("/proc/self/task")) -> None:
 
 
 def _words(path: Path) -> list[str]:
-    """None of a thread that has ended since it was listed: Spark's are ending now."""
+    """The words of a file; none for a thread that has ended since it was listed, as Spark's threads do
+    now."""
     try:
         return path.read_text().split()
     except OSError:
@@ -153,12 +154,13 @@ def _words(path: Path) -> list[str]:
 
 
 def invalid(error: Exception) -> FatalError:
-    """Spark's own message, its first lines."""
+    """`InvalidPipeline` with the first lines of Spark's own message."""
     return FatalError("InvalidPipeline", first_lines(error))
 
 
 def first_lines(error: BaseException) -> str:
-    """What a person needs of an error of Spark: how it begins, and of a Java stack the first cause."""
+    """The part of a Spark error that a user needs: its first lines, and of a Java stack trace the root
+    cause."""
     text = str(error).split("JVM stacktrace:")[0].strip()
     lines = [line for line in text.splitlines() if line.strip() and not _FRAME_OF_JAVA.match(line)]
     told, causes = lines[:MESSAGE_LINES], [line for line in lines if line.startswith(CAUSED_BY)]

@@ -1,12 +1,10 @@
-"""The pipeline: Spark's streaming query, batch by batch into the sink, and its restarts.
+"""The streaming query: delivers micro-batches to the sink, and restarts Spark's query after a failure.
 
-What for: a batch is read, goes through the user's query or function into the sink, and only then do positions
-and checkpoints move. What it must not know: how beats are sent.
-Read next: `loghub_worker.source.datasource`, `loghub_worker.sink.sinks`,
-`loghub_worker.membership.state.Membership.may_commit`.
+A batch is read, passes through the user's query or function, and is written to the sink; only then do
+positions and checkpoints advance.
 
-Spark's own checkpoint is scratch: it is emptied before each start, and what a batch holds is read
-from Spark's log of it there, which is written before the batch begins.
+Spark's own checkpoint directory is scratch space: it is emptied before each start. The ranges of a batch are
+read from Spark's log in that directory, which is written before the batch begins.
 """
 
 import json
@@ -39,24 +37,24 @@ from loghub_worker.source.datasource import Options
 
 log = structlog.get_logger()
 
-MOST_FAILURES = 10  # in a row, without a batch between, other than for want of the endpoint or of CPU
+MOST_FAILURES = 10  # consecutive, without a batch between; from then on any failure not in `HEALS` is fatal
 LONGEST_PAUSE_S = 30.0
 UNREACHABLE, FAILED, STARVED = "EndpointUnreachable", "PipelineFailed", "PythonWorkerTimeout"
 UNUSABLE = "SinkUnavailable"
-HEALS = (UNREACHABLE, STARVED)  # trying again helps as soon as others are done
+HEALS = (UNREACHABLE, STARVED)  # retries succeed once the endpoint is back, or other processes leave CPU
 LATE = "failed to connect back"  # Spark gives a new Python process ten seconds (docs/spark.md 8)
 TRACEBACK = "Traceback (most recent call last):"
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the job has done since the process began."""
+    """What the job has done since the process started."""
 
     rows: int = 0
     batches: int = 0
-    refused: int = 0  # batches that the membership or the ledger did not let through
-    replaced: int = 0  # texts that were not UTF-8
-    missing: int = 0  # log groups that had expired
+    refused: int = 0  # batches that the membership or the commit log rejected
+    replaced: int = 0  # texts with invalid UTF-8
+    missing: int = 0  # log groups that expired before they were read
     seconds: float = 0.0  # spent in batches that reached the sink
 
 
@@ -112,14 +110,14 @@ class Job:
         self._thread.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """End the query; a batch under way is thrown away."""
+        """End the query; a batch in progress is discarded."""
         self._stop.set()
         query = self._query
         if query is not None:
             threading.Thread(target=query.stop, daemon=True).start()
         self._thread.join(timeout_s)
 
-    # -- the query's life
+    # -- lifecycle of the query
 
     def _run(self) -> None:
         try:
@@ -168,17 +166,17 @@ class Job:
     def _pause_s(self) -> float:
         if not self._failures:
             return 0.0
-        doublings = min(self._failures - 1, 10)  # for want of the endpoint there may be thousands
+        doublings = min(self._failures - 1, 10)  # without the endpoint there may be thousands of failures
         return min(LONGEST_PAUSE_S, 2.0**doublings)
 
     # -- one batch
 
     def _on_batch(self, rows: DataFrame, number: int) -> None:
-        """Called by Spark in this process. What it raises ends the query, and nothing was saved."""
+        """Called by Spark in this process. An exception ends the query, and nothing is saved."""
         try:
             self._process(rows, number)
         except Exception as error:
-            self._batch_error = error  # Spark tells it only as a text around it
+            self._batch_error = error  # Spark reports it only as text in an error of its own
             raise
 
     def _process(self, rows: DataFrame, number: int) -> None:
@@ -196,7 +194,8 @@ class Job:
             self.tally.refused += 1
 
     def _deliver(self, rows: DataFrame, plan: Plan) -> bool:
-        """Whether the sink has the batch. If not, the source plans its ranges anew."""
+        """Deliver one batch. Returns False if the sink does not have it; the source then plans its ranges
+        again."""
         if not self._may_commit(plan):
             return False
         batch = f"{self._name}-{secrets.token_hex(8)}"
@@ -254,14 +253,15 @@ class Job:
 
 
 def reached(piece: Range, count: Count) -> Range:
-    """What is done once the range is read. Where all of it has expired, that is all before the oldest log
-    group there is: between two lives of a logstore lie more cursors than batches would ever get through."""
+    """What is done once the range is read. If all of it has expired, that is everything before the oldest log
+    group that exists: between two incarnations of a logstore lie more cursors than batches could ever work
+    through."""
     return Range(piece.shard, piece.begin, max(piece.end, count.oldest))
 
 
 def plan_of_batch(scratch: Path, number: int) -> Plan:
-    """The plan of a batch from Spark's log of it: a version line, a line of Spark's, then one line
-    for each source."""
+    """The plan of a batch from Spark's log of it: a version line, a line of Spark's own, then one line for
+    each source."""
     lines = (scratch / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
     return Plan.from_json(json.loads(lines[-1]))
 
@@ -273,13 +273,13 @@ _SERVICE_ERROR = re.compile(r"^(\w+) \(HTTP")
 
 
 def trouble_in(error: Exception) -> ServiceError:
-    """Why a query died. Errors of the service keep their word although Spark hands them through as
-    text; for the rest it is PipelineFailed with the message of what was raised first."""
+    """Why a query failed. Errors of the service keep their reason although Spark passes them on as text. Most
+    others are PipelineFailed with the message of the exception that was raised first."""
     if isinstance(error, LogHubException):
         return trouble_of(error)
     if isinstance(error, PipelineError):
         return ServiceError(FAILED, str(error))
-    if isinstance(error, OSError):  # the user's are PipelineErrors, Spark's its own
+    if isinstance(error, OSError):  # the user's arrive as PipelineError, and Spark raises types of its own
         return ServiceError(UNUSABLE, str(error))
     if not isinstance(error, SPARK_ERRORS):
         return ServiceError(FAILED, f"{type(error).__name__}: {error}")
@@ -302,6 +302,6 @@ def _trouble_of_line(name: str, message: str, place: str) -> ServiceError:
         return ServiceError(UNREACHABLE, message)
     if name == "LogHubError" and code is not None:
         return ServiceError(reason_of_code(code[1]), message)
-    # What a function of the user's imports in Spark's own processes comes as a text alone.
+    # An import that fails in a user's function in Spark's own processes arrives only as text.
     advice = WITHOUT_PANDAS if message == "No module named 'pandas'" else ""
     return ServiceError(FAILED, f"{name}: {message}{place}{advice}")

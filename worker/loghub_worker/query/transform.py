@@ -1,10 +1,8 @@
-"""The user's part of a batch: a query, or a function of theirs.
+"""The user's part of a batch: an SQL query or a Python function that turns logs into rows for the sink.
 
-What for: logs in, rows for the sink out; checked once, over no logs, before the worker joins its
-group. What it must not know: batches, sinks, shards. Read next: `loghub_worker.query.streaming_query`.
-
-What the user's code raises is told in its own words, with the place in the user's file: what Spark
-and we do around it helps nobody.
+It is checked once, with no logs, before the worker joins its group. An error of the user's code is reported
+with its own message and the place in the user's file, because what Spark and the worker do around it does not
+help the user.
 """
 
 import importlib
@@ -26,14 +24,14 @@ from loghub.worker_contract import Pipeline, PythonPipeline, SqlPipeline
 from loghub_worker.query.spark_session import SPARK_ERRORS, VIEW, FatalError, first_lines, invalid
 from loghub_worker.source.datasource import LogHubDataSource
 
-# A file of these names would be imported in the place of what Spark's Python processes stand on.
+# Spark's Python processes would import a file with one of these names instead of a module that they need.
 TAKEN = sys.stdlib_module_names | {"loghub", "loghub_worker", "py4j", "pyarrow", "pyspark"}
 _NOT_THEIRS = tuple(
     str(Path(file).parent) for file in (loghub_worker.__file__, py4j.__file__ or "", pyspark.__file__ or "")
 )
 
 
-# Spark's functions over Arrow batches ask for pandas too, but for `arrow_udf`.
+# Spark's functions over Arrow batches require pandas too, except for `arrow_udf`.
 WITHOUT_PANDAS = (
     "; this worker has no pandas: use an image from the target worker-pandas of the Dockerfile and set it as"
     " worker.image, or without a cluster install the extra `pandas`"
@@ -41,17 +39,18 @@ WITHOUT_PANDAS = (
 
 
 class PipelineError(Exception):
-    """What the user's function raised, or that it returned no DataFrame; in the user's words."""
+    """The user's function raised an error, or returned no DataFrame; the message is the function's own."""
 
 
 class Transform(Protocol):
-    """From the logs of a batch to the rows for the sink."""
+    """Turns the logs of a batch into the rows for the sink."""
 
     def __call__(self, logs: DataFrame) -> DataFrame:
-        """The rows; nothing need have been computed yet."""
+        """The rows, which may be computed later."""
 
     def check(self, empty: DataFrame) -> DataFrame:
-        """The rows of no logs. Raises `FatalError` ``InvalidPipeline`` for what can never work."""
+        """The rows of no logs. Raises `FatalError` ``InvalidPipeline`` for an error that retries do not
+        resolve."""
 
 
 class SqlTransform:
@@ -66,7 +65,7 @@ class SqlTransform:
 
     def check(self, empty: DataFrame) -> DataFrame:
         try:
-            # Only a query: a statement would be carried out by the mere check, and again each batch.
+            # Only a query is allowed: the check itself would execute a statement, and so would each batch.
             empty.sparkSession._jsparkSession.sessionState().sqlParser().parseQuery(self._text)
             return self(empty)
         except SPARK_ERRORS as error:
@@ -74,7 +73,7 @@ class SqlTransform:
 
 
 class PythonTransform:
-    """A function of the user's."""
+    """A Python function of the user."""
 
     def __init__(self, name: str, function: Callable[[DataFrame], object], code: Path | None) -> None:
         self._name = name
@@ -85,7 +84,7 @@ class PythonTransform:
         try:
             rows = self._function(logs)
         except SPARK_ERRORS:
-            raise  # the batch's own, such as an endpoint that cannot be reached, is known by its type
+            raise  # an error of the batch itself, such as an unreachable endpoint, is recognized by its type
         except (Exception, SystemExit) as error:
             raise PipelineError(self._told(error)) from error
         if not isinstance(rows, DataFrame):
@@ -105,8 +104,9 @@ class PythonTransform:
 
 
 def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
-    """The folder with the user's modules, if it is not the image alone; before Spark starts, whose
-    Python processes import from it too. Raises `FatalError` ``InvalidPipeline``."""
+    """The folder with the user's modules, or None if none are outside the image. Call this before Spark
+    starts, because Spark's Python processes import from the folder too. Raises `FatalError`
+    ``InvalidPipeline``."""
     if not isinstance(pipeline, PythonPipeline) or not (pipeline.files or pipeline.folder):
         return None
     code = Path(pipeline.folder) if pipeline.folder is not None else scratch
@@ -127,21 +127,21 @@ def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
 
 
 def _hides_a_module(path: Path) -> bool:
-    # `os.path`: false where one may not look, as in the lost+found of a volume's root.
+    # `os.path.exists` is False in a folder without permission, as in lost+found in a volume's root.
     is_module = path.suffix == ".py" or os.path.exists(path / "__init__.py")
     return is_module and path.stem in TAKEN
 
 
 def make_transform(pipeline: Pipeline, code: Path | None) -> Transform:
-    """What a batch goes through; imports the user's module, so Spark is to be there already.
-    Raises `FatalError` ``InvalidPipeline``."""
+    """The transform of a batch. It imports the user's module, so Spark must have started. Raises `FatalError`
+    ``InvalidPipeline``."""
     if isinstance(pipeline, SqlPipeline):
         return SqlTransform(pipeline.text)
     return PythonTransform(pipeline.function, _imported(pipeline.function, code), code)
 
 
 def empty_logs(spark: SparkSession) -> DataFrame:
-    """No logs, with the columns that logs have."""
+    """An empty DataFrame with the columns of logs."""
     return spark.createDataFrame([], LogHubDataSource({}).schema())
 
 
@@ -163,7 +163,7 @@ def _imported(name: str, code: Path | None) -> Callable[[DataFrame], object]:
 
 
 def in_users_words(error: BaseException, code: Path | None) -> str:
-    """The last line of the user's own traceback, and where in the user's files it came from."""
+    """The last line of the user's own traceback, and where in the user's files it was raised."""
     message = first_lines(error) or "no message"
     advice = WITHOUT_PANDAS if _lacks_pandas(error) else ""
     return f"{type(error).__name__}: {message}{_place(error, code)}{advice}"

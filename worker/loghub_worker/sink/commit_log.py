@@ -1,29 +1,29 @@
-"""Exactly once in a folder: which cursor range of which shard has which files, decided once.
+"""Exactly-once delivery into a folder: decides once which cursor range of which shard has which files.
 
-What for: a batch becomes visible by one atomic step on a POSIX folder, and no range of a shard
-can become visible twice, whoever tries and whenever: a worker that was stopped for an hour
-between any two steps included. What it must not know: Spark, HTTP, the membership.
-Read next: `loghub_worker.sink.sinks`.
+A batch becomes visible by one atomic step on a POSIX folder, and no range of a shard can become visible
+twice, whichever worker attempts it and whenever, including a worker that was stopped for an hour between any
+two steps.
 
 Under ``<folder>/_loghub/<project>/<logstore>/<group>/``:
 
 ``stage/<batch>/``     files of a batch, written but not yet part of the sink
-``claims/<shard>-<created>-<begin>-<turn>``  a batch that wants to deliver that shard from that
-                       cursor. Made by hard link, so only one batch can have it; the next turn
-                       is open only once the batch before it was aborted. The last turn rules
-``batches/<batch>.json``  the decision over a batch, made once by hard link: committed, with its
+``claims/<shard>-<created>-<begin>-<turn>``  the range claim of a batch that wants to deliver that shard from
+                       that cursor. It is created by hard link, so only one batch can have it. The
+                       turn numbers the attempts at one cursor: the next attempt is possible only
+                       once the batch of the previous one was aborted. The last attempt is in effect
+``batches/<batch>.json``  the decision on a batch, made once by hard link: committed, with its
                        ranges and files, or aborted
 
-A batch claims each of its ranges, then decides itself committed, then moves its files into the
-folder. Who takes a shard looks for the claim at the shard's checkpoint: a committed batch is
-completed (its moves done) and the shard resumes at the range's end; an undecided one is decided
-aborted, after which its writer can commit it no more.
+A batch claims each of its ranges, then decides itself committed, then moves its files into the folder. A
+worker that is assigned a shard searches for the claim at the shard's checkpoint. It completes a committed
+batch (finishes its moves), and the shard resumes at the range's end. It decides an undecided batch aborted,
+after which the batch's writer can no longer commit it.
 
-Claims are removed only behind the service's checkpoint, where they say nothing any more. At or
-after it a turn, once made, stands: so whoever stalls between a look and an act, and wakes when
-others have gone on, can only abort what was undecided at its look, or try for a turn that was made
-meanwhile, and fail. A range that is to come again, since the checkpoint was moved back on purpose,
-gets one more turn, of a batch that never commits.
+Claims are removed only before the service's checkpoint, where they have no meaning any more. At or after the
+checkpoint, an attempt is never undone. A process that stalls between reading and acting, and continues when
+others have moved on, can therefore only abort what was undecided when it read, or try for an attempt that was
+made in the meantime, and fail. A range that must be delivered again, since the checkpoint was moved back on
+purpose, gets one more attempt, of a batch that never commits.
 """
 
 import contextlib
@@ -43,13 +43,13 @@ from loghub_worker.batch_plan import Range
 log = structlog.get_logger()
 T = TypeVar("T")
 
-FOLDER = "_loghub"  # readers of a folder of Parquet or JSON pass names with an underscore over
-MOST_TRIES = 100  # turns that others may make under our eyes while we try for one
-TOMBSTONE_S = 86_400.0  # an abort is remembered for so long after its batch's writer may have died
+FOLDER = "_loghub"  # readers of a folder of Parquet or JSON skip names that begin with an underscore
+MOST_TRIES = 100  # attempts of other workers that may come first before a claim fails
+TOMBSTONE_S = 86_400.0  # an abort is kept for this long, since its batch's writer may still run
 
 
 class RangeTakenError(Exception):
-    """Another batch delivered one of the ranges, or this batch was aborted by a new holder."""
+    """Another batch delivered one of the ranges, or the next consumer of a shard aborted this batch."""
 
 
 class LeaseLostError(Exception):
@@ -57,7 +57,7 @@ class LeaseLostError(Exception):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     committed: bool
     ranges: list[tuple[int, int, int, int]] = []  # shard, created, begin, end
@@ -65,7 +65,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RangeClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """Who delivers a shard from one cursor."""
+    """The batch that delivers a shard from one cursor."""
 
     batch: str
     end: int
@@ -73,7 +73,7 @@ class RangeClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incarnation:
-    """A shard, told from one of the same number in a logstore that was made anew."""
+    """A shard, as distinct from a shard with the same number in a logstore that was recreated."""
 
     shard: int
     created: int  # unix seconds
@@ -92,13 +92,13 @@ def _nothing(_step: str) -> None:
 
 
 class CommitLog:
-    """The records of one group in one sink folder. Used by several workers at a time."""
+    """The records of one group in one sink folder. Several workers use them at the same time."""
 
     def __init__(
         self, folder: Path, *, home: tuple[str, ...], at_step: Callable[[str], None] = _nothing
     ) -> None:
-        """`home` is project, logstore, group. `at_step` is called before each step with its name
-        (tests end or hold the process there)."""
+        """`home` is project, logstore, group. `at_step` is called after each step with its name (tests end or
+        hold the process there)."""
         self.folder = folder
         self._home = folder.joinpath(FOLDER, *home)
         self._claims = self._home / "claims"
@@ -108,15 +108,15 @@ class CommitLog:
             path.mkdir(parents=True, exist_ok=True)
 
     def try_out(self) -> None:
-        """Raises `OSError` where the folder cannot be written, or knows no hard links."""
-        trial = self._batches / f"trial-{secrets.token_hex(8)}"  # nobody reads it: a decision ends in .json
+        """Raises `OSError` if the folder is not writable, or does not support hard links."""
+        trial = self._batches / f"trial-{secrets.token_hex(8)}"  # never read: decisions end in .json
         _create(trial, bytes(4096))
         trial.unlink()
 
     # -- delivering a batch
 
     def stage(self, batch: str) -> Path:
-        """Where the files of a batch are written before they count."""
+        """Where the files of a batch are written before they are part of the sink."""
         return self._home / "stage" / batch
 
     def publish(
@@ -126,17 +126,17 @@ class CommitLog:
         *,
         may_commit: Callable[[], bool],
     ) -> None:
-        """Make the staged files of `batch` part of the sink, once and for good.
+        """Make the staged files of `batch` part of the sink, once and permanently.
 
-        Raises `RangeTakenError` or `LeaseLostError` with nothing made visible.
+        Raises `RangeTakenError` or `LeaseLostError`; nothing is visible then.
         """
         ordered = sorted(ranges, key=lambda pair: pair[1])
         try:
             files = _seal(self.stage(batch))
             self._at_step("sealed")
             self._claim_all(batch, ordered)
-            # Whoever takes a shard from here on finds the claim and aborts this batch; who took
-            # one before is found out by the lease.
+            # A worker that is assigned a shard from now on finds the claim and aborts this batch. If one
+            # was assigned a shard earlier, this worker's session is over, which the check detects.
             if not may_commit():
                 raise LeaseLostError
             self._at_step("lease checked")
@@ -144,7 +144,8 @@ class CommitLog:
             self.abort(batch)
             raise
         rows = [(i.shard, i.created, r.begin, r.end) for i, r in ordered]
-        # An OSError leaves open whether it was decided: who finds its claims next settles it.
+        # After an OSError it is not known whether the batch was decided; the next worker that finds its
+        # claims settles it.
         if not self._decide(batch, Decision(committed=True, ranges=rows, files=files)):
             self.abort(batch)
             raise RangeTakenError(f"batch {batch} was aborted by another holder")
@@ -153,14 +154,14 @@ class CommitLog:
         self._at_step("placed")
 
     def abort(self, batch: str) -> None:
-        """Give a batch up that is not committed; its claims then stand in nobody's way. Only for its
-        writer: its files go first, since a full disk may not even take the decision."""
+        """Abort a batch that is not committed; its claims then block no other batch. Only for the batch's
+        writer: the files are removed first, since a full disk may not even have room for the decision."""
         self.discard(batch)
         if self._decide(batch, Decision(committed=False)):
             self._at_step("aborted")
 
     def discard(self, batch: str) -> None:
-        """Remove the staged files of a batch that is not committed, or was never to be."""
+        """Remove the staging folder of a batch, with all files that are not part of the sink."""
         shutil.rmtree(self.stage(batch), ignore_errors=True)
 
     def _claim_all(self, batch: str, ordered: Iterable[tuple[Incarnation, Range]]) -> None:
@@ -185,13 +186,14 @@ class CommitLog:
         return self._claims / f"{incarnation.shard}-{incarnation.created}-{begin}-{turn}"
 
     def _decide(self, batch: str, decision: Decision) -> bool:
-        """Whether this call made the decision; False if one stood already."""
+        """Whether this call made the decision; False if it had been made already."""
         made = _create(self._batches / f"{batch}.json", msgspec.json.encode(decision))
         _sync(self._batches)
         return made
 
     def _place(self, batch: str, files: Iterable[str]) -> None:
-        """Move the files of a committed batch into the folder; may be done by several at a time."""
+        """Move the files of a committed batch into the folder. Several workers may do this at the same
+        time."""
         for name in files:
             target = self.folder / f"{Path(name).stem}-{batch}{Path(name).suffix}"
             try:
@@ -203,19 +205,19 @@ class CommitLog:
         _sync(self.folder)
         self.discard(batch)
 
-    # -- taking a shard
+    # -- resuming a shard
 
     def resume(
         self, incarnation: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
     ) -> int:
-        """Where a shard goes on: at its checkpoint, or at the end of what was committed from
-        exactly there on and not yet checkpointed; with `moved` (put there on purpose) at the
-        checkpoint, whatever was committed. Only for the shard's holder: `confirm` raises if it is
-        no more, or was not all the time since `checkpoint` was asked for."""
+        """Where a shard continues: at its checkpoint, or at the end of what was committed from exactly there
+        on and is not yet in the checkpoint; with `moved` (the checkpoint was moved on purpose) at the
+        checkpoint, whatever was committed. Only for the consumer that holds the shard: `confirm` raises if it
+        no longer holds the shard, or has not held it ever since `checkpoint` was requested."""
         claims = self._last_turns(incarnation)
         self._at_step("claims seen")
-        # What was seen is then from before the shard could go to another, whose work an old
-        # checkpoint would make look like leftovers.
+        # If this succeeds, the claims were read before the shard could be assigned to another consumer,
+        # whose work would look like leftovers next to an old checkpoint.
         confirm()
         self._at_step("confirmed")
         ends = {begin: last.claim.end for begin, last in claims.items() if self._settle(last.claim.batch)}
@@ -224,20 +226,20 @@ class CommitLog:
         while position in ends and not moved:
             position = ends.pop(position)
         for begin in ends:
-            if begin >= checkpoint:  # left by a checkpoint moved on purpose
+            if begin >= checkpoint:  # left over from before the checkpoint was moved on purpose
                 self._open_again(incarnation, begin, claims[begin].turn + 1)
         return position
 
     def _open_again(self, incarnation: Incarnation, begin: int, turn: int) -> None:
-        """Let a committed range be delivered anew if it comes up. If the turn is there already,
-        another has done so."""
+        """Let a committed range be delivered again if a batch reads it. If the attempt exists already,
+        another worker has done so."""
         nobody = RangeClaim(batch=f"nobody-{secrets.token_hex(8)}", end=begin)
         _create(self._claim_path(incarnation, begin, turn), msgspec.json.encode(nobody))
 
     def acknowledge(self, incarnation: Incarnation, checkpoint: int) -> None:
-        """The service has this checkpoint: claims before it have done their duty."""
+        """The service has this checkpoint: remove the claims before it, which are no longer needed."""
         batches = set()
-        # Upwards, so that a process that ends half-way leaves the turn that rules.
+        # In ascending order, so that a process that ends midway leaves the attempt in effect.
         for begin, turn in self._turns(incarnation):
             path = self._claim_path(incarnation, begin, turn)
             claim = _read(path, RangeClaim) if begin < checkpoint else None
@@ -248,7 +250,7 @@ class CommitLog:
             self._forget_if_unclaimed(batch)
 
     def _last_turns(self, incarnation: Incarnation, begin: str = "*") -> dict[int, Attempt]:
-        """The claims that rule, by begin."""
+        """The claims in effect, by begin."""
         found = {}
         for at, turn in self._turns(incarnation, begin):
             claim = _read(self._claim_path(incarnation, at, turn), RangeClaim)
@@ -257,13 +259,13 @@ class CommitLog:
         return found
 
     def _turns(self, incarnation: Incarnation, begin: str = "*") -> list[tuple[int, int]]:
-        """Begin and turn of the claims there are, upwards."""
+        """Begin and turn of the existing claims, in ascending order."""
         names = self._claims.glob(f"{incarnation.shard}-{incarnation.created}-{begin}-*")
         parts = [path.name.split("-") for path in names]
         return sorted((int(at), int(turn)) for _, _, at, turn in parts)
 
     def _settle(self, batch: str) -> bool:
-        """Bring a batch to its end: whether it was committed. An undecided one is aborted."""
+        """Complete a committed batch and abort an undecided one. Returns whether the batch is committed."""
         path = self._batches / f"{batch}.json"
         if _read(path, Decision) is None:
             self._decide(batch, Decision(committed=False))
@@ -279,15 +281,16 @@ class CommitLog:
         path = self._batches / f"{batch}.json"
         decision = _read(path, Decision)
         if decision is None or not decision.committed:
-            return  # an abort must outlive its batch's writer: `prune`
+            return  # an abort must outlive its batch's writer; `prune` removes it
         for shard, created, begin, _ in decision.ranges:
             if any(self._claims.glob(f"{shard}-{created}-{begin}-*")):
                 return
         path.unlink(missing_ok=True)
 
     def prune(self, *, owner: str, now_unix_s: float) -> None:
-        """Bring to an end what an earlier process of this consumer left staged (batches are named
-        ``<consumer>-<token>``), and forget what is long over."""
+        """Settle what an earlier process of this consumer left staged (batches are named
+        ``<consumer>-<token>``), and what any worker left staged for longer than `TOMBSTONE_S`. Remove aborts
+        of that age."""
         for stage in (self._home / "stage").iterdir():
             if stage.name.rpartition("-")[0] == owner or _age_s(stage, now_unix_s) > TOMBSTONE_S:
                 self._settle(stage.name)
@@ -298,13 +301,13 @@ class CommitLog:
 
 
 def data_files(stage: Path) -> list[Path]:
-    """What a reader of the folder would read: neither Spark's own files, nor one with nothing in it."""
+    """The files that a reader of the folder reads: neither Spark's own files, nor empty ones."""
     files = (path for path in stage.glob("*") if not path.name.startswith((".", "_")))
     return sorted(path for path in files if path.is_file() and path.stat().st_size)
 
 
 def _seal(stage: Path) -> list[str]:
-    """Names of the staged data files, all of them on disk for good."""
+    """The names of the staged data files, all of them flushed to disk."""
     files = data_files(stage)
     for path in files:
         _sync(path)
@@ -314,8 +317,8 @@ def _seal(stage: Path) -> list[str]:
 
 
 def _create(path: Path, content: bytes) -> bool:
-    """Create `path` with its whole content at once; False if it is there already."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # several machines may try at once
+    """Create `path` atomically with its whole content. Returns False if it exists already."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # several machines may try at the same time
     try:
         part.write_bytes(content)
         _sync(part)

@@ -1,12 +1,11 @@
-"""Rows of a query to another logstore.
+"""Writes the rows of a query to another logstore.
 
-What for: the sink that copies. Each row becomes a log: ``__time__`` its time, every other column a
-content with the column's name, nulls left out. What it must not know: the ledger, the membership.
-Read next: `loghub_worker.sink.sinks`; `loghub_worker.source.datasource` registers the writer.
+Each row becomes a log: ``__time__`` becomes its time and every other column a content with the column's name;
+nulls are omitted.
 
-It runs where the rows are: Spark's Python processes encode and put them, in groups of bounded
-size, and only counts come back. It is a data source's writer because that is Spark's one way to
-hand Arrow to Python that needs no pandas.
+The writer runs where the rows are: Spark's Python processes encode and write them, in log groups of bounded
+size, and only return counts. It is the writer of a data source because that is Spark's only way to pass Arrow
+to Python that does not need pandas. `loghub_worker.source.datasource` registers it.
 """
 
 import json
@@ -17,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, DateType, MapType, NumericType, StructType, TimestampType
 
@@ -28,13 +27,14 @@ from loghub_worker.log_service import Address, shared
 
 FORMAT = "loghub"
 TIME = "__time__"
-GROUP_CHARS = 1_000_000  # of texts in one log group, of more than one log; the service refuses above 5 MB
+# The most text in a log group with more than one log; the service rejects a log group above 5 MB.
+GROUP_CHARS = 1_000_000
 GROUP_LOGS = 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Where to put; ``count_file`` gets the number of rows when all are put."""
+    """Where to write; ``count_file`` receives the number of rows once all of them are written."""
 
     address: Address
     logstore: str
@@ -51,13 +51,13 @@ class WriteOptions:
 
 @dataclass
 class Put(WriterCommitMessage):
-    """What one task has put."""
+    """What one task has written."""
 
     rows: int
 
 
 class LogstoreArrowWriter(DataSourceArrowWriter):
-    """Puts each task's rows; what a failed task had put already comes again."""
+    """Writes the rows of each task. What a failed task has already written is written again."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
@@ -78,7 +78,7 @@ class LogstoreArrowWriter(DataSourceArrowWriter):
 
 
 class LogstoreWriter:
-    """Puts a DataFrame's rows into a logstore."""
+    """Writes the rows of a DataFrame to a logstore."""
 
     def __init__(self, address: Address, logstore: str, *, scratch: Path) -> None:
         self._address = address
@@ -86,7 +86,8 @@ class LogstoreWriter:
         self._count_file = scratch / "put-count"
 
     def put(self, result: DataFrame) -> int:
-        """Put all rows; how many. Each of them at least once, in no order across partitions."""
+        """Write all rows and return their number. Each is written at least once, in no order across
+        partitions."""
         options = WriteOptions(
             address=self._address, logstore=self._logstore, count_file=str(self._count_file)
         )
@@ -109,7 +110,7 @@ def _as_text(name: str, kind: Any) -> Column:
 
 
 def groups_of(batch: pa.RecordBatch, *, now_s: int) -> Iterator[list[Log]]:
-    """Logs of a batch of text columns, in groups of bounded size; `now_s` where a row has no time."""
+    """The logs of a batch of text columns, in groups of bounded size. A row without a time gets `now_s`."""
     group: list[Log] = []
     size = 0
     for row in batch.to_pylist():

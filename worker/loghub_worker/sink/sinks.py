@@ -1,9 +1,9 @@
-"""Where the rows of a batch go.
+"""The sinks: where the rows of a batch go.
 
-What for: the sinks behind one small interface: files in a folder, Parquet or JSON lines (exactly
-once, by `loghub_worker.sink.commit_log`), another logstore and the worker's own output (both at least once).
-What it must not know: heartbeats, how a batch was read. Read next: `loghub_worker.query.streaming_query`
-calls `write` and `publish` in this order."""
+All sinks have one small interface. Parquet files and JSON lines in a folder are written exactly once, through
+`loghub_worker.sink.commit_log`; another logstore and the worker's own output are written at least once.
+`loghub_worker.query.streaming_query` calls `write` and `publish` in this order.
+"""
 
 import secrets
 import sys
@@ -15,7 +15,7 @@ from typing import Protocol, TextIO
 import pyarrow.parquet as pq
 import structlog
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from loghub.worker_contract import ConsoleSink, JsonSink, LogstoreSink, ParquetSink, WorkerConfig
 from loghub_worker.batch_plan import Range
@@ -27,28 +27,28 @@ log = structlog.get_logger()
 
 
 class InvalidSinkError(Exception):
-    """The sink's settings or the query's columns cannot work; trying again does not help."""
+    """The sink's settings or the query's columns cannot work; retries do not help."""
 
 
 class Sink(Protocol):
-    """What a sink promises the job. Cursors are integers."""
+    """What a sink guarantees to the job. Cursors are integers."""
 
     def check(self, empty: DataFrame) -> None:
-        """Refuse columns that this sink cannot take, with an empty result of the query."""
+        """Reject columns that this sink does not support, by means of an empty result of the query."""
 
     def resume(
         self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
     ) -> int:
-        """Where the shard goes on, given the service's checkpoint, and whether that was `moved` on
-        purpose. `confirm` is called before anything is changed; it raises if the shard was lost
-        since the checkpoint was asked for."""
+        """Where the shard continues, given the service's checkpoint and whether that was `moved` on purpose.
+        `confirm` is called before anything is changed; it raises if the shard was lost since the checkpoint
+        was requested."""
 
     def write(self, result: DataFrame, batch: str) -> int:
-        """Bring the rows to the sink; how many. With `publish` they count."""
+        """Write the rows and return their number. They count once `publish` has returned."""
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
-        """Make the batch part of the sink. `commit_log.RangeTakenError`, `commit_log.LeaseLostError`: it is
-        not."""
+        """Make the batch part of the sink. Raises `commit_log.RangeTakenError` or `commit_log.LeaseLostError`
+        if it is not."""
 
     def abort(self, batch: str) -> None:
         """The batch failed before `publish`."""
@@ -59,7 +59,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One kind of file: how Spark writes it, and how many rows a file has."""
+    """One file format: how Spark writes it, and how many rows a file contains."""
 
     name: str
     options: Mapping[str, str]
@@ -76,7 +76,7 @@ def _lines(file: Path) -> int:
 
 
 PARQUET = Format("parquet", {}, _parquet_rows)
-# Plain text whatever Hadoop's settings say: the lines are counted.
+# Uncompressed whatever Hadoop's settings are, because the lines are counted.
 JSON = Format("json", {"compression": "none", "lineSep": "\n", "encoding": "UTF-8"}, _lines)
 
 
@@ -90,7 +90,7 @@ class FilesSink:
         self._created: dict[int, int] = {}
 
     def check(self, empty: DataFrame) -> None:
-        trial = f"check-{secrets.token_hex(8)}"  # other workers may start at this moment
+        trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
         try:
             self._write(empty, self._ledger.stage(trial))
         finally:
@@ -126,7 +126,7 @@ class FilesSink:
 
 
 class NoRecord:
-    """What sinks share that keep no record: a batch that failed half-way comes again."""
+    """The base of sinks that keep no record: a batch that failed midway is delivered again."""
 
     def resume(
         self,
@@ -136,18 +136,18 @@ class NoRecord:
         confirm: Callable[[], None],
         moved: bool = False,  # noqa: ARG002
     ) -> int:
-        """Nothing says more than the checkpoint."""
+        """The checkpoint is the only record."""
         confirm()
         return checkpoint
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
-        """Nothing to do: what was written is there."""
+        """Do nothing: the rows are visible already."""
 
     def abort(self, batch: str) -> None:
-        """What was written is there, and comes again."""
+        """Do nothing: rows that are already written stay, and are delivered again."""
 
     def acknowledge(self, shard: int, checkpoint: int) -> None:
-        """Nothing to forget."""
+        """Do nothing: there is no record to remove."""
 
 
 class LogstoreCopy(NoRecord):
@@ -164,7 +164,7 @@ class LogstoreCopy(NoRecord):
 
 
 class Console(NoRecord):
-    """The first rows of each batch as JSON lines, at least once, for trying a pipeline out."""
+    """The first rows of each batch as JSON lines, at least once, for trying out a pipeline."""
 
     def __init__(self, most: int, out: TextIO) -> None:
         self._most = most
@@ -174,7 +174,7 @@ class Console(NoRecord):
         _as_json(empty).collect()
 
     def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
-        lines = _as_json(result).persist()  # or the logs would be read once for each of the two
+        lines = _as_json(result).persist()  # otherwise `count` and `take` would each read the logs
         try:
             rows = lines.count()
             shown = [row[0] for row in lines.take(self._most)]
@@ -194,7 +194,8 @@ def _as_json(rows: DataFrame) -> DataFrame:
 def make_sink(
     config: WorkerConfig, *, consumer: str, credentials_dir: str, scratch: Path, now_unix_s: float
 ) -> Sink:
-    """The sink of a worker's settings. Raises `InvalidSinkError`."""
+    """The sink of a worker's settings. Raises `InvalidSinkError`, or `OSError` if its folder cannot be
+    used."""
     sink = config.sink
     if isinstance(sink, LogstoreSink):
         address = Address(endpoint=config.endpoint, project=sink.project, credentials_dir=credentials_dir)

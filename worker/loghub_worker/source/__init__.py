@@ -1,1 +1,1 @@
-"""The Spark data source over a logstore."""
+"""The Spark data source that reads a logstore."""

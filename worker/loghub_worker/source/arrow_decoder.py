@@ -1,12 +1,11 @@
-"""Log groups as pulled, to rows in Arrow.
+"""Decodes pulled log groups into rows in Arrow.
 
-What for: one serialised LogGroupList (docs/sls-protocol.md 3) becomes one record batch of the view
-`logs`, without a Python object per log. What it must not know: Spark, HTTP.
-Read next: `loghub_worker.source.datasource`.
+One serialized LogGroupList (docs/sls-protocol.md 3) becomes one record batch of the view `logs`, without a
+Python object for each log.
 
-The fast way parses into UTF-8 columns and fails on a body that holds other bytes. Such a body is
-parsed once more into binary columns and each bad text is decoded with U+FFFD in place of the bad
-bytes; how many were, is returned.
+The fast path parses into UTF-8 columns and fails on a body that contains other bytes. Such a body is parsed
+again into binary columns, and each invalid text is decoded with U+FFFD in place of the invalid bytes; the
+number of these texts is returned.
 """
 
 from dataclasses import dataclass
@@ -38,17 +37,17 @@ _TIME_TYPES = {"Time": _Field.TYPE_UINT32, "Time_ns": _Field.TYPE_FIXED32}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Rows of one body, and how many of its texts had bytes replaced."""
+    """The rows of one body, and the number of its texts in which bytes were replaced."""
 
     rows: pa.RecordBatch
     replaced: int
 
 
 def decode(body: bytes, *, shard: int, first_cursor: int) -> Decoded:
-    """One LogGroupList to rows; its first group has the cursor `first_cursor`, the others follow."""
+    """Decode one LogGroupList. Its first log group has the cursor `first_cursor`, and the others follow."""
     try:
         parsed = _handler("text").list_to_record_batch([body])
-    except Exception:  # noqa: BLE001 - ptars has one error for all; a broken body raises again below
+    except Exception:  # noqa: BLE001 - ptars has one error type; an invalid body raises again below
         return _decode_binary(body, shard=shard, first_cursor=first_cursor)
     return Decoded(_rows(parsed, shard=shard, first_cursor=first_cursor), 0)
 
@@ -61,7 +60,7 @@ def _decode_binary(body: bytes, *, shard: int, first_cursor: int) -> Decoded:
 
 
 class _Texts:
-    """Binary columns to text, counting what had to be replaced."""
+    """Converts binary columns to text, and counts the texts in which bytes were replaced."""
 
     def __init__(self) -> None:
         self.replaced = 0
@@ -88,7 +87,7 @@ def _rows(
     parsed: pa.RecordBatch, *, shard: int, first_cursor: int, texts: _Texts | None = None
 ) -> pa.RecordBatch:
     text = texts or _Texts()
-    groups = parsed.column("LogGroups").flatten()  # one struct a group
+    groups = parsed.column("LogGroups").flatten()  # one struct for each group
     logs_of_group = groups.field("Logs")
     group_of_log = pc.list_parent_indices(logs_of_group)
     logs = logs_of_group.flatten()
@@ -114,14 +113,14 @@ def _first(offsets: pa.Array) -> pa.Scalar:
 
 
 def _time(logs: pa.StructArray) -> pa.Array:
-    """Seconds, and the nanoseconds part where there is one, as microseconds."""
+    """Seconds, plus the nanoseconds part if there is one, as microseconds."""
     seconds = pc.multiply(pc.fill_null(logs.field("Time"), 0).cast(pa.int64()), 1_000_000)
     part = pc.divide(pc.fill_null(logs.field("Time_ns"), 0).cast(pa.int64()), 1_000)
     return pc.add(seconds, part).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _map(pairs: pa.ListArray, text: _Texts) -> pa.Array:
-    """list<Key, Value> to map<Key, Value> on the same offsets. Keys that occur twice stay twice."""
+    """Convert list<Key, Value> to map<Key, Value> on the same offsets. Keys that occur twice stay twice."""
     begin, end = pairs.offsets[0].as_py(), pairs.offsets[-1].as_py()
     values = pairs.values.slice(begin, end - begin)
     offsets = pairs.offsets if begin == 0 else pc.subtract(pairs.offsets, pairs.offsets[0])
@@ -132,7 +131,7 @@ def _map(pairs: pa.ListArray, text: _Texts) -> pa.Array:
 
 @cache
 def _handler(kind: str) -> Any:
-    """The parser of LogGroupList; made once a process. ``kind`` is ``text`` or ``binary``."""
+    """The parser of LogGroupList, created once per process. ``kind`` is ``text`` or ``binary``."""
     text = _Field.TYPE_STRING if kind == "text" else _Field.TYPE_BYTES
     file = descriptor_pb2.FileDescriptorProto(name=f"loghub_{kind}.proto", package=kind, syntax="proto2")
     for name, fields in _messages(text).items():
@@ -149,7 +148,7 @@ def _handler(kind: str) -> Any:
 
 
 def _messages(text: int) -> dict[str, dict[int, tuple[str, int, int | str]]]:
-    """The messages by field number. All optional: a missing field reads as empty, as elsewhere."""
+    """The messages by field number. No field is required: as in other decoders, a missing field is empty."""
     one, many = _Field.LABEL_OPTIONAL, _Field.LABEL_REPEATED
     pair: dict[int, tuple[str, int, int | str]] = {1: ("Key", one, text), 2: ("Value", one, text)}
     return {

@@ -1,13 +1,13 @@
 """The Spark data source ``loghub``: shards of a logstore as a stream of rows.
 
-What for: ``spark.readStream.format("loghub")``. Which shards are read and from where is told by
-the positions file of `loghub_worker.exchange_files`, which the membership writes; so a shard may come,
-go and come back while the query runs. What it must not know: heartbeats, sinks.
-Read next: `loghub_worker.batch_plan`, `loghub_worker.source.arrow_decoder`.
+Spark loads it with ``spark.readStream.format("loghub")``. The positions file of
+`loghub_worker.exchange_files`, which the membership writes, determines which shards are read and from where,
+so shards may be added, removed and added again while the query runs.
 
-An "offset" of Spark is a whole plan (`loghub_worker.batch_plan.Plan.to_json`): it names the batch's own
-ranges, begin and end, so nothing has to be worked out from two of them. A plan begins where the positions
-file says, which the driver moves only when the sink has the batch before."""
+An "offset" of Spark is a whole plan (`loghub_worker.batch_plan.Plan.to_json`). It contains the begin and the
+end of the batch's own ranges, so nothing has to be derived from two offsets. A plan begins where the
+positions file says, and the driver advances a position only when the sink has the previous batch.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -31,18 +31,18 @@ from loghub_worker.sink.logstore import FORMAT, LogstoreArrowWriter, WriteOption
 from loghub_worker.source.arrow_decoder import SCHEMA, decode
 from loghub_worker.source.end_cursors import EndWatch
 
-PULL_LOG_GROUPS = 1000  # the most that one PullLogs may ask for (docs/sls-protocol.md 5)
+PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of the data source, by their names in ``.option(name, value)``."""
+    """The settings of the data source, which are passed as the one option ``settings``."""
 
     endpoint: str
     project: str
     logstore: str
     credentials_dir: str
-    handover: str  # folder of the files
+    handover: str  # folder of the exchange files
     fetch_interval_s: float
     max_log_groups: int
     max_bytes: int
@@ -57,7 +57,7 @@ class Options:
         return Bounds(log_groups=self.max_log_groups, bytes=self.max_bytes)
 
     def to_option(self) -> str:
-        """All of them as the one option ``settings``."""
+        """All settings as the value of the option ``settings``."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @staticmethod
@@ -66,11 +66,11 @@ class Options:
 
 
 class ShortReadError(Exception):
-    """The service gave fewer log groups than its own end cursor had promised."""
+    """The service returned fewer log groups than its own end cursor promised."""
 
 
 class LogHubDataSource(DataSource):
-    """Registered once a session; Spark sends it to its other processes by name."""
+    """Registered once per session; Spark passes it to its other processes by name."""
 
     @classmethod
     def name(cls) -> str:
@@ -79,7 +79,7 @@ class LogHubDataSource(DataSource):
     def schema(self) -> StructType:
         return from_arrow_schema(SCHEMA)
 
-    # Spark hands the schema over by this very name.
+    # Spark passes the schema under exactly this name.
     def streamReader(self, schema: StructType) -> "LogHubStreamReader":  # noqa: ARG002, N802
         return LogHubStreamReader(Options.from_option(self.options["settings"]))
 
@@ -99,7 +99,8 @@ class Piece(InputPartition):
 
 
 class LogHubStreamReader(DataSourceStreamReader):
-    """Planning runs in one process for the life of a query, reading in many, each on a copy of this."""
+    """Planning runs in one process for the life of a query, reading in many, each on a copy of this
+    object."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -110,8 +111,8 @@ class LogHubStreamReader(DataSourceStreamReader):
         return NOTHING.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
-        """The next plan, or `start` unchanged when nothing is to be read. Asks the service only as
-        often as the fetch interval says, whatever Spark's trigger does."""
+        """The next plan, or `start` unchanged if there is nothing to read. Sends requests to the service only
+        as often as the fetch interval allows, whatever Spark's trigger does."""
         handover = Handover(Path(self.options.handover))
         positions = handover.positions()
         ends = self._watch().ends(positions.shards, now=SystemClock().monotonic_s())
@@ -176,10 +177,10 @@ class Tally:
 
 
 def read_range(hub: LogHub, logstore: str, piece: Range, tally: Tally) -> Iterator[pa.RecordBatch]:
-    """Rows of one range, a record batch an answer. Each step of the loop moves the cursor on.
+    """The rows of one range, one record batch per answer. Each iteration advances the cursor.
 
-    Groups that have expired are passed over and counted: the service then answers with the
-    oldest it has (docs/sls-protocol.md 7.8), and an answer's groups are numbered back from its next cursor.
+    Expired log groups are skipped and counted: the service then answers with the oldest that it has
+    (docs/sls-protocol.md 7.8), and the groups of an answer are numbered backwards from its next cursor.
     """
     cursor = piece.begin
     while cursor < piece.end:

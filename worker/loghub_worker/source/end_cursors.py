@@ -1,7 +1,7 @@
-"""How far each shard reaches, asked no oftener than needed.
+"""The end cursors of the shards, requested no more often than needed.
 
-What for: the source must know an end to plan a batch, and Spark asks it many times a second when
-idle (docs/spark.md 5). What it must not know: Spark, files. Read next: `loghub_worker.source.datasource`.
+The source must know an end to plan a batch, and an idle Spark query asks it for a plan many times a second
+(docs/spark.md 5).
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from loghub_worker.log_service import ServiceError, decode_cursor, trouble_of
 
 
 class EndWatch:
-    """Remembers the end cursors of the held shards and asks again where all known is taken."""
+    """Remembers the end cursors of the held shards, and requests an end again once everything before it is
+    read."""
 
     def __init__(self, hub: LogHub, *, logstore: str, interval_s: float) -> None:
         self._hub = hub
@@ -23,14 +24,14 @@ class EndWatch:
         self.trouble = ServiceError()
 
     def ends(self, positions: Mapping[int, int], *, now: float) -> dict[int, int]:
-        """Shard -> cursor after its last log group, for the shards whose end is known.
+        """The cursor after the last log group of each shard whose end is known.
 
-        An end that cannot be asked now leaves `trouble` and the old end: nothing is lost by waiting.
+        If an end cannot be requested now, `trouble` is set and the old end stays; waiting loses nothing.
         """
         for gone in self._asked_s.keys() - positions.keys():
             self.known.pop(gone, None)
             del self._asked_s[gone]
-            self.trouble = ServiceError()  # perhaps its; the others' comes back when they are asked
+            self.trouble = ServiceError()  # perhaps of this shard; others set it again when requested
         due = [shard for shard, position in sorted(positions.items()) if self._is_due(shard, position, now)]
         if due:
             self.trouble = ServiceError()
@@ -38,7 +39,7 @@ class EndWatch:
             self._asked_s[shard] = now
             self._ask(shard)
             if self.trouble.reason == "EndpointUnreachable":
-                break  # the others would wait in vain as long
+                break  # requests for the others would fail after the same wait
         return dict(self.known)
 
     def _is_due(self, shard: int, position: int, now: float) -> bool:
