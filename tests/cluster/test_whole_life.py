@@ -91,7 +91,7 @@ def the_pasted_resource_consumes(story: Story) -> None:
 
 def a_change_that_no_worker_needs_restarts_none(story: Story) -> None:
     before = life.pods(story)
-    story.patch(deletionPolicy="Delete", order=True)
+    story.patch(deletionPolicy="Delete", inOrder=True)
     life.wait_taken(story)
     eventually(lambda: life.group_at_service(story).order, what="the order of the group changed")
     assert life.pods(story) == before
@@ -198,7 +198,7 @@ def the_apiserver_is_restarted(story: Story) -> None:
     before = life.pods(story)
     story.stack.cluster.restart_apiserver()
     eventually(lambda: life.answers(story), what="the apiserver answers")
-    story.patch(order=False)
+    story.patch(inOrder=False)
     life.wait_taken(story)
     with story.stack.hub("demo") as hub:
         story.hub = hub

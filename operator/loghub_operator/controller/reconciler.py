@@ -35,11 +35,13 @@ from loghub_operator.plan.status.write_policy import worth_writing
 log = structlog.get_logger()
 
 ROUNDS_AT_ONCE = 16
-UNASKED_AT_ONCE = 4  # of them: rounds for which nobody woke the group
-IN_TROUBLE_AT_ONCE = 2  # likewise, where the log service does not answer: such a look may last long
-IN_TROUBLE_AFTER = 3  # looks in a row without an answer; one alone may be chance
+UNPROMPTED_AT_ONCE = 4  # of these: rounds that no event asked for
+UNANSWERED_AT_ONCE = 2  # of these: rounds of groups whose log service does not answer, which may last long
+UNANSWERED_AFTER = 3  # observations in a row without an answer; a single one may be chance
 LONGEST_BACKOFF_S = 30.0
-REFUSED_LOOKS = 5  # before it is told: an apiserver that just began refuses what it will allow
+FORBIDDEN_AFTER = (
+    5  # failures before Forbidden is reported: an API server that just started rejects what it later allows
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +54,25 @@ class Key:
 
 @dataclass(slots=True)
 class _GroupTask:
-    """One group's task and what it remembers; a restart of the operator may forget it all."""
+    """One group's task and its memory; a restart of the operator forgets all of it."""
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    causes: set[str] = field(default_factory=set)  # versions whose events came since; "": something else
-    own_version: str = ""  # of the object after our last write of its status
+    causes: set[str] = field(
+        default_factory=set
+    )  # resource versions whose events arrived since; "": another cause
+    own_version: str = ""  # resource version after the last write of the status
     task: "asyncio.Task[None] | None" = None
     written_monotonic_s: float = float("-inf")
     failures: int = 0
     memory: RoundMemory = field(default_factory=RoundMemory)
-    unchanged: int = 0  # rounds in a row without anything to do or to tell
-    unanswered: int = 0  # looks in a row at which the log service did not answer
+    unchanged: int = 0  # rounds in a row without an action or a new status
+    unanswered: int = 0  # observations in a row without an answer of the log service
     doing: Doing = Doing.QUEUED
     since_s: float = 0.0
 
 
 class Reconciler:
-    """Rounds for every group that was seen and is not gone."""
+    """Reconciles every group that was seen and still exists."""
 
     def __init__(
         self,
@@ -88,14 +92,15 @@ class Reconciler:
         self._listener = listener or MetricsReporter()
         self._lives: dict[Key, _GroupTask] = {}
         self._slots = asyncio.Semaphore(ROUNDS_AT_ONCE)
-        self._unasked = asyncio.Semaphore(UNASKED_AT_ONCE)
-        self._in_trouble = asyncio.Semaphore(IN_TROUBLE_AT_ONCE)
+        self._unasked = asyncio.Semaphore(UNPROMPTED_AT_ONCE)
+        self._in_trouble = asyncio.Semaphore(UNANSWERED_AT_ONCE)
         self.round_ended_s = clock.monotonic_s()
 
     def enqueue(self, key: Key, *, version: str = "") -> None:
-        """Something about this group changed: look at it now. Starts its task the first time.
+        """Reconcile this group now, because something about it changed. The first call starts its task.
 
-        ``version`` is the object's, where it changed itself: what we wrote last is no news.
+        ``version`` is the resource version if the object itself changed; the event of our own last write is
+        ignored.
         """
         life = self._lives.setdefault(key, _GroupTask())
         if version and version == life.own_version:
@@ -106,19 +111,19 @@ class Reconciler:
             life.task = asyncio.create_task(self._live(key, life), name=f"{key.namespace}/{key.name}")
 
     def enqueue_known(self, key: Key) -> None:
-        """The same for a child's change: a group that is gone is not begun again."""
+        """The same for a change of a child: a group that no longer exists is not started again."""
         if key in self._lives:
             self.enqueue(key)
 
     def pulses(self) -> tuple[TaskHealth, ...]:
-        """What each group's task is at."""
+        """What each group's task is doing."""
         return tuple(
             TaskHealth(group=f"{key.namespace}/{key.name}", doing=life.doing, since_s=life.since_s)
             for key, life in self._lives.items()
         )
 
     async def close(self) -> None:
-        """End all tasks; what they were doing is taken up at the next start."""
+        """Cancel all tasks; the next start continues what they were doing."""
         tasks = [life.task for life in self._lives.values() if life.task is not None]
         for task in tasks:
             task.cancel()
@@ -143,10 +148,10 @@ class Reconciler:
 
     @asynccontextmanager
     async def _slot(self, life: _GroupTask, *, soon: bool) -> AsyncIterator[None]:
-        """One of the few places for a round; a change goes before what is only looked at again, and those
-        whose log service does not answer wait for one another alone."""
+        """A place for a round. Changed groups go before groups that are only due for a resync, and groups
+        whose log service does not answer wait only for each other."""
         asked = soon or life.wake.is_set()
-        places = self._in_trouble if life.unanswered >= IN_TROUBLE_AFTER else self._unasked
+        places = self._in_trouble if life.unanswered >= UNANSWERED_AFTER else self._unasked
         unasked = not asked and await _acquired(places, unless=life.wake)
         try:
             async with self._slots:
@@ -182,7 +187,7 @@ class Reconciler:
             log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
             await self._unread(without_spec(document), error, life)
             return LONGEST_BACKOFF_S
-        observed = await self._look(resource, life)
+        observed = await self._observe(resource, life)
         this = plan_round(resource, observed, life.memory, self._clock.unix_s())
         planned, failure = this.plan, None
         try:
@@ -192,18 +197,18 @@ class Reconciler:
         outcome = finish(this, failure, self._clock.unix_s())
         life.memory, status = outcome.memory, outcome.status
         self._publish(key, planned, status)
-        told = await self._tell(resource, status, life)
+        reported = await self._report(resource, status, life)
         if outcome.error is not None:
             raise outcome.error
-        life.unchanged = 0 if planned.actions or told else life.unchanged + 1
+        life.unchanged = 0 if planned.actions or reported else life.unchanged + 1
         pause = requeue_after_s(planned.actions, status, unchanged=life.unchanged, resync_s=self._resync_s)
         return jitter(pause, f"{key.namespace}/{key.name}")
 
-    async def _look(self, resource: LogHubConsumerGroup, life: _GroupTask) -> ObservedState:
+    async def _observe(self, resource: LogHubConsumerGroup, life: _GroupTask) -> ObservedState:
         try:
             observed = await self._observer.observe(resource)
         except KubeError as error:
-            if error.status == FORBIDDEN and life.failures >= REFUSED_LOOKS:
+            if error.status == FORBIDDEN and life.failures >= FORBIDDEN_AFTER:
                 await self._unseen(resource, error, life)
             raise
         life.unanswered = life.unanswered + 1 if _is_away(observed) else 0
@@ -218,16 +223,16 @@ class Reconciler:
     async def _unread(
         self, resource: LogHubConsumerGroup, error: InvalidResourceError, life: _GroupTask
     ) -> None:
-        """The status first: it remembers that the event was emitted."""
+        """Write the status first: it records that the event was emitted."""
         planned = plan_unread(resource, error, self._clock.unix_s())
-        await self._tell(resource, planned.status, life)
+        await self._report(resource, planned.status, life)
         await self._carry_out(resource, None, planned.actions)
 
     async def _unseen(self, resource: LogHubConsumerGroup, error: KubeError, life: _GroupTask) -> None:
-        """Else what was told before it was refused would stand for ever."""
+        """Without this, the status from before the permission was removed would stay forever."""
         why, generation, now = UnseenReason.FORBIDDEN, resource.metadata.generation, self._clock.unix_s()
         status = unseen_status(resource.status, why, words_of(error), generation=generation, now=now)
-        await self._tell(resource, status, life)
+        await self._report(resource, status, life)
 
     async def _carry_out(
         self, resource: LogHubConsumerGroup, observed: ObservedState | None, actions: Sequence[Action]
@@ -238,7 +243,7 @@ class Reconciler:
             except KubeError as error:
                 if not isinstance(action, EmitEvent):
                     raise
-                # An event is a courtesy: a namespace that is ending takes none.
+                # An event is a courtesy; a terminating namespace accepts none.
                 log.warning("event not taken", name=resource.metadata.name, error=str(error))
                 continue
             log.info(
@@ -248,22 +253,22 @@ class Reconciler:
                 action=type(action).__name__,
             )
 
-    async def _tell(self, resource: LogHubConsumerGroup, status: Status, life: _GroupTask) -> bool:
-        """Whether there was anything new to tell."""
+    async def _report(self, resource: LogHubConsumerGroup, status: Status, life: _GroupTask) -> bool:
+        """Write the status if it says something new; whether it did."""
         since_s = self._clock.monotonic_s() - life.written_monotonic_s
         if not worth_writing(resource.status, status, since_last_s=since_s):
             return False
         try:
             _wrote(life, await self._executor.write_status(resource, status))
         except KubeError as error:
-            if error.status not in (404, 409):  # released just now, or made anew
+            if error.status not in (404, 409):  # just released, or recreated
                 raise
         life.written_monotonic_s = self._clock.monotonic_s()
         return True
 
 
 def _wrote(life: _GroupTask, version: str) -> None:
-    """Its event is no news, whether it comes after the answer or came before."""
+    """The event of our own write is ignored, whether it arrives after the answer or arrived before it."""
     life.own_version = version
     if version and version in life.causes:
         life.causes.remove(version)
@@ -277,7 +282,7 @@ def _is_away(observed: ObservedState) -> bool:
 
 
 async def _acquired(semaphore: asyncio.Semaphore, *, unless: asyncio.Event) -> bool:
-    """Wait for a place, or for the event: which of them came."""
+    """Wait for a place or for the event; whether the place was acquired."""
     place, event = asyncio.ensure_future(semaphore.acquire()), asyncio.ensure_future(unless.wait())
     try:
         await asyncio.wait((place, event), return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,5 @@
-"""Look at one consumer group on this machine, and carry a plan's actions out.
-
-What for: the local half of what `loghub_operator.observe.observer` and `loghub_operator.apply.executor` are
-in a cluster. What it must not know: why. Read next: `loghub_operator.model.observed` (what each action
-promises), `loghub_operator.local.processes.supervisor`."""
+"""The local half of `loghub_operator.observe.observer` and `loghub_operator.apply.executor`: observes one
+consumer group on this machine and carries the actions of a plan out."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +32,7 @@ from loghub_operator.model.reposition import MoveObserved, needs_a_look, record_
 
 
 class LocalEdge:
-    """Remembers nothing itself that changes: the record is on disk, the processes are the supervisor's."""
+    """Keeps no state of its own: the record is on disk, and the supervisor has the processes."""
 
     def __init__(
         self,
@@ -60,7 +57,7 @@ class LocalEdge:
         self._tell = tell
 
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
-        """One look. Trouble with the log service is part of what is seen."""
+        """Observe once. An error of the log service is part of the observation."""
         self._supervisor.tick()
         workers = self._supervisor.observed()
         hub = self.hub(resource)

@@ -16,23 +16,23 @@ from loghub_operator.model.observed import ObservedState
 from loghub_operator.plan.round import RoundMemory, finish, plan_round
 from loghub_operator.plan.status.last_failure import with_failure
 
-SETTLED_S = 2.0  # nobody tells us of a change at the log service
+SETTLED_S = 2.0  # the log service does not report its changes
 UNSETTLED_S = 0.5
 LONGEST_BACKOFF_S = 10.0
 
 
 class Objects(Protocol):
-    """Where the object is, and where its status goes."""
+    """Where the object comes from, and where its status is written."""
 
     def current(self) -> LogHubConsumerGroup:
-        """As it is wanted now."""
+        """The object as it is now."""
 
     def write_status(self, status: Status) -> None:
         """Raises `OSError`."""
 
 
 class Edge(Protocol):
-    """Looks, and does."""
+    """Observes, and carries out."""
 
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState: ...
 
@@ -41,7 +41,7 @@ class Edge(Protocol):
 
 
 class Rounds:
-    """Runs in one event loop, until the object was released."""
+    """Reconciles one group in one event loop until the object is released."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Rounds:
         self.released = False
 
     def wake(self) -> None:
-        """Something changed: look now."""
+        """Reconcile now, because something changed."""
         self._wake.set()
 
     async def run(self) -> None:

@@ -15,7 +15,7 @@ from loghub.wire.errors import LogHubError
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.clients.kube import KubeError
-from loghub_operator.controller.reconciler import REFUSED_LOOKS, Key, Reconciler
+from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Key, Reconciler
 from loghub_operator.model.actions import (
     Action,
     ApplyWorkers,
@@ -259,8 +259,8 @@ def test_a_look_that_stays_refused_is_told_once_and_the_next_one_is_as_before(
     async def observe(_: LogHubConsumerGroup) -> ObservedState:
         nonlocal looks
         looks += 1
-        if looks <= REFUSED_LOOKS + 3:
-            assert bool(stage.written) == (looks > REFUSED_LOOKS + 1)
+        if looks <= FORBIDDEN_AFTER + 3:
+            assert bool(stage.written) == (looks > FORBIDDEN_AFTER + 1)
             raise KubeError(403, "Forbidden", "pods is forbidden")
         return stage.step.observed
 

@@ -12,9 +12,9 @@ import pytest
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.apply.executor import Executor
 from loghub_operator.controller.reconciler import (
-    IN_TROUBLE_AFTER,
-    IN_TROUBLE_AT_ONCE,
-    UNASKED_AT_ONCE,
+    UNANSWERED_AFTER,
+    UNANSWERED_AT_ONCE,
+    UNPROMPTED_AT_ONCE,
     Key,
     Reconciler,
 )
@@ -177,7 +177,7 @@ class Neighbours:
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
         namespace = resource.metadata.namespace
         self.looks[namespace] += 1
-        if namespace != "well" and self.looks[namespace] > IN_TROUBLE_AFTER:
+        if namespace != "well" and self.looks[namespace] > UNANSWERED_AFTER:
             await self.never.wait()
         observed: ObservedState = self.steps[namespace].observed
         return observed
@@ -198,14 +198,14 @@ def test_log_services_that_do_not_answer_hold_up_no_group_of_another(monkeypatch
     monkeypatch.setattr("loghub_operator.controller.reconciler.SOON_S", 0.001)  # a resync is no change
 
     async def play() -> None:
-        on = Neighbours(in_trouble=3 * UNASKED_AT_ONCE)
+        on = Neighbours(in_trouble=3 * UNPROMPTED_AT_ONCE)
         for namespace in on.steps:
             on.reconciler.enqueue(Key(namespace, "access"))
         for namespace in on.steps:
-            await on.until_looked(namespace, IN_TROUBLE_AFTER)
+            await on.until_looked(namespace, UNANSWERED_AFTER)
         await on.until_looked("well", on.looks["well"] + 20)
-        stuck = [name for name, looks in on.looks.items() if name != "well" and looks > IN_TROUBLE_AFTER]
-        assert len(stuck) <= IN_TROUBLE_AT_ONCE
+        stuck = [name for name, looks in on.looks.items() if name != "well" and looks > UNANSWERED_AFTER]
+        assert len(stuck) <= UNANSWERED_AT_ONCE
         await on.reconciler.close()
 
     asyncio.run(play())
