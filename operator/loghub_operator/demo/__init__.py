@@ -1,1 +1,1 @@
-"""`make demo`: the whole thing on this machine, shown and then counted."""
+"""`make demo`: runs a complete setup on this machine, shows it live, and verifies its output."""

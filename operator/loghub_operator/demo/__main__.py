@@ -1,9 +1,7 @@
-"""``python -m loghub_operator.demo``, or ``make demo``: run it, and say how it went.
+"""``python -m loghub_operator.demo``, or ``make demo``: run the demo and print a summary.
 
-What for: the command line; the summary. What it must not know: how the demo runs. Read next:
-`loghub_operator.demo.run`.
-
-Exit status: 0 every line is in the sink once; 1 not, or it could not run; 2 wrong input.
+Exit status: 0 every line is in the sink exactly once; 1 it is not, or the demo or its producer failed;
+2 invalid input.
 """
 
 import argparse
@@ -25,12 +23,12 @@ from loghub_operator.local.paths import PRIVATE, Root
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "access-log.yaml"
 DONE, FAILED, MISUSED = 0, 1, 2
-# Of the service and the worker, which are not in the `operator` extra.
+# The service and the worker require these packages; the `operator` extra does not contain them.
 NEEDED = ("apsw", "uvicorn", "pyarrow", "pyspark")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status."""
+    """Run the demo and return the exit status."""
     given = _parser().parse_args(arguments)
     absent = [name for name in NEEDED if find_spec(name) is None]
     if absent:

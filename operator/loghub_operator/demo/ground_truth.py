@@ -1,11 +1,9 @@
-"""The producer's own record of what it wrote: the truth that the sink is counted against.
+"""The producer's own record of what it wrote: the ground truth against which the sink is counted.
 
-What for: written line by line while the demo runs, read by the checker after it. What it must
-not know: the log service, the sink. Read next: `loghub_operator.demo.verify`.
-
-A JSON line per log group, twice: ``"sending"`` before the call, then ``"sent"`` (the service
-acknowledged it) or ``"unsure"`` (no answer came: it may be there or not). Each on disk before
-the producer goes on, so what was sent is known whatever becomes of the producer.
+The producer writes the record line by line while the demo runs, and `loghub_operator.demo.verify` reads it
+afterwards. Each log group has two JSON lines: ``"sending"`` before the call, then ``"sent"`` (the service
+acknowledged it) or ``"unsure"`` (no answer came, so the group may have arrived or not). Each line is on disk
+before the producer continues, so what was sent is known whatever happens to the producer.
 """
 
 import os
@@ -25,7 +23,7 @@ Identity = tuple[str, int, int, int]  # file, pass, number, CRC-32 of the text
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One log group: its number, and of "sending" the identities of its lines."""
+    """One log group: its number and, for "sending", the identities of its lines."""
 
     group: int
     what: What
@@ -33,12 +31,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity(file: str, turn: int, number: int, text: str) -> Identity:
-    """A line, with its text: one that arrived changed has not arrived."""
+    """The identity of a line, which includes its text: a line that arrived changed has not arrived."""
     return file, turn, number, zlib.crc32(text.encode())
 
 
 class RecordWriter:
-    """Appends; every method returns once its entry is on disk."""
+    """Appends entries; every method returns once its entry is on disk."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -58,14 +56,15 @@ class RecordWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """Multisets of identities: ``sent`` must be in the sink once each, ``unsure`` may be."""
+    """Multisets of identities: the lines in ``sent`` must be in the sink once each, those in ``unsure`` may
+    be."""
 
     sent: Counter[Identity]
     unsure: Counter[Identity]
 
 
 def read_record(path: Path) -> Truth:
-    """The whole record. A group without an outcome is unsure; so is a last entry that was cut off."""
+    """The whole record. A group without an outcome is unsure; a last entry that was cut off is ignored."""
     groups: dict[int, list[Identity]] = {}
     outcomes: dict[int, What] = {}
     decoder = msgspec.json.Decoder(Entry)

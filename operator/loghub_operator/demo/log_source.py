@@ -1,10 +1,7 @@
-"""The lines that the demo writes: of a file of the user's, or of a web access log made on the fly.
+"""The lines that the demo writes: from a file of the user, or from a generated web access log.
 
-What for: an endless, paced source of (file, pass, number, text). What it must not know: the log
-service. Read next: `loghub_operator.demo.producer`.
-
-A line's identity is (file, pass, line number); both numbers count from 1. Bytes that are not
-UTF-8 are written as ``\\xNN``, so that nothing of a line is lost and a person can read it.
+Each source is endless. The identity of a line is (file, pass, line number); both numbers count from 1. Bytes
+that are not UTF-8 are written as ``\\xNN``, so that no part of a line is lost and a person can read it.
 """
 
 import random
@@ -14,20 +11,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-LONGEST_LINE_BYTES = 256 << 10  # what is beyond it is cut off, and said
+LONGEST_LINE_BYTES = 256 << 10  # the rest of a longer line is cut off, and the demo reports it
 GENERATED = "access.log"
 
 
 class BadLogsError(Exception):
-    """The user's file cannot be used; the message says why."""
+    """The user's file cannot be used; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line; ``replaced`` and ``cut`` say that ``text`` is not the file's bytes as they were."""
+    """One line; with ``replaced`` or ``cut``, its ``text`` differs from the bytes in the file."""
 
     file: str
-    turn: int  # the pass
+    turn: int  # the pass over the file
     number: int
     text: str
     replaced: bool = False
@@ -35,7 +32,7 @@ class Line:
 
 
 def check_file(path: Path) -> None:
-    """Raises `BadLogsError` for what has no lines."""
+    """Raises `BadLogsError` if the file is missing, unreadable or empty."""
     try:
         if not path.is_file():
             raise BadLogsError(f"{path} is not a file" if path.exists() else f"there is no file {path}")
@@ -47,7 +44,8 @@ def check_file(path: Path) -> None:
 
 
 def of_file(path: Path) -> Iterator[Line]:
-    """Its lines again and again. A line that is empty is a line."""
+    """The lines of a file, again and again. An empty line is a line. Raises `BadLogsError` if the file
+    becomes empty."""
     turn = 0
     while True:
         turn += 1
@@ -87,8 +85,9 @@ _METHODS = ("GET", "GET", "GET", "GET", "POST", "HEAD")
 
 
 def generated(seed: int, unix_s: Callable[[], float]) -> Iterator[Line]:
-    """An access log in the combined format; ``unix_s()`` is the time of a line. Same seed, same requests."""
-    dice = random.Random(seed)  # noqa: S311 - a log to look at
+    """An access log in the combined format; ``unix_s()`` is the time of a line. The same seed gives the same
+    requests."""
+    dice = random.Random(seed)  # noqa: S311 - a sample log
     clients = [f"{dice.randint(1, 223)}.{dice.randint(0, 255)}.{dice.randint(0, 255)}.7" for _ in range(40)]
     number = 0
     while True:

@@ -1,12 +1,11 @@
-"""``python -m loghub_operator.demo.producer``: writes lines to a logstore, at a pace, until told to stop.
+"""``python -m loghub_operator.demo.producer``: write lines to a logstore at a fixed rate until stopped.
 
-What for: a process of its own, so that the view does not slow it down, with a record of its own.
-What it must not know: who consumes. Read next: `loghub_operator.demo.log_source`,
-`loghub_operator.demo.ground_truth`.
+The producer is a process of its own, so that the live view does not slow it down, and it has a record of its
+own.
 
-SIGTERM ends it after the log group under way has its outcome. Exit status: 0 stopped; 1 the log
-service refused, in its words; 2 wrong input. The access key comes from the environment's
-LOGHUB_CREDENTIALS_DIR.
+SIGTERM ends it once the log group in flight has its outcome. Exit status: 0 stopped; 1 the log service
+failed, with its message on standard error; 2 invalid input. The access key is in the folder that the
+environment variable LOGHUB_CREDENTIALS_DIR names.
 """
 
 import argparse
@@ -34,11 +33,11 @@ from loghub_operator.model.observed import ServiceError
 GROUPS_PER_S = 8
 GROUP_BYTES = 1 << 20
 RETRY_S = 1.0
-MOST_UNREACHABLE = 60  # in a row; then the service will not come back by itself
+MOST_UNREACHABLE = 60  # consecutive attempts; after that the service will not recover by itself
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far it is; the file is replaced after every log group."""
+    """The progress of the producer; its file is replaced after every log group."""
 
     sent: int
     unsure: int
@@ -49,7 +48,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Producer:
-    """Log group after log group. `stop` may be set from a signal handler."""
+    """Sends one log group after the other. `stop` may be set from a signal handler."""
 
     def __init__(
         self, hub: LogHub, logstore: str, record: RecordWriter, clock: Clock, progress: Path
@@ -64,7 +63,7 @@ class Producer:
         self.stop = threading.Event()
 
     def run(self, lines: Iterator[Line], *, rate: float) -> None:
-        """Until `stop`, `rate` lines a second. Raises `LogHubError`, `EndpointUnreachable`."""
+        """Send `rate` lines a second until `stop` is set. Raises `LogHubError`, `EndpointUnreachable`."""
         began, due = self._clock.monotonic_s(), 0.0
         size = max(1, round(rate / GROUPS_PER_S))
         carried: list[Line] = []
@@ -72,7 +71,7 @@ class Producer:
             group, carried = take(lines, carried, size)
             self._send(group)
             due += len(group) / rate
-            # Behind its pace it goes on at once, and does not catch up in a burst.
+            # A late producer continues immediately, and does not catch up in a burst.
             late = self._clock.monotonic_s() - began - due
             if late > 1.0:
                 due += late
@@ -88,8 +87,8 @@ class Producer:
         self._tell(group, sent=count if outcome else 0, unsure=0 if outcome else count)
 
     def _put(self, body: bytes) -> bool:
-        """False: no answer came, and it must not be sent again, since it may be there; or it was
-        not sent, and we are to stop."""
+        """Send a log group. Returns False if no answer came, in which case it must not be sent again, since
+        it may have arrived; or if it was not sent and the producer must stop."""
         for _ in range(MOST_UNREACHABLE):
             try:
                 self._hub.put_logs(self._logstore, body)
@@ -116,7 +115,7 @@ class Producer:
 
 
 def take(lines: Iterator[Line], carried: list[Line], size: int) -> tuple[list[Line], list[Line]]:
-    """The next group, at most `plan_replicas` lines and `GROUP_BYTES`, and what did not fit any more."""
+    """The next group, of at most `size` lines and `GROUP_BYTES`, and the lines that no longer fit."""
     group, weight = list(carried), sum(map(_most_bytes, carried))
     while len(group) < size:
         line = next(lines)
@@ -128,11 +127,11 @@ def take(lines: Iterator[Line], carried: list[Line], size: int) -> tuple[list[Li
 
 
 def _most_bytes(line: Line) -> int:
-    return 4 * len(line.text)  # a character has at most four bytes
+    return 4 * len(line.text)  # a character has at most four bytes in UTF-8
 
 
 def encode(group: Sequence[Line], *, unix_s: int) -> bytes:
-    """The log group: a log per line with the contents line, file, pass and number."""
+    """The log group: one log per line, with the contents line, file, pass and number."""
     logs = tuple(
         loggroup.Log(
             time=unix_s,
@@ -149,7 +148,7 @@ def encode(group: Sequence[Line], *, unix_s: int) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status as at the head of this file."""
+    """Run the producer and return the exit status; the module's docstring lists the values."""
     given = _parser().parse_args(arguments)
     clock = SystemClock()
     credentials = read_folder(Path(os.environ.get(ENV_CREDENTIALS_DIR, "")))

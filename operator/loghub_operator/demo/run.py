@@ -1,8 +1,6 @@
-"""One run of the demo: the service, the producer, the consumer group, the story, the count.
+"""One run of the demo: the service, the producer, the consumer group, the scenario and the final count.
 
-What for: starts everything, in parallel where it can, and ends all of it. What it must not know:
-argument parsing, how things are drawn. Read next: `loghub_operator.demo.scenario`,
-`loghub_operator.demo.verify`.
+The run starts all of them, in parallel where possible, and ends all of them.
 """
 
 import asyncio
@@ -40,17 +38,17 @@ from loghub_operator.local.ui.screen import Screen
 from loghub_operator.model.observed import ServiceError
 
 SHARDS = 4
-PRODUCER_GRACE_S = 90.0  # a call under way ends by its own bound
+PRODUCER_GRACE_S = 90.0  # a call in flight ends by its own timeout
 COUNT_EVERY_S = 0.5
 FIRST_ROW_GUARD_S = 600.0
-# So long without a row more, and what is missing is lost; longer while not every worker is ready.
+# After this long without a new row, missing lines are lost; longer while not every worker is ready.
 DRAIN_GUARD_S, UNREADY_GUARD_S = 120.0, 600.0
 _OURS = ("service", "volumes", "groups", "producer", "cr.yaml", "cr.new")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """``limit_s`` bounds the story from the first row on, ``pause_s`` is between its steps."""
+    """``limit_s`` bounds the scenario from the first row on; ``pause_s`` is the time between its steps."""
 
     folder: Path
     cr: Path
@@ -64,18 +62,18 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What is said at the end."""
+    """The values of the final summary."""
 
     verdict: Verdict
     sink: Path
     record: Path
     first_row_s: float | None
     elapsed_s: float
-    producer_failed: str  # "" if it did what it should
+    producer_failed: str  # "" if it did not fail
 
 
 async def run(options: Options) -> Outcome:
-    """The whole demo. Raises `InUseError`, `InvalidResourceError`, `ServiceStartError`, `StartFailed`."""
+    """Run the whole demo. Raises `InUseError`, `InvalidResourceError`, `ServiceStartError`, `StartFailed`."""
     root = Root(options.folder)
     cr = _checked(options.cr)
     with locked(options.folder / "lock"):
@@ -87,7 +85,7 @@ async def run(options: Options) -> Outcome:
 
 
 def _checked(cr: Path) -> str:
-    """What the story can be played with, as text. Raises `InvalidResourceError`, `StartFailed`."""
+    """The CR as text, if the scenario can run with it. Raises `InvalidResourceError`, `StartFailed`."""
     document = CrFile(cr, None).read()
     spec = parse_resource(document).spec
     if spec.endpoint != EMBEDDED:
@@ -98,7 +96,7 @@ def _checked(cr: Path) -> str:
 
 
 def _begin_anew(options: Options, root: Root, cr: str) -> None:
-    """Remove what the demo before left, and nothing else; put the user's CR in."""
+    """Remove what the previous demo left, and nothing else; then write the user's CR."""
     end_leftovers(root.groups)
     for name in _OURS:
         path = options.folder / name
@@ -111,7 +109,7 @@ def _begin_anew(options: Options, root: Root, cr: str) -> None:
 
 
 class _Demo:
-    """Lives in one event loop, in the main thread."""
+    """Runs in one event loop, in the main thread."""
 
     def __init__(self, options: Options, root: Root) -> None:
         self._options = options
@@ -122,7 +120,7 @@ class _Demo:
         self._record = Record.accept(root.group(document["metadata"]["name"]), document)
         self._resource: LogHubConsumerGroup = self._record.resource()
         sink = self._resource.spec.pipeline.sink.parquet
-        assert sink is not None  # checked before anything began
+        assert sink is not None  # `_checked` has verified it
         self.sink = root.volumes / sink.volume_claim / sink.path
         self.record_file = options.folder / "producer" / "record"
         self._progress_file = options.folder / "producer" / "progress"
@@ -142,7 +140,7 @@ class _Demo:
         )
 
     async def perform(self) -> None:
-        """From the first process to the last."""
+        """Run everything from the first process to the last."""
         self.screen.say("the embedded log service starts")
         self.screen.refresh()
         async with surroundings(self._root, self._resource, None) as around:
@@ -165,7 +163,7 @@ class _Demo:
     async def _act(
         self, interrupted: asyncio.Event, running: "asyncio.Task[None]", hurry: asyncio.Event
     ) -> None:
-        """The story, then no more lines, then wait until all is in the sink."""
+        """Run the scenario, then stop the producer, then wait until every line is in the sink."""
         story = asyncio.create_task(self._tell_story())
         waits = [story, running, asyncio.create_task(interrupted.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -179,7 +177,7 @@ class _Demo:
             await self._drain(running, hurry)
 
     async def _tell_story(self) -> None:
-        # A slow start must not eat the story up: its own bound begins with the first row.
+        # A slow start must not use up the scenario's time: its own bound begins with the first row.
         if not await first_row(self._scene, bound_s=FIRST_ROW_GUARD_S):
             return
         try:
@@ -230,7 +228,8 @@ class _Demo:
             await self._producer.end(PRODUCER_GRACE_S)
 
     async def _drain(self, running: "asyncio.Task[None]", hurry: asyncio.Event) -> None:
-        """Until no shard has anything left, as asked after the last line; bounded while nothing moves."""
+        """Wait until no shard has any lag after the last line was sent; the wait is bounded while no row
+        arrives."""
         since, rows, moved = self._clock.unix_s(), self._rows, self._clock.monotonic_s()
         while not (running.done() or hurry.is_set() or _drained(self.screen.last, since)):
             await asyncio.sleep(COUNT_EVERY_S)
@@ -264,7 +263,7 @@ class _Demo:
         return (*notes, told.trouble) if told.trouble else tuple(notes)
 
     def outcome(self) -> Outcome:
-        """The count, once nothing runs any more."""
+        """The outcome, once nothing runs any more."""
         return Outcome(
             verdict=compare(read_record(self.record_file), read_sink(self.sink)),
             sink=self.sink,

@@ -1,7 +1,6 @@
-"""What the demo does while it runs: wait for rows, add a worker, kill one, see the shards move.
+"""The scenario of the demo: wait for rows, add a worker, kill one, and observe how the shards move.
 
-What for: the steps in their order, each until it is seen or its bound is over. What it must not
-know: how anything is started or shown. Read next: `loghub_operator.demo.run`.
+Each step lasts until its effect is observed or its bound has passed.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ _REPLICAS = re.compile(r"^(  replicas: )(\d+)$", re.MULTILINE)
 
 
 async def first_row(scene: Scene, *, bound_s: float) -> bool:
-    """Wait for it; False where none came within the bound."""
+    """Wait for the first row. Returns False if none arrived within the bound."""
     if not await scene.until(lambda: scene.rows() > 0, "the first row in the sink", bound_s=bound_s):
         return False
     scene.first_row_s = scene.elapsed_s
@@ -30,7 +29,8 @@ async def first_row(scene: Scene, *, bound_s: float) -> bool:
 
 
 async def play(scene: Scene, *, pause_s: float, bound_s: float) -> None:
-    """The story after the first row; `bound_s` is for each step. Cancel it to end it before."""
+    """Run the steps after the first row; `bound_s` applies to each of them. Cancel the task to end it
+    earlier."""
     await asyncio.sleep(pause_s)
     added = add_worker(scene.cr_file)
     newcomer = f"{scene.name}-{added - 1}"
@@ -59,7 +59,7 @@ def _numbers(shards: frozenset[int]) -> str:
 
 
 def with_a_line_of_replicas(text: str, document: dict[str, Any]) -> str:
-    """The text as it is if `add_worker` can edit it, else the same object written anew."""
+    """The text unchanged if `add_worker` can edit it, otherwise the same object serialized again."""
     if len(_REPLICAS.findall(text)) == 1:
         return text
     replicas = document["spec"].get("replicas", 1)
@@ -68,7 +68,7 @@ def with_a_line_of_replicas(text: str, document: dict[str, Any]) -> str:
 
 
 def add_worker(cr_file: Path) -> int:
-    """Save the file with one replica more, as a person with an editor would; the new number."""
+    """Save the file with one more replica, as a user with an editor would. Returns the new number."""
     text = cr_file.read_text()
     found = _REPLICAS.search(text)
     assert found is not None, f"{cr_file} has no line of replicas"
@@ -80,7 +80,7 @@ def add_worker(cr_file: Path) -> int:
 
 
 def working(look: GroupSnapshot | None, worker: str) -> bool:
-    """It is ready and holds a shard for good."""
+    """The worker is ready and holds a shard as `already_alloc`."""
     ready = look is not None and any(
         one.observed.name == worker and one.observed.phase is WorkerPhase.RUNNING for one in look.workers
     )
@@ -88,13 +88,13 @@ def working(look: GroupSnapshot | None, worker: str) -> bool:
 
 
 def holdings(look: GroupSnapshot | None, worker: str) -> frozenset[int]:
-    """The shards that are this worker's."""
+    """The shards that are `already_alloc` to this worker."""
     shards = look.status.shards if look is not None else ()
     return frozenset(one.id for one in shards if one.consumer == worker and one.state == "already_alloc")
 
 
 def taken_over(look: GroupSnapshot | None, worker: str, shards: frozenset[int]) -> bool:
-    """Each of them is somebody else's."""
+    """Each of the shards is `already_alloc` to another worker."""
     held = (
         {one.id: one.consumer for one in look.status.shards if one.state == "already_alloc"} if look else {}
     )
@@ -102,6 +102,6 @@ def taken_over(look: GroupSnapshot | None, worker: str, shards: frozenset[int]) 
 
 
 def process_of(look: GroupSnapshot | None, worker: str) -> int | None:
-    """The process number of a worker."""
+    """The process ID of a worker, if it runs."""
     views = look.workers if look is not None else ()
     return next((one.pid for one in views if one.observed.name == worker), None)

@@ -1,7 +1,6 @@
-"""What the story of the demo can see and do.
+"""What the scenario of the demo can observe and do.
 
-What for: `scenario` is written against it, and tried without processes. What it must not know: the
-steps. Read next: `loghub_operator.demo.scenario`.
+`loghub_operator.demo.scenario` needs only this context, so tests run it without processes.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ LOOK_S = 0.2
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """``look_now`` and the other callables give what is known at this moment."""
+    """``look_now`` and the other callables return the current values."""
 
     name: str  # of the LogHubConsumerGroup
     cr_file: Path
@@ -35,7 +34,7 @@ class Scene:
         return self.clock_s()
 
     async def until(self, holds: Callable[[], bool], what: str, *, bound_s: float | None) -> bool:
-        """Wait until it holds; False, and said, once the bound is over."""
+        """Wait until `holds` returns True. Reports it and returns False once the bound has passed."""
         try:
             async with asyncio.timeout(bound_s):
                 while not holds():

@@ -1,12 +1,11 @@
-"""Count the sink against the producer's record: lost, duplicates.
+"""Compare the sink with the producer's record, and count lost and duplicate lines.
 
-What for: the demo's last word, and ``python -m loghub_operator.demo.verify RECORD SINK`` at any
-time after. What it must not know: the worker, its ledger, the log service, Spark: it reads the
-files with pyarrow, as anybody would. Read next: `loghub_operator.demo.ground_truth`.
+The demo ends with this check, and ``python -m loghub_operator.demo.verify RECORD SINK`` repeats it at any
+later time. It reads the files with pyarrow, as any other reader would, and is independent of the worker that
+wrote them. pyarrow is a dependency of the worker, so it is imported where it is used: without it the demo
+prints one line that says so.
 
-pyarrow is the worker's, so it is imported where it is used: without it the demo says so in a line.
-
-Exit status: 0 all is there once; 1 not; 2 wrong input.
+Exit status: 0 every line is in the sink exactly once; 1 it is not; 2 invalid input.
 """
 
 import argparse
@@ -25,7 +24,8 @@ ROWS_AT_ONCE = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Numbers of lines. ``foreign``: rows that no line of the record explains, also a changed text."""
+    """Numbers of lines. ``foreign`` counts the rows that match no line of the record, also those with a
+    changed text."""
 
     sent: int
     in_sink: int
@@ -46,7 +46,7 @@ class Verdict:
 
 
 def compare(truth: Truth, sink: Counter[Identity]) -> Verdict:
-    """Multisets: equal lines of a file are told apart by their numbers."""
+    """Compare as multisets: equal lines of a file are distinguished by their numbers."""
     lost = (truth.sent - sink).total()
     duplicates = foreign = 0
     for line, count in sink.items():
@@ -65,9 +65,9 @@ def compare(truth: Truth, sink: Counter[Identity]) -> Verdict:
 
 
 def sink_files(folder: Path) -> tuple[Path, ...]:
-    """The Parquet files that a reader of the folder sees: names with ``_`` or ``.`` in front are hidden."""
+    """The Parquet files that a reader of the folder sees: names that begin with ``_`` or ``.`` are hidden."""
     found: list[Path] = []
-    # Not rglob: a worker's hidden folders come and go while we look, and it would stumble over them.
+    # Not rglob: workers create and remove hidden folders in the meantime, and it would fail on them.
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(("_", "."))]
         found += [
@@ -97,7 +97,7 @@ def _rows(path: Path) -> Iterator[Identity]:
 
 
 class SinkCounter:
-    """How many rows are visible now, by the files' footers; each file is opened once."""
+    """Counts the rows that are visible now by the files' footers; each file is opened once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -113,7 +113,7 @@ class SinkCounter:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the verdict."""
+    """Print the verdict and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m loghub_operator.demo.verify", description=__doc__)
     parser.add_argument("record", type=Path, help="the producer's record")
     parser.add_argument("sink", type=Path, help="the folder with the Parquet files")
