@@ -35,7 +35,7 @@ from loghub_operator.plan.status.write_policy import worth_writing
 log = structlog.get_logger()
 
 ROUNDS_AT_ONCE = 16
-UNPROMPTED_AT_ONCE = 4  # of these: rounds that no event asked for
+UNPROMPTED_AT_ONCE = 4  # of these: rounds that no event caused
 UNANSWERED_AT_ONCE = 2  # of these: rounds of groups whose log service does not answer, which may last long
 UNANSWERED_AFTER = 3  # observations in a row without an answer; a single one may be chance
 LONGEST_BACKOFF_S = 30.0
