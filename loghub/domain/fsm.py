@@ -148,13 +148,3 @@ def mermaid() -> str:
     lines = ["stateDiagram-v2"]
     lines += [f"    {edge.old or '[*]'} --> {edge.new}: {edge.number} {edge.trigger}" for edge in EDGES]
     return "\n".join(lines) + "\n"
-
-
-def markdown_table() -> str:
-    """The table as a Markdown table, for the README."""
-    lines = ["| edge | from | to | trigger | why |", "| --- | --- | --- | --- | --- |"]
-    lines += [
-        f"| {edge.number} | {edge.old or '(new)'} | {edge.new} | {edge.trigger} | {edge.why} |"
-        for edge in EDGES
-    ]
-    return "\n".join(lines) + "\n"

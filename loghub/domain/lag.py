@@ -4,7 +4,6 @@ The service's group status, the operator's status and the autoscaler use the sam
 that is not known is None, never 0: a zero means "nothing is left" and would scale a group down.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -72,16 +71,3 @@ def _logs(marks: ShardMarks) -> int | None:
 def _age(received_unix_s: float | None, now_unix_s: float) -> float | None:
     # The wall clock can be set back; an age is never negative.
     return None if received_unix_s is None else max(0.0, now_unix_s - received_unix_s)
-
-
-def total_lag(lags: Iterable[Lag]) -> Lag:
-    """The sum of the counts and the greatest age; a value is None if it is None in any of the lags."""
-    parts = list(lags)
-    groups = [lag.groups for lag in parts]
-    logs = [lag.logs for lag in parts]
-    ages = [lag.seconds for lag in parts]
-    return Lag(
-        groups=None if None in groups else sum(n for n in groups if n is not None),
-        logs=None if None in logs else sum(n for n in logs if n is not None),
-        seconds=None if None in ages else max((s for s in ages if s is not None), default=0.0),
-    )

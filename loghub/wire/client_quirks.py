@@ -103,12 +103,3 @@ TREATMENTS = (
         we_send="Unauthorized, InvalidAccessKeyId",
     ),
 )
-
-
-def markdown() -> str:
-    """The table for the documentation."""
-    lines = ["| code | API | client | what it does | do we send it |", "| --- | --- | --- | --- | --- |"]
-    lines += [
-        f"| {', '.join(t.codes)} | {t.api} | {t.clients} | {t.effect} | {t.we_send} |" for t in TREATMENTS
-    ]
-    return "\n".join(lines) + "\n"

@@ -8,7 +8,6 @@ real client libraries react to some codes.
 done twice.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -303,18 +302,3 @@ _ENTRIES = (
 )
 
 REGISTRY: dict[str, ErrorEntry] = {entry.code.value: entry for entry in _ENTRIES}
-
-
-def markdown() -> str:
-    """The registry as a Markdown table, for the documentation."""
-    head = ("code", "HTTP", "meaning", "what to do", "surely not done", "source")
-    rows = [
-        (e.code, str(e.status), e.meaning, e.remedy, "yes" if e.definite else "no", f"{e.source} [{e.mark}]")
-        for e in REGISTRY.values()
-    ]
-    return _table(head, rows)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

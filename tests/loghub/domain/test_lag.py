@@ -1,6 +1,6 @@
 """Unknown is None, never 0."""
 
-from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag, ShardMarks, shard_lag, total_lag
+from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag, ShardMarks, shard_lag
 
 NOW = 1_700_000_100.0
 
@@ -49,17 +49,3 @@ def test_a_position_past_the_end_counts_as_the_end() -> None:
 def test_a_clock_set_back_gives_no_negative_age() -> None:
     marks = ShardMarks(position=1, end_cursor=2, next_received_unix_s=NOW + 9)
     assert shard_lag(marks, now_unix_s=NOW).seconds == 0.0
-
-
-def test_a_total_adds_counts_and_takes_the_oldest() -> None:
-    lags = [Lag(groups=1, logs=10, seconds=5.0), Lag(groups=2, logs=20, seconds=3.0)]
-    assert total_lag(lags) == Lag(groups=3, logs=30, seconds=5.0)
-
-
-def test_a_total_with_an_unknown_part_is_unknown_in_that_number_only() -> None:
-    lags = [Lag(groups=1, logs=None, seconds=5.0), Lag(groups=2, logs=20, seconds=None)]
-    assert total_lag(lags) == Lag(groups=3, logs=None, seconds=None)
-
-
-def test_the_total_of_no_shards_is_nothing_left() -> None:
-    assert total_lag([]) == NONE_LEFT

@@ -3,7 +3,7 @@
 import pytest
 
 from loghub.domain.group import Refusal
-from loghub.wire import client_quirks, error_codes
+from loghub.wire import client_quirks
 from loghub.wire.error_codes import REGISTRY, Code
 
 # Written down from docs/sls-protocol.md 2.4, "Codes with documented status".
@@ -47,18 +47,7 @@ def test_each_refusal_of_the_domain_is_a_code() -> None:
     assert {refusal.value for refusal in Refusal} <= set(REGISTRY)
 
 
-def test_markdown_has_a_row_for_each_code() -> None:
-    lines = error_codes.markdown().splitlines()
-    assert len(lines) == 2 + len(REGISTRY)
-    assert all(line.count("|") == 7 for line in lines)
-    assert any("| ConsumerNotMatch | 400 |" in line for line in lines)
-
-
 # --- what clients treat specially ------------------------------------------------------------
-
-
-def test_markdown_has_a_row_for_each_treatment() -> None:
-    assert len(client_quirks.markdown().splitlines()) == 2 + len(client_quirks.TREATMENTS)
 
 
 @pytest.mark.parametrize(
