@@ -1,7 +1,7 @@
 """The real Python SDK on a loopback service: through the service's forward-proxy mode.
 
 What for: the SDK puts the project before the endpoint's host name and cannot address IP:port,
-so it is told a name that no DNS has, and an HTTP proxy: the service itself (docs/sls-protocol.md
+so it gets a name that no DNS has, and an HTTP proxy: the service itself (docs/sls-protocol.md
 1.1). What it must not know: what is tested.
 """
 

@@ -10,7 +10,7 @@ from loghub_operator.api.explain import described
 from loghub_operator.api.fields import ObjectName, Timestamp, once
 from loghub_operator.api.validation import ApiModel, Rule
 
-MAX_SHARDS = 2048
+MAX_RESET_SHARDS = 2048
 
 
 class ResetTarget(StrEnum):
@@ -65,7 +65,9 @@ class ResetCheckpoints(ApiModel):
     shards: (
         Annotated[
             tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...],
-            Field(min_length=1, max_length=MAX_SHARDS, json_schema_extra={"x-kubernetes-list-type": "set"}),
+            Field(
+                min_length=1, max_length=MAX_RESET_SHARDS, json_schema_extra={"x-kubernetes-list-type": "set"}
+            ),
             once(),
         ]
         | None

@@ -13,7 +13,7 @@ is not new at the first of them, what its ``status`` says by then. A step's ``sp
 removes); its ``now`` counts seconds from `EPOCH`; the status of a step is the resource's
 status in the next one, and so is what `plan` remembers.
 
-A step records what it changes in the status of the step before (`Recorded`), so that a renamed
+A step records what it changes in the status of the step before (`difference`), so that a renamed
 reason changes one line for each time it appears, and a diff shows what a decision changed.
 """
 
