@@ -36,7 +36,7 @@ def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) ->
         await on.kube.patch(SERVICE, on.namespace, "access-workers", {"spec": {"selector": {"app": "x"}}})
         await until_told("Service access-workers spec.selector")
         await on.kube.delete(DISRUPTION_BUDGET, on.namespace, "access-workers")
-        await until_told("PodDisruptionBudget access-workers (gone)")
+        await until_told("PodDisruptionBudget access-workers (missing)")
         pods = await on.get(STATEFUL_SET)
         service = await on.get(SERVICE, "access-workers")
         assert pods is not None

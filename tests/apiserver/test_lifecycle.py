@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from loghub.client.port import GroupInfo
-from loghub_operator.api.labels import ANNOTATION_CONFIG_HASH, FINALIZER, worker_selector
+from loghub_operator.api.labels import ANNOTATION_REVISION, FINALIZER, worker_selector
 from loghub_operator.clients.kube import (
     CONFIG_MAP,
     CONSUMER_GROUP,
@@ -242,7 +242,7 @@ def test_a_finalizer_that_somebody_else_wrote_too_holds_nothing_up(server: Apise
 
 def test_a_stateful_set_of_somebody_else_is_left_alone(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
-        marks = {"labels": {"app": "web"}, "annotations": {ANNOTATION_CONFIG_HASH: "none"}}
+        marks = {"labels": {"app": "web"}, "annotations": {ANNOTATION_REVISION: "none"}}
         container = {"name": "web", "image": "web"}
         spec = {
             "replicas": 0,

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from loghub_operator.api.labels import ANNOTATION_CONFIG_HASH, worker_selector
+from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
 from loghub_operator.clients.kube import CONFIG_MAP, POD, STATEFUL_SET
+from loghub_operator.model.revision import Revision
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.harness import GROUP, Stage, stage
 
@@ -34,7 +35,7 @@ async def code_of_pods(on: Stage) -> list[Any]:
     """The text that each ready pod was started with."""
     texts = []
     for pod in await on.kube.list(POD, on.namespace, worker_selector(GROUP)):
-        name = f"{GROUP}-{pod['metadata']['annotations'][ANNOTATION_CONFIG_HASH]}"
+        name = f"{GROUP}-{Revision.parse(pod['metadata']['annotations'][ANNOTATION_REVISION]).settings}"
         settings = await on.kube.get(CONFIG_MAP, on.namespace, name)
         assert settings is not None
         texts.append(json.loads(settings["data"]["worker.json"])["pipeline"]["files"]["enrich.py"])

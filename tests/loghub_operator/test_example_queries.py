@@ -85,7 +85,7 @@ def test_enrich_python_keeps_networks_instead_of_addresses(spark: Any, tmp_path:
     (document,) = resources_in(file.read_text())
     group = parse_resource(document)
     (config_map,) = documents_in(file.read_text(), "v1", "ConfigMap")
-    assert code_in(group, config_map).trouble == ""
+    assert code_in(group, config_map).error == ""
     (tmp_path / "enrich.py").write_text(config_map["data"]["enrich.py"])
     run = runpy.run_path(str(tmp_path / "enrich.py"))["run"]
     rows = {row["path"]: row.asDict() for row in run(spark.sql(_view())).collect()}

@@ -18,9 +18,9 @@ PART_OF = "loghub"
 
 ANNOTATION_DELETE_ADOPTED = "loghub.dev/delete-adopted-group"  # on the CR, by the user: "true"
 ANNOTATION_DRAIN_REQUESTED_AT = "loghub.dev/drain-requested-at"  # on a pod: RFC 3339
-ANNOTATION_CONFIG_HASH = "loghub.dev/config-hash"  # on a pod: the settings it runs with
-ANNOTATION_LAST_APPLIED_HASH = "loghub.dev/last-applied-hash"  # on the StatefulSet
-ANNOTATION_POD_TEMPLATE_HASH = "loghub.dev/pod-template-hash"  # on the StatefulSet
+# On the workers' StatefulSet, their pods, and the ConfigMaps of their settings; see
+# `loghub_operator.model.revision`.
+ANNOTATION_REVISION = "loghub.dev/revision"
 # On a ConfigMap of backed-up checkpoints: when the reset was requested, and a JSON object from shard to
 # the cursor that was set.
 ANNOTATION_RESET_REQUESTED_AT = "loghub.dev/reset-requested-at"

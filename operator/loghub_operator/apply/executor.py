@@ -9,14 +9,13 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from loghub.client.port import LogHub
 from loghub.clock import Clock
 from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
 from loghub_operator.api.adoption import GroupOrigin, origin_annotations
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.labels import (
-    ANNOTATION_CONFIG_HASH,
     ANNOTATION_DRAIN_REQUESTED_AT,
+    ANNOTATION_REVISION,
     FINALIZER,
     LABEL_MANAGED_BY,
     MANAGER,
@@ -37,27 +36,20 @@ from loghub_operator.clients.kube import (
     Kube,
     KubeError,
 )
-from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.logservice.access import LogServiceAccess
-from loghub_operator.logservice.checkpoints import move_checkpoints
-from loghub_operator.logservice.group_changes import change_group, change_shards
-from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.model import actions
-from loghub_operator.model.actions import Action, ActionRefused, GroupChange
-from loghub_operator.model.observed import ObservedState, ServiceError
+from loghub_operator.model.actions import Action, ActionRefused
+from loghub_operator.model.revision import Document, Revision
 from loghub_operator.resources import (
     checkpoint_backup,
-    dependencies,
     is_ours,
-    is_settings,
     project_service,
-    stateful_set,
+    settings_in,
+    with_replicas,
     workers_name,
 )
 from loghub_operator.resources.event import event_of
 from loghub_operator.settings import Settings
-
-Document = dict[str, Any]
 
 
 class Executor:
@@ -68,54 +60,54 @@ class Executor:
         self,
         *,
         kube: Kube,
-        hubs: LogServicePool,
-        access: LogServiceAccess,
+        log_service: LogServiceAccess,
         wrote: Callable[[Document, Document], None],
         settings: Settings,
         clock: Clock,
     ) -> None:
         self._kube = kube
-        self._hubs = hubs
-        self._access = access
+        self._log_service = log_service
         self._wrote = wrote
         self._settings = settings
         self._clock = clock
 
     async def carry_out(
-        self, resource: LogHubConsumerGroup, observed: ObservedState | None, action: Action
+        self, resource: LogHubConsumerGroup, action: Action, *, group_origin: GroupOrigin | None = None
     ) -> None:
         """Raises `KubeError`, `LogHubException` or `ActionRefused`.
 
-        Without ``observed`` (`loghub_operator.plan.invalid_resource`) the resource has no spec.
+        ``group_origin`` is what the object records now. An object that cannot be parsed has no spec
+        (`loghub_operator.plan.invalid_resource`).
         """
         match action:
-            case actions.HoldObject():
-                await self._mark(resource, observed.group_origin if observed else None)
+            case actions.AddFinalizer():
+                await self._mark(resource, group_origin)
             case actions.RecordGroupOrigin(origin):
                 await self._mark(resource, origin)
-            case actions.ReleaseObject():
+            case actions.RemoveFinalizer():
                 # If the operator was killed during RemoveWorkers, the objects that it deletes last still
                 # exist, and an observation does not report them.
                 await self._remove_workers(resource)
                 await self._release(resource)
-            case actions.EnsureProjectAddress(project):
+            case actions.EnsureProjectService(project):
                 await self._ensure_project_address(project)
             case actions.CreateGroup() | actions.UpdateGroup() | actions.DeleteGroup():
-                await self._change_group(resource, action)
-            case actions.KeepCheckpoints(name=name, record=record):
-                await self._keep(checkpoint_backup(resource, name, record))
-            case actions.MoveCheckpoints():
-                await self._move_checkpoints(resource, action)
+                if not await self._log_service.change_group(resource, action):
+                    await self._mark(resource, "Adopted")
+            case actions.BackUpCheckpoints(name=name, backup=backup):
+                await self._keep(checkpoint_backup(resource, name, backup))
+            case actions.CommitCheckpoints():
+                await self._log_service.commit_checkpoints(resource, action)
             case actions.ApplyWorkers():
                 await self._apply_workers(resource, action)
-            case actions.AskLeave(consumer):
+            case actions.DrainWorker(consumer):
                 await self._request_drain(resource, consumer)
             case actions.RestartWorker(consumer):
                 await self._kube.delete(POD, resource.metadata.namespace, consumer)
             case actions.RemoveWorkers():
                 await self._remove_workers(resource)
             case actions.SplitShard() | actions.MergeShards():
-                await self._change_shards(resource, action)
+                await self._log_service.change_shards(resource, action)
             case actions.EmitEvent():
                 await self._emit(resource, action)
 
@@ -164,20 +156,6 @@ class Executor:
             raise _taken(SERVICE, namespace, project, f"project {project} is reached by it")
         await self._kube.apply(project_service(project, namespace))
 
-    async def _hub(self, resource: LogHubConsumerGroup) -> LogHub:
-        """The client for changes at the log service. Raises `ActionRefused` if there is none."""
-        hub = await self._access.client(resource)
-        if isinstance(hub, ServiceError):
-            raise ActionRefused(hub.message)
-        return hub
-
-    async def _change_shards(self, resource: LogHubConsumerGroup, action: actions.ShardChange) -> None:
-        await self._hubs.call(change_shards, await self._hub(resource), resource.spec.logstore, action)
-
-    async def _change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
-        if not await self._hubs.call(change_group, await self._hub(resource), GroupKey.of(resource), action):
-            await self._mark(resource, "Adopted")
-
     async def _keep(self, document: Document) -> None:
         """Creates the backup once: one that exists holds the checkpoints from before the reset, and stays."""
         try:
@@ -186,17 +164,12 @@ class Executor:
             if error.status != 409:
                 raise
 
-    async def _move_checkpoints(self, resource: LogHubConsumerGroup, action: actions.MoveCheckpoints) -> None:
-        hub = await self._hub(resource)
-        await self._hubs.call(move_checkpoints, hub, GroupKey.of(resource), action, self._clock)
-
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: actions.ApplyWorkers) -> None:
         """Applies the pods' dependencies before the StatefulSet."""
-        await _all_of(self._apply_ours(resource, one) for one in dependencies(resource, action.config))
-        image = self._settings.worker_image
-        made = stateful_set(resource, action.config, replicas=action.replicas, image=image)
-        await self._apply_ours(resource, made)
-        await self._remove_old_settings(resource, action.config_hash)
+        spec = action.spec
+        await _all_of(self._apply_ours(resource, wanted) for wanted in spec.dependencies)
+        await self._apply_ours(resource, with_replicas(spec.stateful_set, action.replicas))
+        await self._remove_old_settings(resource, spec.revision.settings)
 
     async def _apply_ours(self, resource: LogHubConsumerGroup, document: Document) -> None:
         """Applies the object unless its name is in use by another owner, whose fields a forced apply would
@@ -211,9 +184,11 @@ class Executor:
         """Deletes the settings that no pod uses any more."""
         namespace, labels = resource.metadata.namespace, worker_selector(resource.metadata.name)
         pods = await self._kube.list(POD, namespace, labels)
-        used = {current, *(_annotations(pod).get(ANNOTATION_CONFIG_HASH) for pod in pods)}
+        revisions = (Revision.parse(_annotations(pod).get(ANNOTATION_REVISION, "")) for pod in pods)
+        used = {current, *(revision.settings for revision in revisions)}
         for found in await self._kube.list(CONFIG_MAP, namespace, labels):
-            if is_settings(resource, found) and _annotations(found)[ANNOTATION_CONFIG_HASH] not in used:
+            settings = settings_in(resource, found)
+            if settings is not None and settings not in used:
                 await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
 
     async def _request_drain(self, resource: LogHubConsumerGroup, consumer: str) -> None:
@@ -238,7 +213,7 @@ class Executor:
             if there is not None and is_ours(resource, there):
                 await self._kube.delete(kind, namespace, its_name, uid=there["metadata"]["uid"])
         for found in await self._kube.list(CONFIG_MAP, namespace, worker_selector(name)):
-            if is_settings(resource, found):
+            if settings_in(resource, found) is not None:
                 await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
 
 

@@ -25,11 +25,16 @@ from loghub_operator.leader.elector import LeaderElector
 from loghub_operator.leader.fencing import GuardedKube, WriteFence, guarded_connect, unguarded
 from loghub_operator.leader.leader_label import LeaderLabel
 from loghub_operator.leader.lease import LeaseTimings
+from loghub_operator.logservice.access import LogServiceAccess
+from loghub_operator.logservice.secret_credentials import SecretCredentials
 from loghub_operator.metrics.operator_metrics import metered_connect
+from loghub_operator.observe.drift_detector import DriftDetector
+from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.observer import Observer
 from loghub_operator.settings import Settings
 
 LEASE_LOST = 3
+DEPENDENCIES_EVERY = 3  # resync periods between two comparisons of the StatefulSet's dependencies
 REFUSED_TRIES = 5  # an API server that has just started rejects requests that it later allows
 log = structlog.get_logger()
 
@@ -67,15 +72,24 @@ class Operator:
         self._leader = self._candidate(kube, guard, terms)
         self._writer = writer = GuardedKube(kube, guard)
         self._hubs = LogServicePool(guarded_connect(metered_connect(connect, publishing.meters), guard))
-        observer = Observer(kube=writer, hubs=self._hubs, settings=settings, clock=clock)
-        self._claims = observer.claims
-        executor = Executor(
+        self._claims = GroupIndex(settings)
+        drift = DriftDetector(kube=writer, clock=clock, every_s=DEPENDENCIES_EVERY * settings.resync_s)
+        log_service = LogServiceAccess(
+            pool=self._hubs,
+            endpoint=lambda resource: settings.endpoint(resource.spec.endpoint),
+            credentials=SecretCredentials(writer),
+            clock=clock,
+        )
+        observer = Observer(
             kube=writer,
-            hubs=self._hubs,
-            access=observer.access,
-            wrote=observer.drifting.wrote,
+            log_service=log_service,
+            group_index=self._claims,
+            drift=drift,
             settings=settings,
             clock=clock,
+        )
+        executor = Executor(
+            kube=writer, log_service=log_service, wrote=drift.wrote, settings=settings, clock=clock
         )
         self._reconciler = Reconciler(
             kube=writer,

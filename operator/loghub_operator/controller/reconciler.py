@@ -15,6 +15,7 @@ import structlog
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource
+from loghub_operator.api.adoption import GroupOrigin
 from loghub_operator.api.conditions import UnseenReason
 from loghub_operator.api.status import Status
 from loghub_operator.apply.executor import Executor
@@ -23,13 +24,14 @@ from loghub_operator.controller.liveness import Doing, TaskHealth
 from loghub_operator.controller.requeue import SOON_S, jitter, requeue_after_s
 from loghub_operator.metrics.reporter import MetricsReporter
 from loghub_operator.model.actions import Action, ActionRefused, EmitEvent
-from loghub_operator.model.observed import ObservedState, ServiceErrorReason
+from loghub_operator.model.memory import Memory
+from loghub_operator.model.observed import ObservedState, ServiceErrorReason, Unavailable
 from loghub_operator.model.plan import Plan
 from loghub_operator.observe.observer import Observer
 from loghub_operator.plan.invalid_resource import plan_unread, without_spec
-from loghub_operator.plan.round import RoundMemory, finish, plan_round
+from loghub_operator.plan.round import finish, plan_round
 from loghub_operator.plan.status.builder import unseen_status
-from loghub_operator.plan.status.last_failure import words_of
+from loghub_operator.plan.status.last_failure import error_message
 from loghub_operator.plan.status.write_policy import worth_writing
 
 log = structlog.get_logger()
@@ -64,7 +66,7 @@ class _GroupTask:
     task: "asyncio.Task[None] | None" = None
     written_monotonic_s: float = float("-inf")
     failures: int = 0
-    memory: RoundMemory = field(default_factory=RoundMemory)
+    memory: Memory | None = None
     unchanged: int = 0  # rounds in a row without an action or a new status
     unanswered: int = 0  # observations in a row without an answer of the log service
     doing: Doing = Doing.QUEUED
@@ -191,7 +193,7 @@ class Reconciler:
         this = plan_round(resource, observed, life.memory, self._clock.unix_s())
         planned, failure = this.plan, None
         try:
-            await self._carry_out(resource, this.observed, planned.actions)
+            await self._carry_out(resource, planned.actions, observed.group_origin)
         except (KubeError, LogHubException, ActionRefused) as raised:
             failure = raised
         outcome = finish(this, failure, self._clock.unix_s())
@@ -215,10 +217,10 @@ class Reconciler:
         return observed
 
     def _publish(self, key: Key, planned: Plan, status: Status) -> None:
-        if planned.readings is None:
+        if planned.metrics is None:
             self._listener.gone(key.namespace, key.name)
         else:
-            self._listener.found(planned.readings, status.conditions)
+            self._listener.found(planned.metrics, status.conditions)
 
     async def _unread(
         self, resource: LogHubConsumerGroup, error: InvalidResourceError, life: _GroupTask
@@ -226,20 +228,20 @@ class Reconciler:
         """Write the status first: it records that the event was emitted."""
         planned = plan_unread(resource, error, self._clock.unix_s())
         await self._report(resource, planned.status, life)
-        await self._carry_out(resource, None, planned.actions)
+        await self._carry_out(resource, planned.actions, None)
 
     async def _unseen(self, resource: LogHubConsumerGroup, error: KubeError, life: _GroupTask) -> None:
         """Without this, the status from before the permission was removed would stay forever."""
         why, generation, now = UnseenReason.FORBIDDEN, resource.metadata.generation, self._clock.unix_s()
-        status = unseen_status(resource.status, why, words_of(error), generation=generation, now=now)
+        status = unseen_status(resource.status, why, error_message(error), generation=generation, now=now)
         await self._report(resource, status, life)
 
     async def _carry_out(
-        self, resource: LogHubConsumerGroup, observed: ObservedState | None, actions: Sequence[Action]
+        self, resource: LogHubConsumerGroup, actions: Sequence[Action], origin: GroupOrigin | None
     ) -> None:
         for action in actions:
             try:
-                await self._executor.carry_out(resource, observed, action)
+                await self._executor.carry_out(resource, action, group_origin=origin)
             except KubeError as error:
                 if not isinstance(action, EmitEvent):
                     raise
@@ -277,8 +279,8 @@ def _wrote(life: _GroupTask, version: str) -> None:
 
 
 def _is_away(observed: ObservedState) -> bool:
-    trouble = observed.service.trouble
-    return trouble is not None and trouble.reason is ServiceErrorReason.ENDPOINT_UNREACHABLE
+    service = observed.service
+    return isinstance(service, Unavailable) and service.reason is ServiceErrorReason.ENDPOINT_UNREACHABLE
 
 
 async def _acquired(semaphore: asyncio.Semaphore, *, unless: asyncio.Event) -> bool:

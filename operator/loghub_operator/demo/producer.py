@@ -28,7 +28,7 @@ from loghub.worker_contract import ENV_CREDENTIALS_DIR
 from loghub_operator.demo.ground_truth import RecordWriter
 from loghub_operator.demo.log_source import BadLogsError, Line, check_file, generated, of_file
 from loghub_operator.local.credentials import read_folder
-from loghub_operator.model.observed import ServiceError
+from loghub_operator.logservice.access import LogServiceUnavailable
 
 GROUPS_PER_S = 8
 GROUP_BYTES = 1 << 20
@@ -151,9 +151,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the producer and return the exit status; the module's docstring lists the values."""
     given = _parser().parse_args(arguments)
     clock = SystemClock()
-    credentials = read_folder(Path(os.environ.get(ENV_CREDENTIALS_DIR, "")))
-    if isinstance(credentials, ServiceError):
-        return _complain(credentials.message, 2)
+    try:
+        credentials = read_folder(Path(os.environ.get(ENV_CREDENTIALS_DIR, "")))
+    except LogServiceUnavailable as error:
+        return _complain(str(error), 2)
     try:
         if given.logs is not None:
             check_file(given.logs)

@@ -9,29 +9,29 @@ from pathlib import Path
 import msgspec
 
 from loghub.atomic_file import replace_file
-from loghub_operator.model.reposition import MoveRecord
+from loghub_operator.model.checkpoint_reset import CheckpointBackup
 
 
 @dataclass(frozen=True, slots=True)
-class KeptCheckpoints:
+class CheckpointBackups:
     """A folder with one file per backup; a file is written once and never changed."""
 
     folder: Path
 
-    def keep(self, name: str, record: MoveRecord) -> None:
+    def keep(self, name: str, backup: CheckpointBackup) -> None:
         """Writes the backup unless it exists: the existing file holds the checkpoints from before the reset.
         Raises `OSError`."""
         path = self._path(name)
         if path.exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(path, msgspec.json.format(msgspec.json.encode(record)))
+        replace_file(path, msgspec.json.format(msgspec.json.encode(backup)))
 
-    def read(self, name: str) -> MoveRecord | None:
+    def read(self, name: str) -> CheckpointBackup | None:
         """Reads a backup; None if it does not exist. Raises ValueError if it cannot be decoded, for example
         after a manual change."""
         try:
-            return msgspec.json.decode(self._path(name).read_bytes(), type=MoveRecord)
+            return msgspec.json.decode(self._path(name).read_bytes(), type=CheckpointBackup)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
@@ -39,8 +39,8 @@ class KeptCheckpoints:
 
     def source(self, name: str | None) -> dict[str, str] | None:
         """The backup's checkpoints in the form of a ConfigMap's data; None if there is no such backup."""
-        record = None if name is None else self.read(name)
-        return None if record is None else {str(shard): cursor for shard, cursor in record.before.items()}
+        backup = None if name is None else self.read(name)
+        return None if backup is None else {str(shard): cursor for shard, cursor in backup.before.items()}
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.json"

@@ -33,7 +33,7 @@ from loghub_operator.local.runner import LocalGroup, Surroundings, connect
 from loghub_operator.local.site import refuse_what_is_not_here
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.screen import Screen
-from loghub_operator.model.observed import ServiceError
+from loghub_operator.logservice.access import LogServiceUnavailable
 
 DONE, FAILED = 0, 1
 LOOK_S = 0.2
@@ -262,12 +262,12 @@ def _say_leftovers(screen: Screen, folder: GroupFolder) -> None:
 
 
 async def _create(resource: LogHubConsumerGroup, around: Surroundings, shards: int, screen: Screen) -> None:
-    credentials = read_folder(around.credentials_dir)
-    if isinstance(credentials, ServiceError):
-        raise StartFailed(credentials.message)
     try:
+        credentials = read_folder(around.credentials_dir)
         with contextlib.closing(connect(around.endpoint, resource.spec.project, credentials)) as hub:
             made = await asyncio.to_thread(create_sources, hub, resource, shards=shards)
+    except LogServiceUnavailable as error:
+        raise StartFailed(str(error)) from None
     except (LogHubException, BadEndpoint) as error:
         raise StartFailed(f"cannot create the project or the logstore: {error}") from None
     for what in made:

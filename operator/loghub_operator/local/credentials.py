@@ -11,7 +11,8 @@ from loghub.atomic_file import replace_file
 from loghub.client.credentials_dir import read_key
 from loghub.client.port import Credentials
 from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
-from loghub_operator.model.observed import ServiceError, ServiceErrorReason
+from loghub_operator.logservice.access import LogServiceUnavailable
+from loghub_operator.model.observed import ServiceErrorReason, Unavailable
 
 KEY_ID = "LOGHUB_ACCESS_KEY_ID"
 KEY_SECRET = "LOGHUB_ACCESS_KEY_SECRET"  # noqa: S105 - a variable's name, not a secret
@@ -25,14 +26,14 @@ def without_keys(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in _FILES}
 
 
-def missing_keys(environment: Mapping[str, str]) -> ServiceError | None:
+def missing_keys(environment: Mapping[str, str]) -> Unavailable | None:
     """The error that names the variables a real endpoint needs and the environment lacks; None if all are
     set."""
     absent = [name for name in (KEY_ID, KEY_SECRET) if not environment.get(name)]
     if not absent:
         return None
     message = f"{' and '.join(absent)} must be set in the environment"
-    return ServiceError(reason=ServiceErrorReason.CREDENTIALS_MISSING, message=message)
+    return Unavailable(reason=ServiceErrorReason.CREDENTIALS_MISSING, message=message)
 
 
 def write_folder(folder: Path, environment: Mapping[str, str]) -> None:
@@ -51,10 +52,11 @@ def remove_folder(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def read_folder(folder: Path) -> Credentials | ServiceError:
-    """Reads the key from a folder; returns an error that names the file if it cannot be read."""
+def read_folder(folder: Path) -> Credentials:
+    """Reads the key from a folder; raises `LogServiceUnavailable`, which names the unreadable file."""
     try:
         return read_key(folder)
     except OSError as error:
         message = f"no access key can be read: {error.strerror}: {error.filename}"
-        return ServiceError(reason=ServiceErrorReason.CREDENTIALS_MISSING, message=message)
+        why = Unavailable(reason=ServiceErrorReason.CREDENTIALS_MISSING, message=message)
+        raise LogServiceUnavailable(why) from error

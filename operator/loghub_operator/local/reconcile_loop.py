@@ -11,9 +11,10 @@ from typing import Protocol
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import LogHubConsumerGroup, Phase, Status
-from loghub_operator.model.actions import Action, ActionRefused, EmitEvent, ReleaseObject
+from loghub_operator.model.actions import Action, ActionRefused, EmitEvent, RemoveFinalizer
+from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState
-from loghub_operator.plan.round import RoundMemory, finish, plan_round
+from loghub_operator.plan.round import finish, plan_round
 from loghub_operator.plan.status.last_failure import with_failure
 
 SETTLED_S = 2.0  # the log service does not report its changes
@@ -31,33 +32,33 @@ class Objects(Protocol):
         """Raises `OSError`."""
 
 
-class Edge(Protocol):
+class Backend(Protocol):
     """Observes, and carries out."""
 
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState: ...
 
-    async def carry_out(self, resource: LogHubConsumerGroup, observed: ObservedState, action: Action) -> None:
+    async def carry_out(self, resource: LogHubConsumerGroup, action: Action) -> None:
         """Raises `LogHubException`, `ActionRefused` or `OSError`."""
 
 
-class Rounds:
+class ReconcileLoop:
     """Reconciles one group in one event loop until the object is released."""
 
     def __init__(
         self,
         *,
         objects: Objects,
-        edge: Edge,
+        backend: Backend,
         clock: Clock,
         on_round: Callable[[ObservedState, Status], None] | None = None,
     ) -> None:
         self._objects = objects
-        self._edge = edge
+        self._backend = backend
         self._clock = clock
         self._on_round = on_round
         self._wake = asyncio.Event()
         self._failures = 0
-        self._memory = RoundMemory()
+        self._memory: Memory | None = None
         self.released = False
 
     def wake(self) -> None:
@@ -78,13 +79,13 @@ class Rounds:
     async def round(self) -> float:
         """One round; the seconds until the next, if nothing wakes us before."""
         resource = self._objects.current()
-        observed = await self._edge.observe(resource)
+        observed = await self._backend.observe(resource)
         this = plan_round(resource, observed, self._memory, self._clock.unix_s())
         planned, error = this.plan, None
         try:
             for action in planned.actions:
-                await self._edge.carry_out(resource, this.observed, action)
-                self.released = self.released or isinstance(action, ReleaseObject)
+                await self._backend.carry_out(resource, action)
+                self.released = self.released or isinstance(action, RemoveFinalizer)
         except (LogHubException, ActionRefused, OSError) as raised:
             error = raised
         outcome = finish(this, error, self._clock.unix_s())
@@ -92,7 +93,7 @@ class Rounds:
         if status != resource.status and not self.released:
             status = self._written(status)
         if self._on_round is not None:
-            self._on_round(this.observed, status)
+            self._on_round(observed, status)
         self._failures = self._failures + 1 if failed else 0
         if failed:
             return min(LONGEST_BACKOFF_S, UNSETTLED_S * 2.0 ** min(self._failures, 10))

@@ -19,17 +19,18 @@ from loghub.clock import Clock
 from loghub.worker_contract import ENV_CREDENTIALS_DIR
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem, Status, parse_resource
 from loghub_operator.clients.log_service_pool import LogServicePool
-from loghub_operator.local.backend import LocalEdge
+from loghub_operator.local.backend import LocalBackend
 from loghub_operator.local.change_messages import changes
-from loghub_operator.local.checkpoint_backup import KeptCheckpoints
+from loghub_operator.local.checkpoint_backup import CheckpointBackups
 from loghub_operator.local.credentials import read_folder, without_keys
 from loghub_operator.local.manifest import CrFile, in_apiserver_words
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import Root
 from loghub_operator.local.processes.supervisor import Supervisor
-from loghub_operator.local.reconcile_loop import Rounds
+from loghub_operator.local.reconcile_loop import ReconcileLoop
 from loghub_operator.local.site import refuse_what_is_not_here, site_at
 from loghub_operator.local.snapshot import Audience, GroupSnapshot
+from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.model.observed import Code, ObservedState, Placement
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S
 
@@ -84,8 +85,10 @@ class LocalGroup:
             grace_s=GRACE_S,
             on_change=lambda: self.rounds.wake(),
         )
-        self._hubs = LogServicePool(connect, threads=2)
-        self.rounds = Rounds(objects=self, edge=self._edge(), clock=around.clock, on_round=self._on_round)
+        self._pool = LogServicePool(connect, threads=2)
+        self.rounds = ReconcileLoop(
+            objects=self, backend=self._backend(), clock=around.clock, on_round=self._on_round
+        )
 
     # -- the object
 
@@ -113,7 +116,7 @@ class LocalGroup:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.supervisor.end()
-            self._hubs.close()
+            self._pool.close()
         if self.rounds.released:
             self._record.forget()
             self._folder.down.unlink(missing_ok=True)
@@ -171,17 +174,25 @@ class LocalGroup:
             words = "cannot be changed while the group is up; stop it and start it again"
             raise InvalidResourceError((Problem("spec.endpoint", words),))
 
-    def _edge(self) -> LocalEdge:
-        return LocalEdge(
+    def _backend(self) -> LocalBackend:
+        around = self._around
+        return LocalBackend(
             record=lambda: self._record,
             supervisor=self.supervisor,
-            kept=KeptCheckpoints(self._folder.checkpoints),
-            hubs=self._hubs,
-            site=self._site,
-            credentials=lambda: read_folder(self._around.credentials_dir),
-            clock=self._around.clock,
-            tell=lambda event: self._audience.say(f"{event.reason}: {event.message}"),
+            backups=CheckpointBackups(self._folder.checkpoints),
+            log_service=LogServiceAccess(
+                pool=self._pool,
+                endpoint=lambda _: around.endpoint,
+                credentials=self._credentials,
+                clock=around.clock,
+            ),
+            placement=self._site,
+            clock=around.clock,
+            report=lambda event: self._audience.say(f"{event.reason}: {event.message}"),
         )
+
+    async def _credentials(self, _: LogHubConsumerGroup) -> Credentials:
+        return read_folder(self._around.credentials_dir)
 
     def _site(self, resource: LogHubConsumerGroup) -> Placement:
         around = self._around

@@ -4,10 +4,16 @@ Code comes from the user's file (`loghub_operator.local.manifest`), claims are f
 to something that only a cluster can provide is rejected before anything starts.
 """
 
+import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
+from loghub.worker_contract import WorkerConfig
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem
 from loghub_operator.model.observed import Code, Placement
+from loghub_operator.model.revision import Revision, WorkerSpec
+from loghub_operator.resources.worker_config import config_hash, worker_config
 
 
 def site_at(resource: LogHubConsumerGroup, *, endpoint: str, volumes: Path, code: Code) -> Placement:
@@ -29,6 +35,23 @@ def variables_of(resource: LogHubConsumerGroup) -> dict[str, str]:
     return {one.name: one.value or "" for one in resource.spec.worker.env}
 
 
+def worker_spec_at(resource: LogHubConsumerGroup, placement: Placement) -> WorkerSpec:
+    """What the workers run with on this machine."""
+    config = worker_config(resource, placement)
+    revision = revision_of(config, variables_of(resource), generation=resource.metadata.generation)
+    return WorkerSpec(revision=revision, config=config)
+
+
+def revision_of(config: WorkerConfig, variables: Mapping[str, str], *, generation: int) -> Revision:
+    """The user's variables take the place of a pod template."""
+    text = json.dumps(dict(variables), sort_keys=True).encode()
+    return Revision(
+        settings=config_hash(config),
+        pod_template=hashlib.sha256(text).hexdigest()[:16],
+        generation=generation,
+    )
+
+
 def refuse_what_is_not_here(resource: LogHubConsumerGroup, code: Code) -> None:
     """Raises `InvalidResourceError` with every reference to something that only a cluster can provide."""
     no_objects = "there are no Secrets and ConfigMaps on this machine; give a value"
@@ -37,8 +60,8 @@ def refuse_what_is_not_here(resource: LogHubConsumerGroup, code: Code) -> None:
         for number, one in enumerate(resource.spec.worker.env)
         if one.value_from is not None
     ]
-    if code.trouble:
-        words = f"{code.trouble}; on this machine it must be a document in the same file"
+    if code.error:
+        words = f"{code.error}; on this machine it must be a document in the same file"
         problems.append(Problem("spec.pipeline.python.configMap", words))
     if problems:
         raise InvalidResourceError(tuple(problems))

@@ -1,81 +1,124 @@
-"""Resolves the placement of a group's workers, and opens a client of its log service."""
+"""Access to the log service of each group, in a cluster and for `loghub up` alike.
 
-import base64
+A `LogServiceAccess` opens the client of a group's project and makes the calls of
+`loghub_operator.logservice` in the threads of the pool. Where a group's access key comes from is up to the
+caller.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from loghub.client.port import Credentials, LogHub
 from loghub.client.target import BadEndpoint
-from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
-from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
-from loghub_operator.clients.kube import FORBIDDEN, SECRET, Kube, KubeError
+from loghub.clock import Clock
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.clients.log_service_pool import LogServicePool
-from loghub_operator.model.observed import Placement, ServiceError, ServiceErrorReason
-from loghub_operator.resources.pod_paths import CODE_ROOT, SINK_ROOT
-from loghub_operator.settings import Settings
+from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_targets
+from loghub_operator.logservice.group_changes import change_group, change_shards
+from loghub_operator.logservice.group_key import GroupKey
+from loghub_operator.logservice.group_state import observe_service
+from loghub_operator.logservice.shard_cursors import EndCursorCache
+from loghub_operator.model.actions import ActionRefused, CommitCheckpoints, GroupChange, ShardChange
+from loghub_operator.model.checkpoint_reset import CheckpointBackup, ResetObserved
+from loghub_operator.model.observed import (
+    LogServiceObserved,
+    ServiceErrorReason,
+    ShardObserved,
+    Unavailable,
+)
 
 
-def site_of(resource: LogHubConsumerGroup, settings: Settings) -> Placement:
-    """The placement of this group's workers in a cluster."""
-    embedded = resource.spec.endpoint == EMBEDDED
-    return Placement(
-        endpoint=settings.endpoint(resource.spec.endpoint),
-        sink_root=SINK_ROOT,
-        code_root=CODE_ROOT,
-        needs_project_address=embedded and settings.project_namespace is not None,
-    )
+class LogServiceUnavailable(ActionRefused):
+    """There is no client for a group; ``why`` is what an observation reports."""
+
+    def __init__(self, why: Unavailable) -> None:
+        super().__init__(why.message)
+        self.why = why
 
 
 class LogServiceAccess:
-    """Access to the log service for each group: its Secret, and a client of its project."""
+    """Clients and calls for any number of groups.
 
-    def __init__(self, *, kube: Kube, hubs: LogServicePool, settings: Settings) -> None:
-        self._kube = kube
-        self._hubs = hubs
-        self._settings = settings
+    ``endpoint`` and ``credentials`` return those of a group; the latter raises `LogServiceUnavailable` if
+    there are none. Every method that calls the log service raises it too, or `LogHubException`.
+    """
 
-    async def client(self, resource: LogHubConsumerGroup) -> LogHub | ServiceError:
-        """Returns the client of the group's project, or the error that prevents it."""
-        return self.client_with(resource, await self.credentials(resource))
+    def __init__(
+        self,
+        *,
+        pool: LogServicePool,
+        endpoint: Callable[[LogHubConsumerGroup], str],
+        credentials: Callable[[LogHubConsumerGroup], Awaitable[Credentials]],
+        clock: Clock,
+    ) -> None:
+        self._pool = pool
+        self._endpoint = endpoint
+        self._credentials = credentials
+        self._clock = clock
+        self._ends = EndCursorCache()
 
-    def client_with(
-        self, resource: LogHubConsumerGroup, credentials: Credentials | ServiceError
-    ) -> LogHub | ServiceError:
-        if isinstance(credentials, ServiceError):
-            return credentials
-        site = site_of(resource, self._settings)
+    async def client(self, resource: LogHubConsumerGroup) -> LogHub:
+        """Returns the client of the group's project; the same one as long as the access key is the same."""
+        return self._open(resource, await self._credentials(resource))
+
+    def _open(self, resource: LogHubConsumerGroup, credentials: Credentials) -> LogHub:
         try:
-            return self._hubs.client(site.endpoint, resource.spec.project, credentials)
+            return self._pool.client(self._endpoint(resource), resource.spec.project, credentials)
         except BadEndpoint as error:  # for example a port out of range
-            return ServiceError(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message=str(error))
+            why = Unavailable(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message=str(error))
+            raise LogServiceUnavailable(why) from error
 
-    async def credentials(self, resource: LogHubConsumerGroup) -> Credentials | ServiceError:
-        name, namespace = resource.spec.credentials_secret.name, resource.metadata.namespace
+    async def credentials_or_reason(self, resource: LogHubConsumerGroup) -> Credentials | Unavailable:
+        """Returns the access key for an observation, which reports why there is none."""
         try:
-            secret = await self._kube.get(SECRET, namespace, name)
-        except KubeError as error:
-            if error.status != FORBIDDEN:
-                raise
-            words = f"the operator has no right to read Secret {name} in namespace {namespace}"
-            return _missing(f"{words}; is it among rbac.secretNames of its chart?")
-        if secret is None:
-            return _missing(
-                f"there is no Secret {name} in namespace {namespace}; "
-                f"make it with the keys {ACCESS_KEY_ID_FILE} and {ACCESS_KEY_SECRET_FILE}"
-            )
-        data = {key: _decoded(value) for key, value in (secret.get("data") or {}).items()}
-        absent = [key for key in (ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE) if not data.get(key)]
-        if absent:
-            return _missing(f"Secret {name} in namespace {namespace} has no {' and no '.join(absent)}")
-        return Credentials(
-            access_key_id=data[ACCESS_KEY_ID_FILE],
-            access_key_secret=data[ACCESS_KEY_SECRET_FILE],
-            security_token=data.get(SECURITY_TOKEN_FILE, ""),
+            return await self._credentials(resource)
+        except LogServiceUnavailable as error:
+            return error.why
+
+    def client_or_reason(
+        self, resource: LogHubConsumerGroup, credentials: Credentials | Unavailable
+    ) -> LogHub | Unavailable:
+        """Returns the client for an observation, or why there is none."""
+        if isinstance(credentials, Unavailable):
+            return credentials
+        try:
+            return self._open(resource, credentials)
+        except LogServiceUnavailable as error:
+            return error.why
+
+    async def observe(
+        self, resource: LogHubConsumerGroup, client: LogHub | Unavailable, *, expected: Iterable[str]
+    ) -> LogServiceObserved:
+        """Observes the group; ``expected`` are the consumers that should run. Never raises."""
+        if isinstance(client, Unavailable):
+            return client
+        return await self._pool.call(
+            observe_service, client, resource, expected=expected, ends=self._ends, clock=self._clock
         )
 
+    async def reset_targets(
+        self,
+        resource: LogHubConsumerGroup,
+        client: LogHub,
+        shards: Iterable[ShardObserved],
+        *,
+        backup: CheckpointBackup | None,
+        source: Mapping[str, str] | None,
+    ) -> ResetObserved:
+        """Observes what a checkpoint reset needs (`resolve_targets`)."""
+        return await self._pool.call(
+            resolve_targets, client, resource, shards, backup=backup, source=source, clock=self._clock
+        )
 
-def _decoded(value: str) -> str:
-    # A key that was created from a file often ends with a newline.
-    return base64.b64decode(value).decode(errors="replace").strip()
+    async def change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> bool:
+        """Returns False if the group should be created and another client already created it."""
+        return await self._pool.call(change_group, await self.client(resource), GroupKey.of(resource), action)
 
+    async def change_shards(self, resource: LogHubConsumerGroup, action: ShardChange) -> None:
+        """Splits or merges; raises `ReshardRefused` if the log service rejects it."""
+        client = await self.client(resource)
+        await self._pool.call(change_shards, client, resource.spec.logstore, action)
 
-def _missing(message: str) -> ServiceError:
-    return ServiceError(reason=ServiceErrorReason.CREDENTIALS_MISSING, message=message)
+    async def commit_checkpoints(self, resource: LogHubConsumerGroup, action: CommitCheckpoints) -> None:
+        """Commits the checkpoints of a reset."""
+        client = await self.client(resource)
+        await self._pool.call(commit_checkpoints, client, GroupKey.of(resource), action, self._clock)

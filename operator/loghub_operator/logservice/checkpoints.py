@@ -2,7 +2,7 @@
 
 This is the log-service half of a checkpoint reset, in a cluster and for `loghub up`. It needs only cursors
 and forced checkpoints, so it works with the real SLS and with the embedded service. Whether a reset is
-valid is decided in `loghub_operator.plan.reposition_targets`.
+valid is decided in `loghub_operator.plan.reset_targets`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,9 +16,9 @@ from loghub_operator.api.patterns import unix_s
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.logservice.deadline import Deadline
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.model.actions import MoveCheckpoints
+from loghub_operator.model.actions import CommitCheckpoints
+from loghub_operator.model.checkpoint_reset import CheckpointBackup, ResetObserved
 from loghub_operator.model.observed import ShardObserved
-from loghub_operator.model.reposition import MoveObserved, MoveRecord
 
 AHEAD_S = 45.0  # together with the observation before it, below the bound of liveness
 FORCE_S = 30.0
@@ -30,15 +30,15 @@ def resolve_targets(
     resource: LogHubConsumerGroup,
     shards: Iterable[ShardObserved],
     *,
-    record: MoveRecord | None,
+    backup: CheckpointBackup | None,
     source: Mapping[str, str] | None,
     clock: Clock,
-) -> MoveObserved:
-    """Returns the value of `ObservedState.move`; positions are requested only until a record contains them.
+) -> ResetObserved:
+    """Returns the value of `ObservedState.reset`; positions are requested only until a backup contains them.
     Never raises for a response of the log service."""
     order = resource.spec.reset_checkpoints
-    if record is not None or order is None:
-        return MoveObserved(record=record, source=source)
+    if backup is not None or order is None:
+        return ResetObserved(backup=backup, source=source)
     chosen = [one.shard for one in shards if order.shards is None or one.shard in order.shards]
     logstore = resource.spec.logstore
     undo, deadline = order.to is ResetTarget.CONFIG_MAP, Deadline(clock, AHEAD_S)
@@ -46,13 +46,13 @@ def resolve_targets(
     try:
         for one in chosen:
             if deadline.is_over():
-                return MoveObserved(source=source, trouble=TOO_SLOW)
+                return ResetObserved(source=source, error=TOO_SLOW)
             positions[one] = hub.get_cursor(logstore, one, _position(resource))
             if undo:
                 ends[one] = hub.get_cursor(logstore, one, "end")
     except LogHubException as error:
-        return MoveObserved(source=source, trouble=f"the log service returned no cursor: {error}")
-    return MoveObserved(positions=positions, ends=ends, source=source)
+        return ResetObserved(source=source, error=f"the log service returned no cursor: {error}")
+    return ResetObserved(positions=positions, ends=ends, source=source)
 
 
 def _position(resource: LogHubConsumerGroup) -> Position:
@@ -69,11 +69,11 @@ def _position(resource: LogHubConsumerGroup) -> Position:
             return resource.spec.start_position.begin_end_or_unix_s()
 
 
-def move_checkpoints(hub: LogHub, key: GroupKey, action: MoveCheckpoints, clock: Clock) -> None:
+def commit_checkpoints(hub: LogHub, key: GroupKey, action: CommitCheckpoints, clock: Clock) -> None:
     """Forces the checkpoints one after the other until the deadline; the next reconcile forces the rest.
     Names no consumer, because none holds these shards."""
     deadline = Deadline(clock, FORCE_S)
-    for shard, cursor in action.moves:
+    for shard, cursor in action.cursors:
         if deadline.is_over():
             return
         hub.update_checkpoint(key.logstore, key.group, shard=shard, cursor=cursor, consumer="", force=True)

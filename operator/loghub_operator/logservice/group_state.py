@@ -23,14 +23,15 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.logservice.shard_cursors import LOOK_S, CursorQuery, EndCursorCache, ShardCursors
 from loghub_operator.model.observed import (
-    GroupObserved,
-    ServiceError,
+    Available,
+    GroupSettings,
+    LogServiceObserved,
     ServiceErrorReason,
-    ServiceObserved,
     ShardObserved,
+    Unavailable,
 )
 
-_TROUBLE = {
+_REASONS = {
     Code.PROJECT_NOT_EXIST: ServiceErrorReason.PROJECT_NOT_FOUND,
     Code.LOG_STORE_NOT_EXIST: ServiceErrorReason.LOGSTORE_NOT_FOUND,
     Code.SIGNATURE_NOT_MATCH: ServiceErrorReason.AUTHENTICATION_FAILED,
@@ -43,7 +44,7 @@ TOO_SLOW = f"the log service did not return the end cursors of all shards within
 
 def observe_service(
     hub: LogHub, resource: LogHubConsumerGroup, *, expected: Iterable[str], ends: EndCursorCache, clock: Clock
-) -> ServiceObserved:
+) -> LogServiceObserved:
     """Makes one observation; ``expected`` are the consumers that should run, ``ends`` is the cache that
     outlives an observation. Never raises for a response of the log service."""
     key = GroupKey.of(resource)
@@ -53,29 +54,27 @@ def observe_service(
             return _to_reshard(hub, key, told) if _reshards(resource) else told
         return _inferred(hub, resource, expected, ends, clock)
     except LogHubException as error:
-        return ServiceObserved(trouble=trouble_of(error, resource))
+        return unavailable(error, resource)
     except BadHashKey:  # not quoted, since an unknown server may have sent it
         words = "what answers at this endpoint lists shards whose keys are no hash keys; check the URL"
-        return ServiceObserved(
-            trouble=ServiceError(reason=ServiceErrorReason.REQUEST_REJECTED, message=words)
-        )
+        return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=words)
 
 
-def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> ServiceError:
+def unavailable(error: LogHubException, resource: LogHubConsumerGroup) -> Unavailable:
     """Translates an error for the status; an adapter's message never contains an access key.
 
     The request ID is left out: it differs in each reconcile, so the status would never stop changing.
     """
     spec = resource.spec
     if isinstance(error, EndpointUnreachable):
-        return ServiceError(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message=str(error))
+        return Unavailable(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message=str(error))
     if not isinstance(error, LogHubError):
-        return ServiceError(reason=ServiceErrorReason.REQUEST_REJECTED, message=str(error))
+        return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=str(error))
     if error.code == Code.BAD_RESPONSE:
         # The message comes from an unknown server, so it does not belong in the status.
         words = f"the server at this endpoint (HTTP {error.status}) does not speak the SLS protocol"
-        return ServiceError(reason=ServiceErrorReason.REQUEST_REJECTED, message=f"{words}; check the URL")
-    reason = _TROUBLE.get(error.code, ServiceErrorReason.REQUEST_REJECTED)  # type: ignore[call-overload]
+        return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=f"{words}; check the URL")
+    reason = _REASONS.get(error.code, ServiceErrorReason.REQUEST_REJECTED)  # type: ignore[call-overload]
     if error.status in (401, 403) and reason is ServiceErrorReason.REQUEST_REJECTED:
         reason = ServiceErrorReason.AUTHENTICATION_FAILED
     words = {
@@ -87,20 +86,18 @@ def trouble_of(error: LogHubException, resource: LogHubConsumerGroup) -> Service
             f"the access key in Secret {spec.credentials_secret.name} was rejected"
         ),
     }.get(reason, "the log service rejected the request")
-    return ServiceError(
-        reason=reason, message=f"{words} ({error.code}, HTTP {error.status}: {error.message})"
-    )
+    return Unavailable(reason=reason, message=f"{words} ({error.code}, HTTP {error.status}: {error.message})")
 
 
-def _from_extension(hub: LogHub, key: GroupKey) -> ServiceObserved:
+def _from_extension(hub: LogHub, key: GroupKey) -> Available:
     try:
         status = hub.group_status(key.logstore, key.group)
     except LogHubError as error:
         if error.code in _GROUP_MISSING:
             return _without_group(hub.list_shards(key.logstore))
         raise
-    return ServiceObserved(
-        group=GroupObserved(timeout_s=status.group.timeout_s, order=status.group.order),
+    return Available(
+        group=GroupSettings(timeout_s=status.group.timeout_s, order=status.group.order),
         shards=tuple(_shard_told(shard) for shard in sorted(status.shards, key=lambda one: one.shard)),
         consumers=tuple(sorted(consumer.name for consumer in status.consumers)),
     )
@@ -132,7 +129,7 @@ def _reshards(resource: LogHubConsumerGroup) -> bool:
     return resource.spec.scaling.shards.auto_split
 
 
-def _to_reshard(hub: LogHub, key: GroupKey, told: ServiceObserved) -> ServiceObserved:
+def _to_reshard(hub: LogHub, key: GroupKey, told: Available) -> Available:
     others = _others(key, hub.list_groups(key.logstore))
     return replace(_with_keys(told, hub.list_shards(key.logstore)), other_groups=others)
 
@@ -141,7 +138,7 @@ def _others(key: GroupKey, groups: Iterable[GroupInfo]) -> int:
     return sum(one.name != key.group for one in groups)
 
 
-def _with_keys(told: ServiceObserved, shards: Iterable[ShardInfo]) -> ServiceObserved:
+def _with_keys(told: Available, shards: Iterable[ShardInfo]) -> Available:
     """Adds what only the list of shards contains; a shard created between the two responses stays as is."""
     known = {one.shard: one for one in shards}
     return replace(told, shards=tuple(_keyed(one, known.get(one.shard)) for one in told.shards))
@@ -158,14 +155,14 @@ def _keyed(shard: ShardObserved, info: ShardInfo | None) -> ShardObserved:
     )
 
 
-def _without_group(shards: tuple[ShardInfo, ...]) -> ServiceObserved:
+def _without_group(shards: tuple[ShardInfo, ...]) -> Available:
     """No consumer holds a shard and nothing has been consumed, so every shard can be assigned."""
     parents = _parents(shards)
     free = (
         ShardObserved(shard=one.shard, state="not_alloc", read_only=one.read_only, parents=parents[one.shard])
         for one in sorted(shards, key=lambda one: one.shard)
     )
-    return ServiceObserved(shards=tuple(free))
+    return Available(shards=tuple(free))
 
 
 def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
@@ -181,7 +178,7 @@ def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
 
 def _inferred(
     hub: LogHub, resource: LogHubConsumerGroup, expected: Iterable[str], ends: EndCursorCache, clock: Clock
-) -> ServiceObserved:
+) -> Available:
     key, spec = GroupKey.of(resource), resource.spec
     asking = CursorQuery(hub, (spec.endpoint, spec.project, spec.logstore), clock=clock, kept=ends)
     shards = hub.list_shards(key.logstore)
@@ -198,11 +195,11 @@ def _inferred(
         _shard_worked_out(one, states[one.shard], marks[one.shard], saved.get(one.shard), clock.unix_s())
         for one in sorted(seen, key=lambda one: one.shard)
     )
-    told = ServiceObserved(
-        group=GroupObserved(timeout_s=group.timeout_s, order=group.order),
+    told = Available(
+        group=GroupSettings(timeout_s=group.timeout_s, order=group.order),
         shards=tuple(observed),
         other_groups=_others(key, groups),
-        lag_trouble=TOO_SLOW if any(one.late for one in marks.values()) else "",
+        lag_error=TOO_SLOW if any(one.late for one in marks.values()) else "",
     )
     return _with_keys(told, shards)
 

@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from loghub.worker_contract import WorkerConfig
 from loghub_operator.api.adoption import GroupOrigin
-from loghub_operator.model.reposition import MoveRecord
+from loghub_operator.model.checkpoint_reset import CheckpointBackup
+from loghub_operator.model.revision import WorkerSpec
 
 
 @dataclass(frozen=True, slots=True)
-class HoldObject:
+class AddFinalizer:
     """Adds the operator's finalizer to the object, so that a deletion waits for it. Local: nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class EnsureProjectAddress:
+class EnsureProjectService:
     """Makes the project's host name resolve (one Service named like the project). Local: nothing to do."""
 
     project: str
@@ -51,38 +51,37 @@ class DeleteGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeepCheckpoints:
-    """Saves this record under this name, for undo and for a crash in between. Never overwrites an existing
-    record.
+class BackUpCheckpoints:
+    """Saves the backup under this name, for undo and for a crash in between. Never overwrites an existing
+    one.
     """
 
     name: str
-    record: MoveRecord
+    backup: CheckpointBackup
 
 
 @dataclass(frozen=True, slots=True)
-class MoveCheckpoints:
-    """Forces these checkpoints: shard and cursor."""
+class CommitCheckpoints:
+    """Commits these checkpoints, regardless of who holds the shards: shard and cursor."""
 
-    moves: tuple[tuple[int, str], ...]
+    cursors: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyWorkers:
-    """Runs exactly the ordinals 0 .. replicas-1 with these settings.
+    """Runs exactly the ordinals 0 .. replicas-1 as ``spec`` says.
 
-    Missing workers are started together. A worker with another ``config_hash`` is replaced without leaving
-    the group (SIGTERM), one at a time, highest ordinal first, the next one when the previous one is ready. A
-    worker with an ordinal >= replicas is stopped (it has left already).
+    Missing workers are started together. A worker of another revision is replaced without leaving the group
+    (SIGTERM), one at a time, highest ordinal first, the next one when the previous one is ready. A worker
+    with an ordinal >= replicas is stopped (it has left already).
     """
 
     replicas: int
-    config: WorkerConfig
-    config_hash: str
+    spec: WorkerSpec
 
 
 @dataclass(frozen=True, slots=True)
-class AskLeave:
+class DrainWorker:
     """Asks this worker to drain and leave the group (`loghub.worker_contract`); records the time of the first
     request.
     """
@@ -103,7 +102,7 @@ class RemoveWorkers:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseObject:
+class RemoveFinalizer:
     """Removes the operator's finalizer: nothing is left to do. Local: forgets the object."""
 
 
@@ -131,19 +130,19 @@ class EmitEvent:
 
 
 Action = (
-    HoldObject
-    | EnsureProjectAddress
+    AddFinalizer
+    | EnsureProjectService
     | RecordGroupOrigin
     | CreateGroup
     | UpdateGroup
     | DeleteGroup
-    | KeepCheckpoints
-    | MoveCheckpoints
+    | BackUpCheckpoints
+    | CommitCheckpoints
     | ApplyWorkers
-    | AskLeave
+    | DrainWorker
     | RestartWorker
     | RemoveWorkers
-    | ReleaseObject
+    | RemoveFinalizer
     | SplitShard
     | MergeShards
     | EmitEvent

@@ -14,9 +14,10 @@ from enum import StrEnum
 
 from loghub_operator.api.adoption import GroupOrigin
 from loghub_operator.api.status import ShardStateText
-from loghub_operator.model.drift_state import NO_DRIFT_HISTORY, DriftHistory
-from loghub_operator.model.reposition import MoveObserved
-from loghub_operator.model.scaling_state import NOTHING, ScalingState
+from loghub_operator.model.checkpoint_reset import ResetObserved
+from loghub_operator.model.drift_state import FieldPath
+from loghub_operator.model.memory import NO_MEMORY, Memory
+from loghub_operator.model.revision import Revision, WorkerSpec
 
 
 class ServiceErrorReason(StrEnum):
@@ -60,7 +61,7 @@ class Code:
     """The Python files of ``spec.pipeline.python.configMap``, as they are now."""
 
     files: Mapping[str, str] = field(default_factory=dict)  # name -> text
-    trouble: str = ""  # why the workers cannot have them, as a message for users
+    error: str = ""  # why the workers cannot have them, as a message for users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,16 +76,8 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceError:
-    """Why the log service is unavailable, as a message for users; never contains a key."""
-
-    reason: ServiceErrorReason
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupObserved:
-    """The consumer group at the log service."""
+class GroupSettings:
+    """What the log service stores of a consumer group."""
 
     timeout_s: int
     order: bool
@@ -115,22 +108,36 @@ class ShardObserved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceObserved:
-    """One observation of the log service.
+class Available:
+    """The log service answered all questions of one observation.
 
-    If ``trouble`` is set, everything else is unknown. ``group`` None without ``trouble``: the group does not
-    exist. ``shards`` are those of the logstore; while the group does not exist they are ``not_alloc``.
-    ``consumers`` are the live ones, None if the endpoint cannot report them. ``other_groups`` counts all
-    others on the same logstore, if shards may be merged. ``lag_trouble`` says why the lag of some shard is
-    unknown, as a message for users.
+    ``group`` None: the group does not exist. ``shards`` are those of the logstore; while the group does not
+    exist they are ``not_alloc``. ``consumers`` are the live ones, None if the endpoint cannot report them.
+    ``other_groups`` counts all others on the same logstore, if shards may be merged. ``lag_error`` says why
+    the lag of some shard is unknown, as a message for users.
     """
 
-    trouble: ServiceError | None = None
-    group: GroupObserved | None = None
+    group: GroupSettings | None = None
     shards: tuple[ShardObserved, ...] = ()
     consumers: tuple[str, ...] | None = None
     other_groups: int = 0
-    lag_trouble: str = ""
+    lag_error: str = ""
+
+    @property
+    def in_transfer(self) -> tuple[ShardObserved, ...]:
+        """The shards that are being handed over from one consumer to another."""
+        return tuple(shard for shard in self.shards if shard.state == "transfer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable:
+    """Why the log service cannot be used, as a message for users; never contains a key."""
+
+    reason: ServiceErrorReason
+    message: str
+
+
+LogServiceObserved = Available | Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +148,7 @@ class WorkerObserved:
     ordinal: int
     phase: WorkerPhase
     ready: bool
-    config_hash: str  # of the settings that it runs with
+    revision: Revision  # that it was started with
     drain_requested: bool  # it was asked to drain and leave the group
     drain_requested_at_unix_s: float | None = None  # the first time
     reason: str = ""  # one CamelCase word, as it or its pod reported last
@@ -150,13 +157,15 @@ class WorkerObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStatefulSet:
-    """What the executor was last asked to run (the StatefulSet), regardless of what runs now."""
+    """What the executor was last asked to run (the StatefulSet), regardless of what runs now.
+
+    ``drift`` has the fields that another client changed; it is empty while the desired revision is another
+    one, because then the difference is our own change.
+    """
 
     replicas: int
-    config_hash: str
-    drifted: bool = False  # besides replicas and settings, something is not as the operator writes it
-    rolls: bool = False  # the pods differ in more than the settings: applying replaces them
-    drift: tuple[str, ...] = ()  # fields that another client changed, such as "Service x spec.ports"
+    revision: Revision
+    drift: tuple[FieldPath, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -177,14 +186,23 @@ class ObservedState:
     """Everything that a decision may use, besides the resource itself and the time."""
 
     at_unix_s: float
-    site: Placement
-    service: ServiceObserved
+    placement: Placement
+    worker_spec: WorkerSpec
+    service: LogServiceObserved
     worker_set: ObservedStatefulSet | None  # None: never applied, or removed
     workers: tuple[WorkerObserved, ...] = ()  # by ordinal
     project_address: bool = True  # the project's name resolves, or needs no Service
-    held: bool = True  # the operator's finalizer is on the object
+    has_finalizer: bool = True  # the operator's finalizer is on the object
     group_origin: GroupOrigin | None = None  # as recorded on the object
-    memory: ScalingState = NOTHING  # `Plan.memory` of the previous reconcile
-    mends: DriftHistory = NO_DRIFT_HISTORY  # `Plan.mends` of the last reconcile that carried out all actions
+    memory: Memory = NO_MEMORY  # of the previous reconcile
     peers: tuple[Peer, ...] = ()  # the other objects that refer to the group
-    move: MoveObserved | None = None
+    reset: ResetObserved | None = None  # only while a checkpoint reset is in progress
+
+    @property
+    def replicas(self) -> int:
+        """How many workers the executor was last asked to run."""
+        return 0 if self.worker_set is None else self.worker_set.replicas
+
+    @property
+    def ready_workers(self) -> int:
+        return sum(worker.ready for worker in self.workers)

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from loghub_operator.api.status import Status
 from loghub_operator.model.actions import Action
-from loghub_operator.model.drift_state import NO_DRIFT_HISTORY, DriftHistory
 from loghub_operator.model.group_metrics import GroupMetrics
-from loghub_operator.model.scaling_state import NOTHING, ScalingState
+from loghub_operator.model.memory import NO_MEMORY, Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +14,5 @@ class Plan:
 
     actions: tuple[Action, ...]
     status: Status
-    readings: GroupMetrics | None = None  # for metrics and autoscalers; None during a deletion
-    memory: ScalingState = NOTHING  # for the next reconcile
-    mends: DriftHistory = NO_DRIFT_HISTORY  # the same, if all actions were carried out
+    metrics: GroupMetrics | None = None  # for Prometheus and autoscalers; None during a deletion
+    memory: Memory = NO_MEMORY  # for the next reconcile, if all actions are carried out

@@ -118,11 +118,11 @@ class ScaleUpTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Rejection:
     """The last rejection of a split or merge by the log service, its message, and how many there were."""
 
     of: Literal["split", "merge"]
-    words: str
+    message: str
     at_unix_s: float
     times: int
 
@@ -145,7 +145,7 @@ class ScalingState:
     unhelpful: int = 0  # steps up in a row that did not help
     hot: tuple[Since, ...] = ()  # shards that are too busy for one worker
     cold: tuple[Since, ...] = ()  # neighbors "a+b" for which one shard would suffice
-    refusals: tuple[Refusal, ...] = ()  # one per kind
+    rejections: tuple[Rejection, ...] = ()  # one per kind
 
 
 NOTHING = ScalingState()

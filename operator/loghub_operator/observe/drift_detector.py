@@ -8,14 +8,14 @@ we write it: such a field is not drift, otherwise we would write it forever.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
 from typing import TypeVar
 
 from loghub.clock import Clock
 from loghub_operator.api.labels import MANAGER
 from loghub_operator.clients.kube import KINDS, STATEFUL_SET, Kube
-from loghub_operator.resources.diff import changed_fields, replicas_taken
-from loghub_operator.resources.metadata import Document
+from loghub_operator.model.drift_state import FieldPath
+from loghub_operator.model.revision import Document, WorkerSpec
+from loghub_operator.resources.diff import changed_fields, object_name, replicas_taken
 
 MOST_REMEMBERED = 20_000
 Name = tuple[str, str, str]
@@ -31,7 +31,7 @@ class DriftDetector:
         self._kube = kube
         self._clock = clock
         self._every_s = every_s
-        self._left: OrderedDict[Name, frozenset[str]] = OrderedDict()
+        self._left: OrderedDict[Name, frozenset[FieldPath]] = OrderedDict()
         self._looked: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def wrote(self, document: Document, answer: Document) -> None:
@@ -42,27 +42,28 @@ class DriftDetector:
         if document["kind"] == STATEFUL_SET.kind:
             self._look(document)
 
-    async def seen(self, wanted: Document, found: Document, beside: Iterable[Document]) -> tuple[str, ...]:
-        """Returns the drifted fields; ``wanted`` is the desired StatefulSet without its replicas."""
-        paths = list(self._new(wanted, found))
+    async def drift(self, desired: WorkerSpec, found: Document) -> tuple[FieldPath, ...]:
+        """Returns the drifted fields; ``found`` is the StatefulSet as it is."""
+        wanted = desired.stateful_set
+        fields = list(self._new(wanted, found))
         if replicas_taken(found, MANAGER):
-            paths.append(f"{wanted['kind']} {wanted['metadata']['name']} spec.replicas")
-        if self._is_due(wanted) or paths:  # a correction writes all objects, so it reports all drift
-            paths += await self._beside(beside)
-        return tuple(paths)
+            fields.append(FieldPath(object=object_name(wanted), path=FieldPath.REPLICAS))
+        if self._is_due(wanted) or fields:  # a correction writes all objects, so it reports all drift
+            fields += await self._of_dependencies(desired.dependencies)
+        return tuple(fields)
 
-    async def _beside(self, wanted: Iterable[Document]) -> list[str]:
-        objects = tuple(wanted)
-        found = await asyncio.gather(*(self._get(one) for one in objects))
-        return [path for one, there in zip(objects, found, strict=True) for path in self._new(one, there)]
+    async def _of_dependencies(self, dependencies: tuple[Document, ...]) -> list[FieldPath]:
+        existing = await asyncio.gather(*(self._get(wanted) for wanted in dependencies))
+        pairs = zip(dependencies, existing, strict=True)
+        return [field for wanted, found in pairs for field in self._new(wanted, found)]
 
     async def _get(self, document: Document) -> Document | None:
         about = document["metadata"]
         return await self._kube.get(KINDS[document["kind"]], about["namespace"], about["name"])
 
-    def _new(self, wanted: Document, found: Document | None) -> tuple[str, ...]:
+    def _new(self, wanted: Document, found: Document | None) -> tuple[FieldPath, ...]:
         left = self._left.get(_name(wanted), frozenset())
-        return tuple(path for path in changed_fields(wanted, found) if path not in left)
+        return tuple(field for field in changed_fields(wanted, found) if field not in left)
 
     def _is_due(self, wanted: Document) -> bool:
         last_s = self._looked.get(_group(wanted), float("-inf"))

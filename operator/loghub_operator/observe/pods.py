@@ -4,10 +4,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
+from loghub.worker_contract import (
+    DRAIN_ANNOTATION,
+    DRAIN_REQUESTED,
+    LONGEST_REASON,
+    parse_termination_message,
+)
 from loghub_operator.api import patterns
-from loghub_operator.api.labels import ANNOTATION_CONFIG_HASH, ANNOTATION_DRAIN_REQUESTED_AT
+from loghub_operator.api.labels import ANNOTATION_DRAIN_REQUESTED_AT, ANNOTATION_REVISION
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
+from loghub_operator.model.revision import Revision
+from loghub_operator.resources.statefulset import CONTAINER
 
 Document = dict[str, Any]
 # The kubelet's reasons that do not go away by waiting.
@@ -24,8 +31,6 @@ CANNOT_START = frozenset(
         "RunContainerError",
     }
 )
-LONGEST_WORD = 64  # longest reason that a condition accepts
-CONTAINER = "worker"
 RESTARTED_S = 10.0  # time within which a pod becomes unready after its container has died
 OVERDUE_S = 60.0  # time after the grace period by which a pod on a reachable node has terminated
 
@@ -62,10 +67,10 @@ def worker_from_pod(pod: Document, now: float) -> WorkerObserved | None:
         ordinal=int(ordinal),
         phase=phase,
         ready=ready and phase is WorkerPhase.RUNNING,
-        config_hash=annotations.get(ANNOTATION_CONFIG_HASH, ""),
+        revision=Revision.parse(annotations.get(ANNOTATION_REVISION, "")),
         drain_requested=drain_requested,
         drain_requested_at_unix_s=_unix_s(annotations.get(ANNOTATION_DRAIN_REQUESTED_AT)),
-        reason=reason[:LONGEST_WORD],
+        reason=reason[:LONGEST_REASON],
         message=message,
     )
 
@@ -191,9 +196,9 @@ def _ended_badly(ended: Document) -> bool:
 def _last_words(ended: Document) -> tuple[str, str]:
     """The worker writes ``Reason: message`` (loghub.worker_contract)."""
     text = str(ended.get("message") or "").strip()
-    word, colon, rest = text.partition(":")
-    if colon and word.isalnum() and len(word) <= LONGEST_WORD:
-        return word, rest.strip()
+    parsed = parse_termination_message(text)
+    if parsed is not None:
+        return parsed
     kubelet = str(ended.get("reason") or "Error")
     code = f"exit status {ended.get('exitCode')}"
     # The kubelet's bare "Error" and "Completed" add nothing to the condition.

@@ -10,7 +10,8 @@ shards.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from loghub_operator.model.observed import GroupObserved
+from loghub_operator.model.observed import GroupSettings
+from loghub_operator.model.revision import Revision
 
 
 class ChangeImpact(StrEnum):
@@ -33,13 +34,13 @@ class Running:
     """What a spec amounts to for the workers and their group, as it runs or as it should run."""
 
     replicas: int
-    group: GroupObserved | None
-    pods: str  # equal for pods that need not replace each other
+    group: GroupSettings | None
+    revision: Revision
 
 
-def change_class(old: Running, new: Running) -> ChangeImpact:
+def change_impact(old: Running, new: Running) -> ChangeImpact:
     """The most expensive impact that is needed to get from ``old`` to ``new``."""
-    if old.pods != new.pods:
+    if not old.revision.same_workers(new.revision):
         return ChangeImpact.ROLL
     if old.group != new.group:
         return ChangeImpact.RELOAD

@@ -9,25 +9,30 @@ that does not terminate, for example on a lost node. Every wait is bounded, so a
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 
 from loghub_operator.api.labels import ANNOTATION_DELETE_ADOPTED
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import (
     Action,
-    AskLeave,
     DeleteGroup,
+    DrainWorker,
     EmitEvent,
-    EnsureProjectAddress,
-    ReleaseObject,
+    EnsureProjectService,
+    RemoveFinalizer,
     RemoveWorkers,
 )
-from loghub_operator.model.observed import ObservedState, ServiceErrorReason, WorkerObserved
+from loghub_operator.model.observed import (
+    Available,
+    ObservedState,
+    ServiceErrorReason,
+    Unavailable,
+    WorkerObserved,
+)
 from loghub_operator.model.plan import Plan
+from loghub_operator.plan.listing import listed
 from loghub_operator.plan.ownership import named, remaining_claimants
 from loghub_operator.plan.replicas import has_left, pending_replacements, waited_enough
 from loghub_operator.plan.status.builder import deleting_status
-from loghub_operator.plan.status.last_failure import refusal
 from loghub_operator.resources.worker_config import drain_timeout_s
 
 DELETE_BOUND_S = 300.0
@@ -71,17 +76,13 @@ def _bounds(resource: LogHubConsumerGroup, now: float) -> _Bounds:
 
 
 def _names(workers: Iterable[WorkerObserved]) -> str:
-    return _listed(worker.name for worker in workers)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(islice(names, 10))
+    return listed(worker.name for worker in workers)
 
 
 def _stop_workers(
     resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds, now: float
 ) -> tuple[list[Action], str]:
-    if observed.service.trouble is not None:
+    if isinstance(observed.service, Unavailable):
         return [RemoveWorkers()], "stopping the workers; the log service is unavailable"
     bound_s = drain_timeout_s(resource)
     staying = [
@@ -94,29 +95,31 @@ def _stop_workers(
     if not names or over.leaving:
         return [RemoveWorkers()], "stopping the workers"
     highest_first = sorted(staying, key=lambda worker: -worker.ordinal)
-    asks: list[Action] = [AskLeave(worker.name) for worker in highest_first if not worker.drain_requested]
-    return asks, f"waiting for {_listed(names)} to leave the group"
+    asks: list[Action] = [DrainWorker(worker.name) for worker in highest_first if not worker.drain_requested]
+    return asks, f"waiting for {listed(names)} to leave the group"
 
 
 def _end(resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds) -> tuple[list[Action], str]:
     """The worker set is gone, and so are the workers, or the operator no longer waits for them."""
-    if not observed.held:
+    if not observed.has_finalizer:
         return [], "the operator is done; another finalizer holds the object"
-    release = [*_workers_left_behind(observed), ReleaseObject()]
+    release = [*_workers_left_behind(observed), RemoveFinalizer()]
     service = observed.service
     if not _is_to_go(resource, observed):
         return release, "the consumer group is kept"
-    gone = service.group is None if service.trouble is None else service.trouble.reason in _GONE_WITH_IT
+    if isinstance(service, Available):
+        gone, error = service.group is None, observed.memory.last_error
+    else:
+        gone, error = service.reason in _GONE_WITH_IT, service.message
     if gone:
         return release, "the consumer group does not exist any more"
-    in_the_way = refusal(resource) if service.trouble is None else service.trouble.message
-    if in_the_way and over.deleting:
-        message = f"consumer group {resource.group} was not deleted: {in_the_way}"
+    if error and over.deleting:
+        message = f"consumer group {resource.group} was not deleted: {error}"
         return [_warning("ConsumerGroupOrphaned", message), *release], message
-    if service.trouble is None:
+    if isinstance(service, Available):
         return [DeleteGroup(), *release], "deleting the consumer group"
     hint = "set deletionPolicy: Retain to delete this object without it"
-    return _address(resource, observed), f"the consumer group cannot be deleted yet: {in_the_way} ({hint})"
+    return _address(resource, observed), f"the consumer group cannot be deleted yet: {error} ({hint})"
 
 
 def _workers_left_behind(observed: ObservedState) -> list[Action]:
@@ -132,8 +135,8 @@ def _warning(reason: str, message: str) -> EmitEvent:
 
 def _address(resource: LogHubConsumerGroup, observed: ObservedState) -> list[Action]:
     """Recreates the project's Service if another client deleted it; the group's deletion needs it."""
-    missing = observed.site.needs_project_address and not observed.project_address
-    return [EnsureProjectAddress(resource.spec.project)] if missing else []
+    missing = observed.placement.needs_project_address and not observed.project_address
+    return [EnsureProjectService(resource.spec.project)] if missing else []
 
 
 def _fate(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
@@ -158,6 +161,6 @@ def _is_to_go(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
     """
     if remaining_claimants(observed.peers):
         return False
-    told = resource.metadata.annotations.get(ANNOTATION_DELETE_ADOPTED) == "true"
-    ours = observed.group_origin == "Created" or told
+    allowed = resource.metadata.annotations.get(ANNOTATION_DELETE_ADOPTED) == "true"
+    ours = observed.group_origin == "Created" or allowed
     return resource.spec.deletion_policy == "Delete" and ours

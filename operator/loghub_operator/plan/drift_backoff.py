@@ -11,7 +11,14 @@ history is passed from one reconcile to the next; a restart of the operator clea
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from loghub_operator.model.drift_state import NO_DRIFT_HISTORY, DriftCorrection, DriftHistory
+from loghub_operator.model.drift_state import (
+    NO_DRIFT_HISTORY,
+    DriftCorrection,
+    DriftHistory,
+    FieldPath,
+    ObjectName,
+)
+from loghub_operator.model.revision import Revision
 
 AT_ONCE = 3
 FIRST_PAUSE_S = 20.0
@@ -24,17 +31,17 @@ CALM_S = 60.0  # a conflicting controller usually undoes a correction within thi
 class DriftBackoff:
     """What earlier corrections mean for the current drift.
 
-    ``held`` are the fields whose correction has to wait; ``mends_now``: some field does not have to wait, so
-    all of them are corrected together. ``contested`` are the objects that another controller changes again
-    after each correction. ``mends`` is the history to keep if everything is corrected now, and ``again_s`` is
-    the delay before the correction after that.
+    ``delayed`` are the fields whose correction has to wait; ``corrects``: some field does not have to wait,
+    so all of them are corrected together. ``contested`` are the objects that another controller changes
+    again after each correction. ``history`` is what to keep if everything is corrected now, and ``pause_s``
+    is the delay before the correction after that.
     """
 
-    held: tuple[str, ...] = ()
-    mends_now: bool = False
-    contested: tuple[str, ...] = ()
-    mends: DriftHistory = NO_DRIFT_HISTORY
-    again_s: float = 0.0
+    delayed: tuple[FieldPath, ...] = ()
+    corrects: bool = False
+    contested: tuple[ObjectName, ...] = ()
+    history: DriftHistory = NO_DRIFT_HISTORY
+    pause_s: float = 0.0
 
 
 def pause_s(times: int) -> float:
@@ -44,44 +51,45 @@ def pause_s(times: int) -> float:
     return min(FIRST_PAUSE_S * 2.0 ** min(times - AT_ONCE, 10), LONGEST_PAUSE_S)
 
 
-def evaluate(mends: DriftHistory, drift: Iterable[str], *, wanted: str, now: float) -> DriftBackoff:
-    """``drift`` has the operator's fields that differ now, such as "Service x spec.ports"; ``wanted``
-    identifies the desired state.
+def evaluate(
+    history: DriftHistory, drift: Iterable[FieldPath], *, revision: Revision, replicas: int, now: float
+) -> DriftBackoff:
+    """``drift`` has the operator's fields that differ now. The count starts over when the desired
+    ``revision`` or number of ``replicas`` is another one, so that a change of ours does not count as drift.
     """
-    paths = tuple(drift)
-    known = _remembered(mends, wanted, now)
-    changed = dict.fromkeys(map(_object_of, paths))
-    held = tuple(path for path in paths if _waits(known.get(_object_of(path)), now))
-    done = {
+    fields = tuple(drift)
+    known = _recent(history, revision, replicas, now)
+    changed = dict.fromkeys(field.object for field in fields)
+    delayed = tuple(field for field in fields if _waits(known.get(field.object), now))
+    corrected = {
         name: DriftCorrection(times=known[name].times + 1 if name in known else 1, at_unix_s=now)
         for name in changed
     }
     return DriftBackoff(
-        held=held,
-        mends_now=len(held) < len(paths),
-        contested=tuple(name for name, mend in known.items() if _contested(mend, name in changed, now)),
-        mends=DriftHistory(wanted=wanted, done={**known, **done}),
-        again_s=max((pause_s(mend.times) for mend in done.values()), default=0.0),
+        delayed=delayed,
+        corrects=len(delayed) < len(fields),
+        contested=tuple(name for name, last in known.items() if _contested(last, name in changed, now)),
+        history=DriftHistory(revision=revision, replicas=replicas, corrections={**known, **corrected}),
+        pause_s=max((pause_s(one.times) for one in corrected.values()), default=0.0),
     )
 
 
-def _remembered(mends: DriftHistory, wanted: str, now: float) -> dict[str, DriftCorrection]:
+def _recent(
+    history: DriftHistory, revision: Revision, replicas: int, now: float
+) -> dict[ObjectName, DriftCorrection]:
     """Drops corrections in the future as well, in case the clock was set back."""
-    if mends.wanted != wanted:
+    if (history.revision, history.replicas) != (revision, replicas):
         return {}
-    return {name: mend for name, mend in mends.done.items() if 0.0 <= now - mend.at_unix_s < FORGOTTEN_S}
+    corrections = history.corrections.items()
+    return {name: last for name, last in corrections if 0.0 <= now - last.at_unix_s < FORGOTTEN_S}
 
 
-def _object_of(path: str) -> str:
-    return " ".join(path.split()[:2])
+def _waits(last: DriftCorrection | None, now: float) -> bool:
+    return last is not None and now - last.at_unix_s < pause_s(last.times)
 
 
-def _waits(mend: DriftCorrection | None, now: float) -> bool:
-    return mend is not None and now - mend.at_unix_s < pause_s(mend.times)
-
-
-def _contested(mend: DriftCorrection, drifts: bool, now: float) -> bool:
+def _contested(last: DriftCorrection, drifts: bool, now: float) -> bool:
     """Corrected at once `AT_ONCE` times and changed again; or corrected once more just now."""
     if drifts:
-        return mend.times >= AT_ONCE
-    return mend.times > AT_ONCE and now - mend.at_unix_s < CALM_S
+        return last.times >= AT_ONCE
+    return last.times > AT_ONCE and now - last.at_unix_s < CALM_S

@@ -7,38 +7,28 @@ Conditions report what holds for longer (`loghub_operator.api.conditions`).
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from loghub_operator.api.conditions import ConditionType, ConditionUpdate, GroupReason, SuspendedReason
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.api.conditions import ConditionType, GroupReason, SuspendedReason
 from loghub_operator.model.actions import Action, ApplyWorkers, EmitEvent, UpdateGroup
-from loghub_operator.model.observed import ObservedState
 from loghub_operator.plan.change_impact import ChangeImpact
-from loghub_operator.plan.drift_backoff import DriftBackoff
-from loghub_operator.plan.replicas import ReplicaPlan
-from loghub_operator.plan.suspension import suspension_of
+from loghub_operator.plan.decisions import Decisions
+from loghub_operator.plan.listing import listed
+from loghub_operator.plan.suspension import Suspension
 
 MOST_NAMED = 20
 # These states pass before a user could read about them.
-_NOT_TOLD = (GroupReason.CREATING_PROJECT_SERVICE, GroupReason.UPDATING)
+_BRIEF = (GroupReason.CREATING_PROJECT_SERVICE, GroupReason.UPDATING)
 _FINE = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
 
 
-def events_of(
-    resource: LogHubConsumerGroup,
-    observed: ObservedState,
-    *,
-    group: ConditionUpdate,
-    size: ReplicaPlan,
-    change: ChangeImpact,
-    brake: DriftBackoff,
-    actions: tuple[Action, ...],
-) -> Iterator[EmitEvent]:
+def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[EmitEvent]:
     """In order of importance for the reader; ``actions`` are those of the same reconcile."""
-    before = {condition.type: condition.reason for condition in resource.status.conditions}
-    if before.get(group.type) != group.reason and group.reason not in _NOT_TOLD:
+    before = {condition.type: condition.reason for condition in decisions.resource.status.conditions}
+    group = decisions.group
+    if before.get(group.type) != group.reason and group.reason not in _BRIEF:
         yield _event(group.reason, group.message, fine=group.reason in _FINE)
-    yield from _suspended(resource, observed, before.get(ConditionType.SUSPENDED))
-    yield from _changed(observed, size, change, brake, actions)
-    for consumer in size.gave_up_on:
+    yield from _suspended(decisions.desired.suspension, before.get(ConditionType.SUSPENDED))
+    yield from _changed(decisions, actions)
+    for consumer in decisions.replicas.gave_up_on:
         message = f"{consumer} did not leave the group in time and is stopped; its session has expired"
         yield _event("DrainTimedOut", message, fine=False)
 
@@ -48,12 +38,9 @@ def _event(reason: str, message: str, *, fine: bool) -> EmitEvent:
     return EmitEvent(type=kind, reason=reason, message=message)
 
 
-def _suspended(
-    resource: LogHubConsumerGroup, observed: ObservedState, before: str | None
-) -> Iterator[EmitEvent]:
+def _suspended(suspension: Suspension | None, before: str | None) -> Iterator[EmitEvent]:
     """The other reasons for a suspension have events of their own."""
-    paused = suspension_of(resource, observed)
-    now = SuspendedReason.NOT_SUSPENDED if paused is None else paused.reason
+    now = SuspendedReason.NOT_SUSPENDED if suspension is None else suspension.reason
     if now is SuspendedReason.SUSPENDED and before != now:
         yield _event(
             "Suspended", "stopping the workers; the consumer group and its checkpoints stay", fine=True
@@ -62,29 +49,24 @@ def _suspended(
         yield _event("Resumed", "starting the workers at the saved checkpoints", fine=True)
 
 
-def _changed(
-    observed: ObservedState,
-    size: ReplicaPlan,
-    change: ChangeImpact,
-    brake: DriftBackoff,
-    actions: Iterable[Action],
-) -> Iterator[EmitEvent]:
-    there = observed.worker_set
-    if there is None:
+def _changed(decisions: Decisions, actions: Iterable[Action]) -> Iterator[EmitEvent]:
+    existing, plan, impact = decisions.observed.worker_set, decisions.replicas, decisions.impact
+    if existing is None:
         return
     applied = any(isinstance(action, ApplyWorkers) for action in actions)
-    if applied and there.drift and not there.drifted:
-        fields = ", ".join(there.drift[:MOST_NAMED])
-        later = f"; the next correction waits {brake.again_s:.0f} s" if brake.again_s else ""
+    if applied and existing.drift:
+        fields = listed(existing.drift, MOST_NAMED)
+        pause_s = decisions.drift.pause_s
+        later = f"; the next correction waits {pause_s:.0f} s" if pause_s else ""
         yield _event(
             "DriftCorrected", f"reverted a change made by another client: {fields}{later}", fine=False
         )
-    if applied and change is ChangeImpact.ROLL and min(there.replicas, size.run) > 0:
+    if applied and impact is ChangeImpact.ROLL and min(existing.replicas, plan.run) > 0:
         message = "restarting the workers one at a time with new settings; each keeps its membership"
         yield _event("RollingRestart", message, fine=True)
-    if applied and there.replicas != size.run:
-        reason = "ScaledUp" if size.run > there.replicas else "ScaledDown"
-        yield _event(reason, f"{there.replicas} -> {size.run} workers: {size.message}", fine=True)
-    if change is ChangeImpact.RELOAD and any(isinstance(action, UpdateGroup) for action in actions):
+    if applied and existing.replicas != plan.run:
+        reason = "ScaledUp" if plan.run > existing.replicas else "ScaledDown"
+        yield _event(reason, f"{existing.replicas} -> {plan.run} workers: {plan.message}", fine=True)
+    if impact is ChangeImpact.RELOAD and any(isinstance(action, UpdateGroup) for action in actions):
         message = "updated the settings of the consumer group; no worker is restarted"
         yield _event("ConsumerGroupUpdated", message, fine=True)

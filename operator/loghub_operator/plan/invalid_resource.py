@@ -12,7 +12,7 @@ from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup
 from loghub_operator.api.conditions import ConditionType, ReadyReason, UnseenReason
 from loghub_operator.api.parse import parse_status
 from loghub_operator.api.v1alpha1 import Metadata
-from loghub_operator.model.actions import Action, EmitEvent, ReleaseObject
+from loghub_operator.model.actions import Action, EmitEvent, RemoveFinalizer
 from loghub_operator.model.plan import Plan
 from loghub_operator.plan.status.builder import unseen_status
 
@@ -29,7 +29,7 @@ def plan_unread(resource: LogHubConsumerGroup, error: InvalidResourceError, now:
     if resource.metadata.deletion_timestamp is not None:
         message = f"the spec cannot be parsed, so the consumer group was not deleted: {problems}"
         event = EmitEvent(type="Warning", reason="ConsumerGroupOrphaned", message=message)
-        return Plan((event, ReleaseObject()), resource.status)
+        return Plan((event, RemoveFinalizer()), resource.status)
     message = (
         f"this version cannot parse the spec; the workers stay as they are until it is corrected: {problems}"
     )

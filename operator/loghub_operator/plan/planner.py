@@ -13,133 +13,127 @@ workers change, and running workers continue.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from loghub_operator.api.conditions import ConditionType, ConditionUpdate, GroupReason, ScalingReason
+from loghub_operator.api.conditions import ConditionType, ConditionUpdate, GroupReason
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import (
     Action,
+    AddFinalizer,
     ApplyWorkers,
-    AskLeave,
     CreateGroup,
-    EnsureProjectAddress,
-    HoldObject,
+    DrainWorker,
+    EnsureProjectService,
     RecordGroupOrigin,
     RestartWorker,
     UpdateGroup,
 )
-from loghub_operator.model.observed import GroupObserved, ObservedState, WorkerPhase
+from loghub_operator.model.drift_state import DriftHistory, FieldPath, ObjectName
+from loghub_operator.model.memory import Memory
+from loghub_operator.model.observed import Available, ObservedState, Unavailable, WorkerPhase
 from loghub_operator.model.plan import Plan
-from loghub_operator.plan.change_impact import ChangeImpact, Running, change_class
+from loghub_operator.plan.change_impact import ChangeImpact, Running, change_impact
+from loghub_operator.plan.checkpoint_reset import advance
+from loghub_operator.plan.decisions import Decisions
 from loghub_operator.plan.deletion import plan_deletion
+from loghub_operator.plan.desired import Desired, desired_state
 from loghub_operator.plan.drift_backoff import DriftBackoff, evaluate
 from loghub_operator.plan.events import events_of
-from loghub_operator.plan.ownership import named, owner_of
+from loghub_operator.plan.ownership import named
 from loghub_operator.plan.replicas import ReplicaPlan, plan_replicas
-from loghub_operator.plan.reposition import advance
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
-from loghub_operator.plan.scaling.report import readings_of
+from loghub_operator.plan.scaling.report import group_metrics
 from loghub_operator.plan.status.builder import build_status
-from loghub_operator.resources.worker_config import config_hash, worker_config
-
-# Suffixes of drift paths.
-_NUMBER = " spec.replicas"
-_MARKS = " metadata.annotations"
 
 
 def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
     """What to do now, and what to report. Pure; ``now`` in unix seconds."""
     if resource.metadata.deletion_timestamp is not None:
         return plan_deletion(resource, observed, now)
-    course = decide(resource, observed)
-    decided = plan_replicas(resource, observed, course.goal, now)
-    wish = _desired_revision(resource, observed, decided)
-    group_brake = evaluate(observed.mends, _group_drift(resource, observed), wanted=wish, now=now)
-    group = group_finding(resource, observed, waits=bool(group_brake.held))
-    moving = advance(resource, observed, decided, now)
-    group_actions: list[Action] = []
-    if observed.service.trouble is None and owner_of(resource, observed.peers) is None:
-        group_actions = _group(resource, observed, waits=bool(group_brake.held))
-    actions = [*_prerequisites(resource, observed, group_actions), *group_actions]
-    set_back = any(isinstance(action, UpdateGroup) for action in group_actions)
-    mends = group_brake.mends if set_back else observed.mends
-    brake = evaluate(mends, _drift(resource, observed), wanted=wish, now=now)
-    brake = replace(brake, contested=tuple(dict.fromkeys((*group_brake.contested, *brake.contested))))
-    if observed.service.trouble is None or decided.reason is ScalingReason.SUSPENDED:
-        actions += _workers(resource, observed, decided, brake)
-    applied = any(isinstance(action, ApplyWorkers) for action in actions)
-    change = _change(resource, observed, decided)
-    events = events_of(
-        resource, observed, group=group, size=decided, change=change, brake=brake, actions=tuple(actions)
+    desired = desired_state(resource, observed)
+    scaling = decide(resource, observed, suspended=desired.suspension is not None)
+    replicas = plan_replicas(resource, observed, desired.suspension, scaling.goal, now)
+    reset = advance(resource, observed, desired, replicas, now)
+
+    def backoff(history: DriftHistory, drift: Iterable[FieldPath]) -> DriftBackoff:
+        return evaluate(history, drift, revision=desired.revision, replicas=replicas.target, now=now)
+
+    history = observed.memory.drift
+    group_drift = backoff(history, _group_drift(resource, observed, desired))
+    group_actions = _group(observed, desired, delayed=bool(group_drift.delayed))
+    if any(isinstance(action, UpdateGroup) for action in group_actions):
+        history = group_drift.history
+    drift = backoff(history, _drift(resource, observed, desired))
+    contested = tuple(dict.fromkeys((*group_drift.contested, *drift.contested)))
+    decisions = Decisions(
+        resource=resource,
+        observed=observed,
+        desired=desired,
+        scaling=scaling,
+        replicas=replicas,
+        impact=_impact(observed, desired, replicas),
+        drift=replace(drift, contested=contested),
+        group=group_finding(resource, observed, desired, delayed=bool(group_drift.delayed)),
+        reset=reset.status,
     )
-    reshard = _reshard(course, group)
+    actions = (*_prerequisites(resource, observed, group_actions), *group_actions, *_workers(decisions))
+    if any(isinstance(action, ApplyWorkers) for action in actions):
+        history = drift.history
     return Plan(
-        (*actions, *moving.actions, *events, *reshard),
-        build_status(resource, observed, decided, course, group, moving.status, brake, now),
-        readings=readings_of(resource, observed, course, run=decided.run),
-        memory=course.memory,
-        mends=brake.mends if applied else mends,
+        (*actions, *reset.actions, *events_of(decisions, actions), *_reshard(scaling, decisions.group)),
+        build_status(decisions, now),
+        metrics=group_metrics(resource, observed, scaling, run=replicas.run),
+        memory=Memory(scaling=scaling.memory, drift=history),
     )
 
 
-def group_finding(resource: LogHubConsumerGroup, observed: ObservedState, *, waits: bool) -> ConditionUpdate:
-    """Whether the group at the log service matches the spec; ``waits``: the correction is delayed."""
-    status, reason, message = False, "", ""
-    owner = owner_of(resource, observed.peers)
-    if owner is not None:
-        reason = GroupReason.OWNERSHIP_CONFLICT
-        message = f"{named(owner, resource)} owns consumer group {resource.group}, because it is older"
-    elif observed.site.needs_project_address and not observed.project_address:
-        reason = GroupReason.CREATING_PROJECT_SERVICE
-        message = f"creating the Service for project {resource.spec.project}"
-    elif observed.service.trouble is not None:
-        reason, message = observed.service.trouble.reason, observed.service.trouble.message
-    elif observed.service.group is None:
-        reason, message = GroupReason.CREATING, f"creating consumer group {resource.group}"
-    elif observed.service.group != _settings_now(resource, observed):
-        reason, message = GroupReason.UPDATING, "updating timeout and order of the consumer group"
-        if waits:
-            message = "another controller keeps changing timeout and order; backing off between corrections"
-    elif observed.service.group != _wanted_group(resource):
-        reason = GroupReason.UPDATING
-        message = "the shorter timeout is set once every worker runs with it"
-    else:
-        status, reason, message = (
-            True,
-            GroupReason.UP_TO_DATE,
-            f"consumer group {resource.group} is up to date",
-        )
+def group_finding(
+    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
+) -> ConditionUpdate:
+    """Whether the group at the log service matches the spec; ``delayed``: its correction has to wait."""
+    reason, message = _group_state(resource, observed, desired, delayed=delayed)
     return ConditionUpdate(
         type=ConditionType.GROUP_SYNCED,
-        status="True" if status else "False",
-        reason=str(reason),
+        status="True" if reason is GroupReason.UP_TO_DATE else "False",
+        reason=reason,
         message=message,
     )
 
 
-def _reshard(course: ScalingDecision, group: ConditionUpdate) -> list[Action]:
+def _group_state(
+    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
+) -> tuple[str, str]:
+    service = observed.service
+    if desired.owner is not None:
+        message = (
+            f"{named(desired.owner, resource)} owns consumer group {resource.group}, because it is older"
+        )
+        return GroupReason.OWNERSHIP_CONFLICT, message
+    if observed.placement.needs_project_address and not observed.project_address:
+        return (
+            GroupReason.CREATING_PROJECT_SERVICE,
+            f"creating the Service for project {resource.spec.project}",
+        )
+    if isinstance(service, Unavailable):
+        return service.reason, service.message
+    if service.group is None:
+        return GroupReason.CREATING, f"creating consumer group {resource.group}"
+    if service.group != desired.group_now:
+        if delayed:
+            message = "another controller keeps changing timeout and order; backing off between corrections"
+            return GroupReason.UPDATING, message
+        return GroupReason.UPDATING, "updating timeout and order of the consumer group"
+    if service.group != desired.group:
+        return GroupReason.UPDATING, "the shorter timeout is set once every worker runs with it"
+    return GroupReason.UP_TO_DATE, f"consumer group {resource.group} is up to date"
+
+
+def _reshard(scaling: ScalingDecision, group: ConditionUpdate) -> list[Action]:
     """The event follows the split or merge: if the event is lost in a crash, the list of shards still shows
     the change.
     """
-    if course.heat.change is None or course.heat.event is None or group.status != "True":
+    found = scaling.hot_shards
+    if found.change is None or found.event is None or group.status != "True":
         return []
-    return [course.heat.change, course.heat.event]
-
-
-def _wanted_group(resource: LogHubConsumerGroup) -> GroupObserved:
-    return GroupObserved(timeout_s=resource.spec.timeout_seconds, order=resource.spec.in_order)
-
-
-def _settings_now(resource: LogHubConsumerGroup, observed: ObservedState) -> GroupObserved:
-    """A timeout is shortened only once every worker runs with it. A worker with the longer timeout would
-    continue with shards that the log service has already reassigned, and its heartbeats would come too late
-    for the shorter timeout.
-    """
-    wanted, found = _wanted_group(resource), observed.service.group
-    if found is None or wanted.timeout_s >= found.timeout_s:
-        return wanted
-    config = config_hash(worker_config(resource, observed.site))
-    if all(worker.config_hash == config for worker in observed.workers):
-        return wanted
-    return GroupObserved(timeout_s=found.timeout_s, order=wanted.order)
+    return [found.change, found.event]
 
 
 def _prerequisites(
@@ -149,95 +143,106 @@ def _prerequisites(
     origin adds the finalizer too.
     """
     actions: list[Action] = []
-    if not observed.held and not any(isinstance(one, RecordGroupOrigin) for one in then):
-        actions.append(HoldObject())
-    if observed.site.needs_project_address and not observed.project_address:
-        actions.append(EnsureProjectAddress(resource.spec.project))
+    if not observed.has_finalizer and not any(isinstance(one, RecordGroupOrigin) for one in then):
+        actions.append(AddFinalizer())
+    if observed.placement.needs_project_address and not observed.project_address:
+        actions.append(EnsureProjectService(resource.spec.project))
     return actions
 
 
-def _group(resource: LogHubConsumerGroup, observed: ObservedState, *, waits: bool) -> list[Action]:
+def _group(observed: ObservedState, desired: Desired, *, delayed: bool) -> list[Action]:
     """The origin is recorded before the group is created, so that a crash in between leaves no orphan."""
-    wanted, found = _settings_now(resource, observed), observed.service.group
+    if desired.owner is not None or not isinstance(observed.service, Available):
+        return []
+    wanted, existing = desired.group_now, observed.service.group
     actions: list[Action] = []
-    origin = "Created" if found is None else observed.group_origin or "Adopted"
+    origin = "Created" if existing is None else observed.group_origin or "Adopted"
     if observed.group_origin != origin:
         actions.append(RecordGroupOrigin("Created" if origin == "Created" else "Adopted"))
-    if found is None:
+    if existing is None:
         actions.append(CreateGroup(timeout_s=wanted.timeout_s, order=wanted.order))
-    elif found != wanted and not waits:
+    elif existing != wanted and not delayed:
         actions.append(UpdateGroup(timeout_s=wanted.timeout_s, order=wanted.order))
     return actions
 
 
-def _group_drift(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
+def _group_drift(
+    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired
+) -> tuple[FieldPath, ...]:
     """The operator of another cluster may want other settings for the group."""
-    found = observed.service.group
-    if found is None or found == _settings_now(resource, observed):
+    existing = observed.service.group if isinstance(observed.service, Available) else None
+    if existing is None or existing == desired.group_now:
         return ()
-    return (f"ConsumerGroup {resource.group} settings",)
+    return (FieldPath(object=ObjectName(kind="ConsumerGroup", name=resource.group), path="settings"),)
 
 
-def _drift(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
-    """Drift of the objects in the cluster."""
-    there = observed.worker_set
-    if there is not None and there.drifted:
-        return (f"StatefulSet {resource.metadata.name}{_MARKS}",)
-    return () if there is None else there.drift
+def _drift(resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired) -> tuple[FieldPath, ...]:
+    """Drift of the objects in the cluster. The revision differs if it is a new one, or if another controller
+    keeps removing the annotation.
+    """
+    existing = observed.worker_set
+    if existing is None:
+        return ()
+    if existing.revision == desired.revision:
+        return existing.drift
+    name = ObjectName(kind="StatefulSet", name=resource.metadata.name)
+    return (FieldPath(object=name, path=FieldPath.ANNOTATIONS),)
 
 
-def _desired_revision(resource: LogHubConsumerGroup, observed: ObservedState, decided: ReplicaPlan) -> str:
-    """Identifies the desired state, so that a change by the operator itself does not count as drift."""
-    config = config_hash(worker_config(resource, observed.site))
-    return f"{resource.metadata.generation}/{config}/{decided.target}"
-
-
-def _workers(
-    resource: LogHubConsumerGroup, observed: ObservedState, decided: ReplicaPlan, brake: DriftBackoff
-) -> list[Action]:
+def _workers(decisions: Decisions) -> list[Action]:
     """Without their code, workers are not touched, except that all of them may stop. Nor are they touched
     while another controller keeps setting their number, or the annotations that show what was applied.
     """
-    no_code = bool(observed.site.code.trouble)
-    if no_code and decided.target > 0:
+    observed, desired, replicas = decisions.observed, decisions.desired, decisions.replicas
+    if isinstance(observed.service, Unavailable) and desired.suspension is None:
         return []
-    held = (path for path in brake.held if path.startswith("StatefulSet "))
-    if not brake.mends_now and any(path.endswith((_NUMBER, _MARKS)) for path in held):
+    no_code = bool(observed.placement.code.error)
+    if (no_code and replicas.target > 0) or _must_not_be_applied(decisions.drift):
         return []
     actions: list[Action] = [
         RestartWorker(worker.name)
         for worker in observed.workers
         if worker.drain_requested
-        and worker.ordinal < decided.target
+        and worker.ordinal < replicas.target
         and worker.phase is not WorkerPhase.STOPPING
     ]
-    actions += [AskLeave(consumer) for consumer in decided.asks]
-    there = observed.worker_set
-    drifts = there is not None and bool(there.drift) and brake.mends_now
-    if decided.reason is ScalingReason.SUSPENDED:
-        # Workers that leave are not replaced meanwhile, and a missing StatefulSet is not created.
-        stands = there is not None and there.replicas == 0
-        due = there is not None and (there.replicas > decided.run or (stands and drifts))
-    else:
-        due = (
-            there is None
-            or there.drifted
-            or drifts
-            or there.replicas != decided.run
-            or _change(resource, observed, decided) is ChangeImpact.ROLL
-        )
-    if due and not (no_code and decided.run > 0):
-        config = worker_config(resource, observed.site)
-        actions.append(ApplyWorkers(replicas=decided.run, config=config, config_hash=config_hash(config)))
+    actions += [DrainWorker(consumer) for consumer in replicas.asks]
+    if _must_apply(decisions) and not (no_code and replicas.run > 0):
+        actions.append(ApplyWorkers(replicas=replicas.run, spec=desired.workers))
     return actions
 
 
-def _change(resource: LogHubConsumerGroup, observed: ObservedState, decided: ReplicaPlan) -> ChangeImpact:
+def _must_not_be_applied(drift: DriftBackoff) -> bool:
+    """An apply would set the number or the annotations that another controller keeps changing."""
+    fields = (FieldPath.REPLICAS, FieldPath.ANNOTATIONS)
+    return not drift.corrects and any(
+        field.object.kind == "StatefulSet" and field.path in fields for field in drift.delayed
+    )
+
+
+def _must_apply(decisions: Decisions) -> bool:
+    existing, run = decisions.observed.worker_set, decisions.replicas.run
+    if existing is None:
+        return decisions.desired.suspension is None
+    differs = existing.revision != decisions.desired.revision
+    corrects = bool(existing.drift) and decisions.drift.corrects
+    if decisions.desired.suspension is None:
+        return differs or corrects or existing.replicas != run
+    # Workers that leave are not replaced meanwhile.
+    return existing.replicas > run or (existing.replicas == 0 and (differs or corrects))
+
+
+def _impact(observed: ObservedState, desired: Desired, replicas: ReplicaPlan) -> ChangeImpact:
     """The impact of getting from what runs to what should run."""
-    there, wanted = observed.worker_set, config_hash(worker_config(resource, observed.site))
-    if there is None:
+    existing = observed.worker_set
+    if existing is None:
         return ChangeImpact.NONE
-    group = observed.service.group
-    old = Running(replicas=there.replicas, group=group, pods="" if there.rolls else there.config_hash)
-    group_then = _wanted_group(resource) if group is not None else None
-    return change_class(old, Running(replicas=decided.run, group=group_then, pods=wanted))
+    group = observed.service.group if isinstance(observed.service, Available) else None
+    return change_impact(
+        Running(replicas=existing.replicas, group=group, revision=existing.revision),
+        Running(
+            replicas=replicas.run,
+            group=desired.group if group is not None else None,
+            revision=desired.revision,
+        ),
+    )

@@ -12,9 +12,17 @@ from dataclasses import dataclass
 
 from loghub_operator.api.conditions import ScalingReason
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.observed import ObservedState, ServiceObserved, WorkerObserved, WorkerPhase
+from loghub_operator.model.observed import (
+    Available,
+    LogServiceObserved,
+    ObservedState,
+    Unavailable,
+    WorkerObserved,
+    WorkerPhase,
+)
+from loghub_operator.plan.listing import listed
 from loghub_operator.plan.scaling.autoscaler import DesiredReplicas
-from loghub_operator.plan.suspension import Suspension, suspension_of
+from loghub_operator.plan.suspension import Suspension
 from loghub_operator.resources.worker_config import drain_timeout_s
 
 
@@ -30,19 +38,19 @@ class ReplicaPlan:
     gave_up_on: tuple[str, ...] = ()  # these were asked and did not leave in time
 
 
-def has_left(worker: WorkerObserved, service: ServiceObserved) -> bool:
+def has_left(worker: WorkerObserved, service: LogServiceObserved) -> bool:
     """Whether no consumer sends heartbeats under the worker's name, as reported by the endpoint or, if it
     cannot report that, by the worker.
 
     The endpoint takes precedence: a worker that is restarting processes nothing either, but its name may hold
     shards, which it would release at once.
     """
-    if service.consumers is not None:
+    if isinstance(service, Available) and service.consumers is not None:
         return not _counts(worker.name, service)
     return worker.phase in (WorkerPhase.LEFT, WorkerPhase.PENDING, WorkerPhase.FAILED)
 
 
-def _counts(consumer: str, service: ServiceObserved) -> bool:
+def _counts(consumer: str, service: Available) -> bool:
     holds = any(shard.holder == consumer for shard in service.shards)
     return holds or consumer in (service.consumers or ())
 
@@ -56,9 +64,9 @@ def pending_replacements(resource: LogHubConsumerGroup, observed: ObservedState)
     endpoint either.
     """
     service, there = observed.service, {worker.name for worker in observed.workers}
-    if service.consumers is None or observed.worker_set is None:
+    if not isinstance(service, Available) or service.consumers is None:
         return ()
-    names = (resource.consumer(ordinal) for ordinal in range(observed.worker_set.replicas))
+    names = (resource.consumer(ordinal) for ordinal in range(observed.replicas))
     return tuple(name for name in names if name not in there and _counts(name, service))
 
 
@@ -68,14 +76,17 @@ def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool
 
 
 def plan_replicas(
-    resource: LogHubConsumerGroup, observed: ObservedState, decided: DesiredReplicas, now: float
+    resource: LogHubConsumerGroup,
+    observed: ObservedState,
+    suspension: Suspension | None,
+    decided: DesiredReplicas,
+    now: float,
 ) -> ReplicaPlan:
     """How many workers to run now."""
-    current = observed.worker_set.replicas if observed.worker_set else 0
-    stopped = suspension_of(resource, observed)
-    if stopped is not None:
-        return _paused(resource, observed, stopped, current, now)
-    if observed.service.trouble is not None:
+    current = observed.replicas
+    if suspension is not None:
+        return _suspended(resource, observed, suspension, now)
+    if isinstance(observed.service, Unavailable):
         message = f"the log service is unavailable; the number of workers stays at {current} until it answers"
         return ReplicaPlan(
             run=current, target=current, reason=ScalingReason.LOG_SERVICE_UNAVAILABLE, message=message
@@ -85,14 +96,14 @@ def plan_replicas(
         return goal
     if goal.target > current:
         return _unless_in_transfer(goal, observed.service, current)
-    return _shrink(resource, observed, goal, current, now)
+    return _shrink(resource, observed, observed.service, goal, now)
 
 
-def _paused(
-    resource: LogHubConsumerGroup, observed: ObservedState, why: Suspension, current: int, now: float
+def _suspended(
+    resource: LogHubConsumerGroup, observed: ObservedState, why: Suspension, now: float
 ) -> ReplicaPlan:
     """No workers at all: all drain together, and all stop together once the last one has left."""
-    bound_s = drain_timeout_s(resource)
+    bound_s, current = drain_timeout_s(resource), observed.replicas
     there = [worker for worker in observed.workers if worker.ordinal < current]
     late = [one for one in there if waited_enough(one, bound_s=bound_s, now=now)]
     staying = [one for one in there if not (one.drain_requested and has_left(one, observed.service))]
@@ -134,11 +145,10 @@ def _limit(resource: LogHubConsumerGroup, goal: DesiredReplicas) -> tuple[Scalin
             return ScalingReason.DESIRED_WITHIN_RANGE, f"{goal.workers} workers requested"
 
 
-def _unless_in_transfer(goal: ReplicaPlan, service: ServiceObserved, current: int) -> ReplicaPlan:
-    moving = [shard.shard for shard in service.shards if shard.state == "transfer"]
-    if not moving:
+def _unless_in_transfer(goal: ReplicaPlan, service: Available, current: int) -> ReplicaPlan:
+    if not service.in_transfer:
         return goal
-    numbers = ", ".join(map(str, moving[:10]))
+    numbers = listed(shard.shard for shard in service.in_transfer)
     message = f"{goal.target} workers desired; waiting while shards are in state transfer: {numbers}"
     return ReplicaPlan(
         run=current, target=goal.target, reason=ScalingReason.REBALANCE_IN_PROGRESS, message=message
@@ -146,17 +156,18 @@ def _unless_in_transfer(goal: ReplicaPlan, service: ServiceObserved, current: in
 
 
 def _shrink(
-    resource: LogHubConsumerGroup, observed: ObservedState, goal: ReplicaPlan, current: int, now: float
+    resource: LogHubConsumerGroup, observed: ObservedState, service: Available, goal: ReplicaPlan, now: float
 ) -> ReplicaPlan:
+    current = observed.replicas
     top = resource.consumer(current - 1)
     worker = next((one for one in observed.workers if one.name == top), None)
     if worker is None:
         back = top in pending_replacements(resource, observed)
         return _draining(goal, current, top) if back else _lowered(goal, current)
     if not worker.drain_requested:
-        held = _unless_in_transfer(goal, observed.service, current)
-        return held if held is not goal else _draining(goal, current, top, asks=(top,))
-    if has_left(worker, observed.service):
+        waiting = _unless_in_transfer(goal, service, current)
+        return waiting if waiting is not goal else _draining(goal, current, top, asks=(top,))
+    if has_left(worker, service):
         return _lowered(goal, current)
     if waited_enough(worker, bound_s=drain_timeout_s(resource), now=now):
         return _lowered(goal, current, gave_up_on=(top,))

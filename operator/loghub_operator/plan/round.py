@@ -10,21 +10,12 @@ from dataclasses import dataclass, replace
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import ReshardRefused
-from loghub_operator.model.drift_state import DriftHistory
+from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState
 from loghub_operator.model.plan import Plan
-from loghub_operator.model.scaling_state import ScalingState
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.scaling.reshard_backoff import with_refusal
-from loghub_operator.plan.status.last_failure import with_failure, words_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundMemory:
-    """What one reconcile leaves for the next; None: use what the observation contains."""
-
-    scaling: ScalingState | None = None
-    drift: DriftHistory | None = None
+from loghub_operator.plan.scaling.reshard_backoff import with_rejection
+from loghub_operator.plan.status.last_failure import error_message, with_failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +25,6 @@ class Round:
     resource: LogHubConsumerGroup
     observed: ObservedState
     plan: Plan
-    memory: RoundMemory  # of the previous reconcile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,19 +32,19 @@ class Outcome:
     """What to report, what to remember, and the error that ended the reconcile early, if any."""
 
     status: Status
-    memory: RoundMemory
+    memory: Memory
     error: Exception | None
 
 
 def plan_round(
-    resource: LogHubConsumerGroup, observed: ObservedState, memory: RoundMemory, now: float
+    resource: LogHubConsumerGroup, observed: ObservedState, memory: Memory | None, now: float
 ) -> Round:
-    """Plans with what the previous reconcile remembered; ``now`` in unix seconds."""
-    if memory.scaling is not None:
-        observed = replace(observed, memory=memory.scaling)
-    if memory.drift is not None:
-        observed = replace(observed, mends=memory.drift)
-    return Round(resource=resource, observed=observed, plan=plan(resource, observed, now), memory=memory)
+    """Plans with what the previous reconcile remembered; None: this is the first one. ``now`` in unix
+    seconds.
+    """
+    if memory is not None:
+        observed = replace(observed, memory=memory)
+    return Round(resource=resource, observed=observed, plan=plan(resource, observed, now))
 
 
 def finish(done: Round, error: Exception | None, now: float) -> Outcome:
@@ -64,10 +54,12 @@ def finish(done: Round, error: Exception | None, now: float) -> Outcome:
     not a failure of the reconcile: condition HotShard reports it in the next.
     """
     planned = done.plan
-    if error is not None and not isinstance(error, ReshardRefused):
-        status = with_failure(planned.status, words_of(error), now, before=done.resource.status)
-        memory = RoundMemory(scaling=planned.memory, drift=done.memory.drift)
+    if isinstance(error, ReshardRefused):
+        scaling = with_rejection(planned.memory.scaling, error, now)
+        return Outcome(status=planned.status, memory=replace(planned.memory, scaling=scaling), error=None)
+    if error is not None:
+        message = error_message(error)
+        memory = replace(planned.memory, drift=done.observed.memory.drift, last_error=message)
+        status = with_failure(planned.status, message, now, before=done.resource.status)
         return Outcome(status=status, memory=memory, error=error)
-    scaling = planned.memory if error is None else with_refusal(planned.memory, error, now)
-    memory = RoundMemory(scaling=scaling, drift=planned.mends)
-    return Outcome(status=planned.status, memory=memory, error=None)
+    return Outcome(status=planned.status, memory=planned.memory, error=None)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from loghub_operator.api.conditions import SuspendedReason
 from loghub_operator.api.status import CheckpointResetPhase
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.observed import ObservedState
-from loghub_operator.plan.ownership import named, owner_of
+from loghub_operator.model.observed import Available, ObservedState, Peer
+from loghub_operator.plan.ownership import named
 
 _WORKERS_AWAY = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 
@@ -23,9 +23,10 @@ class Suspension:
     message: str
 
 
-def suspension_of(resource: LogHubConsumerGroup, observed: ObservedState) -> Suspension | None:
-    """None if workers should run."""
-    owner = owner_of(resource, observed.peers)
+def suspension_of(
+    resource: LogHubConsumerGroup, observed: ObservedState, owner: Peer | None
+) -> Suspension | None:
+    """None if workers should run; ``owner`` is another object that owns the group."""
     if owner is not None:
         message = f"consumer group {resource.group} is owned by {named(owner, resource)}, which is older"
         return Suspension(reason=SuspendedReason.OWNERSHIP_CONFLICT, message=message)
@@ -43,5 +44,5 @@ def _moves_checkpoints(resource: LogHubConsumerGroup, observed: ObservedState) -
     if resource.spec.reset_checkpoints is None or resource.is_new:
         return False
     if done is None or done.nonce != resource.spec.reset_nonce:
-        return observed.service.trouble is None
+        return isinstance(observed.service, Available)
     return done.phase in _WORKERS_AWAY

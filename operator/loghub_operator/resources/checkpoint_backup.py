@@ -2,7 +2,7 @@
 
 ``data`` maps shard IDs to cursors, "" for none, so that it can be used for another reset as it is; an
 annotation has the target cursors. The ConfigMap is immutable and owned by its object, so it is
-garbage-collected with it. `loghub_operator.plan.reposition` decides when it is written.
+garbage-collected with it. `loghub_operator.plan.checkpoint_reset` decides when it is written.
 """
 
 import json
@@ -14,40 +14,42 @@ from loghub_operator.api.labels import (
     LABEL_NAME,
 )
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.reposition import MoveRecord
+from loghub_operator.model.checkpoint_reset import CheckpointBackup
 from loghub_operator.resources.metadata import Document, metadata
 
 
-def checkpoint_backup(resource: LogHubConsumerGroup, name: str, record: MoveRecord) -> Document:
+def checkpoint_backup(resource: LogHubConsumerGroup, name: str, backup: CheckpointBackup) -> Document:
     """Its name label differs from that of the workers, because the removal of old worker settings selects by
     that label.
     """
     about = metadata(resource, name)
     about["labels"][LABEL_NAME] = CHECKPOINTS
-    goals = {str(shard): cursor for shard, cursor in sorted(record.goals.items())}
+    targets = {str(shard): cursor for shard, cursor in sorted(backup.targets.items())}
     about["annotations"] = {
-        ANNOTATION_RESET_REQUESTED_AT: record.ordered_at,
-        ANNOTATION_TARGET_CHECKPOINTS: json.dumps(goals),
+        ANNOTATION_RESET_REQUESTED_AT: backup.requested_at,
+        ANNOTATION_TARGET_CHECKPOINTS: json.dumps(targets),
     }
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": about,
         "immutable": True,
-        "data": {str(shard): cursor for shard, cursor in sorted(record.before.items())},
+        "data": {str(shard): cursor for shard, cursor in sorted(backup.before.items())},
     }
 
 
-def record_in(found: Document) -> MoveRecord | None:
-    """The record in a ConfigMap; None if the operator did not write it, or it was edited into something
+def backup_in(found: Document) -> CheckpointBackup | None:
+    """The backup in a ConfigMap; None if the operator did not write it, or it was edited into something
     invalid.
     """
     marks = found["metadata"].get("annotations") or {}
     try:
-        goals = {
+        targets = {
             int(key): str(value) for key, value in json.loads(marks[ANNOTATION_TARGET_CHECKPOINTS]).items()
         }
         before = {int(key): str(value) for key, value in (found.get("data") or {}).items()}
-        return MoveRecord(ordered_at=marks[ANNOTATION_RESET_REQUESTED_AT], before=before, goals=goals)
+        return CheckpointBackup(
+            requested_at=marks[ANNOTATION_RESET_REQUESTED_AT], before=before, targets=targets
+        )
     except (KeyError, ValueError, AttributeError, TypeError):
         return None

@@ -5,30 +5,35 @@ restarts reads the settings that it ran with.
 """
 
 from loghub.worker_contract import WorkerConfig
-from loghub_operator.api.labels import ANNOTATION_CONFIG_HASH
+from loghub_operator.api.labels import ANNOTATION_REVISION
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.revision import Revision
 from loghub_operator.resources.metadata import Document, is_ours, metadata
 from loghub_operator.resources.worker_config import config_hash, encode
 
 CONFIG_FILE = "worker.json"
 
 
-def config_map_name(resource: LogHubConsumerGroup, hash_of_config: str) -> str:
-    """One ConfigMap per revision of the settings."""
-    return f"{resource.metadata.name}-{hash_of_config}"
+def config_map_name(resource: LogHubConsumerGroup, settings: str) -> str:
+    """One ConfigMap per hash of the settings."""
+    return f"{resource.metadata.name}-{settings}"
 
 
-def is_settings(resource: LogHubConsumerGroup, found: Document) -> bool:
-    """Whether the operator created it: a user's ConfigMap may have the labels of the workers."""
-    marks = found["metadata"].get("annotations") or {}
-    return ANNOTATION_CONFIG_HASH in marks and is_ours(resource, found)
+def settings_in(resource: LogHubConsumerGroup, found: Document) -> str | None:
+    """The hash of the settings in the ConfigMap; None if the operator did not create it, because a user's
+    ConfigMap may have the labels of the workers.
+    """
+    annotations = found["metadata"].get("annotations") or {}
+    if ANNOTATION_REVISION not in annotations or not is_ours(resource, found):
+        return None
+    return Revision.parse(annotations[ANNOTATION_REVISION]).settings
 
 
 def config_map(resource: LogHubConsumerGroup, config: WorkerConfig) -> Document:
     """The settings as one file."""
-    digest = config_hash(config)
-    about = metadata(resource, config_map_name(resource, digest))
-    about["annotations"] = {ANNOTATION_CONFIG_HASH: digest}
+    settings = config_hash(config)
+    about = metadata(resource, config_map_name(resource, settings))
+    about["annotations"] = {ANNOTATION_REVISION: str(Revision(settings=settings))}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

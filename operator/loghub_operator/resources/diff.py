@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+from loghub_operator.model.drift_state import FieldPath, ObjectName
 from loghub_operator.resources.metadata import Document
 from loghub_operator.resources.strategic_merge import KEYS, numbered
 
@@ -24,13 +25,17 @@ _NOT_COMPARED = ("apiVersion", "kind")
 _WHOLE = ("selector", "nodeSelector")
 
 
-def changed_fields(ours: Document, theirs: Document | None) -> tuple[str, ...]:
-    """Paths such as ``StatefulSet access spec.template.spec.containers[worker].image``, in order."""
-    what = f"{ours['kind']} {ours['metadata']['name']}"
+def changed_fields(ours: Document, theirs: Document | None) -> tuple[FieldPath, ...]:
+    """Fields such as ``StatefulSet access spec.template.spec.containers[worker].image``, in order."""
+    name = object_name(ours)
     if theirs is None:
-        return (f"{what} (gone)",)
+        return (FieldPath(object=name, path=""),)
     compared = {key: value for key, value in ours.items() if key not in _NOT_COMPARED}
-    return tuple(f"{what} {path}" for path in _differing(compared, theirs, ""))
+    return tuple(FieldPath(object=name, path=path) for path in _differing(compared, theirs, ""))
+
+
+def object_name(document: Document) -> ObjectName:
+    return ObjectName(kind=document["kind"], name=document["metadata"]["name"])
 
 
 def _differing(ours: Any, theirs: Any, path: str) -> Iterator[str]:

@@ -2,17 +2,21 @@
 collection.
 """
 
-from typing import Any
-
 from loghub_operator.api.labels import LABEL_MANAGED_BY, LABEL_PART_OF, MANAGER, PART_OF, worker_selector
 from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup
+from loghub_operator.model.revision import Document
 
-Document = dict[str, Any]
+__all__ = ["Document", "is_ours", "labels", "metadata", "workers_name"]
 
 
 def labels(resource: LogHubConsumerGroup) -> dict[str, str]:
     """Labels of every object in the CR's namespace."""
     return {**worker_selector(resource.metadata.name), LABEL_PART_OF: PART_OF, LABEL_MANAGED_BY: MANAGER}
+
+
+def workers_name(resource: LogHubConsumerGroup) -> str:
+    """Name of every object that concerns the workers as a whole."""
+    return f"{resource.metadata.name}-workers"
 
 
 def is_ours(resource: LogHubConsumerGroup, found: Document) -> bool:

@@ -17,7 +17,7 @@ from loghub_operator.api.labels import (
     worker_selector,
 )
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.resources.metadata import Document, metadata
+from loghub_operator.resources.metadata import Document, metadata, workers_name
 
 METRICS_PORT = 9404
 PROJECT_PORT = 80  # the vendor's Java SDK connects to no other port
@@ -28,7 +28,7 @@ def governing_service(resource: LogHubConsumerGroup) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(resource, governing_name(resource)),
+        "metadata": metadata(resource, workers_name(resource)),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -36,10 +36,6 @@ def governing_service(resource: LogHubConsumerGroup) -> Document:
             "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}],
         },
     }
-
-
-def governing_name(resource: LogHubConsumerGroup) -> str:
-    return f"{resource.metadata.name}-workers"
 
 
 def project_service(project: str, namespace: str) -> Document:

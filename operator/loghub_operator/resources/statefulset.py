@@ -7,23 +7,21 @@ Security Standard. `loghub.worker_contract` defines what the container receives.
 
 import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from loghub import worker_contract as contract
 from loghub.worker_contract import WorkerConfig
-from loghub_operator.api.labels import (
-    ANNOTATION_CONFIG_HASH,
-    ANNOTATION_LAST_APPLIED_HASH,
-    ANNOTATION_POD_TEMPLATE_HASH,
-    worker_selector,
-)
+from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.revision import Document, Revision, WorkerSpec
 from loghub_operator.resources.configmap import CONFIG_FILE, config_map, config_map_name
-from loghub_operator.resources.metadata import Document, labels, metadata
+from loghub_operator.resources.metadata import labels, metadata, workers_name
 from loghub_operator.resources.pod_paths import CODE_ROOT, SINK_ROOT
-from loghub_operator.resources.services import METRICS_PORT, governing_name, governing_service
+from loghub_operator.resources.services import METRICS_PORT, governing_service
 from loghub_operator.resources.strategic_merge import apply_pod_template
-from loghub_operator.resources.support_objects import disruption_budget, service_account, workers_name
+from loghub_operator.resources.support_objects import disruption_budget, service_account
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, config_hash, heap_mib
 
 CONTAINER = "worker"
@@ -41,33 +39,26 @@ _STATE = "/var/lib/loghub"
 _REQUEST_MIB, _LIMIT_MIB = 1024, 1536
 
 
-def stateful_set(
-    resource: LogHubConsumerGroup, config: WorkerConfig, *, replicas: int, image: str
-) -> Document:
-    """The whole object; ``image`` is for CRs that do not set one."""
-    made = _without_marks(resource, config, image)
-    digest = applied_hash(resource, config, image=image)
-    made["metadata"]["annotations"] = {
-        ANNOTATION_LAST_APPLIED_HASH: digest,
-        ANNOTATION_CONFIG_HASH: config_hash(config),
-        ANNOTATION_POD_TEMPLATE_HASH: pod_template_hash(resource, config, image=image),
-    }
-    made["spec"]["replicas"] = replicas
-    return made
+def worker_spec(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> WorkerSpec:
+    """Everything that is applied for the workers; ``image`` is for CRs that do not set one."""
+    settings = config_hash(config)
+    unmarked = _template(resource, settings, image, annotations={})
+    on_pods = Revision(settings=settings, pod_template=_hash(unmarked))
+    template = _template(resource, settings, image, annotations={ANNOTATION_REVISION: str(on_pods)})
+    built, dependencies = _stateful_set(resource, template), _dependencies(resource, config)
+    objects, generation = _hash([built, *dependencies]), resource.metadata.generation
+    revision = replace(on_pods, objects=objects, generation=generation)
+    built["metadata"]["annotations"] = {ANNOTATION_REVISION: str(revision)}
+    return WorkerSpec(revision=revision, config=config, stateful_set=built, dependencies=dependencies)
 
 
-def applied_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
-    """Of everything that the operator writes for the workers, except their number, to detect a change."""
-    return _hash([_without_marks(resource, config, image), *dependencies(resource, config)])
+def with_replicas(stateful_set: Document, replicas: int) -> Document:
+    """The StatefulSet of a `WorkerSpec`, complete."""
+    return {**stateful_set, "spec": {**stateful_set["spec"], "replicas": replicas}}
 
 
-def pod_template_hash(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> str:
-    """Of the pod template, to detect a change that replaces the pods."""
-    return _hash(_without_marks(resource, config, image)["spec"]["template"])
-
-
-def dependencies(resource: LogHubConsumerGroup, config: WorkerConfig) -> tuple[Document, ...]:
-    """The objects to apply before the StatefulSet, in order: those that the pods need, then the rest."""
+def _dependencies(resource: LogHubConsumerGroup, config: WorkerConfig) -> tuple[Document, ...]:
+    """In the order in which they are applied: those that the pods need, then the rest."""
     return (
         config_map(resource, config),
         service_account(resource),
@@ -80,26 +71,30 @@ def _hash(parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _without_marks(resource: LogHubConsumerGroup, config: WorkerConfig, image: str) -> Document:
+def _stateful_set(resource: LogHubConsumerGroup, template: Document) -> Document:
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": metadata(resource, resource.metadata.name),
         "spec": {
-            "serviceName": governing_name(resource),
+            "serviceName": workers_name(resource),
             "podManagementPolicy": "Parallel",
             "updateStrategy": {"type": "RollingUpdate"},
             "revisionHistoryLimit": 5,
             "selector": {"matchLabels": worker_selector(resource.metadata.name)},
-            "template": _template(resource, config_hash(config), image),
+            "template": template,
         },
     }
 
 
-def _template(resource: LogHubConsumerGroup, digest: str, image: str) -> Document:
-    annotations = {ANNOTATION_CONFIG_HASH: digest, contract.DRAIN_ANNOTATION: contract.DRAIN_NOT_REQUESTED}
+def _template(
+    resource: LogHubConsumerGroup, settings: str, image: str, *, annotations: Mapping[str, str]
+) -> Document:
     ours = {
-        "metadata": {"labels": labels(resource), "annotations": annotations},
+        "metadata": {
+            "labels": labels(resource),
+            "annotations": {contract.DRAIN_ANNOTATION: contract.DRAIN_NOT_REQUESTED, **annotations},
+        },
         "spec": {
             "serviceAccountName": workers_name(resource),
             "automountServiceAccountToken": False,
@@ -107,7 +102,7 @@ def _template(resource: LogHubConsumerGroup, digest: str, image: str) -> Documen
             "terminationGracePeriodSeconds": GRACE_S,
             "securityContext": _pod_security(),
             "containers": [_container(resource, image)],
-            "volumes": _volumes(resource, digest),
+            "volumes": _volumes(resource, settings),
         },
     }
     overlay = resource.spec.worker.pod_template

@@ -6,12 +6,7 @@ many workers may be disrupted at once.
 
 from loghub_operator.api.labels import worker_selector
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.resources.metadata import Document, metadata
-
-
-def workers_name(resource: LogHubConsumerGroup) -> str:
-    """Name of every object that concerns the workers as a whole."""
-    return f"{resource.metadata.name}-workers"
+from loghub_operator.resources.metadata import Document, metadata, workers_name
 
 
 def service_account(resource: LogHubConsumerGroup) -> Document:

@@ -26,11 +26,11 @@ def code_in(resource: LogHubConsumerGroup, found: Document | None) -> Code:
     assert python is not None  # otherwise `code_source` is None
     where = f"ConfigMap {name}"
     if found is None:
-        return Code(trouble=f"there is no {where} in namespace {resource.metadata.namespace}")
+        return Code(error=f"there is no {where} in namespace {resource.metadata.namespace}")
     if found.get("binaryData"):
-        return Code(trouble=f"{where} has binaryData; code is text, under data")
+        return Code(error=f"{where} has binaryData; code is text, under data")
     files = {str(key): str(value) for key, value in (found.get("data") or {}).items()}
     wanted = f"{python.function.partition(':')[0]}.py"
     if wanted not in files:
-        return Code(trouble=f"{where} has no key {wanted}, which must contain {python.function}")
+        return Code(error=f"{where} has no key {wanted}, which must contain {python.function}")
     return Code(files=files)

@@ -13,6 +13,10 @@ from loghub_operator.api.labels import FINALIZER
 from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.kube import CONSUMER_GROUP, KINDS, SECRET, STATEFUL_SET, Kind
 from loghub_operator.controller.reconciler import Key, Reconciler
+from loghub_operator.logservice.access import LogServiceAccess
+from loghub_operator.logservice.secret_credentials import SecretCredentials
+from loghub_operator.observe.drift_detector import DriftDetector
+from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.observer import Observer
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer
@@ -105,14 +109,23 @@ def begin() -> tuple[Turns, list[Document]]:
     hubs: Any = Hubs(lambda: objects.append(copy.deepcopy(kube.objects[CONSUMER_GROUP, "access"])))
     settings, clock = Settings(embedded_endpoint="http://127.0.0.1:1"), SystemClock()
     asked: Any = kube
-    observer = Observer(kube=asked, hubs=hubs, settings=settings, clock=clock)
-    executor = Executor(
+    drift = DriftDetector(kube=asked, clock=clock, every_s=3600.0)
+    log_service = LogServiceAccess(
+        pool=hubs,
+        endpoint=lambda _: settings.endpoint("embedded"),
+        credentials=SecretCredentials(asked),
+        clock=clock,
+    )
+    observer = Observer(
         kube=asked,
-        hubs=hubs,
-        access=observer.access,
-        wrote=observer.drifting.wrote,
+        log_service=log_service,
+        group_index=GroupIndex(settings),
+        drift=drift,
         settings=settings,
         clock=clock,
+    )
+    executor = Executor(
+        kube=asked, log_service=log_service, wrote=drift.wrote, settings=settings, clock=clock
     )
     reconciler = Reconciler(kube=asked, observer=observer, executor=executor, clock=clock, resync_s=3600.0)
 

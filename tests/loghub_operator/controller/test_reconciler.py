@@ -21,7 +21,7 @@ from loghub_operator.model.actions import (
     ApplyWorkers,
     CreateGroup,
     EmitEvent,
-    ReleaseObject,
+    RemoveFinalizer,
     ReshardRefused,
     SplitShard,
 )
@@ -65,7 +65,7 @@ class Stage:
     async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
         return self.step.observed
 
-    async def carry_out(self, _: LogHubConsumerGroup, __: ObservedState | None, action: Action) -> None:
+    async def carry_out(self, _: LogHubConsumerGroup, action: Action, *, group_origin: object) -> None:
         if self.refuse is not None and isinstance(action, self.refuse):
             raise self.error
         self.done.append(action)
@@ -188,7 +188,7 @@ def test_an_object_of_another_schema_that_is_deleted_is_let_go() -> None:
     event, released = stage.done
     assert isinstance(event, EmitEvent)
     assert (event.type, event.reason) == ("Warning", "ConsumerGroupOrphaned")
-    assert isinstance(released, ReleaseObject)
+    assert isinstance(released, RemoveFinalizer)
 
 
 def test_changing_words_alone_are_told_at_a_bounded_rate() -> None:
@@ -208,7 +208,7 @@ def test_only_a_mend_that_was_carried_out_is_remembered(
     stage, given = Stage(step, refuse=refuse), []
 
     def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-        given.append(observed.mends)
+        given.append(observed.memory.drift)
         return plan(resource, observed, now)
 
     async def get(*_: object) -> dict[str, Any] | None:
@@ -220,7 +220,7 @@ def test_only_a_mend_that_was_carried_out_is_remembered(
     asyncio.run(stage.play())
     first, second = given
     assert first == NO_DRIFT_HISTORY
-    assert [mend.times for mend in second.done.values()] == ([1] if refuse is None else [])
+    assert [last.times for last in second.corrections.values()] == ([1] if refuse is None else [])
 
 
 def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
     stage, given = Stage(step), []
 
     def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-        given.append(observed.memory)
+        given.append(observed.memory.scaling)
         return plan(resource, observed, now)
 
     async def get(*_: object) -> dict[str, Any] | None:
@@ -302,6 +302,6 @@ def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
     monkeypatch.setattr(stage, "get", get)
     stage.gets = 1
     asyncio.run(stage.play())
-    assert [(one.of, one.words) for one in given[1].refusals] == [("split", "no more")]
+    assert [(one.of, one.message) for one in given[1].scaling.rejections] == [("split", "no more")]
     assert told_of not in stage.done
     assert told(stage.written[0]) == step.status

@@ -18,7 +18,7 @@ from loghub_operator.controller.reconciler import (
     Key,
     Reconciler,
 )
-from loghub_operator.model.observed import ObservedState
+from loghub_operator.model.observed import ObservedState, Unavailable
 from tests.loghub_operator.support.examples import Document, merge
 from tests.loghub_operator.support.golden import steps, stories
 
@@ -45,7 +45,7 @@ class Echo:
         self.beside: Callable[[], None] = lambda: None  # what somebody else does just before our write
         self.rounds = self.writes = 0
         me: Any = self
-        executor = Executor(kube=me, hubs=me, access=me, wrote=me, settings=me, clock=me)
+        executor = Executor(kube=me, log_service=me, wrote=me, settings=me, clock=me)
         self.reconciler = Reconciler(kube=me, observer=me, executor=executor, clock=me, resync_s=RESYNC_S)
 
     def monotonic_s(self) -> float:
@@ -148,7 +148,7 @@ def test_what_changed_besides_during_a_round_is_looked_at() -> None:
 def _unreachable() -> Any:
     """A step in which the log service cannot be asked, and nothing is to be done about it."""
     found = (step for path in stories() if path.stem == "unreachable-while-running" for step in steps(path))
-    return next(step for step in found if step.observed.service.trouble and not step.actions)
+    return next(step for step in found if isinstance(step.observed.service, Unavailable) and not step.actions)
 
 
 class Neighbours:

@@ -12,6 +12,7 @@ from loghub_operator.demo.scenario_context import Scene
 from loghub_operator.local.processes.supervisor import WorkerView
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
+from loghub_operator.model.revision import UNKNOWN
 from tests.support import ROOT
 
 EXAMPLE = ROOT / "deploy" / "examples" / "access-log.yaml"
@@ -25,7 +26,7 @@ def look(pids: dict[str, int], holders: list[str]) -> GroupSnapshot:
                 ordinal=number,
                 phase=WorkerPhase.RUNNING,
                 ready=True,
-                config_hash="",
+                revision=UNKNOWN,
                 drain_requested=False,
             ),
             pid=pid,

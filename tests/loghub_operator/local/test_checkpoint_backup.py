@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from loghub_operator.local.checkpoint_backup import KeptCheckpoints
-from loghub_operator.model.reposition import MoveRecord
-from loghub_operator.resources import checkpoint_backup, record_in
+from loghub_operator.local.checkpoint_backup import CheckpointBackups
+from loghub_operator.model.checkpoint_reset import CheckpointBackup
+from loghub_operator.resources import backup_in, checkpoint_backup
 from tests.loghub_operator.support.examples import resource
 
-RECORD = MoveRecord(
-    ordered_at="2026-01-01T00:00:00Z", before={0: "MQ==", 12: ""}, goals={0: "Mg==", 12: "Mw=="}
+RECORD = CheckpointBackup(
+    requested_at="2026-01-01T00:00:00Z", before={0: "MQ==", 12: ""}, targets={0: "Mg==", 12: "Mw=="}
 )
-OTHER = MoveRecord(ordered_at="2026-01-02T00:00:00Z", before={}, goals={})
+OTHER = CheckpointBackup(requested_at="2026-01-02T00:00:00Z", before={}, targets={})
 
 
 def test_kept_once(tmp_path: Path) -> None:
-    kept = KeptCheckpoints(tmp_path / "not-there-yet")
+    kept = CheckpointBackups(tmp_path / "not-there-yet")
     assert (kept.read("a"), kept.source("a"), kept.source(None)) == (None, None, None)
     kept.keep("a", RECORD)
     kept.keep("a", OTHER)
@@ -25,7 +25,7 @@ def test_kept_once(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_changed_by_hand_is_said(tmp_path: Path) -> None:
-    kept = KeptCheckpoints(tmp_path)
+    kept = CheckpointBackups(tmp_path)
     kept.keep("a", RECORD)
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(ValueError, match=r"a\.json cannot be read"):
@@ -34,7 +34,7 @@ def test_a_file_that_was_changed_by_hand_is_said(tmp_path: Path) -> None:
 
 def test_the_config_map_says_the_same() -> None:
     made = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
-    assert record_in(made) == RECORD
+    assert backup_in(made) == RECORD
     assert made["data"] == {"0": "MQ==", "12": ""}
     assert made["immutable"] is True
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
@@ -44,6 +44,6 @@ def test_the_config_map_says_the_same() -> None:
 def test_a_config_map_without_our_words_is_no_record(moved_to: str) -> None:
     made = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
     made["metadata"]["annotations"]["loghub.dev/target-checkpoints"] = moved_to
-    assert record_in(made) is None
+    assert backup_in(made) is None
     del made["metadata"]["annotations"]
-    assert record_in(made) is None
+    assert backup_in(made) is None

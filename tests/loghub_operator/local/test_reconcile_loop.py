@@ -16,14 +16,16 @@ from loghub.clock import SystemClock
 from loghub.wire.errors import EndpointUnreachable
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.clients.log_service_pool import LogServicePool
-from loghub_operator.local.backend import LocalEdge
-from loghub_operator.local.checkpoint_backup import KeptCheckpoints
-from loghub_operator.local.reconcile_loop import Rounds
+from loghub_operator.local.backend import LocalBackend
+from loghub_operator.local.checkpoint_backup import CheckpointBackups
+from loghub_operator.local.reconcile_loop import ReconcileLoop
+from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.model import actions
 from loghub_operator.model import plan as model_plan
 from loghub_operator.model.actions import Action, ApplyWorkers, CreateGroup, EmitEvent, UpdateGroup
-from loghub_operator.model.observed import GroupObserved, ObservedState, Placement
-from loghub_operator.model.scaling_state import NOTHING
+from loghub_operator.model.memory import NO_MEMORY
+from loghub_operator.model.observed import Available, GroupSettings, ObservedState, Placement
+from loghub_operator.model.revision import WorkerSpec
 from loghub_operator.plan.planner import plan
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.controller.test_reconciler import Stage as ClusterStage
@@ -59,14 +61,16 @@ class LocalStage:
     async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
         return self.step.observed
 
-    async def carry_out(self, _: LogHubConsumerGroup, __: ObservedState, action: Action) -> None:
+    async def carry_out(self, _: LogHubConsumerGroup, action: Action) -> None:
         if self.refuse is not None and isinstance(action, self.refuse):
             raise self.error
         self.done.append(action)
 
-    def play(self) -> tuple[Status, Rounds]:
+    def play(self) -> tuple[Status, ReconcileLoop]:
         shown: list[Status] = []
-        rounds = Rounds(objects=self, edge=self, clock=self, on_round=lambda _, status: shown.append(status))
+        rounds = ReconcileLoop(
+            objects=self, backend=self, clock=self, on_round=lambda _, status: shown.append(status)
+        )
         asyncio.run(rounds.round())
         (status,) = shown
         return status, rounds
@@ -78,7 +82,7 @@ def test_the_local_loop_does_what_the_series_say(step: Step) -> None:
     status, rounds = stage.play()
     assert [recorded(action) for action in stage.done] == list(step.actions)
     assert told(status) == step.status
-    assert rounds.released == any(one["action"] == "ReleaseObject" for one in step.actions)
+    assert rounds.released == any(one["action"] == "RemoveFinalizer" for one in step.actions)
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
@@ -103,7 +107,7 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
     asyncio.run(rounds.round())
     first, second = given
     assert first == stage.step.observed.memory
-    assert second == plan(stage.step.resource, stage.step.observed, stage.step.now).memory != NOTHING
+    assert second == plan(stage.step.resource, stage.step.observed, stage.step.now).memory != NO_MEMORY
 
 
 def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
@@ -120,7 +124,7 @@ def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
     monkeypatch.setattr("loghub_operator.plan.round.plan", splitting)
     status, rounds = stage.play()
     asyncio.run(rounds.round())
-    assert [(one.of, one.words) for one in given[1].refusals] == [("split", "no more")]
+    assert [(one.of, one.message) for one in given[1].scaling.rejections] == [("split", "no more")]
     assert told(status) == step.status
 
 
@@ -151,8 +155,8 @@ class Ways:
     def observed(self) -> tuple[()]:
         return ()
 
-    def apply(self, config: object, *, replicas: int, config_hash: str, variables: object) -> None:
-        self.calls.append(("apply", replicas, config_hash))
+    def apply(self, spec: WorkerSpec, *, replicas: int, variables: object) -> None:
+        self.calls.append(("apply", replicas, spec))
 
     def ask_leave(self, name: str) -> None:
         self.calls.append(("ask_leave", name))
@@ -169,19 +173,27 @@ class Ways:
         self.origins.append(origin)
 
 
-def _edge(ways: Ways, server: MemoryServer, told_events: list[EmitEvent], kept: Path) -> LocalEdge:
+def _backend(ways: Ways, server: MemoryServer, events: list[EmitEvent], backups: Path) -> LocalBackend:
     made: object = ways
-    return LocalEdge(
+
+    async def credentials(_: LogHubConsumerGroup) -> Credentials:
+        return Credentials(access_key_id="a", access_key_secret="b")
+
+    return LocalBackend(
         record=lambda: made,  # type: ignore[arg-type,return-value]
         supervisor=made,  # type: ignore[arg-type]
-        kept=KeptCheckpoints(kept),
-        hubs=LogServicePool(lambda _endpoint, project, _credentials: server.client(project)),
-        site=lambda _: Placement(
+        backups=CheckpointBackups(backups),
+        log_service=LogServiceAccess(
+            pool=LogServicePool(lambda _endpoint, project, _credentials: server.client(project)),
+            endpoint=lambda _: "http://127.0.0.1:1",
+            credentials=credentials,
+            clock=SystemClock(),
+        ),
+        placement=lambda _: Placement(
             endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False
         ),
-        credentials=lambda: Credentials(access_key_id="a", access_key_secret="b"),
         clock=SystemClock(),
-        tell=told_events.append,
+        report=events.append,
     )
 
 
@@ -193,14 +205,14 @@ def test_every_action_of_the_series_has_its_effect_here(step: Step, tmp_path: Pa
     hub.create_logstore(step.resource.spec.logstore, shards=2)
     stage = LocalStage(step)
     stage.play()
-    edge = _edge(ways, server, events, tmp_path)
+    backend = _backend(ways, server, events, tmp_path)
     for action in stage.done:
-        if isinstance(action, actions.UpdateGroup | actions.DeleteGroup | actions.MoveCheckpoints):
+        if isinstance(action, actions.UpdateGroup | actions.DeleteGroup | actions.CommitCheckpoints):
             _ensure_group(server, step)
-        asyncio.run(edge.carry_out(step.resource, step.observed, action))
+        asyncio.run(backend.carry_out(step.resource, action))
         _check(action, ways, server, events, step)
-        if isinstance(action, actions.KeepCheckpoints):
-            assert KeptCheckpoints(tmp_path).read(action.name) == action.record
+        if isinstance(action, actions.BackUpCheckpoints):
+            assert CheckpointBackups(tmp_path).read(action.name) == action.backup
 
 
 def _groups(server: MemoryServer, step: Step) -> tuple[GroupInfo, ...]:
@@ -216,8 +228,8 @@ def _ensure_group(server: MemoryServer, step: Step) -> None:
 def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEvent], step: Step) -> None:
     match action:
         case actions.ApplyWorkers():
-            assert ways.calls[-1] == ("apply", action.replicas, action.config_hash)
-        case actions.AskLeave(consumer):
+            assert ways.calls[-1] == ("apply", action.replicas, action.spec)
+        case actions.DrainWorker(consumer):
             assert ways.calls[-1] == ("ask_leave", consumer)
         case actions.RestartWorker(consumer):
             assert ways.calls[-1] == ("restart", consumer)
@@ -230,14 +242,14 @@ def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEv
             assert (group.timeout_s, group.order) == (action.timeout_s, action.order)
         case actions.DeleteGroup():
             assert _groups(server, step) == ()
-        case actions.MoveCheckpoints(moves):
+        case actions.CommitCheckpoints(cursors):
             told_there = server.client(step.resource.spec.project).get_checkpoints(
                 step.resource.spec.logstore, step.resource.group
             )
-            assert set(moves) <= {(one.shard, one.cursor) for one in told_there}
+            assert set(cursors) <= {(one.shard, one.cursor) for one in told_there}
         case actions.EmitEvent():
             assert events[-1] == action
-        case actions.HoldObject() | actions.EnsureProjectAddress() | actions.ReleaseObject():
+        case actions.AddFinalizer() | actions.EnsureProjectService() | actions.RemoveFinalizer():
             assert ways.calls == [] or ways.calls[-1][0] != "apply"  # nothing of ours is touched
 
 
@@ -263,7 +275,8 @@ class Contested(LocalStage):
 
     def __init__(self, step: Step) -> None:
         super().__init__(step)
-        assert isinstance(step.observed.service.group, GroupObserved)
+        assert isinstance(step.observed.service, Available)
+        assert isinstance(step.observed.service.group, GroupSettings)
         foreign = replace(step.observed.service.group, timeout_s=99)
         self.observed = replace(step.observed, service=replace(step.observed.service, group=foreign))
         self.resource = step.resource
@@ -285,7 +298,7 @@ class Contested(LocalStage):
         return replace(self.observed, at_unix_s=self.now)
 
     async def rounds(self, count: int) -> None:
-        loop = Rounds(objects=self, edge=self, clock=self)
+        loop = ReconcileLoop(objects=self, backend=self, clock=self)
         for _ in range(count):
             await loop.round()
             self.now += 2.0

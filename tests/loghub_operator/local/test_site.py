@@ -108,4 +108,4 @@ def test_a_file_with_text_that_is_no_object_is_read(tmp_path: Path) -> None:
         yaml.safe_dump_all([document({"pipeline": PYTHON}), {"kind": "ConfigMap", "apiVersion": "v1"}])
     )
     file = CrFile(path, None)
-    assert "there is no ConfigMap enrich" in file.code(parse_resource(file.read())).trouble
+    assert "there is no ConfigMap enrich" in file.code(parse_resource(file.read())).error

@@ -10,7 +10,7 @@ from loghub.wire.loggroup import Log, LogGroup
 from loghub_operator.clients.connector import connector
 from loghub_operator.logservice.group_state import observe_service
 from loghub_operator.logservice.shard_cursors import EndCursorCache
-from loghub_operator.model.observed import ServiceErrorReason, ServiceObserved
+from loghub_operator.model.observed import Available, LogServiceObserved, ServiceErrorReason, Unavailable
 from loghub_operator.settings import Client, Settings
 from tests.loghub.client.scripted import refused_endpoint
 from tests.loghub_operator.latency import distant
@@ -31,7 +31,7 @@ def hub(choice: Client, endpoint: str, credentials: Credentials, project: str = 
     return connector(Settings(client=choice).uses_sdk)(endpoint, project, credentials)
 
 
-def observed(endpoint: str, credentials: Credentials, project: str = "demo") -> list[ServiceObserved]:
+def observed(endpoint: str, credentials: Credentials, project: str = "demo") -> list[LogServiceObserved]:
     """By each client, as of the same moment."""
     seen = []
     for choice in (Client.HTTP, Client.SDK):
@@ -63,7 +63,7 @@ def test_a_group_at_a_distant_service(service: ServiceProcess) -> None:
     with distant(service.endpoint, 1.0) as endpoint:
         over_http, over_sdk = observed(endpoint, service.credentials)
     assert over_http == over_sdk
-    assert over_sdk.trouble is None
+    assert isinstance(over_sdk, Available)
     assert [one.lag_groups for one in over_sdk.shards] == [3, 0, 0, 0, 0]
     assert [one.read_only for one in over_sdk.shards] == [False, False, True, False, False]
 
@@ -86,6 +86,6 @@ def test_trouble_has_the_same_reason_and_message(
     with distant(service.endpoint, 1.0) as far:
         endpoint = refused_endpoint() if case == "endpoint" else far
         over_http, over_sdk = observed(endpoint, key, project)
-    assert over_sdk.trouble is not None
-    assert over_sdk.trouble.reason is reason
+    assert isinstance(over_sdk, Unavailable)
+    assert over_sdk.reason is reason
     assert over_http == over_sdk

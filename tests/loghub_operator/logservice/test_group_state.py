@@ -1,4 +1,4 @@
-"""What the log service tells becomes a `ServiceObserved`, with and without the extensions."""
+"""What the log service tells becomes an observation, with and without the extensions."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,10 +12,15 @@ from loghub.wire.errors import EndpointUnreachable, LogHubError
 from loghub.wire.loggroup import Log, LogGroup
 from loghub_operator.logservice.group_changes import change_group, change_shards, create_group
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import observe_service, trouble_of
+from loghub_operator.logservice.group_state import observe_service, unavailable
 from loghub_operator.logservice.shard_cursors import EndCursorCache
 from loghub_operator.model.actions import CreateGroup, DeleteGroup, MergeShards, ReshardRefused, SplitShard
-from loghub_operator.model.observed import GroupObserved, ServiceErrorReason, ServiceObserved
+from loghub_operator.model.observed import (
+    GroupSettings,
+    LogServiceObserved,
+    ServiceErrorReason,
+    Unavailable,
+)
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import resource
 from tests.support import HandClock
@@ -60,7 +65,7 @@ def hub(server: MemoryServer) -> LogHub:
     return server.client("demo")
 
 
-def look(hub: Any, clock: HandClock) -> ServiceObserved:
+def look(hub: Any, clock: HandClock) -> LogServiceObserved:
     return observe_service(
         hub, resource(), expected=["access-0", "access-1"], ends=EndCursorCache(), clock=clock
     )
@@ -69,7 +74,7 @@ def look(hub: Any, clock: HandClock) -> ServiceObserved:
 @pytest.mark.parametrize("extensions", [True, False])
 def test_no_group_to_free_shards(hub: LogHub, clock: HandClock, *, extensions: bool) -> None:
     seen = look(hub if extensions else WithoutExtensions(hub), clock)
-    assert (seen.trouble, seen.group) == (None, None)
+    assert seen.group is None
     assert [(shard.shard, shard.state, shard.lag_s) for shard in seen.shards] == [
         (0, "not_alloc", None),
         (1, "not_alloc", None),
@@ -81,7 +86,7 @@ def test_the_embedded_service_tells_holders_and_consumers(hub: LogHub, clock: Ha
     held = hub.heartbeat("access", "access", consumer="access-0", held=())
     hub.heartbeat("access", "access", consumer="access-0", held=held)
     seen = look(hub, clock)
-    assert seen.group == GroupObserved(timeout_s=30, order=True)
+    assert seen.group == GroupSettings(timeout_s=30, order=True)
     assert seen.consumers == ("access-0",)
     assert [(shard.state, shard.holder, shard.lag_logs) for shard in seen.shards] == [
         ("already_alloc", "access-0", 0),
@@ -189,8 +194,8 @@ def test_missing_logstore_project_and_endpoint_are_told_apart(
     server: MemoryServer, clock: HandClock, *, extensions: bool
 ) -> None:
     def reason(hub: LogHub) -> ServiceErrorReason | None:
-        trouble = look(hub if extensions else WithoutExtensions(hub), clock).trouble
-        return None if trouble is None else trouble.reason
+        service = look(hub if extensions else WithoutExtensions(hub), clock)
+        return service.reason if isinstance(service, Unavailable) else None
 
     hub = server.client("demo")
     hub.delete_logstore("access")
@@ -218,15 +223,15 @@ def test_missing_logstore_project_and_endpoint_are_told_apart(
     ],
 )
 def test_an_error_in_a_persons_words(error: LogHubError, reason: str, words: str) -> None:
-    trouble = trouble_of(error, resource())
-    assert trouble.reason == reason
-    assert words in trouble.message
+    seen = unavailable(error, resource())
+    assert seen.reason == reason
+    assert words in seen.message
 
 
 def test_the_words_are_the_same_in_every_round() -> None:
     """A status that differs each time would be written, and wake the next round, for ever."""
     first, second = (LogHubError("Unauthorized", 401, "no", request_id=one) for one in ("id-1", "id-2"))
-    assert trouble_of(first, resource()) == trouble_of(second, resource())
+    assert unavailable(first, resource()) == unavailable(second, resource())
 
 
 @pytest.mark.parametrize("extensions", [True, False])
@@ -236,14 +241,14 @@ def test_shards_whose_keys_are_none_are_trouble_and_not_quoted(
     asked: Any = hub if extensions else WithoutExtensions(hub)
     first, *rest = hub.list_shards("access")
     monkeypatch.setattr(hub, "list_shards", lambda _: (replace(first, begin_key="inner page"), *rest))
-    trouble = look(asked, clock).trouble
-    assert trouble is not None
-    assert trouble.reason is ServiceErrorReason.REQUEST_REJECTED
-    assert "inner page" not in trouble.message
+    seen = look(asked, clock)
+    assert isinstance(seen, Unavailable)
+    assert seen.reason is ServiceErrorReason.REQUEST_REJECTED
+    assert "inner page" not in seen.message
 
 
 def test_what_some_other_server_answers_is_not_quoted() -> None:
-    told = trouble_of(LogHubError("BadResponse", 200, "not one of SLS: 'inner page'"), resource())
+    told = unavailable(LogHubError("BadResponse", 200, "not one of SLS: 'inner page'"), resource())
     assert "inner page" not in told.message
 
 

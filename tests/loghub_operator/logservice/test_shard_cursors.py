@@ -13,15 +13,15 @@ from loghub_operator.logservice.checkpoints import (
     AHEAD_S,
     FORCE_S,
     TOO_SLOW,
-    move_checkpoints,
+    commit_checkpoints,
     resolve_targets,
 )
 from loghub_operator.logservice.group_changes import create_group
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.logservice.group_state import observe_service
 from loghub_operator.logservice.shard_cursors import LOOK_S, EndCursorCache
-from loghub_operator.model.actions import CreateGroup, MoveCheckpoints
-from loghub_operator.model.observed import ServiceObserved
+from loghub_operator.model.actions import CommitCheckpoints, CreateGroup
+from loghub_operator.model.observed import Available
 from loghub_operator.plan.status.builder import lag_finding
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import resource
@@ -84,13 +84,13 @@ def save_all(hub: LogHub, shards: range) -> None:
         hub.update_checkpoint("access", "access", shard=shard, cursor=end, consumer="access-0", force=True)
 
 
-def look(hub: Any, clock: HandClock, ends: EndCursorCache) -> ServiceObserved:
+def look(hub: Any, clock: HandClock, ends: EndCursorCache) -> Available:
     seen = observe_service(hub, resource(), expected=["access-0"], ends=ends, clock=clock)
-    assert seen.trouble is None
+    assert isinstance(seen, Available)
     return seen
 
 
-def known(seen: ServiceObserved) -> list[int]:
+def known(seen: Available) -> list[int]:
     return [one.shard for one in seen.shards if one.lag_s is not None]
 
 
@@ -189,10 +189,10 @@ def test_where_an_order_leads_is_asked_in_time_or_not_known_at_all(hub: LogHub, 
     order = resource({"resetCheckpoints": {"to": "Begin", "nonce": "1"}})
     slow: Any = SlowSls(hub, clock, call_s=1.0)
     shards = look(slow, clock, EndCursorCache()).shards
-    for call_s, positions, trouble in ((1.0, 0, TOO_SLOW), (0.5, SHARDS, "")):
+    for call_s, positions, error in ((1.0, 0, TOO_SLOW), (0.5, SHARDS, "")):
         slow.call_s, began = call_s, clock.now
-        seen = resolve_targets(slow, order, shards, record=None, source=None, clock=clock)
-        assert (len(seen.positions), seen.trouble) == (positions, trouble)
+        seen = resolve_targets(slow, order, shards, backup=None, source=None, clock=clock)
+        assert (len(seen.positions), seen.error) == (positions, error)
         assert clock.now - began <= AHEAD_S + call_s
     assert LOOK_S + AHEAD_S < SHORTEST_BOUND_S
 
@@ -204,7 +204,7 @@ def test_checkpoints_that_are_not_forced_in_time_are_left_for_the_next_round(
     moves = tuple((shard, hub.get_cursor("access", shard, "begin")) for shard in range(SHARDS))
     forced = []
     while moves:
-        move_checkpoints(slow, KEY, MoveCheckpoints(moves), clock)
+        commit_checkpoints(slow, KEY, CommitCheckpoints(moves), clock)
         saved = {one.shard for one in hub.get_checkpoints("access", "access") if one.cursor}
         moves = tuple(move for move in moves if move[0] not in saved)
         forced.append(len(saved))

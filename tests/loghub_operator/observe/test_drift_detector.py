@@ -5,8 +5,15 @@ import copy
 from typing import Any
 
 from loghub_operator.clients.kube import Kind
+from loghub_operator.model.observed import Placement
+from loghub_operator.model.revision import UNKNOWN, WorkerSpec
 from loghub_operator.observe.drift_detector import DriftDetector
-from tests.loghub_operator.support.examples import Document
+from loghub_operator.resources.worker_config import worker_config
+from tests.loghub_operator.support.examples import Document, resource
+
+CONFIG = worker_config(
+    resource(), Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=False)
+)
 
 EVERY_S = 90.0
 SET: Document = {
@@ -40,7 +47,10 @@ class Cluster:
         return self.stored
 
     def seen(self, found: Document = SET) -> tuple[str, ...]:
-        return asyncio.run(self.drifting.seen(SET, found, (SERVICE,)))
+        desired = WorkerSpec(
+            revision=UNKNOWN, config=CONFIG, stateful_set=SET, dependencies=(copy.deepcopy(SERVICE),)
+        )
+        return tuple(map(str, asyncio.run(self.drifting.drift(desired, found))))
 
 
 DRIFTED = ("Service access spec.clusterIP",)

@@ -12,11 +12,16 @@ from loghub.client.port import Credentials, LogHub
 from loghub.clock import SystemClock
 from loghub_operator.clients.kube import SECRET, SERVICE, Kind, KubeError
 from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.logservice.access import LogServiceAccess
+from loghub_operator.logservice.secret_credentials import SecretCredentials
 from loghub_operator.model.observed import ObservedState, ServiceErrorReason
+from loghub_operator.observe.drift_detector import DriftDetector
+from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.observer import Observer
 from loghub_operator.resources import project_service
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer
+from tests.loghub_operator.support.availability import available, unavailable
 from tests.loghub_operator.support.examples import resource
 
 Document = dict[str, Any]
@@ -64,14 +69,27 @@ def look(
         return server.client(project)
 
     async def run() -> ObservedState:
-        hubs = LogServicePool(connect)
+        pool = LogServicePool(connect)
         kube: Any = Objects(*objects, refused=refused)
         settings = Settings(embedded_endpoint=endpoint)
-        observer = Observer(kube=kube, hubs=hubs, settings=settings, clock=SystemClock())
+        clock = SystemClock()
+        observer = Observer(
+            kube=kube,
+            log_service=LogServiceAccess(
+                pool=pool,
+                endpoint=lambda resource: settings.endpoint(resource.spec.endpoint),
+                credentials=SecretCredentials(kube),
+                clock=clock,
+            ),
+            group_index=GroupIndex(settings),
+            drift=DriftDetector(kube=kube, clock=clock, every_s=0.0),
+            settings=settings,
+            clock=clock,
+        )
         try:
             return await observer.observe(resource())
         finally:
-            hubs.close()
+            pool.close()
 
     observed = asyncio.run(run())
     look.asked = asked  # type: ignore[attr-defined]
@@ -80,8 +98,7 @@ def look(
 
 def test_all_there_to_shards() -> None:
     observed = look(secret(**KEYS))
-    assert observed.service.trouble is None
-    assert len(observed.service.shards) == 1
+    assert len(available(observed.service).shards) == 1
     # A key made from a file has a line's end, which is none of the key.
     assert look.asked == [Credentials(access_key_id="id", access_key_secret="secret")]  # type: ignore[attr-defined]
 
@@ -95,18 +112,16 @@ def test_all_there_to_shards() -> None:
     ],
 )
 def test_missing_keys_are_named(objects: tuple[Any, ...], words: str) -> None:
-    trouble = look(*objects).service.trouble
-    assert trouble is not None
-    assert trouble.reason is ServiceErrorReason.CREDENTIALS_MISSING
-    assert words in trouble.message
+    service = unavailable(look(*objects).service)
+    assert service.reason is ServiceErrorReason.CREDENTIALS_MISSING
+    assert words in service.message
 
 
 def test_a_secret_that_may_not_be_read_is_told() -> None:
     """Else the object would have no status, and could never be deleted: `rbac.secretNames` allows some."""
-    trouble = look(secret(**KEYS), refused={SECRET: FORBIDDEN}).service.trouble
-    assert trouble is not None
-    assert trouble.reason is ServiceErrorReason.CREDENTIALS_MISSING
-    assert "no right to read Secret loghub-credentials in namespace default" in trouble.message
+    service = unavailable(look(secret(**KEYS), refused={SECRET: FORBIDDEN}).service)
+    assert service.reason is ServiceErrorReason.CREDENTIALS_MISSING
+    assert "no right to read Secret loghub-credentials in namespace default" in service.message
 
 
 def test_a_projects_service_that_may_not_be_read_is_no_address() -> None:
@@ -123,8 +138,8 @@ def test_an_apiserver_that_is_away_says_nothing_about_what_is_there(kind: Kind) 
 
 def test_a_project_without_a_name_is_not_asked_for() -> None:
     observed = look(secret(**KEYS), endpoint="http://loghub.svc")
-    assert (observed.site.needs_project_address, observed.project_address) == (True, False)
-    assert observed.service.trouble is not None
+    assert (observed.placement.needs_project_address, observed.project_address) == (True, False)
+    assert "does not have a host name" in unavailable(observed.service).message
     assert look.asked == []  # type: ignore[attr-defined]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from loghub_operator.api.status import Condition
 from loghub_operator.model.observed import WorkerPhase
+from loghub_operator.model.revision import Revision
 from loghub_operator.observe.pods import worker_from_pod
 
 Document = dict[str, Any]
@@ -198,11 +199,15 @@ def test_a_drain_request_and_its_time_are_annotations() -> None:
     marks = {
         "loghub.dev/drain": "true",
         "loghub.dev/drain-requested-at": "2026-01-01T00:00:10Z",
-        "loghub.dev/config-hash": "h",
+        "loghub.dev/revision": "s.t",
     }
     worker = worker_from_pod(pod(annotations=marks), NOW)
     assert worker is not None
-    assert (worker.drain_requested, worker.drain_requested_at_unix_s, worker.config_hash) == (True, NOW, "h")
+    assert (worker.drain_requested, worker.drain_requested_at_unix_s, worker.revision) == (
+        True,
+        NOW,
+        Revision(settings="s", pod_template="t"),
+    )
 
 
 @pytest.mark.parametrize("value", ["false", "True", "1", "leave", ""])

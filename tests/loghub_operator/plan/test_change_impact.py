@@ -8,9 +8,9 @@ from pydantic import BaseModel
 
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.v1alpha1 import Spec
-from loghub_operator.model.observed import GroupObserved, Placement
-from loghub_operator.plan.change_impact import ChangeImpact, Running, change_class
-from loghub_operator.resources import pod_template_hash
+from loghub_operator.model.observed import GroupSettings, Placement
+from loghub_operator.plan.change_impact import ChangeImpact, Running, change_impact
+from loghub_operator.resources import worker_spec
 from loghub_operator.resources.worker_config import worker_config
 from tests.loghub_operator.support.examples import Document, resource
 
@@ -126,8 +126,8 @@ def running(group: LogHubConsumerGroup) -> Running:
     config = worker_config(group, Placement(**{**_site(), "endpoint": _endpoint(spec)}))
     return Running(
         replicas=0 if spec.suspend else spec.replicas,
-        group=GroupObserved(timeout_s=spec.timeout_seconds, order=spec.in_order),
-        pods=pod_template_hash(group, config, image="i"),
+        group=GroupSettings(timeout_s=spec.timeout_seconds, order=spec.in_order),
+        revision=worker_spec(group, config, image="i").revision,
     )
 
 
@@ -145,16 +145,16 @@ def test_the_class_of_a_field(field: str) -> None:
     document = resource(before).to_dict()["spec"]
     old, new = resource(before), resource(_merged(before, change))
     assert new.to_dict()["spec"] != document
-    assert change_class(running(old), running(new)) is expected
+    assert change_impact(running(old), running(new)) is expected
 
 
 def test_nothing_changed() -> None:
-    assert change_class(running(resource()), running(resource())) is ChangeImpact.NONE
+    assert change_impact(running(resource()), running(resource())) is ChangeImpact.NONE
 
 
 def test_the_dearest_counts() -> None:
     both = resource({"replicas": 3, "inOrder": True, "spark": {"cores": 2}})
-    assert change_class(running(resource()), running(both)) is ChangeImpact.ROLL
+    assert change_impact(running(resource()), running(both)) is ChangeImpact.ROLL
 
 
 def test_every_field_of_the_spec_has_a_row() -> None:

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.model.actions import Action, DeleteGroup, EmitEvent, ReleaseObject
+from loghub_operator.model.actions import Action, DeleteGroup, EmitEvent, RemoveFinalizer
+from loghub_operator.model.memory import Memory
+from loghub_operator.model.observed import ObservedState
 from loghub_operator.plan.deletion import DELETE_BOUND_S, plan_deletion
-from loghub_operator.plan.status.last_failure import with_failure
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, Step, steps
 
 REFUSAL = "Unauthorized: DeleteConsumerGroup is not allowed"
@@ -19,10 +19,9 @@ def _deleting() -> Step:
     return next(step for step in found if any(one["action"] == "DeleteGroup" for one in step.actions))
 
 
-def _refused(step: Step, now: float) -> LogHubConsumerGroup:
-    status = plan_deletion(step.resource, step.observed, now).status
-    told = with_failure(status, REFUSAL, now, before=step.resource.status)
-    return step.resource.model_copy(update={"status": told})
+def _refused(observed: ObservedState) -> ObservedState:
+    """The previous reconcile could not carry out its actions."""
+    return dataclasses.replace(observed, memory=Memory(last_error=REFUSAL))
 
 
 def _kinds(actions: tuple[Action, ...]) -> list[type]:
@@ -32,28 +31,28 @@ def _kinds(actions: tuple[Action, ...]) -> list[type]:
 @pytest.mark.parametrize("since_s", [1.0, DELETE_BOUND_S])
 def test_a_refused_deletion_is_tried_again(since_s: float) -> None:
     step = _deleting()
-    planned = plan_deletion(_refused(step, EPOCH), step.observed, EPOCH + since_s)
-    assert _kinds(planned.actions) == [DeleteGroup, ReleaseObject]
+    planned = plan_deletion(step.resource, _refused(step.observed), EPOCH + since_s)
+    assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
 
 
 def test_a_deletion_refused_beyond_the_bound_lets_the_object_go() -> None:
     step = _deleting()
-    planned = plan_deletion(_refused(step, EPOCH), step.observed, EPOCH + DELETE_BOUND_S + 1)
+    planned = plan_deletion(step.resource, _refused(step.observed), EPOCH + DELETE_BOUND_S + 1)
     told, released = planned.actions
     assert isinstance(told, EmitEvent)
     assert (told.type, told.reason) == ("Warning", "ConsumerGroupOrphaned")
     assert REFUSAL in told.message
-    assert isinstance(released, ReleaseObject)
+    assert isinstance(released, RemoveFinalizer)
 
 
 def test_a_deletion_first_seen_beyond_the_bound_is_tried() -> None:
     step = _deleting()
     planned = plan_deletion(step.resource, step.observed, EPOCH + 100 * DELETE_BOUND_S)
-    assert _kinds(planned.actions) == [DeleteGroup, ReleaseObject]
+    assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
 
 
 def test_an_adopted_group_is_never_deleted_however_it_is_refused() -> None:
     step = _deleting()
     adopted = dataclasses.replace(step.observed, group_origin="Adopted")
-    planned = plan_deletion(_refused(step, EPOCH), adopted, EPOCH + 100 * DELETE_BOUND_S)
-    assert _kinds(planned.actions) == [ReleaseObject]
+    planned = plan_deletion(step.resource, _refused(adopted), EPOCH + 100 * DELETE_BOUND_S)
+    assert _kinds(planned.actions) == [RemoveFinalizer]

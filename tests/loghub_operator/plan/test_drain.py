@@ -19,7 +19,7 @@ STORIES = ["scale-down-drains", "suspend-and-resume", "delete-with-group"]
 
 def _step(story: str) -> Step:
     found = steps(FOLDER / f"{story}.yaml")
-    return next(step for step in found if any(one["action"] == "AskLeave" for one in step.actions))
+    return next(step for step in found if any(one["action"] == "DrainWorker" for one in step.actions))
 
 
 def _planned(step: Step, phase: WorkerPhase, *, tells: bool, after_s: float = 10.0) -> Plan:

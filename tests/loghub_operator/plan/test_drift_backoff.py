@@ -1,30 +1,45 @@
-"""A fight over a field is fought ever more slowly; whoever errs once is corrected at once."""
+"""A field that another client keeps changing is corrected ever more seldom; a single change at once."""
 
 import pytest
 
-from loghub_operator.model.drift_state import NO_DRIFT_HISTORY, DriftHistory
+from loghub_operator.model.drift_state import NO_DRIFT_HISTORY, DriftHistory, FieldPath, ObjectName
+from loghub_operator.model.revision import Revision
 from loghub_operator.plan.drift_backoff import (
     AT_ONCE,
     CALM_S,
     FIRST_PAUSE_S,
     FORGOTTEN_S,
     LONGEST_PAUSE_S,
+    DriftBackoff,
     evaluate,
     pause_s,
 )
 
-NUMBER = "StatefulSet access spec.replicas"
-PORTS = "Service access-workers spec.ports"
+STATEFUL_SET = ObjectName(kind="StatefulSet", name="access")
+SERVICE = ObjectName(kind="Service", name="access-workers")
+NUMBER = FieldPath(object=STATEFUL_SET, path=FieldPath.REPLICAS)
+PORTS = FieldPath(object=SERVICE, path="spec.ports")
+FIRST, SECOND = Revision(settings="1"), Revision(settings="2")
 START = 1_000_000.0
 
 
-def fought(times: int, *paths: str, wanted: str = "1", apart_s: float = LONGEST_PAUSE_S) -> DriftHistory:
-    """So many mends, the last one at START."""
-    mends = NO_DRIFT_HISTORY
+def drift_backoff(
+    history: DriftHistory,
+    *fields: FieldPath,
+    after_s: float,
+    revision: Revision = FIRST,
+    replicas: int = 3,
+) -> DriftBackoff:
+    return evaluate(history, fields, revision=revision, replicas=replicas, now=START + after_s)
+
+
+def corrected(times: int, *fields: FieldPath) -> DriftHistory:
+    """So many corrections, the last one at START."""
+    history = NO_DRIFT_HISTORY
     for number in range(times):
-        now = START - (times - 1 - number) * apart_s
-        mends = evaluate(mends, paths, wanted=wanted, now=now).mends
-    return mends
+        after_s = -(times - 1 - number) * LONGEST_PAUSE_S
+        history = drift_backoff(history, *fields, after_s=after_s).history
+    return history
 
 
 def test_pauses_double_up_to_a_bound() -> None:
@@ -33,53 +48,60 @@ def test_pauses_double_up_to_a_bound() -> None:
     assert pause_s(10_000) == LONGEST_PAUSE_S
 
 
-def test_who_undoes_each_mend_at_once_is_answered_ever_later() -> None:
-    """A day, looked at each second."""
-    mends, at = NO_DRIFT_HISTORY, []
+def test_a_change_after_each_correction_is_corrected_ever_later() -> None:
+    """For a day, with a reconcile each second."""
+    history, at = NO_DRIFT_HISTORY, []
     for second in range(24 * 3600):
-        seen = evaluate(mends, (NUMBER,), wanted="1", now=START + second)
-        if seen.mends_now:
-            mends = seen.mends
+        backoff = drift_backoff(history, NUMBER, after_s=second)
+        if backoff.corrects:
+            history = backoff.history
             at.append(second)
     assert at[:6] == [0, 1, 2, 22, 62, 142]
     assert len(at) <= 24 * 3600 / LONGEST_PAUSE_S + AT_ONCE + 6
 
 
-@pytest.mark.parametrize(("times", "held"), [(0, False), (AT_ONCE - 1, False), (AT_ONCE, True)])
-def test_a_few_mends_are_done_at_once(times: int, held: bool) -> None:
-    seen = evaluate(fought(times, NUMBER), (NUMBER,), wanted="1", now=START + 1)
-    assert (seen.mends_now, bool(seen.held), bool(seen.contested)) == (not held, held, held)
+@pytest.mark.parametrize(("times", "delayed"), [(0, False), (AT_ONCE - 1, False), (AT_ONCE, True)])
+def test_a_few_corrections_are_made_at_once(times: int, delayed: bool) -> None:
+    backoff = drift_backoff(corrected(times, NUMBER), NUMBER, after_s=1)
+    assert (backoff.corrects, bool(backoff.delayed), bool(backoff.contested)) == (
+        not delayed,
+        delayed,
+        delayed,
+    )
 
 
-def test_a_pause_is_of_one_object() -> None:
-    seen = evaluate(fought(9, NUMBER), (NUMBER, PORTS), wanted="1", now=START + 1)
-    assert (seen.held, seen.mends_now, seen.contested) == ((NUMBER,), True, ("StatefulSet access",))
-    assert (seen.mends.done["StatefulSet access"].times, seen.again_s) == (10, LONGEST_PAUSE_S)
-    assert seen.mends.done["Service access-workers"].times == 1
+def test_a_pause_concerns_one_object() -> None:
+    backoff = drift_backoff(corrected(9, NUMBER), NUMBER, PORTS, after_s=1)
+    assert (backoff.delayed, backoff.corrects, backoff.contested) == ((NUMBER,), True, (STATEFUL_SET,))
+    assert (backoff.history.corrections[STATEFUL_SET].times, backoff.pause_s) == (10, LONGEST_PAUSE_S)
+    assert backoff.history.corrections[SERVICE].times == 1
 
 
 @pytest.mark.parametrize(
-    ("wanted", "later_s"),
-    [("2", 1.0), ("1", FORGOTTEN_S), ("1", -1.0)],
-    ids=["another wish", "long ago", "the clock was set back"],
+    ("revision", "replicas", "later_s"),
+    [(SECOND, 3, 1.0), (FIRST, 4, 1.0), (FIRST, 3, FORGOTTEN_S), (FIRST, 3, -1.0)],
+    ids=["another revision", "another number", "long ago", "the clock was set back"],
 )
-def test_it_begins_anew(wanted: str, later_s: float) -> None:
-    seen = evaluate(fought(9, NUMBER), (NUMBER,), wanted=wanted, now=START + later_s)
-    assert (seen.held, seen.contested, seen.mends.done["StatefulSet access"].times) == ((), (), 1)
+def test_the_count_starts_over(revision: Revision, replicas: int, later_s: float) -> None:
+    backoff = drift_backoff(
+        corrected(9, NUMBER), NUMBER, after_s=later_s, revision=revision, replicas=replicas
+    )
+    assert (backoff.delayed, backoff.contested) == ((), ())
+    assert backoff.history.corrections[STATEFUL_SET].times == 1
 
 
-def test_contested_is_told_until_it_stays_as_it_was_set_back() -> None:
-    mends = fought(AT_ONCE + 1, NUMBER)
-    assert evaluate(mends, (), wanted="1", now=START + CALM_S - 1).contested == ("StatefulSet access",)
-    assert evaluate(mends, (), wanted="1", now=START + CALM_S).contested == ()
-    assert evaluate(mends, (NUMBER,), wanted="1", now=START + CALM_S).contested == ("StatefulSet access",)
-    # Changed a few times and left alone then is no fight.
-    assert evaluate(fought(AT_ONCE, NUMBER), (), wanted="1", now=START + 1).contested == ()
+def test_contested_lasts_until_the_object_stays_as_it_was_corrected() -> None:
+    history = corrected(AT_ONCE + 1, NUMBER)
+    assert drift_backoff(history, after_s=CALM_S - 1).contested == (STATEFUL_SET,)
+    assert drift_backoff(history, after_s=CALM_S).contested == ()
+    assert drift_backoff(history, NUMBER, after_s=CALM_S).contested == (STATEFUL_SET,)
+    # Changed a few times and then left alone is no conflict.
+    assert drift_backoff(corrected(AT_ONCE, NUMBER), after_s=1).contested == ()
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    mends = NO_DRIFT_HISTORY
+def test_the_history_is_bounded() -> None:
+    history = NO_DRIFT_HISTORY
     for number in range(1000):
-        path = f"ConfigMap access-{number} (gone)"
-        mends = evaluate(mends, (path,), wanted="1", now=START + number * FORGOTTEN_S / 10).mends
-    assert len(mends.done) <= 10
+        missing = FieldPath(object=ObjectName(kind="ConfigMap", name=f"access-{number}"), path="")
+        history = drift_backoff(history, missing, after_s=number * FORGOTTEN_S / 10).history
+    assert len(history.corrections) <= 10

@@ -7,14 +7,16 @@ import pytest
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.model.actions import (
     ApplyWorkers,
-    AskLeave,
     DeleteGroup,
-    ReleaseObject,
+    DrainWorker,
+    RemoveFinalizer,
     RemoveWorkers,
     UpdateGroup,
 )
-from loghub_operator.model.observed import GroupObserved
+from loghub_operator.model.observed import Available, GroupSettings
+from loghub_operator.model.revision import Revision
 from loghub_operator.plan.planner import plan
+from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.golden import FOLDER, Step, recorded, steps, stories, told
 
 ALL = [step for path in stories() for step in steps(path)]
@@ -41,10 +43,10 @@ def test_the_same_look_twice_decides_the_same(step: Step) -> None:
 @pytest.mark.parametrize("step", ALL, ids=str)
 def test_trouble_leaves_the_workers_as_they_are(step: Step) -> None:
     ordered_away = step.resource.metadata.deletion_timestamp or step.resource.spec.suspend
-    if step.observed.service.trouble is None or ordered_away:
+    if isinstance(step.observed.service, Available) or ordered_away:
         return
     actions = plan(step.resource, step.observed, step.now).actions
-    touching = (ApplyWorkers, AskLeave, RemoveWorkers, DeleteGroup, ReleaseObject)
+    touching = (ApplyWorkers, DrainWorker, RemoveWorkers, DeleteGroup, RemoveFinalizer)
     assert not [action for action in actions if isinstance(action, touching)]
 
 
@@ -53,7 +55,9 @@ def test_never_more_workers_than_assignable_shards_are_added(step: Step) -> None
     applied = [
         one for one in plan(step.resource, step.observed, step.now).actions if isinstance(one, ApplyWorkers)
     ]
-    assignable = sum(shard.state not in ("wait", "over") for shard in step.observed.service.shards)
+    service = step.observed.service
+    shards = service.shards if isinstance(service, Available) else ()
+    assignable = sum(shard.state not in ("wait", "over") for shard in shards)
     before = step.observed.worker_set.replicas if step.observed.worker_set else 0
     assert all(one.replicas <= max(assignable, before) for one in applied)
 
@@ -84,10 +88,12 @@ def test_a_timeout_is_shortened_when_nobody_counts_on_the_longer_one(
 ) -> None:
     """It is 30 in the spec. One of two workers was replaced, the other one may be just about to be."""
     step = next(steps(FOLDER / "group-settings.yaml"))
-    service = dataclasses.replace(step.observed.service, group=GroupObserved(timeout_s=found_s, order=False))
+    service = dataclasses.replace(
+        available(step.observed.service), group=GroupSettings(timeout_s=found_s, order=False)
+    )
     (first, second) = step.observed.workers
     if runs_with == "the settings of before":
-        first = dataclasses.replace(first, config_hash="before")
+        first = dataclasses.replace(first, revision=Revision(settings="before"))
     workers = () if runs_with == "nobody runs" else (first, second)
     planned = plan(
         step.resource, dataclasses.replace(step.observed, service=service, workers=workers), step.now
@@ -102,13 +108,15 @@ def test_a_timeout_is_shortened_when_nobody_counts_on_the_longer_one(
 def test_settings_that_another_sets_each_time_are_set_back_ever_later() -> None:
     """As two clusters do that have a group with other settings; looked at each second."""
     step = next(steps(FOLDER / "group-settings.yaml"))
-    service = dataclasses.replace(step.observed.service, group=GroupObserved(timeout_s=20, order=False))
+    service = dataclasses.replace(
+        available(step.observed.service), group=GroupSettings(timeout_s=20, order=False)
+    )
     observed, at = dataclasses.replace(step.observed, service=service), []
     for second in range(160):
         planned = plan(step.resource, observed, step.now + second)
         if any(isinstance(one, UpdateGroup) for one in planned.actions):
             at.append(second)
-        observed = dataclasses.replace(observed, mends=planned.mends)
+        observed = dataclasses.replace(observed, memory=planned.memory)
     assert at == [0, 1, 2, 22, 62, 142]
     told = {one.type: one for one in planned.status.conditions}
     assert told[ConditionType.DEGRADED].reason == "ConflictingController"

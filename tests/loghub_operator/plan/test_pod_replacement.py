@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from loghub_operator.model.actions import ApplyWorkers, AskLeave, RemoveWorkers
+from loghub_operator.model.actions import ApplyWorkers, DrainWorker, RemoveWorkers
 from loghub_operator.model.plan import Plan
 from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.planner import plan
@@ -20,7 +20,7 @@ TO_GO = ["delete-with-group", "suspend-and-resume", "scale-down-drains"]
 def _step(story: str) -> Step:
     """The one in which workers are told first."""
     found = steps(FOLDER / f"{story}.yaml")
-    return next(step for step in found if any(one["action"] == "AskLeave" for one in step.actions))
+    return next(step for step in found if any(one["action"] == "DrainWorker" for one in step.actions))
 
 
 def _without(step: Step, *names: str, counted: bool) -> Plan:
@@ -58,7 +58,7 @@ def test_forgotten_by_the_log_service_to_stopped(story: str) -> None:
 @pytest.mark.parametrize("story", ["delete-with-group", "suspend-and-resume"])
 def test_the_others_are_told_meanwhile(story: str) -> None:
     planned = _without(_step(story), "access-1", counted=True)
-    assert [one for one in planned.actions if isinstance(one, AskLeave)] == [AskLeave("access-0")]
+    assert [one for one in planned.actions if isinstance(one, DrainWorker)] == [DrainWorker("access-0")]
 
 
 def test_a_deletion_waits_no_longer_than_for_those_that_leave() -> None:

@@ -18,15 +18,15 @@ from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.kube import Kind, Kube
 from loghub_operator.model.actions import RemoveWorkers
 from loghub_operator.model.observed import Placement
+from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.resources import (
-    applied_hash,
     config_map,
-    dependencies,
     disruption_budget,
     governing_service,
     project_service,
     service_account,
-    stateful_set,
+    with_replicas,
+    worker_spec,
 )
 from loghub_operator.resources.worker_config import DRAIN_TIMEOUT_S, config_hash, worker_config
 from loghub_operator.settings import Settings
@@ -38,7 +38,11 @@ IMAGE = "loghub-worker:dev"
 
 
 def built(group: LogHubConsumerGroup, replicas: int = 2) -> Document:
-    return stateful_set(group, worker_config(group, SITE), replicas=replicas, image=IMAGE)
+    return with_replicas(spec_of(group).stateful_set, replicas)
+
+
+def spec_of(group: LogHubConsumerGroup, image: str = IMAGE) -> WorkerSpec:
+    return worker_spec(group, worker_config(group, SITE), image=image)
 
 
 def container(made: Document) -> Document:
@@ -126,9 +130,9 @@ def test_only_the_settings_are_removed_of_what_has_the_workers_labels() -> None:
         async def delete(self, _kind: Kind, _namespace: str, name: str) -> None:
             gone.append(name)
 
-    others = {"hubs": cast(Any, None), "access": cast(Any, None), "wrote": cast(Any, None)}
+    others = {"log_service": cast(Any, None), "wrote": cast(Any, None)}
     made = Executor(kube=cast(Kube, Objects()), settings=Settings(), clock=SystemClock(), **others)
-    asyncio.run(made.carry_out(group, None, RemoveWorkers()))
+    asyncio.run(made.carry_out(group, RemoveWorkers()))
     assert gone == [settings["metadata"]["name"]]
 
 
@@ -169,10 +173,9 @@ def test_the_cr_image_wins() -> None:
     assert container(built(example({"worker": {"image": "mine:1"}})))["image"] == "mine:1"
 
 
-def test_the_applied_hash_sees_all_but_the_number() -> None:
-    def digest(spec: Document | None, image: str = IMAGE) -> str:
-        group = example(spec)
-        return applied_hash(group, worker_config(group, SITE), image=image)
+def test_the_revision_is_of_all_but_the_number() -> None:
+    def digest(spec: Document | None, image: str = IMAGE) -> Revision:
+        return spec_of(example(spec), image).revision
 
     assert digest({"replicas": 1}) == digest({"replicas": 3})
     # The log service alone needs to know it; the shard's children wait there.
@@ -192,7 +195,7 @@ def test_the_applied_hash_sees_all_but_the_number() -> None:
 
 def test_everything_of_the_namespace_is_owned_by_the_object() -> None:
     group = example()
-    for made in (built(group), *dependencies(group, worker_config(group, SITE))):
+    for made in (built(group), *spec_of(group).dependencies):
         (owner,) = made["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("LogHubConsumerGroup", "uid-1", True)
 
@@ -217,7 +220,6 @@ def test_the_apiserver_takes_every_object_and_the_pods_are_restricted(server: Ap
     server.must("create", "namespace", namespace)
     server.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     group = resource(uid="00000000-0000-0000-0000-000000000001", namespace=namespace)
-    config = worker_config(group, SITE)
     template = built(group)["spec"]["template"]
     pod = {
         "apiVersion": "v1",
@@ -225,7 +227,7 @@ def test_the_apiserver_takes_every_object_and_the_pods_are_restricted(server: Ap
         "metadata": {"name": "access-0", "namespace": namespace, **template["metadata"]},
         "spec": template["spec"],
     }
-    for made in (built(group), *dependencies(group, config)):
+    for made in (built(group), *spec_of(group).dependencies):
         assert dry_run(server, made) == ""
     server.must("create", "serviceaccount", "access-workers", "-n", namespace)
     assert dry_run(server, pod) == ""

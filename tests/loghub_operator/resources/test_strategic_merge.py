@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from loghub import worker_contract as contract
+from loghub_operator.api.labels import ANNOTATION_REVISION
 from loghub_operator.model.observed import Placement
-from loghub_operator.resources import stateful_set
+from loghub_operator.model.revision import Revision
+from loghub_operator.resources import with_replicas, worker_spec
 from loghub_operator.resources.statefulset import GRACE_S
 from loghub_operator.resources.strategic_merge import merged
 from loghub_operator.resources.worker_config import worker_config
@@ -21,7 +23,7 @@ SITE = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_
 def pod(overlay: Document | None) -> Document:
     """The pod template of a group with this overlay."""
     group = resource({"worker": {"podTemplate": overlay}} if overlay else None, uid="uid-1")
-    made = stateful_set(group, worker_config(group, SITE), replicas=1, image="i")
+    made = with_replicas(worker_spec(group, worker_config(group, SITE), image="i").stateful_set, 1)
     template: Document = made["spec"]["template"]
     return template
 
@@ -135,7 +137,10 @@ def test_what_membership_stands_on_stays() -> None:
         "metadata": {
             "name": "x",
             "labels": {"app.kubernetes.io/instance": "x", "team": "a"},
-            "annotations": {contract.DRAIN_ANNOTATION: contract.DRAIN_REQUESTED},
+            "annotations": {
+                contract.DRAIN_ANNOTATION: contract.DRAIN_REQUESTED,
+                ANNOTATION_REVISION: "another",
+            },
         },
         "spec": {
             "terminationGracePeriodSeconds": 1,
@@ -145,7 +150,12 @@ def test_what_membership_stands_on_stays() -> None:
     }
     made = pod(overlay)
     assert made["metadata"]["labels"] == {**ours["metadata"]["labels"], "team": "a"}
-    assert made["metadata"]["annotations"] == ours["metadata"]["annotations"]
+    annotations, unchanged = made["metadata"]["annotations"], ours["metadata"]["annotations"]
+    assert annotations[contract.DRAIN_ANNOTATION] == contract.DRAIN_NOT_REQUESTED
+    assert annotations.keys() == unchanged.keys()
+    revision, before = Revision.parse(annotations[ANNOTATION_REVISION]), unchanged[ANNOTATION_REVISION]
+    assert revision.settings == Revision.parse(before).settings
+    assert revision.pod_template != Revision.parse(before).pod_template, "the overlay replaces the pods"
     assert "name" not in made["metadata"]
     assert made["spec"]["terminationGracePeriodSeconds"] == GRACE_S
     assert made["spec"]["automountServiceAccountToken"] is False
@@ -200,7 +210,9 @@ TWICE: dict[str, Document] = {
 def applied(overlay: Document, server: Apiserver) -> "subprocess.CompletedProcess[str]":
     about = {"uid": "uid-1", "name": f"o-{uuid.uuid4().hex[:8]}"}
     group = resource({"worker": {"podTemplate": {"spec": overlay}}}, **about)
-    return server.apply(stateful_set(group, worker_config(group, SITE), replicas=0, image="i"))
+    return server.apply(
+        with_replicas(worker_spec(group, worker_config(group, SITE), image="i").stateful_set, 0)
+    )
 
 
 @pytest.mark.parametrize("field", TWICE)

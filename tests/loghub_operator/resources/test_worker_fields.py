@@ -8,7 +8,7 @@ import pytest
 from loghub import worker_contract as contract
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.model.observed import Code, Placement
-from loghub_operator.resources import stateful_set
+from loghub_operator.resources import with_replicas, worker_spec
 from loghub_operator.resources.user_code import code_in
 from loghub_operator.resources.worker_config import config_hash, worker_config
 from tests.loghub_operator.support.examples import Document, resource
@@ -19,7 +19,7 @@ SITE = Placement(
 
 
 def pod(group: LogHubConsumerGroup) -> Document:
-    made = stateful_set(group, worker_config(group, SITE), replicas=1, image="i")
+    made = with_replicas(worker_spec(group, worker_config(group, SITE), image="i").stateful_set, 1)
     template: Document = made["spec"]["template"]["spec"]
     return template
 
@@ -73,7 +73,7 @@ def test_code_of_a_config_map_is_part_of_the_settings() -> None:
 )
 def test_code_that_cannot_be_used_is_told(found: Document | None, says: str) -> None:
     group = resource(python(configMap={"name": "enrich"}))
-    assert code_in(group, found) == Code(trouble=says)
+    assert code_in(group, found) == Code(error=says)
 
 
 def test_code_of_a_claim_is_mounted_read_only() -> None:

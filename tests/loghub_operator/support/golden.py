@@ -22,22 +22,24 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import yaml
 
 from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
 from loghub_operator.model.actions import Action
-from loghub_operator.model.drift_state import NO_DRIFT_HISTORY
-from loghub_operator.model.observed import ObservedState
-from loghub_operator.model.scaling_state import NOTHING
+from loghub_operator.model.memory import NO_MEMORY
+from loghub_operator.model.observed import Available, ObservedState, Placement, Unavailable
+from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.plan.planner import plan
+from loghub_operator.resources.worker_config import config_hash, worker_config
 from tests.loghub_operator.support.examples import Document, document, merge
 
 FOLDER = Path(__file__).parent / "golden"
 # Ten times as fast where libyaml is there.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+TEMPLATE = "current"
 EPOCH = 1_790_000_000.0
 
 
@@ -61,7 +63,8 @@ class Step:
 def recorded(action: Action) -> Document:
     """An action as it stands in a file; a configuration is told by its hash."""
     fields: Document = msgspec.json.decode(msgspec.json.encode(action))
-    fields.pop("config", None)
+    if "spec" in fields:
+        fields["settings"] = fields.pop("spec")["revision"]["settings"]
     return {"action": type(action).__name__, **fields}
 
 
@@ -82,16 +85,15 @@ def _steps(name: str, text: str) -> tuple[Step, ...]:
 def _played(name: str, story: Document) -> Iterator[Step]:
     base, observed = document(story.get("spec"), uid="uid-1", generation=1), _observed(story)
     base["status"] = story.get("status", {})
-    memory, mends = NOTHING, NO_DRIFT_HISTORY
+    memory = NO_MEMORY
     for number, step in enumerate(story["steps"], 1):
         merge(base["spec"], step.get("spec", {}))
         merge(base["metadata"], step.get("metadata", {}))
         merge(observed, step.get("observed", {}))
         now = EPOCH + step["now"]
         resource = parse_resource(copy.deepcopy(base))
-        seen = replace(observed_at(observed, now), memory=memory, mends=mends)
-        planned = plan(resource, seen, now)
-        memory, mends = planned.memory, planned.mends
+        seen = replace(observed_at(resource, observed, now), memory=memory)
+        memory = plan(resource, seen, now).memory
         record = folded(base["status"])
         merge(record, step.get("status", {}))
         status = unfolded(record)
@@ -108,21 +110,59 @@ def _played(name: str, story: Document) -> Iterator[Step]:
         base["status"] = status
 
 
-def observed_at(given: Document, now: float) -> ObservedState:
-    """An `ObservedState` from a file: times in it count from `EPOCH` too."""
-    made = copy.deepcopy(given)
-    for worker in made.get("workers", []):
+def observed_at(resource: LogHubConsumerGroup, given: Document, now: float) -> ObservedState:
+    """An `ObservedState` from a file: times in it count from `EPOCH` too.
+
+    ``settings`` of a worker or of ``worker_set`` are those of its revision, whose pod template is the desired
+    one unless ``pod_template`` is given; ``error`` of the log service stands for `Unavailable`.
+    """
+    fields = copy.deepcopy(given)
+    service = fields.pop("service")
+    for worker in fields.get("workers", []):
+        worker["revision"] = _revision(worker)
         if "drain_requested_at_unix_s" in worker:
             worker["drain_requested_at_unix_s"] += EPOCH
-    for shard in made.get("service", {}).get("shards", []):
+    for shard in service.get("shards", []):
         if "checkpoint_unix_s" in shard:
             shard["checkpoint_unix_s"] += EPOCH
-    return msgspec.convert({"worker_set": None, "at_unix_s": now, **made}, ObservedState)
+    if worker_set := fields.get("worker_set"):
+        worker_set["revision"] = {**_revision(worker_set), "generation": resource.metadata.generation}
+        worker_set["drift"] = [_field(text) for text in worker_set.get("drift", ())]
+    placement = msgspec.convert(fields.pop("placement"), Placement)
+    error = service.pop("error", None)
+    hints = get_type_hints(ObservedState)
+    values = {name: msgspec.convert(value, hints[name]) for name, value in fields.items()}
+    return ObservedState(
+        at_unix_s=now,
+        placement=placement,
+        worker_spec=desired_spec(resource, placement),
+        service=msgspec.convert(error, Unavailable) if error else msgspec.convert(service, Available),
+        **{"worker_set": None, **values},
+    )
+
+
+def desired_spec(resource: LogHubConsumerGroup, placement: Placement) -> WorkerSpec:
+    """What the workers should run with, for an executor whose pod template is always the same."""
+    config = worker_config(resource, placement)
+    revision = Revision(
+        settings=config_hash(config), pod_template=TEMPLATE, generation=resource.metadata.generation
+    )
+    return WorkerSpec(revision=revision, config=config)
+
+
+def _revision(fields: Document) -> Document:
+    return {"settings": fields.pop("settings"), "pod_template": fields.pop("pod_template", TEMPLATE)}
+
+
+def _field(text: str) -> Document:
+    """A field as messages name it, such as "Service x spec.ports"."""
+    kind, name, path = text.split(" ")
+    return {"object": {"kind": kind, "name": name}, "path": path}
 
 
 def _observed(story: Document) -> Document:
-    site = {"endpoint": "http://loghub.svc", "sink_root": "/sink", "needs_project_address": True}
-    made: Document = {"site": site, "service": {}}
+    placement = {"endpoint": "http://loghub.svc", "sink_root": "/sink", "needs_project_address": True}
+    made: Document = {"placement": placement, "service": {}}
     merge(made, story.get("observed", {}))
     return made
 

@@ -21,7 +21,7 @@ from loghub.wire import loggroup
 from loghub.wire.errors import LogHubException
 from loghub.wire.loggroup import Log, LogGroup
 from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
-from loghub_operator.api.labels import ANNOTATION_CONFIG_HASH, worker_selector
+from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
 from loghub_operator.clients.kube import (
     CONFIG_MAP,
     CONSUMER_GROUP,
@@ -36,6 +36,7 @@ from loghub_operator.clients.kube import (
     configured,
 )
 from loghub_operator.controller import app as program
+from loghub_operator.model.revision import Revision
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.apiserver import Apiserver
@@ -106,12 +107,12 @@ class Player:
 
     async def _replace_one(self, owner: Document, there: dict[str, Document], wanted: list[str]) -> None:
         """As the rolling update does: highest first, and not past one that is not ready."""
-        current = owner["spec"]["template"]["metadata"]["annotations"][ANNOTATION_CONFIG_HASH]
+        current = owner["spec"]["template"]["metadata"]["annotations"][ANNOTATION_REVISION]
         for name in reversed(wanted):
             pod = there.get(name)
             if pod is None:
                 return
-            if pod["metadata"]["annotations"].get(ANNOTATION_CONFIG_HASH) != current:
+            if pod["metadata"]["annotations"].get(ANNOTATION_REVISION) != current:
                 await self._kube.delete(POD, self._namespace, name)
                 return
             if not pod.get("status", {}).get("containerStatuses"):
@@ -122,7 +123,9 @@ class Player:
     async def _work(self, pod: Document) -> int:
         name, annotations = pod["metadata"]["name"], pod["metadata"]["annotations"]
         config = await self._kube.get(
-            CONFIG_MAP, self._namespace, f"{GROUP}-{annotations[ANNOTATION_CONFIG_HASH]}"
+            CONFIG_MAP,
+            self._namespace,
+            f"{GROUP}-{Revision.parse(annotations[ANNOTATION_REVISION]).settings}",
         )
         if config is None:
             assert await self._kube.get(STATEFUL_SET, self._namespace, GROUP) is None, "settings go last"

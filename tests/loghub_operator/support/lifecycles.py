@@ -4,7 +4,7 @@ What for: `tests.faults.test_crash_points` plays them over an operator that dies
 it does. Read next: `harness`, `tests.faults.test_crash_points`."""
 
 from loghub.client.port import GroupInfo
-from loghub_operator.api.labels import ANNOTATION_CONFIG_HASH, worker_selector
+from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
 from loghub_operator.clients.kube import (
     CONFIG_MAP,
     DISRUPTION_BUDGET,
@@ -13,6 +13,7 @@ from loghub_operator.clients.kube import (
     SERVICE_ACCOUNT,
     STATEFUL_SET,
 )
+from loghub_operator.model.revision import Revision
 from tests.apiserver.test_operations import checkpoints, cursors, fill, until_moved
 from tests.loghub_operator.support.examples import Document
 from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Stage
@@ -135,7 +136,7 @@ async def _until_rolled(on: Stage, sql: str) -> None:
         pod = await on.get(POD, "access-0")
         if pod is None or not pod.get("status", {}).get("containerStatuses", [{}])[0].get("ready"):
             return False
-        name = f"{GROUP}-{pod['metadata']['annotations'][ANNOTATION_CONFIG_HASH]}"
+        name = f"{GROUP}-{Revision.parse(pod['metadata']['annotations'][ANNOTATION_REVISION]).settings}"
         config = await on.get(CONFIG_MAP, name)
         return config is not None and sql in config["data"]["worker.json"]
 

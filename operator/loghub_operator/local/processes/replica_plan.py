@@ -8,6 +8,8 @@ failed worker restarts after a back-off. `loghub_operator.local.processes.superv
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from loghub_operator.model.revision import Revision
+
 FIRST_BACKOFF_S = 1.0
 LONGEST_BACKOFF_S = 60.0
 STEADY_S = 30.0  # a worker that has been ready this long has its back-off reset
@@ -15,10 +17,10 @@ STEADY_S = 30.0  # a worker that has been ready this long has its back-off reset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Run the ordinals 0 .. replicas-1 with these settings."""
+    """Run the ordinals 0 .. replicas-1 at this revision."""
 
     replicas: int
-    config_hash: str
+    revision: Revision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,7 @@ class Slot:
     seconds."""
 
     ordinal: int
-    config_hash: str
+    revision: Revision
     alive: bool
     ready: bool
     stopping: bool
@@ -82,7 +84,7 @@ def next_start_s(wanted: Wanted | None, slots: Iterable[Slot]) -> float | None:
 
 def _may_start(slot: Slot, wanted: Wanted, now: float) -> bool:
     """Whether the back-off has ended or the settings have changed, since new settings may fix the failure."""
-    return slot.config_hash != wanted.config_hash or now >= slot.start_at_s
+    return slot.revision != wanted.revision or now >= slot.start_at_s
 
 
 def _to_replace(wanted: Wanted, by_ordinal: dict[int, Slot]) -> int | None:
@@ -91,7 +93,7 @@ def _to_replace(wanted: Wanted, by_ordinal: dict[int, Slot]) -> int | None:
         slot = by_ordinal.get(ordinal)
         if slot is None or not slot.alive or slot.stopping:
             return None
-        if slot.config_hash != wanted.config_hash:
+        if slot.revision != wanted.revision:
             return ordinal
         if not slot.ready:
             return None

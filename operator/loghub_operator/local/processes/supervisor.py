@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from loghub import worker_contract as contract
 from loghub.atomic_file import replace_file
 from loghub.clock import Clock
-from loghub.worker_contract import DRAIN_REQUESTED, WorkerConfig, WorkerStatus
+from loghub.worker_contract import DRAIN_REQUESTED, WorkerStatus
 from loghub_operator.local.paths import GroupFolder, WorkerFolder
 from loghub_operator.local.processes.child_process import Child, exit_words
 from loghub_operator.local.processes.replica_plan import (
@@ -28,6 +28,7 @@ from loghub_operator.local.processes.replica_plan import (
 )
 from loghub_operator.local.processes.worker_state import Life, LocalReason, last_words, read_status, worker_of
 from loghub_operator.model.observed import ObservedStatefulSet, WorkerObserved
+from loghub_operator.model.revision import UNKNOWN, Revision, WorkerSpec
 from loghub_operator.resources.worker_config import encode
 
 LOG_BYTES = 16 << 20  # a start rotates a worker's log beyond this size; one older log is kept
@@ -38,18 +39,12 @@ class _Asked:
     """The desired workers."""
 
     replicas: int
-    config: WorkerConfig
-    config_hash: str
+    spec: WorkerSpec
     variables: Mapping[str, str]  # the user's own
 
     @property
-    def revision(self) -> str:
-        """Changes whenever the workers must be restarted."""
-        return f"{self.config_hash} {sorted(self.variables.items())}"
-
-    @property
     def wanted(self) -> Wanted:
-        return Wanted(replicas=self.replicas, config_hash=self.revision)
+        return Wanted(replicas=self.replicas, revision=self.spec.revision.of_pods())
 
 
 @dataclass(slots=True)
@@ -59,8 +54,7 @@ class _Post:
     ordinal: int
     name: str
     folder: WorkerFolder
-    config_hash: str = ""
-    revision: str = ""
+    revision: Revision = UNKNOWN
     child: Child | None = None
     stopping: bool = False
     forget_drain: bool = False  # the next start is like that of a new pod, without a drain request
@@ -117,13 +111,9 @@ class Supervisor:
 
     # -- requests
 
-    def apply(
-        self, config: WorkerConfig, *, replicas: int, config_hash: str, variables: Mapping[str, str]
-    ) -> None:
+    def apply(self, spec: WorkerSpec, *, replicas: int, variables: Mapping[str, str]) -> None:
         """Runs the ordinals 0 .. replicas-1 with these settings and the user's own variables."""
-        self._asked = _Asked(
-            replicas=replicas, config=config, config_hash=config_hash, variables=dict(variables)
-        )
+        self._asked = _Asked(replicas=replicas, spec=spec, variables=dict(variables))
         self.tick()
 
     def remove(self) -> None:
@@ -169,12 +159,7 @@ class Supervisor:
     def worker_set(self) -> ObservedStatefulSet | None:
         if self._asked is None:
             return None
-        return ObservedStatefulSet(replicas=self._asked.replicas, config_hash=self._asked.config_hash)
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """The user's own variables, as last requested."""
-        return {} if self._asked is None else self._asked.variables
+        return ObservedStatefulSet(replicas=self._asked.replicas, revision=self._asked.spec.revision)
 
     @property
     def _wanted(self) -> Wanted | None:
@@ -208,7 +193,7 @@ class Supervisor:
         return [
             Slot(
                 ordinal=post.ordinal,
-                config_hash=post.revision,
+                revision=post.revision,
                 alive=post.alive,
                 ready=post.ready_since_s is not None,
                 stopping=post.stopping,
@@ -247,13 +232,14 @@ class Supervisor:
     def _launch(self, post: _Post) -> None:
         asked = self._asked
         assert asked is not None
-        if post.revision != asked.revision:
+        revision = asked.wanted.revision
+        if post.revision != revision:
             post.failures, post.words = 0, None
         if post.forget_drain or post.starts == 0:
             post.folder.drain.unlink(missing_ok=True)
             post.drain_requested_at_unix_s, post.forget_drain = None, False
-        _prepare(post.folder, encode(asked.config))
-        post.config_hash, post.revision, post.stopping = asked.config_hash, asked.revision, False
+        _prepare(post.folder, encode(asked.spec.config))
+        post.revision, post.stopping = revision, False
         post.started_unix_s, post.ready_since_s = self._clock.unix_s(), None
         post.starts += 1
         post.child = Child(
@@ -297,7 +283,7 @@ class Supervisor:
         life = Life(
             name=post.name,
             ordinal=post.ordinal,
-            config_hash=post.config_hash,
+            revision=post.revision,
             alive=post.alive,
             stopping=post.stopping,
             drain_requested_at_unix_s=post.drain_requested_at_unix_s,

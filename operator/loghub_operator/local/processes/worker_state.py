@@ -9,12 +9,12 @@ from enum import StrEnum
 
 import msgspec
 
-from loghub.worker_contract import WorkerStatus
+from loghub.worker_contract import WorkerStatus, parse_termination_message
 from loghub_operator.local.paths import WorkerFolder
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
+from loghub_operator.model.revision import Revision
 
 STALE_S = 30.0  # a worker whose status is older than this hangs
-LONGEST_WORD = 64
 LAST_WORDS_BYTES = 4096
 
 _PHASES = {
@@ -45,7 +45,7 @@ class Life:
 
     name: str
     ordinal: int
-    config_hash: str
+    revision: Revision
     alive: bool
     stopping: bool
     drain_requested_at_unix_s: float | None
@@ -60,7 +60,7 @@ def worker_of(life: Life, status: WorkerStatus | None, *, now_unix_s: float) -> 
         ordinal=life.ordinal,
         phase=phase,
         ready=phase is WorkerPhase.RUNNING,
-        config_hash=life.config_hash,
+        revision=life.revision,
         drain_requested=life.drain_requested_at_unix_s is not None,
         drain_requested_at_unix_s=life.drain_requested_at_unix_s,
         reason=reason,
@@ -104,7 +104,4 @@ def last_words(folder: WorkerFolder) -> tuple[str, str] | None:
         text = folder.last_words.read_bytes()[:LAST_WORDS_BYTES].decode(errors="replace").strip()
     except OSError:
         return None
-    word, colon, rest = text.partition(":")
-    if colon and word.isalnum() and len(word) <= LONGEST_WORD:
-        return word, rest.strip()
-    return ("", text) if text else None
+    return parse_termination_message(text) or (("", text) if text else None)

@@ -18,10 +18,9 @@ from loghub_operator.model.observed import ObservedState
 from loghub_operator.model.scaling_state import ScalingState, Window
 from loghub_operator.plan.scaling.desired_replicas import Bound, Bounds, Inputs, ReplicaRange, need_of
 from loghub_operator.plan.scaling.gates import Gate, judged, transfer, warming_too_long, warming_up
-from loghub_operator.plan.scaling.hot_shard import HotShardResult, heat
+from loghub_operator.plan.scaling.hot_shard import HotShardResult, find_hot_shards
 from loghub_operator.plan.scaling.inputs import ScalingInputs, collect
 from loghub_operator.plan.scaling.stabilization import Spans, stabilize, with_need
-from loghub_operator.plan.suspension import suspension_of
 
 LITTLE_LAG_S = 30.0  # of arrival: the lag that a worker that keeps up may have at any moment
 LITTLE_LAG_CYCLES = 3.0
@@ -55,8 +54,8 @@ class ScalingDecision:
     advice: Recommendation
     need: ReplicaRange | None
     seen: ScalingInputs
-    heat: HotShardResult
-    paused: bool
+    hot_shards: HotShardResult
+    suspended: bool
 
     @property
     def inputs(self) -> Inputs:
@@ -64,7 +63,7 @@ class ScalingDecision:
 
     @property
     def memory(self) -> ScalingState:
-        return self.heat.memory
+        return self.hot_shards.memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,32 +82,30 @@ class _Case:
         return self.observed.at_unix_s
 
 
-def decide(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingDecision:
-    """Pure; the time is that of the observation."""
-    seen, scaling = collect(resource, observed), resource.spec.scaling
-    paused = suspension_of(resource, observed) is not None
+def decide(resource: LogHubConsumerGroup, observed: ObservedState, *, suspended: bool) -> ScalingDecision:
+    """Pure; the time is that of the observation. ``suspended``: no worker should run."""
+    seen = collect(resource, observed)
     case = _case(resource, observed, seen)
-    memory, advice, need = _advised(case, paused=paused)
+    memory, advice, need = _advised(case, suspended=suspended)
     goal = _goal(case, advice)
-    still = not paused and transfer(observed.service) is None and seen.lag_groups is not None
-    warm = heat(
-        scaling,
+    settled = not suspended and transfer(observed.service) is None and seen.lag_groups is not None
+    hot = find_hot_shards(
+        resource.spec.scaling,
         observed.service,
-        memory,
-        seen.inputs,
-        seen.shards,
-        settled=still,
+        replace(seen, memory=memory),
+        settled=settled,
         least=_least_shards(case, goal, need),
         now=observed.at_unix_s,
     )
-    return ScalingDecision(goal=goal, advice=advice, need=need, seen=seen, heat=warm, paused=paused)
+    return ScalingDecision(
+        goal=goal, advice=advice, need=need, seen=seen, hot_shards=hot, suspended=suspended
+    )
 
 
 def effective(observed: ObservedState) -> int:
     """Workers that run and were not asked to drain: a drain that has begun counts as done."""
-    replicas = observed.worker_set.replicas if observed.worker_set else 0
     leaving = [one.ordinal for one in observed.workers if one.drain_requested]
-    return min([replicas, *leaving])
+    return min([observed.replicas, *leaving])
 
 
 def _case(resource: LogHubConsumerGroup, observed: ObservedState, seen: ScalingInputs) -> _Case:
@@ -166,13 +163,13 @@ def _least_shards(case: _Case, goal: DesiredReplicas, need: ReplicaRange | None)
     return max(1, scaling.shards.min_shards, within)
 
 
-def _advised(case: _Case, *, paused: bool) -> tuple[ScalingState, Recommendation, ReplicaRange | None]:
+def _advised(case: _Case, *, suspended: bool) -> tuple[ScalingState, Recommendation, ReplicaRange | None]:
     """What Auto would run; no number while it is unknown."""
     memory, inputs = case.seen.memory, case.seen.inputs
-    if paused:
+    if suspended:
         unknown = Recommendation(workers=None, reason=ActiveReason.SUSPENDED, message="no worker should run")
         return _forgetting(memory), unknown, None
-    if not case.seen.asked:
+    if not case.seen.available:
         message = "the log service is unavailable"
         return (
             memory,
@@ -190,7 +187,7 @@ def _advised(case: _Case, *, paused: bool) -> tuple[ScalingState, Recommendation
 
 def _while_leaving(case: _Case, advice: Recommendation) -> Recommendation:
     """If the decision keeps the current number, a scale-down that has begun continues."""
-    leaving = case.observed.worker_set is not None and case.observed.worker_set.replicas > case.current
+    leaving = case.observed.replicas > case.current
     if not leaving or advice.workers != case.current:
         return advice
     words = "a worker leaves the group before it is stopped"

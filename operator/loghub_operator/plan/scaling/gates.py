@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from loghub_operator.api.conditions import ActiveReason
-from loghub_operator.model.observed import ServiceObserved, WorkerObserved
+from loghub_operator.model.observed import Available, LogServiceObserved, WorkerObserved
 from loghub_operator.model.scaling_state import SampleWindow, ScaleUpTrial, ScalingState
+from loghub_operator.plan.listing import listed
 from loghub_operator.plan.scaling.desired_replicas import Inputs, short
 from loghub_operator.plan.scaling.rates import WARM_S, consumed_per_s, trails
 
@@ -28,13 +29,12 @@ class Gate:
     message: str
 
 
-def transfer(service: ServiceObserved) -> Gate | None:
+def transfer(service: LogServiceObserved) -> Gate | None:
     """A shard is being handed over from one worker to another."""
-    moving = [shard.shard for shard in service.shards if shard.state == "transfer"]
-    if not moving:
+    if not isinstance(service, Available) or not service.in_transfer:
         return None
-    words = f"in transfer: {', '.join(map(str, moving[:10]))}"
-    return Gate(reason=ActiveReason.REBALANCE_IN_PROGRESS, message=words)
+    message = f"in transfer: {listed(shard.shard for shard in service.in_transfer)}"
+    return Gate(reason=ActiveReason.REBALANCE_IN_PROGRESS, message=message)
 
 
 def warming_up(

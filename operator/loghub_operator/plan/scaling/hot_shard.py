@@ -19,11 +19,16 @@ from itertools import pairwise
 from loghub_operator.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, HotReason
 from loghub_operator.api.scaling import Scaling
 from loghub_operator.model.actions import EmitEvent, MergeShards, SplitShard
-from loghub_operator.model.observed import ServiceObserved, ShardObserved
+from loghub_operator.model.observed import Available, LogServiceObserved, ShardObserved
 from loghub_operator.model.scaling_state import ScalingState, track_since
-from loghub_operator.plan.scaling.desired_replicas import OVER, Inputs, short
-from loghub_operator.plan.scaling.inputs import NOT_ASSIGNABLE, ShardRates
-from loghub_operator.plan.scaling.reshard_backoff import again_unix_s, refusal_of, standing, told
+from loghub_operator.plan.scaling.desired_replicas import OVER, short
+from loghub_operator.plan.scaling.inputs import NOT_ASSIGNABLE, ScalingInputs, ShardRates
+from loghub_operator.plan.scaling.reshard_backoff import (
+    again_unix_s,
+    rejection_message,
+    rejection_of,
+    still_valid,
+)
 
 HOT_FOR_S = 30.0
 SPLIT_HELPS = 0.9  # of one worker's rate must arrive, since a split does not move a backlog
@@ -41,12 +46,10 @@ class HotShardResult:
     event: EmitEvent | None = None
 
 
-def heat(
+def find_hot_shards(
     scaling: Scaling,
-    service: ServiceObserved,
-    memory: ScalingState,
-    inputs: Inputs,
-    rates: Mapping[int, ShardRates],
+    service: LogServiceObserved,
+    seen: ScalingInputs,
     *,
     settled: bool,
     least: int,
@@ -55,14 +58,14 @@ def heat(
     """``settled``: no shard is being handed over and nothing is unknown, so shards may change. ``least``:
     this many writable shards must stay, so that every worker has one.
     """
-    rate = inputs.worker_per_s
-    if service.trouble is not None or not rate:
+    memory, rates, rate = seen.memory, seen.shards, seen.inputs.worker_per_s
+    if not isinstance(service, Available) or not rate:
         message = "it is not known how much one worker consumes"
         memory = replace(memory, hot=(), cold=())
         return HotShardResult(
             memory=memory, finding=_finding("Unknown", HotReason.PROCESSING_RATE_UNKNOWN, message)
         )
-    demands = {one.shard: _demand(one, rates, inputs.catch_up_s) for one in service.shards}
+    demands = {one.shard: _demand(one, rates, seen.inputs.catch_up_s) for one in service.shards}
     busy = _busy(service.shards, demands, rates, OVER * rate)
     cold = [pair for pair in _neighbours(service.shards) if _cold(pair, demands, rate)]
     memory = replace(
@@ -73,15 +76,15 @@ def heat(
     since = {one.name: one.at_unix_s for one in (*memory.hot, *memory.cold)}
     hot = [one for one in busy if now - since[str(one.shard)] >= HOT_FOR_S]
     found = HotShardResult(
-        memory=memory, finding=_told(hot, rates, rate), hot=tuple(one.shard for one in hot)
+        memory=memory, finding=_hot_finding(hot, rates, rate), hot=tuple(one.shard for one in hot)
     )
     if not scaling.shards.auto_split or scaling.mode == "Recommend":
-        return replace(found, memory=replace(memory, refusals=()))
-    found = replace(found, memory=standing(memory, service.shards))
+        return replace(found, memory=replace(memory, rejections=()))
+    found = replace(found, memory=still_valid(memory, service.shards))
     cool_s = scaling.shards.cooldown_seconds
     long_cold = [pair for pair in cold if now - since[_named(pair)] >= cool_s]
     due = _split(found, hot, scaling, service, rates, rate) or _merge(found, long_cold, service, least)
-    due = _unless_refused(found, due, now)
+    due = _unless_rejected(found, due, now)
     ready = settled and _cooled(service.shards, cool_s, now)
     return due if ready else replace(due, change=None, event=None)
 
@@ -151,7 +154,7 @@ def _split(
     found: HotShardResult,
     hot: list[ShardObserved],
     scaling: Scaling,
-    service: ServiceObserved,
+    service: Available,
     rates: Mapping[int, ShardRates],
     rate: float,
 ) -> HotShardResult | None:
@@ -161,17 +164,17 @@ def _split(
         return None
     busiest = max(helped, key=lambda one: rates[one.shard].arrival_per_s or 0.0)
     arrival = short(rates[busiest.shard].arrival_per_s or 0.0)
-    words = (
+    message = (
         f"shard {busiest.shard} is split: {arrival} log groups/s come in, one worker consumes {short(rate)}/s"
     )
-    event = EmitEvent(type="Normal", reason="ShardSplit", message=words)
+    event = EmitEvent(type="Normal", reason="ShardSplit", message=message)
     return replace(found, change=SplitShard(busiest.shard), event=event)
 
 
 def _merge(
     found: HotShardResult,
     cold: list[tuple[ShardObserved, ShardObserved]],
-    service: ServiceObserved,
+    service: Available,
     least: int,
 ) -> HotShardResult:
     """Only while every worker keeps a shard, and no other group reads the logstore."""
@@ -179,35 +182,37 @@ def _merge(
         return found
     left, right = cold[0]
     if service.other_groups:
-        words = f"{left.shard} and {right.shard} are not merged: another consumer group reads the logstore"
-        message = f"{found.finding.message}; shards {words}"
+        message = (
+            f"{found.finding.message}; shards {left.shard} and {right.shard} are not merged: another consumer"
+            " group reads the logstore"
+        )
         return replace(found, finding=replace(found.finding, message=message))
-    words = (
+    message = (
         f"shards {left.shard} and {right.shard} are merged: together they need less than a third of a worker"
     )
-    event = EmitEvent(type="Normal", reason="ShardsMerged", message=words)
+    event = EmitEvent(type="Normal", reason="ShardsMerged", message=message)
     return replace(found, change=MergeShards(left.shard), event=event)
 
 
-def _unless_refused(found: HotShardResult, due: HotShardResult, now: float) -> HotShardResult:
+def _unless_rejected(found: HotShardResult, due: HotShardResult, now: float) -> HotShardResult:
     """A rejected change is reported for as long as it is due, and retried after the backoff."""
     if due.change is None:
         return due
     split = isinstance(due.change, SplitShard)
-    refusal = refusal_of(due.memory, "split" if split else "merge")
-    if refusal is None:
+    rejection = rejection_of(due.memory, "split" if split else "merge")
+    if rejection is None:
         return due
     reason = HotReason.SPLIT_REJECTED if split else HotReason.MERGE_REJECTED
-    message = f"{told(refusal)}; {found.finding.message}"
+    message = f"{rejection_message(rejection)}; {found.finding.message}"
     finding = replace(found.finding, reason=reason, message=message)
-    return replace(found if now < again_unix_s(refusal) else due, finding=finding)
+    return replace(found if now < again_unix_s(rejection) else due, finding=finding)
 
 
-def _writable(service: ServiceObserved) -> int:
+def _writable(service: Available) -> int:
     return sum(not one.read_only for one in service.shards)
 
 
-def _told(hot: list[ShardObserved], rates: Mapping[int, ShardRates], rate: float) -> ConditionUpdate:
+def _hot_finding(hot: list[ShardObserved], rates: Mapping[int, ShardRates], rate: float) -> ConditionUpdate:
     if not hot:
         return _finding("False", HotReason.NO_HOT_SHARD, "no shard is too busy for one worker")
     named = "; ".join(
@@ -215,8 +220,10 @@ def _told(hot: list[ShardObserved], rates: Mapping[int, ShardRates], rate: float
         f"{one.lag_groups} are left"
         for one in hot[:5]
     )
-    words = f"{named}; one worker consumes {short(rate)}/s and a shard has one holder, so only a split helps"
-    return _finding("True", HotReason.SHARD_OVERLOADED, words)
+    message = (
+        f"{named}; one worker consumes {short(rate)}/s and a shard has one holder, so only a split helps"
+    )
+    return _finding("True", HotReason.SHARD_OVERLOADED, message)
 
 
 def _finding(status: ConditionStatus, reason: HotReason, message: str) -> ConditionUpdate:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import MalformedInput
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.observed import ObservedState, ServiceObserved, ShardObserved
+from loghub_operator.model.observed import Available, ObservedState, ShardObserved
 from loghub_operator.model.scaling_state import (
     NOTHING,
     Sample,
@@ -47,9 +47,9 @@ class ShardRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingInputs:
-    """What is known now. ``asked`` False: the log service was unavailable. ``moved``: the status from before
-    this observation belongs to another stream. ``lag_groups`` covers all shards; ``inputs`` has what the
-    decision uses.
+    """What is known now. ``available`` False: the log service was not, so nothing about the load is known.
+    ``moved``: the status from before this observation belongs to another stream. ``lag_groups`` covers all
+    shards; ``inputs`` has what the decision uses.
     """
 
     memory: ScalingState
@@ -58,11 +58,11 @@ class ScalingInputs:
     consumed_per_s: float | None
     lag_groups: int | None
     pace: SampleWindow
-    asked: bool
+    available: bool
     moved: bool
 
 
-def assignable(service: ServiceObserved) -> int:
+def assignable(service: Available) -> int:
     """Shards that a worker can hold: neither waiting for parents nor consumed to the end."""
     return sum(shard.state not in NOT_ASSIGNABLE for shard in service.shards)
 
@@ -81,28 +81,27 @@ def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingIn
     memory = _of_this_time(_of_this_stream(resource, observed), now)
     if not memory.samples and memory.rate is None:
         memory = replace(memory, rate=_measured_before(resource, observed, memory))
-    asked = observed.service.trouble is None
-    if asked:
-        sample = Sample(at_unix_s=now, marks=tuple(mark_of(one) for one in observed.service.shards))
+    service = observed.service if isinstance(observed.service, Available) else None
+    if service is not None:
+        sample = Sample(at_unix_s=now, marks=tuple(mark_of(one) for one in service.shards))
         memory = replace(memory, samples=with_sample(memory.samples, sample, pace))
     memory = _with_workers(memory, observed)
     memory = replace(memory, rate=_rate(observed, memory, pace))
-    shards = {shard: _rates(trail) for shard, trail in trails(memory.samples).items()} if asked else {}
+    shards = {shard: _rates(trail) for shard, trail in trails(memory.samples).items()} if service else {}
     inputs = _inputs(resource, observed, memory, shards)
     if inputs.lag_groups != 0 or inputs.arrival_per_s != 0.0 or memory.busy_unix_s is None:
         memory = replace(memory, busy_unix_s=now)
-    workers = observed.worker_set.replicas if observed.worker_set else 0
-    if asked:
-        memory = with_trial(memory, workers=workers, inputs=inputs, now=now)
+    if service is not None:
+        memory = with_trial(memory, workers=observed.replicas, inputs=inputs, now=now)
     consumed = [rates.consumed_per_s for rates in shards.values()]
     return ScalingInputs(
         memory=memory,
         inputs=inputs,
         shards=shards,
-        consumed_per_s=_sum(consumed) if asked else None,
-        lag_groups=_total(observed.service.shards) if asked else None,
+        consumed_per_s=_sum(consumed) if service else None,
+        lag_groups=_total(service.shards) if service else None,
         pace=pace,
-        asked=asked,
+        available=service is not None,
         moved=_moved(observed, memory),
     )
 
@@ -125,16 +124,17 @@ def _of_this_stream(resource: LogHubConsumerGroup, observed: ObservedState) -> S
     spec = resource.spec
     stream = Stream(
         uid=resource.metadata.uid,
-        endpoint=observed.site.endpoint,
+        endpoint=observed.placement.endpoint,
         project=spec.project,
         logstore=spec.logstore,
         group=resource.group,
     )
-    return observed.memory if observed.memory.of == stream else replace(NOTHING, of=stream)
+    scaling = observed.memory.scaling
+    return scaling if scaling.of == stream else replace(NOTHING, of=stream)
 
 
 def _moved(observed: ObservedState, memory: ScalingState) -> bool:
-    return observed.memory.of not in (None, memory.of)
+    return observed.memory.scaling.of not in (None, memory.of)
 
 
 def _of_this_time(memory: ScalingState, now: float) -> ScalingState:
@@ -146,7 +146,7 @@ def _of_this_time(memory: ScalingState, now: float) -> ScalingState:
 
 def _with_workers(memory: ScalingState, observed: ObservedState) -> ScalingState:
     now = observed.at_unix_s
-    replicas = observed.worker_set.replicas if observed.worker_set else 0
+    replicas = observed.replicas
     ready = [one.name for one in observed.workers if one.ready]
     unready = sum(one.ready for one in observed.workers if one.ordinal < replicas) < replicas
     since = (memory.unready_unix_s or now) if unready else None
@@ -159,14 +159,14 @@ def _measured_before(
     """The measurement of a previous operator process, from the status. A configured capacity is not a
     measurement.
     """
-    told = resource.status.scaling.inputs.worker_per_second if resource.status.scaling else None
-    if not told or resource.spec.scaling.capacity_per_s is not None or _moved(observed, memory):
+    reported = resource.status.scaling.inputs.worker_per_second if resource.status.scaling else None
+    if not reported or resource.spec.scaling.capacity_per_s is not None or _moved(observed, memory):
         return None
-    return WorkerRate(per_s=told, at_unix_s=0.0)  # the first measurement replaces it
+    return WorkerRate(per_s=reported, at_unix_s=0.0)  # the first measurement replaces it
 
 
 def _rate(observed: ObservedState, memory: ScalingState, pace: SampleWindow) -> WorkerRate | None:
-    if observed.service.trouble is not None:
+    if not isinstance(observed.service, Available):
         return memory.rate
     ready = {one.name: one.at_unix_s for one in memory.ready}
     return smoothed(memory.rate, worker_paces(memory.samples, ready, pace), at_unix_s=observed.at_unix_s)
@@ -182,20 +182,20 @@ def _inputs(
     memory: ScalingState,
     shards: dict[int, ShardRates],
 ) -> Inputs:
-    scaling, service = resource.spec.scaling, observed.service
-    asked = service.trouble is None
+    scaling = resource.spec.scaling
+    service = observed.service if isinstance(observed.service, Available) else None
     measured = None if memory.rate is None else memory.rate.per_s
     return Inputs(
-        arrival_per_s=_sum([one.arrival_per_s for one in shards.values()]) if asked else None,
-        lag_groups=_to_do(service) if asked else None,
+        arrival_per_s=_sum([one.arrival_per_s for one in shards.values()]) if service else None,
+        lag_groups=_to_do(service) if service else None,
         worker_per_s=measured if scaling.capacity_per_s is None else scaling.capacity_per_s,
         catch_up_s=scaling.catch_up_seconds,
-        assignable=assignable(service) if asked else None,
-        ready=sum(one.ready for one in observed.workers),
+        assignable=assignable(service) if service else None,
+        ready=observed.ready_workers,
     )
 
 
-def _to_do(service: ServiceObserved) -> int | None:
+def _to_do(service: Available) -> int | None:
     """A child that waits for its parents and was never started has no known lag, and no worker may start it:
     until its parents are consumed the number of workers follows the other shards.
     """

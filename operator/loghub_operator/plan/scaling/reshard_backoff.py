@@ -12,37 +12,37 @@ from typing import Literal
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.model.actions import ReshardRefused, SplitShard
 from loghub_operator.model.observed import ShardObserved
-from loghub_operator.model.scaling_state import Refusal, ScalingState
+from loghub_operator.model.scaling_state import Rejection, ScalingState
 
 FIRST_PAUSE_S = 60.0  # doubles after each further rejection
 LONGEST_PAUSE_S = 3600.0
 
 
-def with_refusal(memory: ScalingState, refused: ReshardRefused, now: float) -> ScalingState:
+def with_rejection(memory: ScalingState, error: ReshardRefused, now: float) -> ScalingState:
     """Remembers a rejection; ``now`` in unix seconds."""
-    kind: Literal["split", "merge"] = "split" if isinstance(refused.action, SplitShard) else "merge"
-    before = refusal_of(memory, kind)
-    new = Refusal(of=kind, words=str(refused), at_unix_s=now, times=1 + (before.times if before else 0))
-    return replace(memory, refusals=(*(one for one in memory.refusals if one != before), new))
+    kind: Literal["split", "merge"] = "split" if isinstance(error.action, SplitShard) else "merge"
+    before = rejection_of(memory, kind)
+    new = Rejection(of=kind, message=str(error), at_unix_s=now, times=1 + (before.times if before else 0))
+    return replace(memory, rejections=(*(one for one in memory.rejections if one != before), new))
 
 
-def refusal_of(memory: ScalingState, kind: Literal["split", "merge"]) -> Refusal | None:
+def rejection_of(memory: ScalingState, kind: Literal["split", "merge"]) -> Rejection | None:
     """The last rejection of this kind."""
-    return next((one for one in memory.refusals if one.of == kind), None)
+    return next((one for one in memory.rejections if one.of == kind), None)
 
 
-def standing(memory: ScalingState, shards: Iterable[ShardObserved]) -> ScalingState:
+def still_valid(memory: ScalingState, shards: Iterable[ShardObserved]) -> ScalingState:
     """Without the rejections since which a shard was created: the change may be accepted now."""
     youngest = max((one.created_unix_s or 0.0 for one in shards), default=0.0)
-    return replace(memory, refusals=tuple(one for one in memory.refusals if one.at_unix_s >= youngest))
+    return replace(memory, rejections=tuple(one for one in memory.rejections if one.at_unix_s >= youngest))
 
 
-def again_unix_s(refusal: Refusal) -> float:
+def again_unix_s(rejection: Rejection) -> float:
     """From then on the change may be tried again."""
-    return refusal.at_unix_s + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(refusal.times - 1, 10))
+    return rejection.at_unix_s + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(rejection.times - 1, 10))
 
 
-def told(refusal: Refusal) -> str:
+def rejection_message(rejection: Rejection) -> str:
     """The message for users; it stays the same until the next attempt."""
-    again = rfc3339(again_unix_s(refusal))
-    return f"the log service refuses to {refusal.of} ({refusal.words}); tried again after {again}"
+    again = rfc3339(again_unix_s(rejection))
+    return f"the log service refuses to {rejection.of} ({rejection.message}); tried again after {again}"

@@ -29,7 +29,6 @@ from loghub_operator.api.labels import selector_text
 from loghub_operator.api.status import (
     MAX_PARENTS,
     MAX_SHARDS,
-    CheckpointResetStatus,
     Lag,
     Phase,
     ShardStatus,
@@ -37,58 +36,52 @@ from loghub_operator.api.status import (
     Status,
 )
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.observed import ObservedState, ServiceObserved, ShardObserved
-from loghub_operator.plan.drift_backoff import DriftBackoff
+from loghub_operator.model.observed import (
+    Available,
+    LogServiceObserved,
+    ObservedState,
+    ShardObserved,
+    Unavailable,
+)
+from loghub_operator.plan.decisions import Decisions
+from loghub_operator.plan.listing import listed
 from loghub_operator.plan.replicas import ReplicaPlan
-from loghub_operator.plan.scaling.autoscaler import ScalingDecision
 from loghub_operator.plan.scaling.inputs import assignable
 from loghub_operator.plan.scaling.report import active_finding, scaling_status
 from loghub_operator.plan.status.summary import (
-    SummaryInputs,
     degraded_finding,
     in_the_way,
-    paused_finding,
     phase_of,
     ready_finding,
+    suspended_finding,
     workers_finding,
 )
-from loghub_operator.plan.suspension import suspension_of
-from loghub_operator.resources.worker_config import config_hash, worker_config
 
 
-def build_status(
-    resource: LogHubConsumerGroup,
-    observed: ObservedState,
-    size: ReplicaPlan,
-    course: ScalingDecision,
-    group: ConditionUpdate,
-    moving: CheckpointResetStatus | None,
-    brake: DriftBackoff,
-    now: float,
-) -> Status:
-    """The whole status unless the object is being deleted; ``moving`` is how far a reset is now."""
-    ordered = moving if moving is not None and moving.nonce == resource.spec.reset_nonce else None
-    paused = suspension_of(resource, observed)
-    on = SummaryInputs(observed=observed, size=size, pause=paused, reposition=ordered, brake=brake)
-    workers = workers_finding(observed, size)
+def build_status(decisions: Decisions, now: float) -> Status:
+    """The whole status unless the object is being deleted."""
+    resource, observed = decisions.resource, decisions.observed
+    suspension, scaling = decisions.desired.suspension, decisions.scaling
+    workers = workers_finding(decisions)
     rebalancing = rebalancing_finding(observed.service)
-    degraded = degraded_finding(on, workers)
+    degraded = degraded_finding(decisions, workers)
     findings = (
-        ready_finding(group, workers, paused),
-        group,
+        ready_finding(decisions.group, workers, suspension),
+        decisions.group,
         workers,
         rebalancing,
         lag_finding(observed.service),
-        active_finding(resource, course),
-        _scaling(size),
-        course.heat.finding,
-        paused_finding(paused),
+        active_finding(resource, scaling),
+        _scaling_limited(decisions.replicas),
+        scaling.hot_shards.finding,
+        suspended_finding(suspension),
         degraded,
     )
-    phase = phase_of(on, group=group, rebalancing=rebalancing, degraded=degraded)
-    told = _with_numbers(resource, observed, size.run, phase, findings, now)
-    scaling = scaling_status(resource, course, run=size.run, now=now)
-    return told.model_copy(update={"checkpoint_reset": moving, "scaling": scaling})
+    phase = phase_of(decisions, rebalancing=rebalancing, degraded=degraded)
+    run = decisions.replicas.run
+    status = _with_numbers(resource, observed, run, phase, findings, now)
+    report = scaling_status(resource, scaling, run=run, now=now)
+    return status.model_copy(update={"checkpoint_reset": decisions.reset, "scaling": report})
 
 
 def deleting_status(
@@ -98,7 +91,7 @@ def deleting_status(
     service.
     """
     left = len(observed.workers)
-    looked_at = (
+    checked = (
         ConditionUpdate(
             type=ConditionType.READY, status="False", reason=ReadyReason.TERMINATING, message=waiting_for
         ),
@@ -118,11 +111,10 @@ def deleting_status(
         lag_finding(observed.service),
     )
     findings = fill_unknown(
-        looked_at, UnseenReason.TERMINATING, "not checked while the object is being deleted"
+        checked, UnseenReason.TERMINATING, "not checked while the object is being deleted"
     )
-    replicas = observed.worker_set.replicas if observed.worker_set else 0
-    told = _with_numbers(resource, observed, replicas, Phase.TERMINATING, findings, now)
-    return told.model_copy(update={"checkpoint_reset": resource.status.checkpoint_reset})
+    status = _with_numbers(resource, observed, observed.replicas, Phase.TERMINATING, findings, now)
+    return status.model_copy(update={"checkpoint_reset": resource.status.checkpoint_reset})
 
 
 def unseen_status(status: Status, why: UnseenReason, message: str, *, generation: int, now: float) -> Status:
@@ -149,22 +141,22 @@ def _with_numbers(
     findings: tuple[ConditionUpdate, ...],
     now: float,
 ) -> Status:
-    service, known = observed.service, observed.service.trouble is None
-    ready = sum(worker.ready for worker in observed.workers)
-    updated = _updated(resource, observed)
+    service = observed.service if isinstance(observed.service, Available) else None
+    desired = observed.worker_spec.revision
+    ready = observed.ready_workers
     generation = resource.metadata.generation
     return Status(
         phase=phase,
         observed_generation=generation,
         replicas=replicas,
         ready_replicas=ready,
-        updated_replicas=updated,
+        updated_replicas=sum(worker.revision.same_workers(desired) for worker in observed.workers),
         consumer_group=resource.group,
         workers=f"{ready}/{replicas}",
         selector=selector_text(resource.metadata.name),
         group_origin=observed.group_origin,
-        shard_summary=_summary(service) if known else None,
-        lag=_lag(service) if known else None,
+        shard_summary=_summary(service) if service else None,
+        lag=_lag(service) if service else None,
         shards=_shards(resource, observed),
         conditions=with_transition_times(
             findings, resource.status.conditions, generation=generation, now=now
@@ -172,15 +164,7 @@ def _with_numbers(
     )
 
 
-def _updated(resource: LogHubConsumerGroup, observed: ObservedState) -> int:
-    """Workers that need no replacement: their settings and pods are those that the spec describes."""
-    if observed.worker_set is not None and observed.worker_set.rolls:
-        return 0
-    current = config_hash(worker_config(resource, observed.site))
-    return sum(worker.config_hash == current for worker in observed.workers)
-
-
-def _summary(service: ServiceObserved) -> ShardSummary:
+def _summary(service: Available) -> ShardSummary:
     return ShardSummary(
         total=len(service.shards),
         assignable=assignable(service),
@@ -189,14 +173,14 @@ def _summary(service: ServiceObserved) -> ShardSummary:
     )
 
 
-def _in_state(service: ServiceObserved, state: str) -> int:
+def _in_state(service: Available, state: str) -> int:
     return sum(shard.state == state for shard in service.shards)
 
 
 def _shards(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[ShardStatus, ...]:
-    if observed.service.trouble is None:
+    if isinstance(observed.service, Available):
         return tuple(_shard(shard, observed.at_unix_s) for shard in truncate_shards(observed.service.shards))
-    return tuple(_forgotten(shard) for shard in resource.status.shards)
+    return tuple(_last_known(shard) for shard in resource.status.shards)
 
 
 def truncate_shards(shards: tuple[ShardObserved, ...]) -> tuple[ShardObserved, ...]:
@@ -225,7 +209,7 @@ def _shard(shard: ShardObserved, at_unix_s: float) -> ShardStatus:
     )
 
 
-def _forgotten(shard: ShardStatus) -> ShardStatus:
+def _last_known(shard: ShardStatus) -> ShardStatus:
     """What may have changed since is unknown; ``observedAt`` still says when the shard was observed."""
     return ShardStatus(
         id=shard.id,
@@ -236,7 +220,7 @@ def _forgotten(shard: ShardStatus) -> ShardStatus:
     )
 
 
-def _lag(service: ServiceObserved) -> Lag | None:
+def _lag(service: Available) -> Lag | None:
     seconds = [shard.lag_s for shard in service.shards]
     logs = [shard.lag_logs for shard in service.shards]
     largest = None if None in seconds else max((s for s in seconds if s is not None), default=0.0)
@@ -246,19 +230,19 @@ def _lag(service: ServiceObserved) -> Lag | None:
     return Lag(seconds=None if largest is None else math.ceil(largest), logs=total)
 
 
-def lag_finding(service: ServiceObserved) -> ConditionUpdate:
+def lag_finding(service: LogServiceObserved) -> ConditionUpdate:
     """Whether the lag in the status is current."""
     kind = ConditionType.LAG_AVAILABLE
-    if service.trouble is not None:
+    if isinstance(service, Unavailable):
         message = "the log service is unavailable"
         return ConditionUpdate(
             type=kind, status="False", reason=LagReason.LOG_SERVICE_UNAVAILABLE, message=message
         )
     unknown = [shard.shard for shard in service.shards if shard.lag_s is None and shard.lag_logs is None]
     if unknown:
-        message = f"unknown for shards {', '.join(map(str, unknown[:10]))}"
-        if service.lag_trouble:
-            message = f"{service.lag_trouble}; {message}"
+        message = f"unknown for shards {listed(unknown)}"
+        if service.lag_error:
+            message = f"{service.lag_error}; {message}"
             return ConditionUpdate(type=kind, status="False", reason=LagReason.TIMED_OUT, message=message)
         return ConditionUpdate(type=kind, status="False", reason=LagReason.NOT_REPORTED, message=message)
     return ConditionUpdate(
@@ -266,30 +250,29 @@ def lag_finding(service: ServiceObserved) -> ConditionUpdate:
     )
 
 
-def rebalancing_finding(service: ServiceObserved) -> ConditionUpdate:
+def rebalancing_finding(service: LogServiceObserved) -> ConditionUpdate:
     """Whether a shard is being handed over."""
     kind = ConditionType.REBALANCING
-    if service.trouble is not None:
+    if isinstance(service, Unavailable):
         message = "the log service is unavailable"
         return ConditionUpdate(
             type=kind, status="Unknown", reason=RebalancingReason.LOG_SERVICE_UNAVAILABLE, message=message
         )
-    moving = [shard for shard in service.shards if shard.state == "transfer"]
-    if not moving:
+    if not service.in_transfer:
         message = "no shard is in transfer"
         return ConditionUpdate(type=kind, status="False", reason=RebalancingReason.BALANCED, message=message)
-    moves = (f"{shard.shard}: {shard.holder} -> {shard.next_holder}" for shard in moving[:10])
-    message = "in transfer: " + ", ".join(moves)
+    moves = (f"{shard.shard}: {shard.holder} -> {shard.next_holder}" for shard in service.in_transfer)
+    message = f"in transfer: {listed(moves)}"
     return ConditionUpdate(
         type=kind, status="True", reason=RebalancingReason.REBALANCE_IN_PROGRESS, message=message
     )
 
 
-def _scaling(size: ReplicaPlan) -> ConditionUpdate:
-    limited = size.reason is not ScalingReason.DESIRED_WITHIN_RANGE
+def _scaling_limited(replicas: ReplicaPlan) -> ConditionUpdate:
+    limited = replicas.reason is not ScalingReason.DESIRED_WITHIN_RANGE
     return ConditionUpdate(
         type=ConditionType.SCALING_LIMITED,
         status="True" if limited else "False",
-        reason=size.reason,
-        message=size.message,
+        reason=replicas.reason,
+        message=replicas.message,
     )

@@ -1,12 +1,11 @@
-"""Reports a failed action in the status, and reads the last one back."""
+"""Reports a failed action in the status."""
 
 from loghub.wire.errors import LogHubError
 from loghub_operator.api.conditions import ConditionType, ConditionUpdate, ReadyReason, with_transition_times
 from loghub_operator.api.status import Status
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 
 
-def words_of(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """The same text at each reconcile: a request ID appears only in the log, because with it the status would
     change every time.
     """
@@ -27,13 +26,3 @@ def with_failure(status: Status, message: str, now: float, *, before: Status) ->
     (failed,) = with_transition_times((finding,), before.conditions, generation=generation, now=now)
     others = tuple(one for one in status.conditions if one.type != ConditionType.READY)
     return status.model_copy(update={"conditions": (failed, *others)})
-
-
-def refusal(resource: LogHubConsumerGroup) -> str:
-    """Why the previous reconcile could not carry out its actions, or "" if it could."""
-    refused = (
-        one.message
-        for one in resource.status.conditions
-        if (one.type, one.reason) == (ConditionType.READY, ReadyReason.RECONCILE_ERROR)
-    )
-    return next(refused, "")

@@ -4,33 +4,19 @@
 rest of the status.
 """
 
-from dataclasses import dataclass
-
 from loghub_operator.api.conditions import (
     ConditionType,
     ConditionUpdate,
     DegradedReason,
     ReadyReason,
-    ScalingReason,
     SuspendedReason,
     WorkersReason,
 )
 from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus, Phase
-from loghub_operator.model.observed import ObservedState, WorkerObserved, WorkerPhase
-from loghub_operator.plan.drift_backoff import DriftBackoff
-from loghub_operator.plan.replicas import ReplicaPlan
+from loghub_operator.model.observed import ObservedState, Unavailable, WorkerObserved, WorkerPhase
+from loghub_operator.plan.decisions import Decisions
+from loghub_operator.plan.listing import listed
 from loghub_operator.plan.suspension import Suspension
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryInputs:
-    """What the summary is based on."""
-
-    observed: ObservedState
-    size: ReplicaPlan
-    pause: Suspension | None
-    reposition: CheckpointResetStatus | None  # of the reset that is in the spec
-    brake: DriftBackoff
 
 
 def failing(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
@@ -38,9 +24,9 @@ def failing(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
     return next((worker for worker in workers if worker.phase is WorkerPhase.FAILED), None)
 
 
-def workers_finding(observed: ObservedState, size: ReplicaPlan) -> ConditionUpdate:
+def workers_finding(decisions: Decisions) -> ConditionUpdate:
     """Whether every worker that should run is ready; a failing worker's own reason takes precedence."""
-    status, reason, message = _workers(observed, size)
+    status, reason, message = _workers(decisions)
     return ConditionUpdate(
         type=ConditionType.WORKERS_AVAILABLE,
         status="True" if status else "False",
@@ -49,42 +35,42 @@ def workers_finding(observed: ObservedState, size: ReplicaPlan) -> ConditionUpda
     )
 
 
-def _workers(observed: ObservedState, size: ReplicaPlan) -> tuple[bool, str, str]:
-    no_code = observed.site.code.trouble
-    if no_code and size.target > 0:
+def _workers(decisions: Decisions) -> tuple[bool, str, str]:
+    observed, replicas = decisions.observed, decisions.replicas
+    no_code = observed.placement.code.error
+    if no_code and replicas.target > 0:
         goes_on = "; running workers continue with the code that they have" if observed.workers else ""
         return False, WorkersReason.PIPELINE_CODE_NOT_FOUND, f"{no_code}{goes_on}"
     failed = failing(observed.workers)
     if failed is not None:
-        words = f"{failed.name}: {failed.message or 'the worker ended without a message; see its log'}"
-        return False, failed.reason or WorkersReason.WORKER_FAILING, words
-    if size.run == 0:
-        if observed.service.trouble is not None and size.reason is not ScalingReason.SUSPENDED:
+        message = f"{failed.name}: {failed.message or 'the worker ended without a message; see its log'}"
+        return False, failed.reason or WorkersReason.WORKER_FAILING, message
+    if replicas.run == 0:
+        if isinstance(observed.service, Unavailable) and decisions.desired.suspension is None:
             return (
                 False,
                 WorkersReason.LOG_SERVICE_UNAVAILABLE,
                 "no worker is started while the log service is unavailable",
             )
         return True, WorkersReason.SCALED_TO_ZERO, f"no worker should run{in_the_way(observed)}"
-    ready = sum(worker.ready for worker in observed.workers if worker.ordinal < size.run)
-    if ready < size.run:
+    ready = sum(worker.ready for worker in observed.workers if worker.ordinal < replicas.run)
+    if ready < replicas.run:
         return (
             False,
             WorkersReason.WORKERS_NOT_READY,
-            f"{ready} of {size.run} workers are ready{in_the_way(observed)}",
+            f"{ready} of {replicas.run} workers are ready{in_the_way(observed)}",
         )
-    return True, WorkersReason.ALL_WORKERS_READY, f"{ready} of {size.run} workers are ready"
+    return True, WorkersReason.ALL_WORKERS_READY, f"{ready} of {replicas.run} workers are ready"
 
 
 def in_the_way(observed: ObservedState) -> str:
     """The message of the first worker that is stuck, say pending, or terminating on a lost node."""
-    told = (one for one in observed.workers if not one.ready and one.message)
-    first = next(told, None)
-    return "" if first is None else f"; {first.name}: {first.message}"
+    stuck = next((one for one in observed.workers if not one.ready and one.message), None)
+    return "" if stuck is None else f"; {stuck.name}: {stuck.message}"
 
 
 def ready_finding(
-    group: ConditionUpdate, workers: ConditionUpdate, pause: Suspension | None
+    group: ConditionUpdate, workers: ConditionUpdate, suspension: Suspension | None
 ) -> ConditionUpdate:
     """Whether everything is as the spec says; a suspended group does not consume, so it is not ready."""
     for finding in (group, workers):
@@ -92,9 +78,9 @@ def ready_finding(
             return ConditionUpdate(
                 type=ConditionType.READY, status="False", reason=finding.reason, message=finding.message
             )
-    if pause is not None:
+    if suspension is not None:
         return ConditionUpdate(
-            type=ConditionType.READY, status="False", reason=pause.reason, message=pause.message
+            type=ConditionType.READY, status="False", reason=suspension.reason, message=suspension.message
         )
     message = "the consumer group is up to date and every worker is ready"
     return ConditionUpdate(
@@ -102,56 +88,58 @@ def ready_finding(
     )
 
 
-def paused_finding(pause: Suspension | None) -> ConditionUpdate:
+def suspended_finding(suspension: Suspension | None) -> ConditionUpdate:
     """Whether no worker should run, on purpose."""
     kind = ConditionType.SUSPENDED
-    if pause is None:
+    if suspension is None:
         reason, message = SuspendedReason.NOT_SUSPENDED, "workers should run"
         return ConditionUpdate(type=kind, status="False", reason=reason, message=message)
-    return ConditionUpdate(type=kind, status="True", reason=pause.reason, message=pause.message)
+    return ConditionUpdate(type=kind, status="True", reason=suspension.reason, message=suspension.message)
 
 
-def degraded_finding(on: SummaryInputs, workers: ConditionUpdate) -> ConditionUpdate:
+def degraded_finding(decisions: Decisions, workers: ConditionUpdate) -> ConditionUpdate:
     """Whether something is wrong that does not pass by itself; the phase follows it."""
-    reason, message = _degraded(on, workers)
+    reason, message = _degraded(decisions, workers)
     status = reason is not DegradedReason.AS_EXPECTED
     return ConditionUpdate(
         type=ConditionType.DEGRADED, status="True" if status else "False", reason=reason, message=message
     )
 
 
-def _degraded(on: SummaryInputs, workers: ConditionUpdate) -> tuple[DegradedReason, str]:
-    trouble = on.observed.service.trouble
-    if failing(on.observed.workers) is not None:
+def _degraded(decisions: Decisions, workers: ConditionUpdate) -> tuple[DegradedReason, str]:
+    service, suspension = decisions.observed.service, decisions.desired.suspension
+    reset = decisions.reset
+    if failing(decisions.observed.workers) is not None:
         return DegradedReason.WORKER_FAILING, workers.message
-    if on.pause is not None and on.pause.reason is SuspendedReason.OWNERSHIP_CONFLICT:
-        return DegradedReason.OWNERSHIP_CONFLICT, on.pause.message
-    if trouble is not None and on.size.run > 0:
-        return DegradedReason.LOG_SERVICE_UNAVAILABLE, trouble.message
-    if on.reposition is not None and on.reposition.phase is CheckpointResetPhase.FAILED:
-        return DegradedReason.CHECKPOINT_RESET_FAILED, on.reposition.message
-    if on.brake.contested:
-        names = ", ".join(on.brake.contested)
+    if suspension is not None and suspension.reason is SuspendedReason.OWNERSHIP_CONFLICT:
+        return DegradedReason.OWNERSHIP_CONFLICT, suspension.message
+    if isinstance(service, Unavailable) and decisions.replicas.run > 0:
+        return DegradedReason.LOG_SERVICE_UNAVAILABLE, service.message
+    if reset is not None and _is_in_spec(reset, decisions) and reset.phase is CheckpointResetPhase.FAILED:
+        return DegradedReason.CHECKPOINT_RESET_FAILED, reset.message
+    if decisions.drift.contested:
+        names = listed(decisions.drift.contested)
         message = f"another controller keeps changing {names}; backing off between corrections"
         return DegradedReason.CONFLICTING_CONTROLLER, message
     return DegradedReason.AS_EXPECTED, "nothing is wrong"
 
 
-def phase_of(
-    on: SummaryInputs, *, group: ConditionUpdate, rebalancing: ConditionUpdate, degraded: ConditionUpdate
-) -> Phase:
+def _is_in_spec(reset: CheckpointResetStatus, decisions: Decisions) -> bool:
+    return reset.nonce == decisions.resource.spec.reset_nonce
+
+
+def phase_of(decisions: Decisions, *, rebalancing: ConditionUpdate, degraded: ConditionUpdate) -> Phase:
     """The summary in one word."""
-    observed, size = on.observed, on.size
+    observed, replicas = decisions.observed, decisions.replicas
     if degraded.status == "True":
         return Phase.DEGRADED
-    if on.pause is not None:
-        return Phase.SUSPENDED if size.run == 0 and not observed.workers else Phase.REBALANCING
-    if observed.service.trouble is not None:
+    if decisions.desired.suspension is not None:
+        return Phase.SUSPENDED if replicas.run == 0 and not observed.workers else Phase.REBALANCING
+    if isinstance(observed.service, Unavailable):
         return Phase.PENDING
-    ready = any(worker.ready for worker in observed.workers)
-    if not ready and (size.target > 0 or group.status != "True"):
+    if not observed.ready_workers and (replicas.target > 0 or decisions.group.status != "True"):
         return Phase.PENDING
-    in_step = observed.worker_set is not None and observed.worker_set.replicas == size.target
+    in_step = observed.worker_set is not None and observed.worker_set.replicas == replicas.target
     if rebalancing.status == "True" or not in_step:
         return Phase.REBALANCING
     return Phase.RUNNING

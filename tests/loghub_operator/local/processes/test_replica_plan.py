@@ -12,17 +12,18 @@ from loghub_operator.local.processes.replica_plan import (
     next_start_s,
     staffing,
 )
+from loghub_operator.model.revision import Revision
 
-NEW, OLD = "new", "old"
+NEW, OLD = Revision(settings="new"), Revision(settings="old")
 
 
 def slot(ordinal: int, **given: object) -> Slot:
-    usual = {"config_hash": NEW, "alive": True, "ready": True, "stopping": False, "start_at_s": 0.0}
+    usual = {"revision": NEW, "alive": True, "ready": True, "stopping": False, "start_at_s": 0.0}
     return Slot(ordinal=ordinal, **{**usual, **given})  # type: ignore[arg-type]
 
 
 def wanted(replicas: int) -> Wanted:
-    return Wanted(replicas=replicas, config_hash=NEW)
+    return Wanted(replicas=replicas, revision=NEW)
 
 
 def test_missing_workers_are_started_together() -> None:
@@ -46,23 +47,23 @@ def test_a_dead_worker_is_started_when_its_back_off_is_over() -> None:
 
 
 def test_other_settings_do_not_wait_for_a_back_off() -> None:
-    dead = slot(0, alive=False, ready=False, start_at_s=10.0, config_hash=OLD)
+    dead = slot(0, alive=False, ready=False, start_at_s=10.0, revision=OLD)
     assert staffing(wanted(1), [dead], now=0.0) == (Start(0),)
 
 
 def test_other_settings_come_one_at_a_time_from_the_highest() -> None:
-    both = [slot(0, config_hash=OLD), slot(1, config_hash=OLD)]
+    both = [slot(0, revision=OLD), slot(1, revision=OLD)]
     assert staffing(wanted(2), both, now=0.0) == (Stop(1),)
-    stopping = [slot(0, config_hash=OLD), slot(1, config_hash=OLD, stopping=True)]
+    stopping = [slot(0, revision=OLD), slot(1, revision=OLD, stopping=True)]
     assert staffing(wanted(2), stopping, now=0.0) == ()
-    starting = [slot(0, config_hash=OLD), slot(1, ready=False)]
+    starting = [slot(0, revision=OLD), slot(1, ready=False)]
     assert staffing(wanted(2), starting, now=0.0) == ()
-    ready = [slot(0, config_hash=OLD), slot(1)]
+    ready = [slot(0, revision=OLD), slot(1)]
     assert staffing(wanted(2), ready, now=0.0) == (Stop(0),)
 
 
 def test_a_worker_that_is_not_ready_with_older_settings_is_replaced_all_the_same() -> None:
-    assert staffing(wanted(1), [slot(0, config_hash=OLD, ready=False)], now=0.0) == (Stop(0),)
+    assert staffing(wanted(1), [slot(0, revision=OLD, ready=False)], now=0.0) == (Stop(0),)
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 1.0), (2, 2.0), (4, 8.0), (1000, LONGEST_BACKOFF_S)])

@@ -16,8 +16,10 @@ from loghub.worker_contract import DRAIN_REQUESTED, SqlPipeline, WorkerConfig
 from loghub_operator.local.paths import GroupFolder
 from loghub_operator.local.processes.orphans import end_leftovers, find_leftovers
 from loghub_operator.local.processes.supervisor import Supervisor, WorkerView
+from loghub_operator.local.site import revision_of
 from loghub_operator.model.observed import Placement, WorkerPhase
-from loghub_operator.resources.worker_config import config_hash, worker_config
+from loghub_operator.model.revision import WorkerSpec
+from loghub_operator.resources.worker_config import worker_config
 from tests.loghub_operator.support.examples import resource
 from tests.support import ROOT, wait_until
 
@@ -45,7 +47,11 @@ class Theatre:
 
     def apply(self, replicas: int, how: str = "serve", **variables: str) -> None:
         config = with_sql(f"{how}: SELECT 1")
-        self.supervisor.apply(config, replicas=replicas, config_hash=config_hash(config), variables=variables)
+        self.supervisor.apply(
+            WorkerSpec(revision=revision_of(config, variables, generation=1), config=config),
+            replicas=replicas,
+            variables=variables,
+        )
 
     def view(self, ordinal: int) -> WorkerView | None:
         views = self.supervisor.views()

@@ -14,6 +14,7 @@ from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.dashboard import Watcher, plain, position, render
 from loghub_operator.local.ui.rate_meter import Meter
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
+from loghub_operator.model.revision import UNKNOWN
 
 
 def shard(number: int, state: str, holder: str | None = None, **more: object) -> ShardStatus:
@@ -50,7 +51,7 @@ def worker(
         ordinal=ordinal,
         phase=phase,
         ready=phase is WorkerPhase.RUNNING,
-        config_hash="",
+        revision=UNKNOWN,
         drain_requested=False,
         reason=words[0],
         message=words[1],

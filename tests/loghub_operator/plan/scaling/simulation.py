@@ -21,23 +21,27 @@ from loghub.wire import cursor as wire_cursor
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.api.status import Condition
 from loghub_operator.model import actions
+from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import (
-    GroupObserved,
+    Available,
+    GroupSettings,
+    LogServiceObserved,
     ObservedState,
     ObservedStatefulSet,
     Placement,
-    ServiceError,
     ServiceErrorReason,
-    ServiceObserved,
     ShardObserved,
+    Unavailable,
     WorkerObserved,
     WorkerPhase,
 )
+from loghub_operator.model.revision import UNKNOWN, Revision
 from loghub_operator.model.scaling_state import NOTHING, ScalingState
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.scaling.reshard_backoff import with_refusal
+from loghub_operator.plan.scaling.reshard_backoff import with_rejection
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
 from tests.loghub_operator.support.examples import resource
+from tests.loghub_operator.support.golden import desired_spec
 
 EPOCH = 1_790_000_000.0
 FIRST = 1_700_000_000_000_000_000
@@ -72,7 +76,7 @@ class Shard:
 class Worker:
     ordinal: int
     started: float
-    config_hash: str
+    revision: Revision
     leave_since: float | None = None
     left: bool = False
     batch_end: float = 0.0
@@ -100,7 +104,7 @@ class World:
     endpoint: str = "http://127.0.0.1:1"
     now: float = 0.0
     replicas: int | None = None
-    config_hash: str = ""
+    revision: Revision = UNKNOWN
     workers: dict[int, Worker] = field(default_factory=dict)
     status: Status = field(default_factory=Status)
     memory: ScalingState = NOTHING
@@ -207,12 +211,12 @@ class World:
         observed = self.observed()
         now_resource = self.resource
         planned = plan(now_resource, observed, observed.at_unix_s)
-        self.memory = planned.memory
+        self.memory = planned.memory.scaling
         try:
             for action in planned.actions:
                 self._carry_out(action)
         except actions.ReshardRefused as refused:
-            self.memory = with_refusal(self.memory, refused, observed.at_unix_s)
+            self.memory = with_rejection(self.memory, refused, observed.at_unix_s)
         if worth_writing(self.status, planned.status, since_last_s=LAG_EVERY_S):
             self.writes += 1
         self.status = planned.status
@@ -229,16 +233,16 @@ class World:
                 raise actions.ReshardRefused(action, self.refuses)
         match action:
             case actions.ApplyWorkers():
-                self.replicas, self.config_hash = action.replicas, action.config_hash
+                self.replicas, self.revision = action.replicas, action.spec.revision
                 for ordinal in [n for n in self.workers if n >= action.replicas]:
                     del self.workers[ordinal]
                 for ordinal in range(action.replicas):
-                    self.workers.setdefault(ordinal, Worker(ordinal, self.now, action.config_hash))
-            case actions.AskLeave(consumer):
+                    self.workers.setdefault(ordinal, Worker(ordinal, self.now, self.revision))
+            case actions.DrainWorker(consumer):
                 self.workers[int(consumer.rsplit("-", 1)[1])].leave_since = self.now
             case actions.RestartWorker(consumer):
                 ordinal = int(consumer.rsplit("-", 1)[1])
-                self.workers[ordinal] = Worker(ordinal, self.now, self.config_hash)
+                self.workers[ordinal] = Worker(ordinal, self.now, self.revision)
             case actions.SplitShard(number):
                 self.split(number)
             case actions.MergeShards(number):
@@ -267,27 +271,30 @@ class World:
 
     def observed(self) -> ObservedState:
         if self.unreachable:
-            trouble = ServiceError(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message="away")
-            service = ServiceObserved(trouble=trouble)
+            service: LogServiceObserved = Unavailable(
+                reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message="away"
+            )
         else:
             live = sorted(self._name(one) for one in self.workers.values() if self._ready(one))
-            service = ServiceObserved(
-                group=GroupObserved(timeout_s=30, order=self.order),
+            service = Available(
+                group=GroupSettings(timeout_s=30, order=self.order),
                 shards=tuple(self._shard_observed(one) for one in self.shards),
                 consumers=tuple(live),
                 other_groups=self.other_groups,
             )
+        placement = Placement(endpoint=self.endpoint, sink_root="/sink", needs_project_address=False)
         set_now = None
         if self.replicas is not None:
-            set_now = ObservedStatefulSet(replicas=self.replicas, config_hash=self.config_hash)
+            set_now = ObservedStatefulSet(replicas=self.replicas, revision=self.revision)
         return ObservedState(
             at_unix_s=EPOCH + self.now,
-            site=Placement(endpoint=self.endpoint, sink_root="/sink", needs_project_address=False),
+            placement=placement,
+            worker_spec=desired_spec(self.resource, placement),
             service=service,
             worker_set=set_now,
             workers=tuple(self._worker_observed(one) for _, one in sorted(self.workers.items())),
             group_origin="Created",
-            memory=self.memory,
+            memory=Memory(scaling=self.memory),
         )
 
     def _shard_observed(self, shard: Shard) -> ShardObserved:
@@ -330,7 +337,7 @@ class World:
             ordinal=worker.ordinal,
             phase=phase,
             ready=self._ready(worker),
-            config_hash=worker.config_hash,
+            revision=worker.revision,
             drain_requested=worker.leave_since is not None,
             drain_requested_at_unix_s=None if worker.leave_since is None else EPOCH + worker.leave_since,
         )

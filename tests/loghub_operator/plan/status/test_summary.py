@@ -15,7 +15,7 @@ WORDS = "it should have terminated by 10:00; check node n1"
 def _asked(story: str) -> Step:
     """The step in which workers are told to leave."""
     found = steps(FOLDER / f"{story}.yaml")
-    return next(step for step in found if any(one["action"] == "AskLeave" for one in step.actions))
+    return next(step for step in found if any(one["action"] == "DrainWorker" for one in step.actions))
 
 
 @pytest.mark.parametrize("story", ["suspend-and-resume", "delete-with-group"])

@@ -1,4 +1,4 @@
-"""The values of a checkpoint reset: what is recorded, and what is observed for it."""
+"""The values of a checkpoint reset: the backup that is written before, and what is observed for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,37 +8,37 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveRecord:
+class CheckpointBackup:
     """What was saved before the checkpoints changed; shard -> cursor, "" for none."""
 
-    ordered_at: str  # as in the status of the reset that it belongs to
+    requested_at: str  # as in the status of the reset that it belongs to
     before: Mapping[int, str]
-    goals: Mapping[int, str]
+    targets: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveObserved:
+class ResetObserved:
     """What a checkpoint reset needs to know; observed only while a reset is in progress.
 
     ``positions`` are cursors read now: the targets of the reset or, with ``to: ConfigMap``,
     spec.startPosition. ``source`` is the ConfigMap of the reset, None if it does not exist.
     """
 
-    record: MoveRecord | None = None
+    backup: CheckpointBackup | None = None
     positions: Mapping[int, str] = field(default_factory=dict)
     ends: Mapping[int, str] = field(default_factory=dict)
     source: Mapping[str, str] | None = None
-    trouble: str = ""  # why something of it could not be read, as a message for users
+    error: str = ""  # why something of it could not be read, as a message for users
 
 
-def needs_a_look(resource: LogHubConsumerGroup) -> bool:
-    """Whether a reset is in a phase that needs `ObservedState.move`."""
+def needs_observation(resource: LogHubConsumerGroup) -> bool:
+    """Whether a reset is in a phase that needs `ObservedState.reset`."""
     last = resource.status.checkpoint_reset
     if last is None or last.nonce != resource.spec.reset_nonce:
         return False
     return last.phase in (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 
 
-def record_name(resource: LogHubConsumerGroup) -> str:
+def backup_name(resource: LogHubConsumerGroup) -> str:
     """Name of the ConfigMap that this reset leaves for undo."""
     return f"{resource.metadata.name}-checkpoints-{resource.spec.reset_nonce}"

@@ -13,24 +13,31 @@ from loghub.client.port import GroupInfo
 from loghub.clock import SystemClock
 from loghub.wire import loggroup
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.logservice.checkpoints import move_checkpoints, resolve_targets
+from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_targets
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.logservice.group_state import observe_service
 from loghub_operator.logservice.shard_cursors import EndCursorCache
-from loghub_operator.model.actions import Action, ApplyWorkers, KeepCheckpoints, MoveCheckpoints
+from loghub_operator.model.actions import Action, ApplyWorkers, BackUpCheckpoints, CommitCheckpoints
+from loghub_operator.model.checkpoint_reset import (
+    CheckpointBackup,
+    ResetObserved,
+    backup_name,
+    needs_observation,
+)
+from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.observed import (
     ObservedState,
     ObservedStatefulSet,
     Placement,
-    ServiceError,
     ServiceErrorReason,
+    Unavailable,
 )
-from loghub_operator.model.reposition import MoveObserved, MoveRecord, needs_a_look, record_name
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.last_failure import with_failure
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
+from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.examples import Document, resource
+from tests.loghub_operator.support.golden import desired_spec
 
 SITE = Placement(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False)
 LOGSTORE = "access"
@@ -56,11 +63,12 @@ class World:
         self.write()
         self.spec: Document = {"suspend": True, "resetCheckpoints": order}
         self.status: Document = {"observedGeneration": 1}
-        self.kept: dict[str, MoveRecord] = {}
+        self.kept: dict[str, CheckpointBackup] = {}
         self.sources: dict[str, dict[str, str]] = {}
         self.effects = 0
         self.killed_at = killed_at
         self.now = 1000.0
+        self.memory = NO_MEMORY
 
     def write(self) -> None:
         for shard in self.hub.list_shards(LOGSTORE):
@@ -70,21 +78,26 @@ class World:
         return resource(self.spec, self.status, uid="uid-1")
 
     def observe(self, group: LogHubConsumerGroup) -> ObservedState:
-        service = observe_service(self.asked, group, expected=(), ends=EndCursorCache(), clock=self.clock)
+        desired = desired_spec(group, SITE)
+        service = available(
+            observe_service(self.asked, group, expected=(), ends=EndCursorCache(), clock=self.clock)
+        )
         return ObservedState(
             at_unix_s=self.now,
-            site=SITE,
+            placement=SITE,
+            worker_spec=desired,
             service=service,
-            worker_set=ObservedStatefulSet(replicas=0, config_hash=""),
-            move=self.look(group, service.shards) if needs_a_look(group) else None,
+            worker_set=ObservedStatefulSet(replicas=0, revision=desired.revision),
+            reset=self.look(group, service.shards) if needs_observation(group) else None,
             group_origin="Created",
+            memory=self.memory,
         )
 
-    def look(self, group: LogHubConsumerGroup, shards: Any) -> MoveObserved:
+    def look(self, group: LogHubConsumerGroup, shards: Any) -> ResetObserved:
         assert group.spec.reset_checkpoints is not None
         source = self.sources.get(group.spec.reset_checkpoints.config_map_name or "")
-        record = self.kept.get(record_name(group))
-        return resolve_targets(self.asked, group, shards, record=record, source=source, clock=self.clock)
+        backup = self.kept.get(backup_name(group))
+        return resolve_targets(self.asked, group, shards, backup=backup, source=source, clock=self.clock)
 
     def round(self) -> None:
         group = self.resource()
@@ -105,14 +118,14 @@ class World:
     def carry_out(self, group: LogHubConsumerGroup, action: Action) -> None:
         assert not isinstance(action, ApplyWorkers)
         match action:
-            case KeepCheckpoints(name=name, record=record):
+            case BackUpCheckpoints(name=name, backup=backup):
                 self.effect()
-                self.kept.setdefault(name, record)
+                self.kept.setdefault(name, backup)
                 self.effect()
-            case MoveCheckpoints(moves):
-                for move in moves:  # the call is one for each shard
+            case CommitCheckpoints(cursors):
+                for cursor in cursors:  # the call is one for each shard
                     self.effect()
-                    move_checkpoints(self.hub, GroupKey.of(group), MoveCheckpoints((move,)), self.clock)
+                    commit_checkpoints(self.hub, GroupKey.of(group), CommitCheckpoints((cursor,)), self.clock)
                 self.effect()
 
     def until_over(self) -> Document:
@@ -152,7 +165,7 @@ def test_killed_between_any_two_steps_to_the_same_end(killed_at: int) -> None:
     assert told["phase"] == "Succeeded"
     record = world.kept["access-checkpoints-n"]
     assert record.before == before
-    assert world.checkpoints() == record.goals
+    assert world.checkpoints() == record.targets
     effects = world.effects
     world.round()
     assert world.effects == effects + 2  # a look and nothing else
@@ -227,15 +240,15 @@ def test_nothing_is_told_of_what_is_in_a_config_map_that_is_not_ours(source: dic
 
 
 @pytest.mark.parametrize(
-    "trouble", [None, ServiceError(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message="away")]
+    "outage", [None, Unavailable(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message="away")]
 )
-def test_stood_there_when_the_object_was_made_to_done(trouble: ServiceError | None) -> None:
+def test_stood_there_when_the_object_was_made_to_done(outage: Unavailable | None) -> None:
     world = World({"to": "End", "nonce": "old"})
     world.status = {}
     group = world.resource()
     seen = world.observe(group)
-    planned = plan(group, replace(seen, service=replace(seen.service, trouble=trouble)), world.now)
-    assert not any(isinstance(one, MoveCheckpoints | KeepCheckpoints) for one in planned.actions)
+    planned = plan(group, replace(seen, service=outage or seen.service), world.now)
+    assert not any(isinstance(one, CommitCheckpoints | BackUpCheckpoints) for one in planned.actions)
     world.status = planned.status.to_dict()
     told = world.until_over()
     assert (told["phase"], told["nonce"]) == ("Succeeded", "old")
@@ -282,13 +295,15 @@ def test_refused_for_too_long_is_an_end_with_words_and_an_outage_is_not(refused:
     world = World({"to": "End", "nonce": "n"})
     world.round()
     world.round()
-    (record,) = world.kept.values()
-    beyond = dict.fromkeys(record.goals, "OTAwMDAwMDAwMDAwMDAwMDAwMA==")
+    (backup,) = world.kept.values()
+    beyond = dict.fromkeys(backup.targets, "OTAwMDAwMDAwMDAwMDAwMDAwMA==")
     group = world.resource()
-    moving = replace(world.observe(group), move=MoveObserved(record=replace(record, goals=beyond)))
+    moving = replace(world.observe(group), reset=ResetObserved(backup=replace(backup, targets=beyond)))
     first = plan(group, moving, world.now).status
-    told = with_failure(first, "not allowed", world.now, before=group.status) if refused else first
-    later = plan(group.model_copy(update={"status": told}), moving, world.now + 301).status
+    memory = Memory(last_error="not allowed" if refused else "")
+    later = plan(
+        group.model_copy(update={"status": first}), replace(moving, memory=memory), world.now + 301
+    ).status
     assert later.checkpoint_reset is not None
     if not refused:
         assert later.checkpoint_reset.phase == "Committing"
@@ -303,12 +318,12 @@ def test_checkpoints_that_cannot_be_kept_end_the_order_in_time(after_s: float, p
     world = World({"to": "End", "nonce": "n"})
     world.round()
     group = world.resource()
-    refused = with_failure(group.status, "exceeded quota", world.now, before=group.status)
-    planned = plan(group.model_copy(update={"status": refused}), world.observe(group), world.now + after_s)
+    observed = replace(world.observe(group), memory=Memory(last_error="exceeded quota"))
+    planned = plan(group, observed, world.now + after_s)
     moving = planned.status.checkpoint_reset
     assert moving is not None
     assert moving.phase == phase
-    tried = any(isinstance(one, KeepCheckpoints) for one in planned.actions)
+    tried = any(isinstance(one, BackUpCheckpoints) for one in planned.actions)
     assert (tried, "exceeded quota" in moving.message) == (phase == "StoppingWorkers", phase == "Failed")
 
 
@@ -318,7 +333,7 @@ def test_a_record_that_was_garbled_ends_the_order_in_time(after_s: float, phase:
     while world.status.get("checkpointReset", {}).get("phase") != "Committing":
         world.round()
     group = world.resource()
-    garbled = replace(world.observe(group), move=MoveObserved(trouble="ConfigMap x is not of this object"))
+    garbled = replace(world.observe(group), reset=ResetObserved(error="ConfigMap x is not of this object"))
     moving = plan(group, garbled, world.now + after_s).status.checkpoint_reset
     assert moving is not None
     assert (moving.phase, moving.backup_config_map) == (phase, "access-checkpoints-n")

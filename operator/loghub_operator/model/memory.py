@@ -1,0 +1,21 @@
+"""What one reconcile of a group leaves for the next."""
+
+from dataclasses import dataclass
+
+from loghub_operator.model.drift_state import NO_DRIFT_HISTORY, DriftHistory
+from loghub_operator.model.scaling_state import NOTHING, ScalingState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """A restart of the operator forgets it, so nothing that must survive is kept in it.
+
+    ``last_error`` is the message of the action that failed in the previous reconcile, "" if none did.
+    """
+
+    scaling: ScalingState = NOTHING
+    drift: DriftHistory = NO_DRIFT_HISTORY
+    last_error: str = ""
+
+
+NO_MEMORY = Memory()

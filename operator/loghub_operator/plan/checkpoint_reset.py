@@ -1,0 +1,261 @@
+"""Decides how far a requested checkpoint reset is, and what its next step is.
+
+``spec.resetCheckpoints`` is executed once for each nonce, as a state machine over the status: StoppingWorkers
+-> Committing -> Resuming -> Succeeded, or Failed. First all workers leave, and
+`loghub_operator.plan.suspension` keeps them stopped. Then the operator writes one record with the previous
+checkpoints and the target cursors, so that the next reconcile commits the same cursors wherever the operator
+was interrupted. Finally the workers start again. `loghub_operator.plan.reset_targets` determines and
+checks all targets before that record is written, so an invalid reset changes nothing. A reset that is already
+in the manifest when the object is created counts as done, because it is most likely an old one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from loghub_operator.api.conditions import rfc3339
+from loghub_operator.api.patterns import unix_s
+from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.actions import Action, BackUpCheckpoints, CommitCheckpoints, EmitEvent
+from loghub_operator.model.checkpoint_reset import CheckpointBackup, ResetObserved, backup_name
+from loghub_operator.model.observed import Available, ObservedState
+from loghub_operator.plan.desired import Desired
+from loghub_operator.plan.listing import MOST_LISTED, listed
+from loghub_operator.plan.replicas import ReplicaPlan
+from loghub_operator.plan.reset_targets import same_cursor, target_cursors
+from loghub_operator.resources.worker_config import drain_timeout_s
+
+COMMIT_BOUND_S = 300.0
+LONGEST_MESSAGE = 1024
+IN_FIRST_MANIFEST = (
+    "not executed: it was already in the manifest when the object was created. Change the nonce to execute "
+    "it; spec.startPosition says where a new group starts"
+)
+IN_PROGRESS = (
+    CheckpointResetPhase.STOPPING_WORKERS,
+    CheckpointResetPhase.COMMITTING,
+    CheckpointResetPhase.RESUMING,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The status to report, and the actions to carry out now."""
+
+    status: CheckpointResetStatus | None
+    actions: tuple[Action, ...] = ()
+
+
+def advance(
+    resource: LogHubConsumerGroup,
+    observed: ObservedState,
+    desired: Desired,
+    replicas: ReplicaPlan,
+    now: float,
+) -> Progress:
+    """The next step of the requested reset, if there is one."""
+    requested, last = resource.spec.reset_checkpoints, resource.status.checkpoint_reset
+    if requested is None:
+        return _withdrawn(last, now)
+    if resource.is_new and last is None:
+        return _to(CheckpointResetPhase.SUCCEEDED, requested.nonce, IN_FIRST_MANIFEST, now)
+    if desired.owner is not None or not isinstance(observed.service, Available):
+        return Progress(last)
+    if last is None or last.nonce != requested.nonce:
+        message = "the workers finish their batches and leave the group"
+        return _to(CheckpointResetPhase.STOPPING_WORKERS, requested.nonce, message, now)
+    reset = _Reset(resource, observed, observed.service, last, now)
+    match last.phase:
+        case CheckpointResetPhase.STOPPING_WORKERS:
+            return _stopping(reset)
+        case CheckpointResetPhase.COMMITTING:
+            return _committing(reset)
+        case CheckpointResetPhase.RESUMING:
+            return _resuming(reset, replicas)
+    return Progress(last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reset:
+    """A reset in progress; ``last`` is what the status reports of it."""
+
+    resource: LogHubConsumerGroup
+    observed: ObservedState
+    service: Available
+    last: CheckpointResetStatus
+    now: float
+
+    def to(
+        self,
+        phase: CheckpointResetPhase,
+        message: str,
+        *,
+        undo: str | None = None,
+        actions: tuple[Action, ...] = (),
+    ) -> Progress:
+        return _to(phase, self.last.nonce, message, self.now, undo=undo, actions=actions)
+
+    def failed(self, message: str, *, undo: str | None = None) -> Progress:
+        return self.to(CheckpointResetPhase.FAILED, message, undo=undo)
+
+    def stays(self, message: str, actions: tuple[Action, ...] = ()) -> Progress:
+        return Progress(self.last.model_copy(update={"message": message[:LONGEST_MESSAGE]}), actions)
+
+    def lasts_longer_than(self, bound_s: float) -> bool:
+        return self.now - unix_s(self.last.last_transition_time) > bound_s
+
+    @property
+    def checkpoints(self) -> Mapping[int, str]:
+        return {shard.shard: shard.checkpoint for shard in self.service.shards}
+
+    def uncommitted(self, backup: CheckpointBackup) -> tuple[tuple[int, str], ...]:
+        """The target cursors that are not committed yet; a shard that no longer exists needs none."""
+        return tuple(
+            (shard, cursor)
+            for shard, cursor in sorted(backup.targets.items())
+            if shard in self.checkpoints and not same_cursor(self.checkpoints[shard], cursor)
+        )
+
+
+def _to(
+    phase: CheckpointResetPhase,
+    nonce: str,
+    message: str,
+    now: float,
+    *,
+    undo: str | None = None,
+    actions: tuple[Action, ...] = (),
+) -> Progress:
+    """Every change of phase goes through this function, which adds the event."""
+    message = message[:LONGEST_MESSAGE]
+    status = CheckpointResetStatus(
+        nonce=nonce,
+        phase=phase,
+        backup_config_map=undo,
+        message=message,
+        last_transition_time=rfc3339(now),
+    )
+    kind: Literal["Normal", "Warning"] = "Warning" if phase is CheckpointResetPhase.FAILED else "Normal"
+    event = EmitEvent(type=kind, reason=f"CheckpointReset{phase}", message=f"nonce {nonce}: {message}")
+    return Progress(status, (*actions, event))
+
+
+def _withdrawn(last: CheckpointResetStatus | None, now: float) -> Progress:
+    if last is None or last.phase not in IN_PROGRESS:
+        return Progress(last)
+    if last.phase is CheckpointResetPhase.RESUMING:  # only the start of the workers is left
+        return _to(CheckpointResetPhase.SUCCEEDED, last.nonce, last.message, now, undo=last.backup_config_map)
+    message = f"spec.resetCheckpoints was removed in phase {last.phase}"
+    if last.backup_config_map is not None:
+        message += (
+            f"; some checkpoints may have changed; ConfigMap {last.backup_config_map} has the previous ones"
+        )
+    return _to(CheckpointResetPhase.FAILED, last.nonce, message, now, undo=last.backup_config_map)
+
+
+def _stopping(reset: _Reset) -> Progress:
+    too_long = reset.lasts_longer_than(3 * drain_timeout_s(reset.resource))
+    observed, obstacle = reset.observed.reset, _obstacle(reset)
+    if obstacle or observed is None:
+        if not too_long:
+            return reset.stays(f"waiting: {obstacle or 'the target cursors are being read'}")
+        return reset.failed(
+            f"timed out, no checkpoint was changed: {obstacle or 'the target cursors were not read'}"
+        )
+    if observed.backup is not None:
+        return _commit(reset, observed.backup)
+    error = reset.observed.memory.last_error  # for example because of a quota of ConfigMaps
+    if error and too_long:
+        return reset.failed(
+            f"no checkpoint was changed, because the current ones could not be saved: {error}"
+        )
+    return _back_up(reset, observed)
+
+
+def _obstacle(reset: _Reset) -> str:
+    """Why no checkpoint can be committed yet, or "" if it can be."""
+    observed, service = reset.observed, reset.service
+    if service.group is None:
+        return "the consumer group is being created"
+    if observed.workers:
+        return f"{listed(worker.name for worker in observed.workers)} still exist"
+    if observed.replicas > 0:
+        return "the workers are being stopped"
+    # The real SLS cannot report live consumers; there the operator knows only its own pods.
+    holders = [f"shard {shard.shard} by {shard.holder}" for shard in service.shards if shard.holder]
+    if service.consumers is not None and holders:
+        return f"shards are still held: {listed(holders)}"
+    return "" if observed.reset is None else observed.reset.error
+
+
+def _back_up(reset: _Reset, observed: ResetObserved) -> Progress:
+    requested = reset.resource.spec.reset_checkpoints
+    assert requested is not None  # else `advance` returns before
+    targets = target_cursors(requested, reset.service.shards, observed)
+    if targets.problem:
+        return reset.failed(f"no checkpoint was changed: {targets.problem}")
+    before = {shard: cursor for shard, cursor in reset.checkpoints.items() if shard in targets.cursors}
+    backup = CheckpointBackup(
+        requested_at=reset.last.last_transition_time, before=before, targets=targets.cursors
+    )
+    action = BackUpCheckpoints(name=backup_name(reset.resource), backup=backup)
+    return reset.stays("the current checkpoints are being saved", (action,))
+
+
+def _commit(reset: _Reset, backup: CheckpointBackup) -> Progress:
+    name = backup_name(reset.resource)
+    if backup.requested_at != reset.last.last_transition_time:
+        return reset.failed(
+            f"no checkpoint was changed, because nonce {reset.last.nonce} was used before (ConfigMap {name});"
+            " choose another"
+        )
+    message = f"{len(backup.targets)} checkpoints are being committed; ConfigMap {name} has the previous ones"
+    cursors = reset.uncommitted(backup)
+    actions = (CommitCheckpoints(cursors),) if cursors else ()
+    return reset.to(CheckpointResetPhase.COMMITTING, message, undo=name, actions=actions)
+
+
+def _committing(reset: _Reset) -> Progress:
+    observed, undo = reset.observed.reset, reset.last.backup_config_map
+    if observed is None:
+        return Progress(reset.last)
+    too_long = reset.lasts_longer_than(COMMIT_BOUND_S)
+    if observed.error:
+        if not too_long:
+            return reset.stays(f"waiting: {observed.error}")
+        return reset.failed(f"{observed.error}; some checkpoints may have changed", undo=undo)
+    if observed.backup is None:
+        return reset.failed(
+            f"ConfigMap {undo} was deleted while the checkpoints were being committed; some may have changed",
+            undo=undo,
+        )
+    cursors = reset.uncommitted(observed.backup)
+    if not cursors:
+        suspended = reset.resource.spec.suspend
+        phase = CheckpointResetPhase.SUCCEEDED if suspended else CheckpointResetPhase.RESUMING
+        return reset.to(phase, _committed(observed.backup, undo), undo=undo)
+    # Only a rejection fails the reset: after an outage the backup is carried out as at any other time.
+    if reset.observed.memory.last_error and too_long:
+        return reset.failed(
+            f"the log service rejects the checkpoints of shards {listed(shard for shard, _ in cursors)};"
+            f" ConfigMap {undo} has the previous ones",
+            undo=undo,
+        )
+    return Progress(reset.last, (CommitCheckpoints(cursors),))
+
+
+def _committed(backup: CheckpointBackup, undo: str | None) -> str:
+    others = len(backup.targets) - MOST_LISTED
+    more = f" and {others} more" if others > 0 else ""
+    shards = listed(sorted(backup.targets))
+    return f"reset the checkpoints of shards {shards}{more}; ConfigMap {undo} has the previous ones"
+
+
+def _resuming(reset: _Reset, replicas: ReplicaPlan) -> Progress:
+    """Waits until the workers are ready again; if none should run, there is nothing to wait for."""
+    observed, last = reset.observed, reset.last
+    started = observed.replicas == replicas.target and observed.ready_workers >= replicas.target
+    if reset.resource.spec.suspend or started:
+        return reset.to(CheckpointResetPhase.SUCCEEDED, last.message, undo=last.backup_config_map)
+    return Progress(last)
