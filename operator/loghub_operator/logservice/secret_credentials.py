@@ -11,7 +11,7 @@ from loghub_operator.model.observed import ServiceErrorReason, Unavailable
 
 
 class SecretCredentials:
-    """Returns the access key of a group, read anew at each call, because it may have been rotated."""
+    """Returns the access key of a group, read again at each call, because it may have been rotated."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
