@@ -8,7 +8,7 @@ from typing import Any
 
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem, resources_in
 from loghub_operator.api.parse import documents_in
-from loghub_operator.model.observed import Code
+from loghub_operator.model.observed import UserCode
 from loghub_operator.resources.user_code import code_in, code_source
 
 Document = dict[str, Any]
@@ -49,11 +49,11 @@ class CrFile:
         self._config_maps = documents_in(text, "v1", "ConfigMap")
         return picked
 
-    def code(self, resource: LogHubConsumerGroup) -> Code:
+    def code(self, resource: LogHubConsumerGroup) -> UserCode:
         """The pipeline's code from a ConfigMap in the same file, as last read."""
         name = code_source(resource)
         if name is None:
-            return Code()
+            return UserCode()
         return code_in(resource, next((one for one in self._config_maps if _is(one, name)), None))
 
     def _pick(self, found: tuple[Document, ...]) -> Document:

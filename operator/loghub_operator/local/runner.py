@@ -31,7 +31,7 @@ from loghub_operator.local.reconcile_loop import ReconcileLoop
 from loghub_operator.local.site import refuse_what_is_not_here, site_at
 from loghub_operator.local.snapshot import Audience, GroupSnapshot
 from loghub_operator.logservice.access import LogServiceAccess
-from loghub_operator.model.observed import Code, ObservedState, Placement
+from loghub_operator.model.observed import ObservedState, Placement, UserCode
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S
 
 WORKER_COMMAND = (sys.executable, "-m", "loghub_worker")
@@ -70,7 +70,7 @@ class LocalGroup:
         """``file`` is None if there is no file to watch (`loghub down`)."""
         self._record = record
         self._file = file
-        self._code = Code() if file is None else file.code(record.resource())
+        self._code = UserCode() if file is None else file.code(record.resource())
         self._around = around
         self._audience = audience
         self._folder = record.folder

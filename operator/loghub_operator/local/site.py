@@ -11,12 +11,12 @@ from pathlib import Path
 
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem
-from loghub_operator.model.observed import Code, Placement
+from loghub_operator.model.observed import Placement, UserCode
 from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.resources.worker_config import config_hash, worker_config
 
 
-def site_at(resource: LogHubConsumerGroup, *, endpoint: str, volumes: Path, code: Code) -> Placement:
+def site_at(resource: LogHubConsumerGroup, *, endpoint: str, volumes: Path, code: UserCode) -> Placement:
     """The placement on this machine. A claim is a folder of the same name; a loopback address needs no host
     name for the project."""
     files, python = resource.spec.pipeline.sink.files, resource.spec.pipeline.python
@@ -52,7 +52,7 @@ def revision_of(config: WorkerConfig, variables: Mapping[str, str], *, generatio
     )
 
 
-def refuse_what_is_not_here(resource: LogHubConsumerGroup, code: Code) -> None:
+def refuse_what_is_not_here(resource: LogHubConsumerGroup, code: UserCode) -> None:
     """Raises `InvalidResourceError` with every reference to something that only a cluster can provide."""
     no_objects = "there are no Secrets and ConfigMaps on this machine; give a value"
     problems = [

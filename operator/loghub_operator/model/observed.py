@@ -57,7 +57,7 @@ class WorkerPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class UserCode:
     """The Python files of ``spec.pipeline.python.configMap``, as they are now."""
 
     files: Mapping[str, str] = field(default_factory=dict)  # name -> text
@@ -72,7 +72,7 @@ class Placement:
     sink_root: str  # absolute folder in which a claim's content is: "/sink", or <state>/volumes/<claim>
     needs_project_address: bool  # `project` is reached by a Service of that name
     code_root: str = ""  # the same for the claim with the pipeline's code
-    code: Code = Code()
+    code: UserCode = UserCode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,13 +17,13 @@ from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.model.checkpoint_reset import ResetObserved, backup_name, needs_observation
 from loghub_operator.model.observed import (
     Available,
-    Code,
     LogServiceObserved,
     ObservedState,
     ObservedStatefulSet,
     Placement,
     ServiceErrorReason,
     Unavailable,
+    UserCode,
     WorkerObserved,
 )
 from loghub_operator.model.revision import Revision, WorkerSpec
@@ -134,10 +134,10 @@ class Observer:
         found = await self._kube.get(CONFIG_MAP, resource.metadata.namespace, order.config_map_name)
         return None if found is None else dict(found.get("data") or {})
 
-    async def _code(self, resource: LogHubConsumerGroup) -> Code:
+    async def _code(self, resource: LogHubConsumerGroup) -> UserCode:
         name = code_source(resource)
         if name is None:
-            return Code()
+            return UserCode()
         return code_in(resource, await self._kube.get(CONFIG_MAP, resource.metadata.namespace, name))
 
     async def _project_address(self, resource: LogHubConsumerGroup, placement: Placement) -> bool:

@@ -40,7 +40,7 @@ IN_PROGRESS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ResetProgress:
     """The status to report, and the actions to carry out now."""
 
     status: CheckpointResetStatus | None
@@ -53,7 +53,7 @@ def advance(
     desired: Desired,
     replicas: ReplicaPlan,
     now: float,
-) -> Progress:
+) -> ResetProgress:
     """The next step of the requested reset, if there is one."""
     requested, last = resource.spec.reset_checkpoints, resource.status.checkpoint_reset
     if requested is None:
@@ -61,7 +61,7 @@ def advance(
     if resource.is_new and last is None:
         return _to(CheckpointResetPhase.SUCCEEDED, requested.nonce, IN_FIRST_MANIFEST, now)
     if desired.owner is not None or not isinstance(observed.service, Available):
-        return Progress(last)
+        return ResetProgress(last)
     if last is None or last.nonce != requested.nonce:
         message = "the workers finish their batches and leave the group"
         return _to(CheckpointResetPhase.STOPPING_WORKERS, requested.nonce, message, now)
@@ -73,7 +73,7 @@ def advance(
             return _committing(reset)
         case CheckpointResetPhase.RESUMING:
             return _resuming(reset, replicas)
-    return Progress(last)
+    return ResetProgress(last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,14 @@ class _Reset:
         *,
         undo: str | None = None,
         actions: tuple[Action, ...] = (),
-    ) -> Progress:
+    ) -> ResetProgress:
         return _to(phase, self.last.nonce, message, self.now, undo=undo, actions=actions)
 
-    def failed(self, message: str, *, undo: str | None = None) -> Progress:
+    def failed(self, message: str, *, undo: str | None = None) -> ResetProgress:
         return self.to(CheckpointResetPhase.FAILED, message, undo=undo)
 
-    def stays(self, message: str, actions: tuple[Action, ...] = ()) -> Progress:
-        return Progress(self.last.model_copy(update={"message": message[:LONGEST_MESSAGE]}), actions)
+    def stays(self, message: str, actions: tuple[Action, ...] = ()) -> ResetProgress:
+        return ResetProgress(self.last.model_copy(update={"message": message[:LONGEST_MESSAGE]}), actions)
 
     def lasts_longer_than(self, bound_s: float) -> bool:
         return self.now - unix_s(self.last.last_transition_time) > bound_s
@@ -126,7 +126,7 @@ def _to(
     *,
     undo: str | None = None,
     actions: tuple[Action, ...] = (),
-) -> Progress:
+) -> ResetProgress:
     """Every change of phase goes through this function, which adds the event."""
     message = message[:LONGEST_MESSAGE]
     status = CheckpointResetStatus(
@@ -138,12 +138,12 @@ def _to(
     )
     kind: Literal["Normal", "Warning"] = "Warning" if phase is CheckpointResetPhase.FAILED else "Normal"
     event = EmitEvent(type=kind, reason=f"CheckpointReset{phase}", message=f"nonce {nonce}: {message}")
-    return Progress(status, (*actions, event))
+    return ResetProgress(status, (*actions, event))
 
 
-def _withdrawn(last: CheckpointResetStatus | None, now: float) -> Progress:
+def _withdrawn(last: CheckpointResetStatus | None, now: float) -> ResetProgress:
     if last is None or last.phase not in IN_PROGRESS:
-        return Progress(last)
+        return ResetProgress(last)
     if last.phase is CheckpointResetPhase.RESUMING:  # only the start of the workers is left
         return _to(CheckpointResetPhase.SUCCEEDED, last.nonce, last.message, now, undo=last.backup_config_map)
     message = f"spec.resetCheckpoints was removed in phase {last.phase}"
@@ -154,7 +154,7 @@ def _withdrawn(last: CheckpointResetStatus | None, now: float) -> Progress:
     return _to(CheckpointResetPhase.FAILED, last.nonce, message, now, undo=last.backup_config_map)
 
 
-def _stopping(reset: _Reset) -> Progress:
+def _stopping(reset: _Reset) -> ResetProgress:
     too_long = reset.lasts_longer_than(3 * drain_timeout_s(reset.resource))
     observed, obstacle = reset.observed.reset, _obstacle(reset)
     if obstacle or observed is None:
@@ -189,7 +189,7 @@ def _obstacle(reset: _Reset) -> str:
     return "" if observed.reset is None else observed.reset.error
 
 
-def _back_up(reset: _Reset, observed: ResetObserved) -> Progress:
+def _back_up(reset: _Reset, observed: ResetObserved) -> ResetProgress:
     requested = reset.resource.spec.reset_checkpoints
     assert requested is not None  # else `advance` returns before
     targets = target_cursors(requested, reset.service.shards, observed)
@@ -203,7 +203,7 @@ def _back_up(reset: _Reset, observed: ResetObserved) -> Progress:
     return reset.stays("the current checkpoints are being saved", (action,))
 
 
-def _commit(reset: _Reset, backup: CheckpointBackup) -> Progress:
+def _commit(reset: _Reset, backup: CheckpointBackup) -> ResetProgress:
     name = backup_name(reset.resource)
     if backup.requested_at != reset.last.last_transition_time:
         return reset.failed(
@@ -216,10 +216,10 @@ def _commit(reset: _Reset, backup: CheckpointBackup) -> Progress:
     return reset.to(CheckpointResetPhase.COMMITTING, message, undo=name, actions=actions)
 
 
-def _committing(reset: _Reset) -> Progress:
+def _committing(reset: _Reset) -> ResetProgress:
     observed, undo = reset.observed.reset, reset.last.backup_config_map
     if observed is None:
-        return Progress(reset.last)
+        return ResetProgress(reset.last)
     too_long = reset.lasts_longer_than(COMMIT_BOUND_S)
     if observed.error:
         if not too_long:
@@ -242,7 +242,7 @@ def _committing(reset: _Reset) -> Progress:
             f" ConfigMap {undo} has the previous ones",
             undo=undo,
         )
-    return Progress(reset.last, (CommitCheckpoints(cursors),))
+    return ResetProgress(reset.last, (CommitCheckpoints(cursors),))
 
 
 def _committed(backup: CheckpointBackup, undo: str | None) -> str:
@@ -252,10 +252,10 @@ def _committed(backup: CheckpointBackup, undo: str | None) -> str:
     return f"reset the checkpoints of shards {shards}{more}; ConfigMap {undo} has the previous ones"
 
 
-def _resuming(reset: _Reset, replicas: ReplicaPlan) -> Progress:
+def _resuming(reset: _Reset, replicas: ReplicaPlan) -> ResetProgress:
     """Waits until the workers are ready again; if none should run, there is nothing to wait for."""
     observed, last = reset.observed, reset.last
     started = observed.replicas == replicas.target and observed.ready_workers >= replicas.target
     if reset.resource.spec.suspend or started:
         return reset.to(CheckpointResetPhase.SUCCEEDED, last.message, undo=last.backup_config_map)
-    return Progress(last)
+    return ResetProgress(last)

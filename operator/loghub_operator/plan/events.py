@@ -28,7 +28,7 @@ def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[Emi
         yield _event(group.reason, group.message, fine=group.reason in _FINE)
     yield from _suspended(decisions.desired.suspension, before.get(ConditionType.SUSPENDED))
     yield from _changed(decisions, actions)
-    for consumer in decisions.replicas.gave_up_on:
+    for consumer in decisions.replicas.timed_out:
         message = f"{consumer} did not leave the group in time and is stopped; its session has expired"
         yield _event("DrainTimedOut", message, fine=False)
 

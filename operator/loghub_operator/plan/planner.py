@@ -206,7 +206,7 @@ def _workers(decisions: Decisions) -> list[Action]:
         and worker.ordinal < replicas.target
         and worker.phase is not WorkerPhase.STOPPING
     ]
-    actions += [DrainWorker(consumer) for consumer in replicas.asks]
+    actions += [DrainWorker(consumer) for consumer in replicas.drain]
     if _must_apply(decisions) and not (no_code and replicas.run > 0):
         actions.append(ApplyWorkers(replicas=replicas.run, spec=desired.workers))
     return actions

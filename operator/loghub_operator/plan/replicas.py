@@ -34,8 +34,8 @@ class ReplicaPlan:
     target: int
     reason: ScalingReason
     message: str
-    asks: tuple[str, ...] = ()  # ask these workers to drain
-    gave_up_on: tuple[str, ...] = ()  # these were asked and did not leave in time
+    drain: tuple[str, ...] = ()  # ask these workers to drain
+    timed_out: tuple[str, ...] = ()  # these were asked and did not leave in time
 
 
 def has_left(worker: WorkerObserved, service: LogServiceObserved) -> bool:
@@ -113,8 +113,8 @@ def _suspended(
         target=0,
         reason=ScalingReason.SUSPENDED,
         message=why.message,
-        asks=tuple(one.name for one in waited_for if not one.drain_requested),
-        gave_up_on=() if waited_for else tuple(one.name for one in staying),
+        drain=tuple(one.name for one in waited_for if not one.drain_requested),
+        timed_out=() if waited_for else tuple(one.name for one in staying),
     )
 
 
@@ -166,32 +166,32 @@ def _shrink(
         return _draining(goal, current, top) if back else _lowered(goal, current)
     if not worker.drain_requested:
         waiting = _unless_in_transfer(goal, service, current)
-        return waiting if waiting is not goal else _draining(goal, current, top, asks=(top,))
+        return waiting if waiting is not goal else _draining(goal, current, top, drain=(top,))
     if has_left(worker, service):
         return _lowered(goal, current)
     if waited_enough(worker, bound_s=drain_timeout_s(resource), now=now):
-        return _lowered(goal, current, gave_up_on=(top,))
+        return _lowered(goal, current, timed_out=(top,))
     return _draining(goal, current, top)
 
 
-def _lowered(goal: ReplicaPlan, current: int, gave_up_on: tuple[str, ...] = ()) -> ReplicaPlan:
+def _lowered(goal: ReplicaPlan, current: int, timed_out: tuple[str, ...] = ()) -> ReplicaPlan:
     if goal.target == current - 1:
         return ReplicaPlan(
             run=current - 1,
             target=goal.target,
             reason=goal.reason,
             message=goal.message,
-            gave_up_on=gave_up_on,
+            timed_out=timed_out,
         )
     message = f"{goal.target} workers desired; the workers leave one at a time, {current - 1} remain"
     reason = ScalingReason.DRAINING
     return ReplicaPlan(
-        run=current - 1, target=goal.target, reason=reason, message=message, gave_up_on=gave_up_on
+        run=current - 1, target=goal.target, reason=reason, message=message, timed_out=timed_out
     )
 
 
-def _draining(goal: ReplicaPlan, current: int, leaver: str, asks: tuple[str, ...] = ()) -> ReplicaPlan:
+def _draining(goal: ReplicaPlan, current: int, leaver: str, drain: tuple[str, ...] = ()) -> ReplicaPlan:
     message = f"{goal.target} workers desired; {leaver} first finishes its batch and leaves the group"
     return ReplicaPlan(
-        run=current, target=goal.target, reason=ScalingReason.DRAINING, message=message, asks=asks
+        run=current, target=goal.target, reason=ScalingReason.DRAINING, message=message, drain=drain
     )

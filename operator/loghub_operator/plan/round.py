@@ -28,7 +28,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RoundOutcome:
     """What to report, what to remember, and the error that ended the reconcile early, if any."""
 
     status: Status
@@ -47,7 +47,7 @@ def plan_round(
     return Round(resource=resource, observed=observed, plan=plan(resource, observed, now))
 
 
-def finish(done: Round, error: Exception | None, now: float) -> Outcome:
+def finish(done: Round, error: Exception | None, now: float) -> RoundOutcome:
     """``error`` is what an action raised; None: every action was carried out.
 
     Corrections of drift are remembered only if every action was carried out. A rejected split or merge is
@@ -56,10 +56,12 @@ def finish(done: Round, error: Exception | None, now: float) -> Outcome:
     planned = done.plan
     if isinstance(error, ReshardRefused):
         scaling = with_rejection(planned.memory.scaling, error, now)
-        return Outcome(status=planned.status, memory=replace(planned.memory, scaling=scaling), error=None)
+        return RoundOutcome(
+            status=planned.status, memory=replace(planned.memory, scaling=scaling), error=None
+        )
     if error is not None:
         message = error_message(error)
         memory = replace(planned.memory, drift=done.observed.memory.drift, last_error=message)
         status = with_failure(planned.status, message, now, before=done.resource.status)
-        return Outcome(status=status, memory=memory, error=error)
-    return Outcome(status=planned.status, memory=planned.memory, error=None)
+        return RoundOutcome(status=status, memory=memory, error=error)
+    return RoundOutcome(status=planned.status, memory=planned.memory, error=None)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.model.observed import Code
+from loghub_operator.model.observed import UserCode
 
 Document = Mapping[str, Any]
 
@@ -20,17 +20,17 @@ def code_source(resource: LogHubConsumerGroup) -> str | None:
     return None if python is None or python.config_map is None else python.config_map.name
 
 
-def code_in(resource: LogHubConsumerGroup, found: Document | None) -> Code:
+def code_in(resource: LogHubConsumerGroup, found: Document | None) -> UserCode:
     """The files of the ConfigMap that `code_source` names; ``found`` is None if it does not exist."""
     name, python = code_source(resource), resource.spec.pipeline.python
     assert python is not None  # otherwise `code_source` is None
     where = f"ConfigMap {name}"
     if found is None:
-        return Code(error=f"there is no {where} in namespace {resource.metadata.namespace}")
+        return UserCode(error=f"there is no {where} in namespace {resource.metadata.namespace}")
     if found.get("binaryData"):
-        return Code(error=f"{where} has binaryData; code is text, under data")
+        return UserCode(error=f"{where} has binaryData; code is text, under data")
     files = {str(key): str(value) for key, value in (found.get("data") or {}).items()}
     wanted = f"{python.function.partition(':')[0]}.py"
     if wanted not in files:
-        return Code(error=f"{where} has no key {wanted}, which must contain {python.function}")
-    return Code(files=files)
+        return UserCode(error=f"{where} has no key {wanted}, which must contain {python.function}")
+    return UserCode(files=files)

@@ -7,7 +7,7 @@ import pytest
 
 from loghub import worker_contract as contract
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.model.observed import Code, Placement
+from loghub_operator.model.observed import Placement, UserCode
 from loghub_operator.resources import with_replicas, worker_spec
 from loghub_operator.resources.user_code import code_in
 from loghub_operator.resources.worker_config import config_hash, worker_config
@@ -57,7 +57,7 @@ def test_code_of_a_config_map_is_part_of_the_settings() -> None:
     here = replace(SITE, code=code_in(group, found))
     config = worker_config(group, here)
     assert config.pipeline == contract.PythonPipeline(function="enrich:run", files=found["data"])
-    changed = replace(SITE, code=Code(files={"enrich.py": "def run(logs): return logs.limit(1)"}))
+    changed = replace(SITE, code=UserCode(files={"enrich.py": "def run(logs): return logs.limit(1)"}))
     assert config_hash(worker_config(group, changed)) != config_hash(config)
     assert "code" not in {one["name"] for one in pod(group)["volumes"]}
 
@@ -73,7 +73,7 @@ def test_code_of_a_config_map_is_part_of_the_settings() -> None:
 )
 def test_code_that_cannot_be_used_is_told(found: Document | None, says: str) -> None:
     group = resource(python(configMap={"name": "enrich"}))
-    assert code_in(group, found) == Code(error=says)
+    assert code_in(group, found) == UserCode(error=says)
 
 
 def test_code_of_a_claim_is_mounted_read_only() -> None:

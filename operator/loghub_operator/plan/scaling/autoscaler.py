@@ -16,10 +16,16 @@ from loghub_operator.api.conditions import ActiveReason
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import ObservedState
 from loghub_operator.model.scaling_state import ScalingState, Window
-from loghub_operator.plan.scaling.desired_replicas import Bound, Bounds, Inputs, ReplicaRange, need_of
+from loghub_operator.plan.scaling.desired_replicas import (
+    Bound,
+    LoadInputs,
+    ReplicaBounds,
+    ReplicaRange,
+    need_of,
+)
 from loghub_operator.plan.scaling.gates import Gate, judged, transfer, warming_too_long, warming_up
 from loghub_operator.plan.scaling.hot_shard import HotShardResult, find_hot_shards
-from loghub_operator.plan.scaling.inputs import ScalingInputs, collect
+from loghub_operator.plan.scaling.inputs import Measurements, collect
 from loghub_operator.plan.scaling.stabilization import Spans, stabilize, with_need
 
 LITTLE_LAG_S = 30.0  # of arrival: the lag that a worker that keeps up may have at any moment
@@ -51,14 +57,14 @@ class ScalingDecision:
     """The decision of one reconcile, with everything that it is based on."""
 
     goal: DesiredReplicas
-    advice: Recommendation
+    recommendation: Recommendation
     need: ReplicaRange | None
-    seen: ScalingInputs
+    seen: Measurements
     hot_shards: HotShardResult
     suspended: bool
 
     @property
-    def inputs(self) -> Inputs:
+    def inputs(self) -> LoadInputs:
         return self.seen.inputs
 
     @property
@@ -72,9 +78,9 @@ class _Case:
 
     resource: LogHubConsumerGroup
     observed: ObservedState
-    seen: ScalingInputs
+    seen: Measurements
     current: int
-    bounds: Bounds
+    bounds: ReplicaBounds
     spans: Spans
 
     @property
@@ -86,8 +92,8 @@ def decide(resource: LogHubConsumerGroup, observed: ObservedState, *, suspended:
     """Pure; the time is that of the observation. ``suspended``: no worker should run."""
     seen = collect(resource, observed)
     case = _case(resource, observed, seen)
-    memory, advice, need = _advised(case, suspended=suspended)
-    goal = _goal(case, advice)
+    memory, recommendation, need = _recommended(case, suspended=suspended)
+    goal = _goal(case, recommendation)
     settled = not suspended and transfer(observed.service) is None and seen.lag_groups is not None
     hot = find_hot_shards(
         resource.spec.scaling,
@@ -98,7 +104,7 @@ def decide(resource: LogHubConsumerGroup, observed: ObservedState, *, suspended:
         now=observed.at_unix_s,
     )
     return ScalingDecision(
-        goal=goal, advice=advice, need=need, seen=seen, hot_shards=hot, suspended=suspended
+        goal=goal, recommendation=recommendation, need=need, seen=seen, hot_shards=hot, suspended=suspended
     )
 
 
@@ -108,14 +114,14 @@ def effective(observed: ObservedState) -> int:
     return min([observed.replicas, *leaving])
 
 
-def _case(resource: LogHubConsumerGroup, observed: ObservedState, seen: ScalingInputs) -> _Case:
+def _case(resource: LogHubConsumerGroup, observed: ObservedState, seen: Measurements) -> _Case:
     scaling = resource.spec.scaling
     return _Case(
         resource=resource,
         observed=observed,
         seen=seen,
         current=effective(observed),
-        bounds=Bounds(
+        bounds=ReplicaBounds(
             least=_least(resource, seen.memory, observed.at_unix_s),
             most=scaling.max_replicas,
             shards=seen.inputs.assignable,
@@ -141,12 +147,12 @@ def _least(resource: LogHubConsumerGroup, memory: ScalingState, now: float) -> i
     return 0 if quiet_s >= scaling.scale_to_zero.idle_seconds else 1
 
 
-def _goal(case: _Case, advice: Recommendation) -> DesiredReplicas:
+def _goal(case: _Case, recommendation: Recommendation) -> DesiredReplicas:
     """Auto runs the recommended number if there is one; the other modes run the requested number."""
     if case.resource.spec.scaling.mode == "Auto":
         begin = case.resource.spec.replicas if case.observed.worker_set is None else case.current
-        asked = begin if advice.workers is None else advice.workers
-        return DesiredReplicas(asked=asked, workers=asked, bound=advice.bound)
+        asked = begin if recommendation.workers is None else recommendation.workers
+        return DesiredReplicas(asked=asked, workers=asked, bound=recommendation.bound)
     asked = case.resource.spec.replicas
     least = case.resource.spec.scaling.min_replicas  # the lower bound of Auto does not apply
     workers, bound = replace(case.bounds, least=least).cut(asked)
@@ -163,7 +169,7 @@ def _least_shards(case: _Case, goal: DesiredReplicas, need: ReplicaRange | None)
     return max(1, scaling.shards.min_shards, within)
 
 
-def _advised(case: _Case, *, suspended: bool) -> tuple[ScalingState, Recommendation, ReplicaRange | None]:
+def _recommended(case: _Case, *, suspended: bool) -> tuple[ScalingState, Recommendation, ReplicaRange | None]:
     """What Auto would run; no number while it is unknown."""
     memory, inputs = case.seen.memory, case.seen.inputs
     if suspended:
@@ -181,17 +187,17 @@ def _advised(case: _Case, *, suspended: bool) -> tuple[ScalingState, Recommendat
     if unsettled is not None:  # the need while others settle says little about scaling up
         memory = replace(memory, low=Window(), goal=Window())
     memory = with_need(memory, need, now=case.now, spans=case.spans, up=unsettled is None)
-    memory, advice = _follow(case, memory, need, unsettled)
-    return memory, _while_leaving(case, advice), need
+    memory, recommendation = _follow(case, memory, need, unsettled)
+    return memory, _while_leaving(case, recommendation), need
 
 
-def _while_leaving(case: _Case, advice: Recommendation) -> Recommendation:
+def _while_leaving(case: _Case, recommendation: Recommendation) -> Recommendation:
     """If the decision keeps the current number, a scale-down that has begun continues."""
     leaving = case.observed.replicas > case.current
-    if not leaving or advice.workers != case.current:
-        return advice
+    if not leaving or recommendation.workers != case.current:
+        return recommendation
     words = "a worker leaves the group before it is stopped"
-    return replace(advice, reason=ActiveReason.SCALING_DOWN, message=words, held=False)
+    return replace(recommendation, reason=ActiveReason.SCALING_DOWN, message=words, held=False)
 
 
 def _forgetting(memory: ScalingState) -> ScalingState:
@@ -228,10 +234,10 @@ def _follow(
     inside, bound = case.bounds.cut(current)
     if inside != current:
         words = f"{current} workers run, the bounds allow {inside}"
-        return memory, _advice(inside, ActiveReason.OUTSIDE_BOUNDS, words, bound)
+        return memory, _recommend(inside, ActiveReason.OUTSIDE_BOUNDS, words, bound)
     if case.bounds.least == 0 and inputs.demand_per_s == 0.0:
         return memory, _or_held(
-            case, _advice(0, ActiveReason.IDLE, "nothing arrives and there is no lag"), unsettled
+            case, _recommend(0, ActiveReason.IDLE, "nothing arrives and there is no lag"), unsettled
         )
     if need is None:
         return memory, _kept(case, _why_unknown(inputs))
@@ -246,15 +252,15 @@ def _from_zero(case: _Case) -> Recommendation:
     if scaling.scale_to_zero is None or case.observed.worker_set is None:
         workers, bound = case.bounds.cut(max(case.resource.spec.replicas, 1))
         if workers == 0:
-            return _advice(0, ActiveReason.OUTSIDE_BOUNDS, "the bounds allow no workers", bound)
-        return _advice(workers, ActiveReason.SCALING_UP, f"starting with {workers} workers", bound)
+            return _recommend(0, ActiveReason.OUTSIDE_BOUNDS, "the bounds allow no workers", bound)
+        return _recommend(workers, ActiveReason.SCALING_UP, f"starting with {workers} workers", bound)
     if inputs.lag_groups == 0:
-        return _advice(0, ActiveReason.IDLE, "there is no lag")
+        return _recommend(0, ActiveReason.IDLE, "there is no lag")
     workers, bound = replace(case.bounds, least=1).cut(1)
-    return _advice(workers, ActiveReason.SCALING_UP, "there is lag to work off", bound)
+    return _recommend(workers, ActiveReason.SCALING_UP, "there is lag to work off", bound)
 
 
-def _why_unknown(inputs: Inputs) -> Gate:
+def _why_unknown(inputs: LoadInputs) -> Gate:
     if inputs.lag_groups is None:
         return Gate(reason=ActiveReason.LAG_UNKNOWN, message="the lag of some shard is unknown")
     if inputs.arrival_per_s is None:
@@ -271,7 +277,7 @@ def _steadied(
     (low, over), (high, under) = case.bounds.cut(need.low), case.bounds.cut(max(1, need.high))
     if low <= current <= high:
         bound = over if over in ("Maximum", "Shards") else "Minimum" if under == "Minimum" else None
-        return memory, _advice(
+        return memory, _recommend(
             current, ActiveReason.WITHIN_CAPACITY, "as many workers run as the load needs", bound
         )
     calm = stabilize(memory, need, current=current, now=case.now, spans=case.spans)
@@ -284,7 +290,7 @@ def _steadied(
         message = f"fewer than {current} workers suffice, but not yet for the whole stabilization window"
         return memory, _kept(case, Gate(reason=ActiveReason.SCALE_DOWN_STABILIZED, message=message))
     reason = ActiveReason.SCALING_DOWN if case.seen.inputs.worker_per_s else ActiveReason.PROBING
-    return memory, _advice(
+    return memory, _recommend(
         workers, reason, f"{workers} workers have sufficed for the stabilization window", cut_by
     )
 
@@ -312,12 +318,12 @@ def _up(
     most = case.current + step
     if workers > most:
         workers, bound = most, "Step"
-    return memory, _advice(workers, ActiveReason.SCALING_UP, f"{workers} workers are needed", bound)
+    return memory, _recommend(workers, ActiveReason.SCALING_UP, f"{workers} workers are needed", bound)
 
 
-def _or_held(case: _Case, advice: Recommendation, unsettled: Gate | None) -> Recommendation:
+def _or_held(case: _Case, recommendation: Recommendation, unsettled: Gate | None) -> Recommendation:
     if unsettled is None or warming_too_long(case.seen.memory, case.now):
-        return advice
+        return recommendation
     return _kept(case, unsettled)
 
 
@@ -325,5 +331,7 @@ def _kept(case: _Case, hold: Gate) -> Recommendation:
     return Recommendation(workers=case.current, reason=hold.reason, message=hold.message, held=True)
 
 
-def _advice(workers: int, reason: ActiveReason, message: str, bound: Bound | None = None) -> Recommendation:
+def _recommend(
+    workers: int, reason: ActiveReason, message: str, bound: Bound | None = None
+) -> Recommendation:
     return Recommendation(workers=workers, reason=reason, message=message, bound=bound)

@@ -20,7 +20,7 @@ Bound = Literal["Minimum", "Maximum", "Shards", "Step"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class LoadInputs:
     """What a decision is based on, in log groups and seconds; None: unknown."""
 
     arrival_per_s: float | None
@@ -52,7 +52,7 @@ class ReplicaRange:
         return cls(wanted=workers, low=workers, goal=workers, high=workers)
 
 
-def need_of(inputs: Inputs) -> ReplicaRange | None:
+def need_of(inputs: LoadInputs) -> ReplicaRange | None:
     """None: unknown. Without any load the answer is zero, even while the rate is unknown."""
     demand = inputs.demand_per_s
     if demand is None:
@@ -83,7 +83,7 @@ def _workers(load: float) -> int:
     return min(MAX_REPLICAS, max(1, math.ceil(round(load, 3)))) if load > 0.0 else 0
 
 
-def formula(inputs: Inputs, need: ReplicaRange | None) -> str | None:
+def formula(inputs: LoadInputs, need: ReplicaRange | None) -> str | None:
     """The formula with its numbers, for users; None if a number is missing."""
     arrival, lag, rate = inputs.arrival_per_s, inputs.lag_groups, inputs.worker_per_s
     if need is None or arrival is None or lag is None or not rate:
@@ -104,7 +104,7 @@ def rounded(number: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ReplicaBounds:
     """The number of workers is between these; ``shards`` None: unknown, so it does not limit."""
 
     least: int

@@ -11,7 +11,7 @@ from loghub_operator.api.conditions import ActiveReason
 from loghub_operator.model.observed import Available, LogServiceObserved, WorkerObserved
 from loghub_operator.model.scaling_state import SampleWindow, ScaleUpTrial, ScalingState
 from loghub_operator.plan.listing import listed
-from loghub_operator.plan.scaling.desired_replicas import Inputs, short
+from loghub_operator.plan.scaling.desired_replicas import LoadInputs, short
 from loghub_operator.plan.scaling.rates import WARM_S, consumed_per_s, trails
 
 LONGEST_WARM_UP_S = 300.0  # after this, a worker that is not ready no longer prevents a scale-down
@@ -57,7 +57,7 @@ def warming_too_long(memory: ScalingState, now: float) -> bool:
     return memory.unready_unix_s is not None and now - memory.unready_unix_s > LONGEST_WARM_UP_S
 
 
-def with_trial(memory: ScalingState, *, workers: int, inputs: Inputs, now: float) -> ScalingState:
+def with_trial(memory: ScalingState, *, workers: int, inputs: LoadInputs, now: float) -> ScalingState:
     """Starts a trial for a scale-up that happened, and drops one that was reverted or has expired."""
     before, trial = memory.workers, memory.trial
     if before is not None and workers > before > 0:
@@ -80,7 +80,7 @@ def _patience_s(memory: ScalingState) -> float:
     return min(LONGEST_NO_HELP_S, NO_HELP_S * 2.0 ** min(max(0, memory.unhelpful - 1), 10))
 
 
-def _is_past(trial: ScaleUpTrial, inputs: Inputs, long_ago: float) -> bool:
+def _is_past(trial: ScaleUpTrial, inputs: LoadInputs, long_ago: float) -> bool:
     """Nothing prevents another attempt: enough time has passed, a shard was added, or much more arrives."""
     if trial.failed_unix_s is None:
         return False

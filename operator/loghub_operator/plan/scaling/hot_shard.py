@@ -22,7 +22,7 @@ from loghub_operator.model.actions import EmitEvent, MergeShards, SplitShard
 from loghub_operator.model.observed import Available, LogServiceObserved, ShardObserved
 from loghub_operator.model.scaling_state import ScalingState, track_since
 from loghub_operator.plan.scaling.desired_replicas import OVER, short
-from loghub_operator.plan.scaling.inputs import NOT_ASSIGNABLE, ScalingInputs, ShardRates
+from loghub_operator.plan.scaling.inputs import NOT_ASSIGNABLE, Measurements, ShardRates
 from loghub_operator.plan.scaling.reshard_backoff import (
     again_unix_s,
     rejection_message,
@@ -49,7 +49,7 @@ class HotShardResult:
 def find_hot_shards(
     scaling: Scaling,
     service: LogServiceObserved,
-    seen: ScalingInputs,
+    seen: Measurements,
     *,
     settled: bool,
     least: int,

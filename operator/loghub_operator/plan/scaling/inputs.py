@@ -23,7 +23,7 @@ from loghub_operator.model.scaling_state import (
     track_since,
     with_sample,
 )
-from loghub_operator.plan.scaling.desired_replicas import Inputs
+from loghub_operator.plan.scaling.desired_replicas import LoadInputs
 from loghub_operator.plan.scaling.gates import with_trial
 from loghub_operator.plan.scaling.rates import (
     ShardSeries,
@@ -46,14 +46,14 @@ class ShardRates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingInputs:
+class Measurements:
     """What is known now. ``available`` False: the log service was not, so nothing about the load is known.
     ``moved``: the status from before this observation belongs to another stream. ``lag_groups`` covers all
     shards; ``inputs`` has what the decision uses.
     """
 
     memory: ScalingState
-    inputs: Inputs
+    inputs: LoadInputs
     shards: dict[int, ShardRates]
     consumed_per_s: float | None
     lag_groups: int | None
@@ -75,7 +75,7 @@ def pace_of(resource: LogHubConsumerGroup) -> SampleWindow:
     )
 
 
-def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingInputs:
+def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> Measurements:
     """Remembers this observation and computes the rates."""
     pace, now = pace_of(resource), observed.at_unix_s
     memory = _of_this_time(_of_this_stream(resource, observed), now)
@@ -94,7 +94,7 @@ def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingIn
     if service is not None:
         memory = with_trial(memory, workers=observed.replicas, inputs=inputs, now=now)
     consumed = [rates.consumed_per_s for rates in shards.values()]
-    return ScalingInputs(
+    return Measurements(
         memory=memory,
         inputs=inputs,
         shards=shards,
@@ -181,11 +181,11 @@ def _inputs(
     observed: ObservedState,
     memory: ScalingState,
     shards: dict[int, ShardRates],
-) -> Inputs:
+) -> LoadInputs:
     scaling = resource.spec.scaling
     service = observed.service if isinstance(observed.service, Available) else None
     measured = None if memory.rate is None else memory.rate.per_s
-    return Inputs(
+    return LoadInputs(
         arrival_per_s=_sum([one.arrival_per_s for one in shards.values()]) if service else None,
         lag_groups=_to_do(service) if service else None,
         worker_per_s=measured if scaling.capacity_per_s is None else scaling.capacity_per_s,

@@ -11,7 +11,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
 from loghub_operator.model.observed import Available, ObservedState, ShardObserved
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
-from loghub_operator.plan.scaling.desired_replicas import Inputs, formula, rounded
+from loghub_operator.plan.scaling.desired_replicas import LoadInputs, formula, rounded
 from loghub_operator.plan.scaling.inputs import ShardRates
 
 MOST_STEPS = 10
@@ -30,13 +30,13 @@ def scaling_status(
 ) -> ScalingStatus:
     """The decision of this reconcile; ``run`` workers run now."""
     before, mode = resource.status.scaling, resource.spec.scaling.mode
-    advice, auto = decision.advice, mode == "Auto"
+    recommendation, auto = decision.recommendation, mode == "Auto"
     status = ScalingStatus(
         mode=mode,
         uncapped_replicas=None if decision.need is None else decision.need.wanted,
-        recommended_replicas=advice.workers if mode in ("Auto", "Recommend") else None,
+        recommended_replicas=recommendation.workers if mode in ("Auto", "Recommend") else None,
         desired_replicas=run,
-        blocked=advice.held and auto,
+        blocked=recommendation.held and auto,
         reason=reason_of(resource, decision),
         limited_by=decision.goal.bound and ScalingLimit(decision.goal.bound),
         formula=formula(decision.inputs, decision.need),
@@ -51,22 +51,26 @@ def scaling_status(
 def reason_of(resource: LogHubConsumerGroup, decision: ScalingDecision) -> str:
     """The reason, or, if the load does not decide, what decides instead."""
     instead = _NOT_BY_LOAD.get(resource.spec.scaling.mode)
-    return str(decision.advice.reason if instead is None or decision.suspended else instead[0])
+    return str(decision.recommendation.reason if instead is None or decision.suspended else instead[0])
 
 
 def active_finding(resource: LogHubConsumerGroup, decision: ScalingDecision) -> ConditionUpdate:
     """Whether the number of workers follows the load."""
-    kind, mode, advice = ConditionType.SCALING_ACTIVE, resource.spec.scaling.mode, decision.advice
+    kind, mode = ConditionType.SCALING_ACTIVE, resource.spec.scaling.mode
+    advised = decision.recommendation
     if mode in _NOT_BY_LOAD and not decision.suspended:
         reason, message = _NOT_BY_LOAD[mode]
         return ConditionUpdate(type=kind, status="False", reason=reason, message=message)
     if mode == "Recommend" and not decision.suspended:
-        number = "no number" if advice.workers is None else f"{advice.workers} workers"
-        message = f"recommended: {number} ({advice.reason}: {advice.message}); spec.replicas decides"
+        number = "no number" if advised.workers is None else f"{advised.workers} workers"
+        message = f"recommended: {number} ({advised.reason}: {advised.message}); spec.replicas decides"
         return ConditionUpdate(type=kind, status="False", reason=ActiveReason.RECOMMEND_ONLY, message=message)
-    blind = advice.reason in _BLIND
+    blind = advised.reason in _BLIND
     return ConditionUpdate(
-        type=kind, status="False" if blind else "True", reason=advice.reason, message=advice.message
+        type=kind,
+        status="False" if blind else "True",
+        reason=advised.reason,
+        message=advised.message,
     )
 
 
@@ -89,7 +93,7 @@ def group_metrics(
         consumed_per_s=decision.seen.consumed_per_s,
         worker_per_s=inputs.worker_per_s,
         wanted=None if decision.need is None else decision.need.wanted,
-        recommended=decision.advice.workers,
+        recommended=decision.recommendation.workers,
         applied=run,
         ready=inputs.ready,
         assignable=inputs.assignable,
@@ -114,7 +118,7 @@ def _shard(shard: ShardObserved, decision: ScalingDecision) -> ShardMetrics:
     )
 
 
-def _inputs(inputs: Inputs) -> ScalingInputs:
+def _inputs(inputs: LoadInputs) -> ScalingInputs:
     arrival, rate = inputs.arrival_per_s, inputs.worker_per_s
     return ScalingInputs(
         arrival_per_second=None if arrival is None else rounded(arrival),

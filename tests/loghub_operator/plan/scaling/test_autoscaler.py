@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from loghub_operator.model.scaling_state import NOTHING, Window
 from loghub_operator.plan.scaling.desired_replicas import (
-    Bounds,
-    Inputs,
+    LoadInputs,
+    ReplicaBounds,
     ReplicaRange,
     formula,
     need_of,
@@ -19,8 +19,10 @@ from loghub_operator.plan.scaling.stabilization import Spans, largest, pushed, s
 SPANS = Spans(up_s=30.0, down_s=300.0, gap_s=120.0)
 
 
-def inputs(arrival: float | None, lag: int | None, rate: float | None, shards: int | None = 100) -> Inputs:
-    return Inputs(
+def inputs(
+    arrival: float | None, lag: int | None, rate: float | None, shards: int | None = 100
+) -> LoadInputs:
+    return LoadInputs(
         arrival_per_s=arrival,
         lag_groups=lag,
         worker_per_s=rate,
@@ -95,8 +97,8 @@ def test_of_as_many_none_has_more_shards_than_it_can_do(load: float, shards: int
     [(5, 5, None), (1, 2, "Minimum"), (12, 8, "Shards"), (10, 8, "Shards"), (99, 8, "Shards")],
 )
 def test_bounds_and_what_cuts_last(workers: int, cut: int, bound: str | None) -> None:
-    assert Bounds(least=2, most=10, shards=8).cut(workers) == (cut, bound)
-    assert Bounds(least=2, most=6, shards=8).cut(99) == (6, "Maximum")
+    assert ReplicaBounds(least=2, most=10, shards=8).cut(workers) == (cut, bound)
+    assert ReplicaBounds(least=2, most=6, shards=8).cut(99) == (6, "Maximum")
 
 
 def test_the_largest_of_a_sliding_time() -> None:

@@ -79,16 +79,16 @@ def look(running: World, **service: object) -> ObservedState:
 
 def test_one_unknown_lag_holds_the_number(running: World) -> None:
     course = decide(running.resource, look(running, lag_groups=None))
-    assert (course.advice.reason, course.advice.held) == ("LagUnknown", True)
+    assert (course.recommendation.reason, course.recommendation.held) == ("LagUnknown", True)
     assert course.goal.workers == running.replicas
 
 
 def test_a_transfer_holds_a_step_and_not_a_number_that_stays(running: World) -> None:
     course = decide(running.resource, look(running, state="transfer", next_holder="access-1"))
-    assert (course.advice.reason, course.advice.held) == ("WithinCapacity", False)
+    assert (course.recommendation.reason, course.recommendation.held) == ("WithinCapacity", False)
     busier = world({}, evenly(lambda now: 25.0 if now < 600 else 60.0)).run(650)
     course = decide(busier.resource, look(busier, state="transfer", next_holder="access-1"))
-    assert (course.advice.reason, course.advice.held) == ("RebalanceInProgress", True)
+    assert (course.recommendation.reason, course.recommendation.held) == ("RebalanceInProgress", True)
     assert course.goal.workers == busier.replicas
 
 
