@@ -98,7 +98,7 @@ def test_a_split_that_is_refused_is_told_and_tried_ever_later() -> None:
     made.refuses = ""
     made.run(2100)  # the pause is twice as long after each
     assert [event.reason for event in made.events if event.reason == "ShardSplit"]
-    assert made.memory.refusals == ()
+    assert made.memory.rejections == ()
     assert made.condition("HotShard").reason != "SplitRejected"
 
 

@@ -1,17 +1,23 @@
-"""What is told: nothing new for numbers that jitter, everything for a decision, the readings for others."""
+"""What is told: nothing new for numbers that jitter, everything for a decision, the metrics for others."""
 
 import dataclasses
 
 import pytest
 
+from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.status import ScalingInputs, Status
 from loghub_operator.model.group_metrics import GroupMetrics
 from loghub_operator.model.observed import ObservedState
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.scaling.autoscaler import decide
-from loghub_operator.plan.scaling.report import readings_of
+from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
+from loghub_operator.plan.scaling.report import group_metrics
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
 from tests.loghub_operator.plan.scaling.simulation import EPOCH, World, evenly, world
+from tests.loghub_operator.support.availability import available
+
+
+def decide_running(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingDecision:
+    return decide(resource, observed, suspended=False)
 
 
 @pytest.fixture(scope="module")
@@ -78,23 +84,23 @@ def look(running: World, **service: object) -> ObservedState:
 
 
 def test_one_unknown_lag_holds_the_number(running: World) -> None:
-    course = decide(running.resource, look(running, lag_groups=None))
+    course = decide_running(running.resource, look(running, lag_groups=None))
     assert (course.recommendation.reason, course.recommendation.held) == ("LagUnknown", True)
     assert course.goal.workers == running.replicas
 
 
 def test_a_transfer_holds_a_step_and_not_a_number_that_stays(running: World) -> None:
-    course = decide(running.resource, look(running, state="transfer", next_holder="access-1"))
+    course = decide_running(running.resource, look(running, state="transfer", next_holder="access-1"))
     assert (course.recommendation.reason, course.recommendation.held) == ("WithinCapacity", False)
     busier = world({}, evenly(lambda now: 25.0 if now < 600 else 60.0)).run(650)
-    course = decide(busier.resource, look(busier, state="transfer", next_holder="access-1"))
+    course = decide_running(busier.resource, look(busier, state="transfer", next_holder="access-1"))
     assert (course.recommendation.reason, course.recommendation.held) == ("RebalanceInProgress", True)
     assert course.goal.workers == busier.replicas
 
 
-def test_the_readings_say_what_the_status_says(running: World) -> None:
+def test_the_metrics_say_what_the_status_says(running: World) -> None:
     planned = plan(running.resource, running.observed(), EPOCH + running.now)
-    found = planned.readings
+    found = planned.metrics
     assert isinstance(found, GroupMetrics)
     told = planned.status.scaling
     assert told is not None
@@ -111,22 +117,24 @@ def test_the_readings_say_what_the_status_says(running: World) -> None:
 
 def test_the_lag_of_a_child_that_waits_is_left_out_of_the_decision_alone(running: World) -> None:
     found = look(running, state="wait", checkpoint="", lag_groups=None, lag_s=None, lag_logs=None)
-    course = decide(running.resource, found)
-    assert course.inputs.lag_groups == sum(one.lag_groups or 0 for one in found.service.shards)
-    assert readings_of(running.resource, found, course, run=3).lag_groups is None
-    nothing = tuple(dataclasses.replace(one, lag_groups=0) for one in found.service.shards[1:])
-    service = dataclasses.replace(found.service, shards=(found.service.shards[0], *nothing))
-    course = decide(running.resource, dataclasses.replace(found, service=service))
+    course = decide_running(running.resource, found)
+    assert course.inputs.lag_groups == sum(one.lag_groups or 0 for one in available(found.service).shards)
+    assert group_metrics(running.resource, found, course, run=3).lag_groups is None
+    nothing = tuple(dataclasses.replace(one, lag_groups=0) for one in available(found.service).shards[1:])
+    service = dataclasses.replace(
+        available(found.service), shards=(available(found.service).shards[0], *nothing)
+    )
+    course = decide_running(running.resource, dataclasses.replace(found, service=service))
     assert course.inputs.lag_groups is None  # its parents are not consumed: it is not nothing
 
 
-def test_unknown_is_absent_from_the_readings_and_the_ledger(running: World) -> None:
+def test_unknown_is_absent_from_the_metrics_and_the_report(running: World) -> None:
     running.unreachable = True
     try:
         planned = plan(running.resource, running.observed(), EPOCH + running.now)
     finally:
         running.unreachable = False
-    found = planned.readings
+    found = planned.metrics
     assert found is not None
     assert (found.lag_groups, found.lag_seconds, found.arrival_per_s, found.assignable) == (None,) * 4
     assert planned.status.scaling is not None
