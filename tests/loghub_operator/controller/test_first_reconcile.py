@@ -12,7 +12,8 @@ from loghub_operator.api.adoption import read_origin
 from loghub_operator.api.labels import FINALIZER
 from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.kube import CONSUMER_GROUP, KINDS, SECRET, STATEFUL_SET, Kind
-from loghub_operator.controller.reconciler import Key, Reconciler
+from loghub_operator.controller.reconciler import Reconciler
+from loghub_operator.controller.workqueue import Key
 from loghub_operator.observe.observer import Observer
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer

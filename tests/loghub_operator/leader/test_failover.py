@@ -186,7 +186,7 @@ def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserv
             kube.written_s = []
             running = asyncio.create_task(
                 program.run(
-                    settings, asyncio.Event(), connect=on.connect, kube=kube, end=lost.append, terms=terms
+                    settings, asyncio.Event(), connect=on.connect, kube=kube, end=lost.append, timings=terms
                 )
             )
             await on.apply({"replicas": 1})
