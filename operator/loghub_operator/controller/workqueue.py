@@ -68,6 +68,7 @@ class WorkQueue:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._resyncs = asyncio.Semaphore(RESYNCS_AT_ONCE)
         self._unanswered = asyncio.Semaphore(UNANSWERED_AT_ONCE)
+        self._closed = False
         self.reconcile_ended_s = clock.monotonic_s()
 
     def enqueue(self, key: Key, *, version: str = "") -> None:
@@ -76,6 +77,8 @@ class WorkQueue:
         ``version`` is the resource version if the object itself changed; the event of our own last write is
         ignored.
         """
+        if self._closed:
+            return
         task = self._tasks.setdefault(key, _Task())
         if version and version == task.own_version:
             return
@@ -113,7 +116,8 @@ class WorkQueue:
         )
 
     async def close(self) -> None:
-        """Cancels all tasks; the next start continues what they were doing."""
+        """Cancels all tasks, for good; the next start of the process continues what they were doing."""
+        self._closed = True
         runners = [task.runner for task in self._tasks.values() if task.runner is not None]
         for runner in runners:
             runner.cancel()
