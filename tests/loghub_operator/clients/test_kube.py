@@ -4,7 +4,6 @@ import asyncio
 import datetime
 import socket
 import ssl
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from loghub_operator.clients.kube import (
     CREDENTIALS_S,
     POD,
     AioKube,
-    Connection,
     KubeError,
     configured,
     connection,
@@ -145,24 +143,3 @@ def test_a_token_that_cannot_be_read_fails_the_call_and_the_login_is_repeated(
             await Login(partial(connection, configuration), SystemClock()).login()
 
     asyncio.run(story())
-
-
-def test_kopf_is_given_all_that_a_kubeconfig_says() -> None:
-    given = Connection(
-        server="https://10.0.0.1:6443",
-        verify_tls=False,
-        ca_file="/ca",
-        cert_file="/cert",
-        key_file="/key",
-        proxy="http://proxy:3128",
-        authorization="Basic dTpw",
-    )
-    info = login.connection_info(given, now_unix_s=1000.0)
-    assert (info.server, info.insecure, info.ca_path) == ("https://10.0.0.1:6443", True, "/ca")
-    assert (info.certificate_path, info.private_key_path) == ("/cert", "/key")
-    assert (info.proxy_url, info.trust_env) == ("http://proxy:3128", False)
-    assert info.as_http_headers() == {"Authorization": "Basic dTpw"}
-    assert info.expiration is not None
-    assert info.expiration.timestamp() == 1000.0 + login.LOGIN_S
-    plain = login.connection_info(replace(given, authorization=None), now_unix_s=0.0)
-    assert plain.as_http_headers() == {}
