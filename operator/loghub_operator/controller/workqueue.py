@@ -19,7 +19,9 @@ AT_ONCE = 16
 RESYNCS_AT_ONCE = 4
 UNANSWERED_AT_ONCE = 2
 UNANSWERED_AFTER = 3  # reconciles in a row without an answer; a single one may be chance
-CHILDREN_EVERY_S = 1.0  # a rollout changes many pods, a crash loop the same ones again and again
+# A rollout changes many pods, a crash loop the same ones again and again, a new pod several times in a row.
+CHILDREN_EVERY_S = 1.0
+COLLECT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,8 @@ class WorkQueue:
             task.runner = asyncio.create_task(self._run(key, task), name=f"{key.namespace}/{key.name}")
 
     def enqueue_known(self, key: Key) -> None:
-        """The same for a change of a child, at most once in `CHILDREN_EVERY_S`. A group that no longer exists
-        is not started again."""
+        """The same for a change of a child, after `COLLECT_S` and at most once in `CHILDREN_EVERY_S`. A group
+        that no longer exists is not started again."""
         task = self._tasks.get(key)
         if task is not None:
             task.causes.add("")
@@ -144,9 +146,9 @@ class WorkQueue:
         """Waits until the next reconcile is due."""
         ended_s = self.reconcile_ended_s
         await _set_within(task.due, pause_s)
-        if not task.own_change.is_set():
-            left_s = ended_s + min(CHILDREN_EVERY_S, pause_s) - self._clock.monotonic_s()
-            await _set_within(task.own_change, left_s)
+        if task.due.is_set() and not task.own_change.is_set():
+            left_s = ended_s + CHILDREN_EVERY_S - self._clock.monotonic_s()
+            await _set_within(task.own_change, min(max(left_s, COLLECT_S), pause_s))
 
     @asynccontextmanager
     async def _place(self, task: _Task, *, soon: bool) -> AsyncIterator[None]:

@@ -10,6 +10,7 @@ from loghub_operator.controller.requeue import SOON_S
 from loghub_operator.controller.workqueue import (
     AT_ONCE,
     CHILDREN_EVERY_S,
+    COLLECT_S,
     RESYNCS_AT_ONCE,
     UNANSWERED_AFTER,
     UNANSWERED_AT_ONCE,
@@ -155,11 +156,12 @@ def _at(seconds: Iterable[float], on: Stage) -> "list[asyncio.TimerHandle]":
     ("changes_s", "expected_s"),
     [
         ([], [0.0, 30.0]),
-        ([10.0], [0.0, 10.0, 40.0]),  # at once, if the last reconcile is long ago
-        ([10.0, 10.1, 10.2], [0.0, 10.0, 11.0, 41.0]),  # the rest of a burst together
+        ([10.0], [0.0, 10.2, 40.2]),  # soon, if the last reconcile is long ago
+        ([10.0, 10.1, 10.15], [0.0, 10.2, 40.2]),  # a burst together
+        ([10.0, 10.3, 10.5], [0.0, 10.2, 11.2, 41.2]),
         ([0.25], [0.0, 1.0, 31.0]),
-        ([10 + one / 100 for one in range(300)], [0.0, 10.0, 11.0, 12.0, 13.0]),  # at a bounded rate
-        ([29.5], [0.0, 29.5]),
+        ([10 + one / 100 for one in range(300)], [0.0, 10.2, 11.2, 12.2, 13.2]),  # at a bounded rate
+        ([29.5], [0.0, 29.7]),
     ],
 )
 def test_changes_of_children_are_collected(changes_s: list[float], expected_s: list[float]) -> None:
@@ -168,7 +170,7 @@ def test_changes_of_children_are_collected(changes_s: list[float], expected_s: l
         _at(changes_s, on)
         await asyncio.sleep(max(expected_s) + 0.01)
 
-    assert CHILDREN_EVERY_S == 1.0
+    assert (COLLECT_S, CHILDREN_EVERY_S) == (0.2, 1.0)
     assert play(story).times("g") == pytest.approx(expected_s)
 
 
