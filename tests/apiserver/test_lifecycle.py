@@ -106,15 +106,15 @@ def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
 def test_what_we_wrote_ourselves_starts_no_round(
     server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edits, versions, hear = 6, set[str](), WatchCheck.told
+    edits, versions, hear = 6, set[str](), WatchCheck.reported
 
-    def told(self: WatchCheck, one: Incarnation, version: str) -> None:
+    def reported(self: WatchCheck, known: Incarnation, version: str) -> None:
         versions.add(version)
-        hear(self, one, version)
+        hear(self, known, version)
 
     async def story(on: Stage) -> None:
         async def settled() -> bool:
-            """The status is of now, and the watch has told of it."""
+            """The status is of now, and the watch has reported it."""
             about = (found := await on.get() or {})["metadata"]
             current = found["status"].get("observedGeneration") == about["generation"]
             return current and about["resourceVersion"] in versions
@@ -129,10 +129,10 @@ def test_what_we_wrote_ourselves_starts_no_round(
         before = on.rounds
         for number in range(edits):
             await on.apply({"replicas": 1, "deletionPolicy": ("Delete", "Retain")[number % 2]})
-            await on.until(f"edit {number} told", settled)
+            await on.until(f"edit {number} reported", settled)
         assert on.rounds - before <= edits + edits // 2  # one each; two, were our own write a reason
 
-    monkeypatch.setattr(WatchCheck, "told", told)
+    monkeypatch.setattr(WatchCheck, "reported", reported)
     stage(server, tmp_path, story)
 
 

@@ -48,7 +48,10 @@ ROWS: dict[tuple[str, str, str], set[str]] = {
     ("delete", "pods/access-0", OTHER): CLUSTER,
     ("list", "pods", HOME): ALL,  # its own, for the label of the one who acts
     ("delete", "pods/another", HOME): CLUSTER,
-    ("watch", "pods", WATCHED): set(),
+    ("watch", "pods", WATCHED): ALL,
+    ("watch", "pods", OTHER): CLUSTER,
+    ("watch", "pods", HOME): CLUSTER,
+    ("get", "pods/access-0", WATCHED): set(),
     ("watch", "configmaps", WATCHED): set(),
     ("create", "pods", WATCHED): set(),
     ("get", "services/demo", PROJECTS): CLUSTER | {"watched"},

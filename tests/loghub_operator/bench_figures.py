@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _SERIES = re.compile(r"^loghub_operator_(\w+?)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
-_CALLS, _RECONCILES, _SEEN = (
+_CALLS, _REQUESTS, _RECONCILES, _SEEN = (
     "log_service_requests_total",
+    "kubernetes_requests_total",
     "reconcile_total",
     "group_observed_timestamp_seconds",
 )
@@ -19,7 +20,8 @@ _CALLS, _RECONCILES, _SEEN = (
 class Sample:
     """One scrape. ``ages_s``: of every group, the seconds since it was last observed."""
 
-    calls: float
+    calls: float  # of log services
+    requests: float  # to the Kubernetes API, Kopf's few apart
     reconciles: float
     failures: float  # reconciles that did not end well
     ages_s: tuple[float, ...]
@@ -37,6 +39,7 @@ def sample(metrics: str, pid: int) -> Sample:
     reconciles = [(labels, float(value)) for name, labels, value in series if name == _RECONCILES]
     return Sample(
         calls=sum(float(value) for name, _, value in series if name == _CALLS),
+        requests=sum(float(value) for name, _, value in series if name == _REQUESTS),
         reconciles=sum(value for _, value in reconciles),
         failures=sum(value for labels, value in reconciles if '"success"' not in labels),
         ages_s=tuple(now - float(value) for name, _, value in series if name == _SEEN),
@@ -56,10 +59,13 @@ class Load:
         reconciles = max(1.0, last.reconciles - first.reconciles)
         ages = sorted(age for one in self.samples for age in one.ages_s)
         calls, cpu = last.calls - first.calls, last.cpu_s - first.cpu_s
+        requests = last.requests - first.requests
         return {
             "calls of a reconcile": calls / reconciles,
             "calls per second needed": calls / reconciles * groups / resync_s,
             "calls per second made": calls / seconds,
+            "reconciles per minute": 60 * reconciles / seconds,
+            "requests to Kubernetes per minute": 60 * requests / seconds,
             "reconciles that failed": last.failures - first.failures,
             "CPU of a reconcile, ms": 1000 * cpu / reconciles,
             "CPU, % of one core": 100 * cpu / seconds,

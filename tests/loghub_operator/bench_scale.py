@@ -222,10 +222,17 @@ class Bench:
 
     async def _start(self, worked: list[Worked], phases: Watch) -> None:
         """Until the operator says of each that its worker runs."""
+        before, began = sample(METRICS, self._process.pid), time.monotonic()
         async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
             for group in worked:
                 await start_pod(kube, group)
             seconds = await _latencies(phases, {one.name: 0.0 for one in worked}, "Running1/1")
+        after, took_s = sample(METRICS, self._process.pid), time.monotonic() - began
+        for what, count in (
+            ("reconciles", after.reconciles - before.reconciles),
+            ("requests to Kubernetes", after.requests - before.requests),
+        ):
+            print(f"{what + ' while workers start:':36} {count:.0f} in {took_s:.0f} s", flush=True)
         late = sum(one == float("inf") for one in seconds)
         self._figures.tell("groups that were not told to run", f"{late} of {len(worked)}", late, most=0)
 

@@ -16,10 +16,11 @@ deploy/loghub-operator.yaml.
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, delete]
-# The operator reads pods for their failures, annotates them to drain, and deletes them to restart them.
+# The operator reads and watches pods for their failures, annotates them to drain, and deletes them to
+# restart them.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list, patch, delete]
+  verbs: [list, watch, patch, delete]
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, patch, delete]

@@ -9,7 +9,7 @@ rejects a call, a `KubeError` carries its message.
 import builtins
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
@@ -18,10 +18,12 @@ import aiohttp
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 
+from loghub.clock import Clock, SystemClock
 from loghub_operator.api.labels import MANAGER
 
 Document = dict[str, Any]
 CALL_TIMEOUT_S = 15.0
+CREDENTIALS_S = 60.0  # age at which credentials are read again, in a pod as well as from a kubeconfig
 PAGE = 500
 MAX_PAGES = 200
 _OK = range(200, 300)
@@ -192,15 +194,15 @@ class AioKube:
         content_type: str = _JSON,
         accept: str = _JSON,
     ) -> Document:
-        prepared = await self._client.param_serialize(
-            method,
-            path,
-            query_params=query or [],
-            header_params={"Accept": accept, "Content-Type": content_type},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
         try:
+            prepared = await self._client.param_serialize(
+                method,
+                path,
+                query_params=query or [],
+                header_params={"Accept": accept, "Content-Type": content_type},
+                body=body,
+                auth_settings=["BearerToken"],
+            )
             answer = await self._client.call_api(*prepared, _request_timeout=CALL_TIMEOUT_S)
             raw: bytes = await answer.read()
             text = raw.decode()
@@ -208,6 +210,8 @@ class AioKube:
             self._on_response(method, 0)
             why = str(error) or type(error).__name__
             raise KubeError(0, "Unreachable", f"{method} {path}: {why}") from error
+        except kube_config.ConfigException as error:
+            raise KubeError(0, "NoCredentials", f"{method} {path}: {error}") from error
         self._on_response(method, answer.status)
         if answer.status not in _OK:
             raise _refused(answer.status, text)
@@ -233,9 +237,40 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
     return f"{root}/{kind.api_version}{inside}/{kind.plural}" + (f"/{name}" if name else "")
 
 
-async def configured(kubeconfig: str | None = None) -> Configuration:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """What any HTTP client needs to reach the API server now. Paths are those of PEM files;
+    ``authorization`` is the header's value."""
+
+    server: str
+    verify_tls: bool
+    ca_file: str | None
+    cert_file: str | None
+    key_file: str | None
+    proxy: str | None
+    authorization: str | None
+
+
+async def connection(configuration: Configuration) -> Connection:
+    """The configuration with its present credentials. Raises OSError or ValueError if they cannot be read."""
+    try:
+        authorization = await configuration.get_api_key_with_prefix("BearerToken")
+    except kube_config.ConfigException as error:
+        raise ValueError(str(error)) from error
+    return Connection(
+        server=configuration.host,
+        verify_tls=configuration.verify_ssl,
+        ca_file=configuration.ssl_ca_cert,
+        cert_file=configuration.cert_file,
+        key_file=configuration.key_file,
+        proxy=configuration.proxy,
+        authorization=authorization,
+    )
+
+
+async def configured(kubeconfig: str | None = None, *, clock: Clock | None = None) -> Configuration:
     """The configuration of the given kubeconfig, else of ``KUBECONFIG``, else of the cluster that this
-    process runs in, else of ``~/.kube/config``."""
+    process runs in, else of ``~/.kube/config``. Its credentials stay current: tokens rotate."""
     configuration = Configuration()
     # Like Kopf, use no proxy from the environment: it would be read for each call, and so would ~/.netrc.
     configuration.client_session_kwargs = {"trust_env": False}
@@ -243,5 +278,21 @@ async def configured(kubeconfig: str | None = None) -> Configuration:
     if given is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         kube_config.load_incluster_config(configuration)
     else:
-        await kube_config.load_kube_config(config_file=given, client_configuration=configuration)
+        loader = await kube_config.load_kube_config(config_file=given, client_configuration=configuration)
+        configuration.refresh_api_key_hook = _refresh(loader.load_and_set, clock or SystemClock())
     return configuration
+
+
+def _refresh(
+    load: Callable[[Configuration], Awaitable[None]], clock: Clock
+) -> Callable[[Configuration], Awaitable[None]]:
+    """A hook that reads a token file or asks a credential plugin again, as `load_incluster_config` has it."""
+    due_s = clock.monotonic_s() + CREDENTIALS_S
+
+    async def refresh(configuration: Configuration) -> None:
+        nonlocal due_s
+        if clock.monotonic_s() >= due_s:
+            due_s = clock.monotonic_s() + CREDENTIALS_S  # first: concurrent calls must not load it too
+            await load(configuration)
+
+    return refresh

@@ -6,6 +6,7 @@ import socket
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import kopf
@@ -14,12 +15,14 @@ import structlog
 from loghub.clock import Clock, SystemClock
 from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.connector import connector
-from loghub_operator.clients.kube import AioKube, Kube, KubeError, configured
+from loghub_operator.clients.kube import AioKube, Kube, KubeError, configured, connection
 from loghub_operator.clients.log_service_pool import Connect, LogServicePool
 from loghub_operator.controller import handlers, liveness
 from loghub_operator.controller.exporters import Exporters
-from loghub_operator.controller.reconciler import Key, Reconciler
+from loghub_operator.controller.login import Login
+from loghub_operator.controller.reconciler import Reconciler
 from loghub_operator.controller.watch_check import WatchCheck
+from loghub_operator.controller.workqueue import Key
 from loghub_operator.http_server import Response, Route, serving, text
 from loghub_operator.leader.elector import LeaderElector
 from loghub_operator.leader.fencing import GuardedKube, WriteFence, guarded_connect, unguarded
@@ -35,7 +38,7 @@ from loghub_operator.settings import Settings
 
 LEASE_LOST = 3
 DEPENDENCIES_EVERY = 3  # resync periods between two comparisons of the StatefulSet's dependencies
-REFUSED_TRIES = 5  # an API server that has just started rejects requests that it later allows
+FORBIDDEN_TRIES = 5  # an API server that has just started rejects requests that it later allows
 log = structlog.get_logger()
 
 
@@ -57,25 +60,29 @@ class Operator:
         settings: Settings,
         *,
         kube: Kube,
+        login: Login,
         connect: Connect,
         clock: Clock,
-        terms: LeaseTimings,
-        publishing: Exporters,
+        timings: LeaseTimings,
+        exporters: Exporters,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._kube = kube
-        self._publishing = publishing
+        self._login = login
+        self._exporters = exporters
         self._leading = settings.lease is None
-        self._saw_all = False
-        guard = unguarded(clock) if settings.lease is None else WriteFence(clock)
-        self._leader = self._candidate(kube, guard, terms)
-        self._writer = writer = GuardedKube(kube, guard)
-        self._hubs = LogServicePool(guarded_connect(metered_connect(connect, publishing.meters), guard))
-        self._claims = GroupIndex(settings)
+        self._listed = False
+        fence = unguarded(clock) if settings.lease is None else WriteFence(clock)
+        self._leader = self._candidate(kube, fence, timings)
+        self._writer = writer = GuardedKube(kube, fence)
+        self._log_services = LogServicePool(
+            guarded_connect(metered_connect(connect, exporters.meters), fence)
+        )
+        self._group_index = GroupIndex(settings)
         drift = DriftDetector(kube=writer, clock=clock, every_s=DEPENDENCIES_EVERY * settings.resync_s)
         log_service = LogServiceAccess(
-            pool=self._hubs,
+            pool=self._log_services,
             endpoint=lambda resource: settings.endpoint(resource.spec.endpoint),
             credentials=SecretCredentials(writer),
             clock=clock,
@@ -83,7 +90,7 @@ class Operator:
         observer = Observer(
             kube=writer,
             log_service=log_service,
-            group_index=self._claims,
+            group_index=self._group_index,
             drift=drift,
             settings=settings,
             clock=clock,
@@ -97,42 +104,42 @@ class Operator:
             executor=executor,
             clock=clock,
             resync_s=settings.resync_s,
-            listener=publishing,
+            listener=exporters,
         )
-        self._roll_call = WatchCheck(
+        self._watch_check = WatchCheck(
             kube=writer,
             namespaces=settings.namespaces,
-            claims=self._claims,
-            wake=lambda name: self._reconciler.enqueue(Key(*name)),
+            group_index=self._group_index,
+            enqueue=lambda name: self._reconciler.enqueue(Key(*name)),
         )
 
-    def _candidate(self, kube: Kube, guard: WriteFence, terms: LeaseTimings) -> LeaderElector | None:
+    def _candidate(self, kube: Kube, fence: WriteFence, timings: LeaseTimings) -> LeaderElector | None:
         if self._settings.lease is None:
             return None
-        me = f"{self._settings.pod_name or socket.gethostname()}_{uuid.uuid4()}"
+        identity = f"{self._settings.pod_name or socket.gethostname()}_{uuid.uuid4()}"
         return LeaderElector(
-            kube=kube, guard=guard, clock=self._clock, place=self._settings.lease, me=me, terms=terms
+            kube=kube, guard=fence, clock=self._clock, place=self._settings.lease, me=identity, terms=timings
         )
 
     def routes(self) -> dict[str, Route]:
         """The HTTP routes. A follower that waits for the Lease is ready, because it can take over."""
-        return {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._publishing.metrics}
+        return {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._exporters.metrics}
 
     def _ready(self) -> Response:
-        if self._leading and not self._saw_all:
+        if self._leading and not self._listed:
             return text("the consumer groups have not been listed yet", status=503)
         return self._health()
 
     def _health(self) -> Response:
-        vitals = liveness.HealthInputs(
+        inputs = liveness.HealthInputs(
             leading=self._leading,
-            lease_turned_s=None if self._leader is None else self._leader.turned_s,
-            round_ended_s=self._reconciler.round_ended_s,
-            pulses=self._reconciler.pulses(),
-            not_told=tuple("/".join(one[:2]) for one in self._roll_call.silent_about),
+            lease_checked_s=None if self._leader is None else self._leader.turned_s,
+            reconcile_ended_s=self._reconciler.ended_s,
+            tasks=self._reconciler.tasks(),
+            unreported=tuple("/".join(known[:2]) for known in self._watch_check.unreported),
         )
         bound_s = liveness.bound_s(self._settings.resync_s)
-        found = liveness.troubles(vitals, now=self._clock.monotonic_s(), bound_s=bound_s)
+        found = liveness.problems(inputs, now=self._clock.monotonic_s(), bound_s=bound_s)
         role = "leader" if self._leading else "waiting for the lease"
         return text("\n".join(found), status=503) if found else text(f"ok, {role}")
 
@@ -141,11 +148,11 @@ class Operator:
         try:
             if self._leader is None or await _before(stop, self._acquire(self._leader)):
                 self._leading = True
-                self._publishing.meters.leader(True)
+                self._exporters.meters.leader(True)
                 await self._act(stop, end)
         finally:
             await self._reconciler.close()
-            self._hubs.close()
+            self._log_services.close()
             if self._leader is not None:
                 await self._leader.release()
 
@@ -162,39 +169,41 @@ class Operator:
 
     async def _act(self, stop: asyncio.Event, end: Callable[[str], None]) -> None:
         """Runs all parts of the leader. None of them ends by itself, so the first that does ends all."""
-        parts = [self._watch(stop), self._roll_call.run(), *self._publishing.parts(self._writer)]
+        parts = [self._watch(stop), self._watch_check.run(), *self._exporters.parts(self._writer)]
         if self._leader is not None:
             parts.append(_hold(self._leader, end))
         if (label := self._label(self._writer)) is not None:
             parts.append(label.take())
         await _first_of(parts)
 
-    async def _primed(self) -> None:
+    async def _list_groups(self) -> None:
         """Fills the group index before the watch starts, so that no group is reconciled before all objects
         that refer to it are known. A namespace that still cannot be listed, for example because it was
         deleted together with our Role, does not block the others."""
         for tried, pause_s in enumerate(handlers.Backoffs(), 1):
             try:
-                refused = await self._claims.initial_list(self._kube)
+                forbidden = await self._group_index.initial_list(self._kube)
             except KubeError as error:
                 log.warning("objects not listed", error=str(error))
             else:
-                for namespace, why in refused.items():
-                    log.error("namespace not looked after", namespace=namespace, error=str(why))
-                if not refused or tried >= REFUSED_TRIES:
-                    self._saw_all = True
+                for namespace, reason in forbidden.items():
+                    log.error("namespace not watched", namespace=namespace, error=str(reason))
+                if not forbidden or tried >= FORBIDDEN_TRIES:
+                    self._listed = True
                     return
             await asyncio.sleep(pause_s)
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        if not await _before(stop, self._primed()):
+        if not await _before(stop, self._list_groups()):
             return
         registry = kopf.OperatorRegistry()
-        handlers.register(registry)
+        handlers.register(registry, self._login)
         await kopf.operator(
             registry=registry,
             settings=handlers.settings(),
-            memo=kopf.Memo(reconciler=self._reconciler, roll_call=self._roll_call, claims=self._claims),
+            memo=kopf.Memo(
+                reconciler=self._reconciler, watch_check=self._watch_check, group_index=self._group_index
+            ),
             standalone=True,
             clusterwide=not self._settings.namespaces,
             namespaces=self._settings.namespaces,
@@ -244,24 +253,25 @@ async def run(
     connect: Connect | None = None,
     kube: Kube | None = None,
     end: Callable[[str], None] = end_now,
-    terms: LeaseTimings | None = None,
+    timings: LeaseTimings | None = None,
 ) -> None:
-    """Runs the operator until ``stop`` is set. The defaults of ``kube`` and ``connect`` are an `AioKube` that
-    is `configured` from the environment, and `connector`."""
+    """Runs the operator until ``stop`` is set. The defaults of ``kube`` and ``connect`` are an `AioKube` and
+    `connector`. Kopf and the `AioKube` share one configuration, that of the environment."""
     async with AsyncExitStack() as stack:
         clock = SystemClock()
-        publishing = Exporters(settings, clock)
-        port = kube
-        if port is None:
-            made = AioKube(await configured(), on_response=publishing.meters.kube_answered)
-            port = await stack.enter_async_context(made)
+        exporters = Exporters(settings, clock)
+        configuration = await configured(clock=clock)
+        if kube is None:
+            client = AioKube(configuration, on_response=exporters.meters.kube_answered)
+            kube = await stack.enter_async_context(client)
         operator = Operator(
             settings,
-            kube=port,
+            kube=kube,
+            login=Login(partial(connection, configuration), clock),
             connect=connect or connector(settings.uses_sdk),
             clock=clock,
-            terms=terms or LeaseTimings(),
-            publishing=publishing,
+            timings=timings or LeaseTimings(),
+            exporters=exporters,
         )
         if settings.http_address:
             await stack.enter_async_context(serving(settings.http_address, operator.routes()))

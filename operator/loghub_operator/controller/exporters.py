@@ -60,12 +60,12 @@ class Exporters(MetricsReporter):
     def parts(self, kube: Kube) -> list[Part]:
         """The servers that the settings enable; each runs until cancelled. The libraries of disabled servers
         are not loaded."""
-        made: list[Part] = []
+        parts: list[Part] = []
         if self._settings.keda_address:
-            made.append(self._keda(self._settings.keda_address))
+            parts.append(self._keda(self._settings.keda_address))
         if self._settings.external_metrics_address:
-            made.append(self._external(self._settings.external_metrics_address, kube))
-        return made
+            parts.append(self._external(self._settings.external_metrics_address, kube))
+        return parts
 
     async def _keda(self, address: str) -> None:
         from loghub_operator.autoscaling.keda.scaler import serving_keda

@@ -1,13 +1,17 @@
 """Kopf handlers: each watch event enqueues a reconcile of the affected groups.
 
-The handlers watch the groups and their StatefulSets. They pass on no details of a change, because
-`loghub_operator.controller.reconciler` observes the group itself.
+The handlers watch the groups, their StatefulSets and their workers' pods; of the latter two the API server
+sends only those with our labels. They pass on no details of a change, because
+`loghub_operator.controller.reconciler` observes the group itself. An event of a StatefulSet or pod counts
+only if it changes what an observation reads; Kopf's memo of the object keeps a hash of that, never the
+object.
 
 The operator uses event handlers only. Kopf's own finalizer, annotations and progress records are not used, so
 nothing is written to an idle object, and a group whose deletion began before this process started is handled
 like any other (docs/decisions/operator.md).
 """
 
+import json
 from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Any
@@ -16,25 +20,36 @@ import kopf
 
 from loghub_operator.api.labels import LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGER, WORKER
 from loghub_operator.api.v1alpha1 import GROUP, PLURAL, VERSION
-from loghub_operator.controller.reconciler import Key, Reconciler
+from loghub_operator.clients.kube import PAGE
+from loghub_operator.controller.login import Login
+from loghub_operator.controller.reconciler import Reconciler
 from loghub_operator.controller.watch_check import WatchCheck
+from loghub_operator.controller.workqueue import Key
 from loghub_operator.observe.group_index import GroupIndex
+from loghub_operator.observe.pods import worker_from_pod
 
 BACKOFFS_S = (0.5, 1.0, 2.0, 5.0)
-_OURS = {LABEL_MANAGED_BY: MANAGER, LABEL_NAME: WORKER}
+STATEFUL_SETS = ("apps", "v1", "statefulsets")
+PODS = ("v1", "pods")
+# The instance is the group's name, so the handlers can rely on it.
+SELECTOR = f"{LABEL_MANAGED_BY}={MANAGER},{LABEL_NAME}={WORKER},{LABEL_INSTANCE}"
+_NOT_READ = ("managedFields", "resourceVersion")  # of a StatefulSet's metadata; they change with its status
 
 
-def register(registry: kopf.OperatorRegistry) -> None:
-    """Registers the handlers; their ``memo`` must have ``reconciler``, ``roll_call`` (a `WatchCheck`) and
-    ``claims`` (a `GroupIndex`)."""
-    kopf.on.login(registry=registry)(login)
+def register(registry: kopf.OperatorRegistry, login: Login) -> None:
+    """Registers the handlers. Their ``memo`` must have ``reconciler``, ``watch_check`` and
+    ``group_index``."""
+    kopf.on.login(registry=registry)(login.login)
+    kopf.on.cleanup(registry=registry)(on_cleanup)
     kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(on_group_event)
-    kopf.on.event("apps", "v1", "statefulsets", labels=_OURS, registry=registry)(on_statefulset_event)
+    kopf.on.event(*STATEFUL_SETS, registry=registry)(on_statefulset_event)
+    kopf.on.event(*PODS, registry=registry)(on_pod_event)
 
 
-def login(**details: Any) -> kopf.ConnectionInfo | None:
-    """Logs in with the pod's service account, or with a kubeconfig outside a cluster."""
-    return kopf.login_with_service_account(**details) or kopf.login_with_kubeconfig(**details)
+async def on_cleanup(*, memo: kopf.Memo, **_: Any) -> None:
+    """Ends all reconciles when Kopf stops, which SIGTERM makes it do. It takes their tasks for its own and
+    would wait five seconds for them, and the lease would be released as much later."""
+    await _reconciler(memo).close()
 
 
 async def on_group_event(
@@ -50,28 +65,45 @@ async def on_group_event(
 ) -> None:
     """Enqueues an object that was created, changed or deleted, and those that share its consumer group."""
     known = (namespace or "default", name or "", uid or "")
-    roll_call = memo.roll_call
-    assert isinstance(roll_call, WatchCheck)
-    claims = memo.claims
-    assert isinstance(claims, GroupIndex)
+    watch_check = memo.watch_check
+    assert isinstance(watch_check, WatchCheck)
+    group_index = memo.group_index
+    assert isinstance(group_index, GroupIndex)
     version = ""
     if type == "DELETED":
-        roll_call.told_gone(known)
-        concerned = claims.gone(*known)
+        watch_check.deletion_reported(known)
+        affected = group_index.gone(*known)
     else:
         version = meta.get("resourceVersion", "")
-        roll_call.told(known, version)
-        concerned = claims.seen(body)
+        watch_check.reported(known, version)
+        affected = group_index.seen(body)
     _reconciler(memo).enqueue(Key(*known[:2]), version=version)
-    for other in concerned:
+    for other in affected:
         _reconciler(memo).enqueue(Key(*other))
 
 
-async def on_statefulset_event(
-    *, namespace: str | None, labels: kopf.Labels, memo: kopf.Memo, **_: Any
-) -> None:
-    """Enqueues the group of a worker StatefulSet that changed, for example its number of ready pods."""
-    _reconciler(memo).enqueue_known(Key(namespace or "default", labels[LABEL_INSTANCE]))
+async def on_statefulset_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
+    """Enqueues the group of a StatefulSet whose metadata or spec changed. Its status is not read: the pods
+    say more."""
+    metadata = {key: value for key, value in body["metadata"].items() if key not in _NOT_READ}
+    _enqueue_if_changed(memo, body, (type == "DELETED", json.dumps(metadata, sort_keys=True)))
+
+
+async def on_pod_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
+    """Enqueues the group of a pod in which an observation would now see a different worker, for example one
+    whose image cannot be pulled."""
+    worker = worker_from_pod(dict(body), now=0.0)  # so early that no termination is overdue
+    _enqueue_if_changed(memo, body, (type == "DELETED", worker))
+
+
+def _enqueue_if_changed(memo: kopf.Memo, body: kopf.Body, read: object) -> None:
+    """``read``: what an observation reads of the object."""
+    digest = hash(read)
+    if memo.get("digest") == digest:
+        return
+    memo.digest = digest
+    metadata = body["metadata"]
+    _reconciler(memo).enqueue_known(Key(metadata["namespace"], metadata["labels"][LABEL_INSTANCE]))
 
 
 def _reconciler(memo: kopf.Memo) -> Reconciler:
@@ -89,12 +121,17 @@ class Backoffs:
 
 def settings() -> kopf.OperatorSettings:
     """Settings with which Kopf writes nothing to the cluster and needs no further permissions."""
-    made = kopf.OperatorSettings()
-    made.posting.enabled = False
-    made.scanning.disabled = True
-    made.watching.server_timeout = 300  # an integer, because the API server rejects fractions
-    made.watching.client_timeout = 330
-    made.queueing.exit_timeout = 0.5  # our handlers only enqueue a reconcile
-    made.execution.max_workers = 1
-    made.networking.error_backoffs = Backoffs()
-    return made
+    result = kopf.OperatorSettings()
+    result.posting.enabled = False
+    result.scanning.disabled = True
+    result.watching.server_timeout = 300  # an integer, because the API server rejects fractions
+    result.watching.client_timeout = 330
+    result.watching.label_selectors[STATEFUL_SETS] = SELECTOR
+    result.watching.label_selectors[PODS] = SELECTOR
+    # Bound what is in memory at once: a page of a list, and per object its last event for a moment.
+    result.watching.chunk_size = PAGE
+    result.queueing.idle_timeout = 0.1
+    result.queueing.exit_timeout = 0.5  # our handlers only enqueue a reconcile
+    result.execution.max_workers = 1
+    result.networking.error_backoffs = Backoffs()
+    return result

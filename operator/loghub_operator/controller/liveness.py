@@ -14,19 +14,19 @@ from itertools import islice
 SHORTEST_BOUND_S = 120.0
 RESYNCS = 3
 LEASE_BOUND_S = 30.0
-MOST_TOLD = 5
+MAX_NAMED = 5
 
 
-class Doing(StrEnum):
+class TaskState(StrEnum):
     """The state of a group's task, and the meaning of ``since_s`` in it.
 
     RUNNING: a reconcile is in progress, since it began. QUEUED: a reconcile waits for others to end, since it
-    was due. RESTING: between two reconciles; ``since_s`` is when the next is due.
+    was due. IDLE: between two reconciles; ``since_s`` is when the next is due.
     """
 
     RUNNING = "running"
     QUEUED = "queued"
-    RESTING = "resting"
+    IDLE = "idle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +34,19 @@ class TaskHealth:
     """The state of one group's task, and since when."""
 
     group: str
-    doing: Doing
+    state: TaskState
     since_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthInputs:
-    """What the process did last. ``lease_turned_s`` is None without leader election."""
+    """What the process did last. ``lease_checked_s`` is None without leader election."""
 
     leading: bool
-    lease_turned_s: float | None = None
-    round_ended_s: float = float("-inf")
-    pulses: tuple[TaskHealth, ...] = ()
-    not_told: tuple[str, ...] = ()  # groups whose change the watch did not report
+    lease_checked_s: float | None = None
+    reconcile_ended_s: float = float("-inf")
+    tasks: tuple[TaskHealth, ...] = ()
+    unreported: tuple[str, ...] = ()  # groups whose change the watch did not report
 
 
 def bound_s(resync_s: float) -> float:
@@ -54,34 +54,34 @@ def bound_s(resync_s: float) -> float:
     return max(RESYNCS * resync_s, SHORTEST_BOUND_S)
 
 
-def troubles(vitals: HealthInputs, *, now: float, bound_s: float) -> tuple[str, ...]:
+def problems(inputs: HealthInputs, *, now: float, bound_s: float) -> tuple[str, ...]:
     """The reasons to restart the process; empty while it works."""
     found: list[str] = []
-    turned_s = vitals.lease_turned_s
-    if turned_s is not None and now - turned_s > LEASE_BOUND_S:
-        found.append(f"the lease was last checked {now - turned_s:.0f} s ago")
-    if not vitals.leading:
+    checked_s = inputs.lease_checked_s
+    if checked_s is not None and now - checked_s > LEASE_BOUND_S:
+        found.append(f"the lease was last checked {now - checked_s:.0f} s ago")
+    if not inputs.leading:
         return tuple(found)
-    late = (_late(pulse, vitals.round_ended_s, now=now, bound_s=bound_s) for pulse in vitals.pulses)
-    found += islice((one for one in late if one), MOST_TOLD)
-    if vitals.not_told:
-        found.append(f"the watch does not report {_names(vitals.not_told)}")
+    late = (_late(task, inputs.reconcile_ended_s, now=now, bound_s=bound_s) for task in inputs.tasks)
+    found += islice((message for message in late if message), MAX_NAMED)
+    if inputs.unreported:
+        found.append(f"the watch does not report {_names(inputs.unreported)}")
     return tuple(found)
 
 
-def _late(pulse: TaskHealth, round_ended_s: float, *, now: float, bound_s: float) -> str:
+def _late(task: TaskHealth, reconcile_ended_s: float, *, now: float, bound_s: float) -> str:
     # While reconciles end, the queue moves; otherwise the reconciles that block it are themselves late.
-    since_s = max(pulse.since_s, round_ended_s) if pulse.doing is Doing.QUEUED else pulse.since_s
+    since_s = max(task.since_s, reconcile_ended_s) if task.state is TaskState.QUEUED else task.since_s
     over_s = now - since_s
     if over_s <= bound_s:
         return ""
-    words = {
-        Doing.RUNNING: "is in one round for",
-        Doing.QUEUED: "waits, and no round ended, for",
-        Doing.RESTING: "was due for a round since",
+    message = {
+        TaskState.RUNNING: "has been reconciling for",
+        TaskState.QUEUED: "is queued, and no reconcile has ended, for",
+        TaskState.IDLE: "has been due for a reconcile for",
     }
-    return f"{pulse.group} {words[pulse.doing]} {over_s:.0f} s"
+    return f"{task.group} {message[task.state]} {over_s:.0f} s"
 
 
 def _names(groups: Iterable[str]) -> str:
-    return ", ".join(islice(groups, MOST_TOLD))
+    return ", ".join(islice(groups, MAX_NAMED))

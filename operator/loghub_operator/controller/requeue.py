@@ -1,18 +1,20 @@
 """Decides when to reconcile a group again.
 
-A change in the cluster enqueues its group (`loghub_operator.controller.handlers`). The log service sends no
-notifications, so the operator polls it: soon while a change is in progress, with exponential back-off while
-nothing changes, and at the resync period when all is well, or sooner if the load drives scaling. Hundreds of
-groups that wait for a node, for example, then cost no more than as many that run.
+A change in the cluster enqueues its group (`loghub_operator.controller.handlers`), so a group that only waits
+for its pods is not polled: the resync finds an event that was missed. The log service sends no notifications,
+so the operator polls it: soon while a change is in progress, with exponential back-off while nothing changes,
+and at the resync period when all is well, or sooner if the load drives scaling. So are the Secrets and
+ConfigMaps that an object refers to, which are not watched.
 
 An operation that ends by itself at the log service (the handover of a shard, the departure of a worker) is
 polled every few seconds for as long as it lasts: no watch reports its end, and the next step waits for it.
-Workers that resume after a checkpoint reset need no polling, because their StatefulSet changes.
+Workers that resume after a checkpoint reset need no polling, because their pods change.
 """
 
 import zlib
 from collections.abc import Sequence
 
+from loghub_operator.api.conditions import ConditionType, WorkersReason
 from loghub_operator.api.status import CheckpointResetPhase, Phase, Status
 from loghub_operator.model.actions import Action
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S
@@ -22,6 +24,7 @@ UNSETTLED_S = 2.0
 ON_ITS_WAY_S = 8.0  # longest interval while an operation is in progress
 _ON_ITS_WAY = (Phase.REBALANCING, Phase.TERMINATING)
 _LEAVING = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
+_NOT_BY_PODS = (WorkersReason.PIPELINE_CODE_NOT_FOUND, WorkersReason.LOG_SERVICE_UNAVAILABLE)
 _SPREAD = 0.25
 
 
@@ -33,7 +36,7 @@ def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int
     if status.phase in _ON_ITS_WAY or _moves_checkpoints(status):
         return min(later_s, ON_ITS_WAY_S)
     if not _settled(status):
-        return later_s
+        return resync_s if _waits_for_pods(status) else later_s
     behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
     by_load = status.scaling is not None and status.scaling.mode != "Fixed"  # by the operator or externally
     return min(LAG_EVERY_S, resync_s) if behind or by_load else resync_s
@@ -43,12 +46,26 @@ def _moves_checkpoints(status: Status) -> bool:
     return status.checkpoint_reset is not None and status.checkpoint_reset.phase in _LEAVING
 
 
+def _waits_for_pods(status: Status) -> bool:
+    """Whether nothing but its pods keeps the group from being settled."""
+    found = {one.type: one for one in status.conditions}
+    group, workers = found.get(ConditionType.GROUP_SYNCED), found.get(ConditionType.WORKERS_AVAILABLE)
+    if group is None or workers is None or group.status != "True":
+        return False
+    return workers.status == "False" and workers.reason not in _NOT_BY_PODS and not _unassigned(status)
+
+
+def _unassigned(status: Status) -> bool:
+    """Whether a shard has no consumer although a worker is ready."""
+    return bool(status.ready_replicas) and any(shard.state == "not_alloc" for shard in status.shards)
+
+
 def _settled(status: Status) -> bool:
     if status.phase is Phase.SUSPENDED:
         return True
     if status.phase is not Phase.RUNNING or status.ready_replicas < status.replicas:
         return False
-    return not any(shard.state == "not_alloc" for shard in status.shards) or not status.ready_replicas
+    return not _unassigned(status)
 
 
 def jitter(pause_s: float, name: str) -> float:

@@ -12,7 +12,8 @@ from loghub_operator.api.adoption import read_origin
 from loghub_operator.api.labels import FINALIZER
 from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.kube import CONSUMER_GROUP, KINDS, SECRET, STATEFUL_SET, Kind
-from loghub_operator.controller.reconciler import Key, Reconciler
+from loghub_operator.controller.reconciler import Reconciler
+from loghub_operator.controller.workqueue import Key
 from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.logservice.secret_credentials import SecretCredentials
 from loghub_operator.observe.drift_detector import DriftDetector

@@ -15,7 +15,8 @@ from loghub.wire.errors import LogHubError
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.clients.kube import KubeError
-from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Key, Reconciler
+from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Reconciler
+from loghub_operator.controller.workqueue import Key
 from loghub_operator.model.actions import (
     Action,
     ApplyWorkers,

@@ -1,4 +1,4 @@
-"""When a group is looked at again."""
+"""When a group is observed again."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import pytest
 from loghub_operator.api.status import (
     CheckpointResetPhase,
     CheckpointResetStatus,
+    Condition,
     Lag,
     Phase,
     ScalingStatus,
@@ -18,6 +19,7 @@ from loghub_operator.model.actions import EmitEvent
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S
 
 RESYNC_S = 30.0
+THEN = "2026-01-01T00:00:00Z"
 HELD = ShardStatus(id=0, state="already_alloc", consumer="a-0")
 
 
@@ -26,19 +28,30 @@ def status(phase: Phase, *, ready: int = 1, lag: int = 0, state: str = "already_
     return Status(phase=phase, replicas=1, ready_replicas=ready, lag=Lag(logs=lag), shards=(shard,))
 
 
-def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
-    order = CheckpointResetStatus(
-        nonce="1", phase=step, message="", last_transition_time="2026-01-01T00:00:00Z"
+def waiting(
+    phase: Phase, reason: str, *, ready: int = 0, synced: bool = True, state: str = "already_alloc"
+) -> Status:
+    """A group whose workers are not available for this reason."""
+    conditions = tuple(
+        Condition(
+            type=kind, status="True" if good else "False", reason=why, message="", last_transition_time=THEN
+        )
+        for kind, good, why in (("GroupSynced", synced, "X"), ("WorkersAvailable", False, reason))
     )
+    return status(phase, ready=ready, state=state).model_copy(update={"conditions": conditions})
+
+
+def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
+    order = CheckpointResetStatus(nonce="1", phase=step, message="", last_transition_time=THEN)
     return status(phase).model_copy(update={"checkpoint_reset": order})
 
 
 @pytest.mark.parametrize(
-    ("told", "unchanged", "expected_s"),
+    ("found", "unchanged", "expected_s"),
     [
         (status(Phase.RUNNING), 0, RESYNC_S),
         (status(Phase.RUNNING, lag=7), 9, LAG_EVERY_S),
-        # Nobody tells when a transfer or a leave ends.
+        # No watch reports the end of a transfer or a leave.
         (status(Phase.REBALANCING), 0, UNSETTLED_S),
         (status(Phase.REBALANCING), 1, 2 * UNSETTLED_S),
         (status(Phase.REBALANCING), 10_000, ON_ITS_WAY_S),
@@ -47,24 +60,34 @@ def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
         (moving(Phase.DEGRADED, CheckpointResetPhase.STOPPING_WORKERS), 0, UNSETTLED_S),
         (moving(Phase.DEGRADED, CheckpointResetPhase.STOPPING_WORKERS), 10_000, ON_ITS_WAY_S),
         (moving(Phase.SUSPENDED, CheckpointResetPhase.COMMITTING), 10_000, ON_ITS_WAY_S),
-        # The StatefulSet tells when workers are back.
+        # The pods report when workers are back.
         (moving(Phase.DEGRADED, CheckpointResetPhase.RESUMING), 10_000, RESYNC_S),
         (moving(Phase.RUNNING, CheckpointResetPhase.SUCCEEDED), 0, RESYNC_S),
-        # Nobody tells when a worker takes its first shard.
+        # No watch reports that a worker takes its first shard.
         (status(Phase.RUNNING, state="not_alloc"), 0, UNSETTLED_S),
+        # The pods are watched; Secrets, ConfigMaps and the log service are not.
+        (waiting(Phase.PENDING, "WorkersNotReady"), 0, RESYNC_S),
+        (waiting(Phase.RUNNING, "WorkersNotReady", ready=1), 0, RESYNC_S),
+        (waiting(Phase.DEGRADED, "ImagePullBackOff"), 0, RESYNC_S),
+        (waiting(Phase.PENDING, "WorkersNotReady", synced=False), 0, UNSETTLED_S),
+        (waiting(Phase.PENDING, "PipelineCodeNotFound"), 0, UNSETTLED_S),
+        (waiting(Phase.PENDING, "LogServiceUnavailable"), 0, UNSETTLED_S),
+        (waiting(Phase.DEGRADED, "OOMKilled", ready=1, state="not_alloc"), 0, UNSETTLED_S),
+        (waiting(Phase.REBALANCING, "WorkersNotReady"), 0, UNSETTLED_S),
+        (waiting(Phase.TERMINATING, "Terminating"), 10_000, ON_ITS_WAY_S),
         (status(Phase.PENDING, ready=0), 0, UNSETTLED_S),
         (status(Phase.PENDING, ready=0), 2, 4 * UNSETTLED_S),
         (status(Phase.PENDING, ready=0), 10_000, RESYNC_S),
         (status(Phase.DEGRADED), 10_000, RESYNC_S),
     ],
 )
-def test_soon_where_something_moves_and_ever_later_where_nothing_does(
-    told: Status, unchanged: int, expected_s: float
+def test_polled_soon_while_something_changes_and_later_while_nothing_does(
+    found: Status, unchanged: int, expected_s: float
 ) -> None:
-    assert requeue_after_s((), told, unchanged=unchanged, resync_s=RESYNC_S) == expected_s
+    assert requeue_after_s((), found, unchanged=unchanged, resync_s=RESYNC_S) == expected_s
 
 
-def test_what_is_on_its_way_is_never_looked_for_later_than_at_the_resync() -> None:
+def test_an_operation_in_progress_is_never_polled_later_than_at_the_resync() -> None:
     assert requeue_after_s((), status(Phase.REBALANCING), unchanged=9, resync_s=1.0) == 1.0
 
 
@@ -72,13 +95,13 @@ def test_what_is_on_its_way_is_never_looked_for_later_than_at_the_resync() -> No
     ("mode", "expected_s"),
     [("Fixed", RESYNC_S), ("Auto", LAG_EVERY_S), ("Recommend", LAG_EVERY_S), ("External", LAG_EVERY_S)],
 )
-def test_who_decides_by_the_load_is_told_of_it_soon(mode: Any, expected_s: float) -> None:
+def test_a_group_that_scales_by_load_is_observed_more_often(mode: Any, expected_s: float) -> None:
     scaling = ScalingStatus(mode=mode, desired_replicas=1, reason="X")
-    told = status(Phase.RUNNING).model_copy(update={"scaling": scaling})
-    assert requeue_after_s((), told, unchanged=9, resync_s=RESYNC_S) == expected_s
+    found = status(Phase.RUNNING).model_copy(update={"scaling": scaling})
+    assert requeue_after_s((), found, unchanged=9, resync_s=RESYNC_S) == expected_s
 
 
-def test_what_was_changed_is_looked_at_at_once() -> None:
+def test_a_group_that_was_changed_is_observed_soon() -> None:
     event = EmitEvent(type="Normal", reason="X", message="")
     assert requeue_after_s((event,), status(Phase.RUNNING), unchanged=0, resync_s=RESYNC_S) == SOON_S
 

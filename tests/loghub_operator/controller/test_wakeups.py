@@ -11,12 +11,12 @@ import pytest
 
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.apply.executor import Executor
-from loghub_operator.controller.reconciler import (
+from loghub_operator.controller.reconciler import Reconciler
+from loghub_operator.controller.workqueue import (
+    RESYNCS_AT_ONCE,
     UNANSWERED_AFTER,
     UNANSWERED_AT_ONCE,
-    UNPROMPTED_AT_ONCE,
     Key,
-    Reconciler,
 )
 from loghub_operator.model.observed import ObservedState, Unavailable
 from tests.loghub_operator.support.examples import Document, merge
@@ -154,9 +154,9 @@ def _unreachable() -> Any:
 class Neighbours:
     """Groups in namespaces of their own; in all but one a look at last never ends."""
 
-    def __init__(self, *, in_trouble: int) -> None:
+    def __init__(self, *, unanswered: int) -> None:
         well, away = _at_rest(), _unreachable()
-        self.steps = {"well": well, **{f"away-{number}": away for number in range(in_trouble)}}
+        self.steps = {"well": well, **{f"away-{number}": away for number in range(unanswered)}}
         self.looks = dict.fromkeys(self.steps, 0)
         self.never = asyncio.Event()
         me: Any = self
@@ -195,10 +195,10 @@ class Neighbours:
 
 
 def test_log_services_that_do_not_answer_hold_up_no_group_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loghub_operator.controller.reconciler.SOON_S", 0.001)  # a resync is no change
+    monkeypatch.setattr("loghub_operator.controller.workqueue.SOON_S", 0.001)  # a resync is no change
 
     async def play() -> None:
-        on = Neighbours(in_trouble=3 * UNPROMPTED_AT_ONCE)
+        on = Neighbours(unanswered=3 * RESYNCS_AT_ONCE)
         for namespace in on.steps:
             on.reconciler.enqueue(Key(namespace, "access"))
         for namespace in on.steps:

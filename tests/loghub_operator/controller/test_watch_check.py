@@ -1,10 +1,10 @@
-"""What a list of the groups shows that the watch did not tell: a change, and an end."""
+"""What a list of the groups shows that the watch did not report: a change, and a deletion."""
 
 import asyncio
 from typing import Any
 
 from loghub_operator.clients.kube import KubeError
-from loghub_operator.controller.watch_check import WatchCheck, missed, silent_about
+from loghub_operator.controller.watch_check import WatchCheck, missed, missed_twice
 from loghub_operator.observe.group_index import GroupIndex, Incarnation, Name
 from loghub_operator.settings import Settings
 from tests.loghub_operator.support.examples import Document, document, resource
@@ -12,31 +12,31 @@ from tests.loghub_operator.support.examples import Document, document, resource
 A, B = ("ns", "aa", "uid-aa"), ("ns", "bb", "uid-bb")
 
 
-class Called:
-    """A roll call over a list that a test changes; notes who is woken."""
+class Checked:
+    """A watch check over a list that a test changes; records what is enqueued."""
 
     def __init__(self, *objects: Document) -> None:
         self.listed: dict[Incarnation, str] = {}
-        self.woken: list[Name] = []
-        self.claims = GroupIndex(Settings(embedded_endpoint="http://loghub.svc"))
+        self.enqueued: list[Name] = []
+        self.group_index = GroupIndex(Settings(embedded_endpoint="http://loghub.svc"))
         for one in objects:
-            self.claims.seen(one)
+            self.group_index.seen(one)
             about = one["metadata"]
             self.listed[about["namespace"], about["name"], about["uid"]] = "1"
         kube: Any = self
-        self.refused: set[str] = set()
-        self.roll_call = WatchCheck(
-            kube=kube, namespaces=("shut", "ns"), claims=self.claims, wake=self.woken.append
+        self.forbidden: set[str] = set()
+        self.watch_check = WatchCheck(
+            kube=kube, namespaces=("shut", "ns"), group_index=self.group_index, enqueue=self.enqueued.append
         )
 
     async def versions(self, _: object, namespace: str) -> dict[Incarnation, str]:
-        if namespace in self.refused:
+        if namespace in self.forbidden:
             raise KubeError(403, "Forbidden", namespace)
         return {one: version for one, version in self.listed.items() if one[0] == namespace}
 
-    def call(self) -> None:
-        self.woken.clear()
-        asyncio.run(self.roll_call.call())
+    def check(self) -> None:
+        self.enqueued.clear()
+        asyncio.run(self.watch_check.check())
 
 
 def test_missed_is_what_the_list_has_and_the_watch_has_not() -> None:
@@ -45,39 +45,39 @@ def test_missed_is_what_the_list_has_and_the_watch_has_not() -> None:
 
 
 def test_late_is_not_silent() -> None:
-    assert silent_about({A: "4"}, {A: "6"}) == ()  # it told of another in between
-    assert silent_about({}, {A: "4"}) == ()
-    assert silent_about({A: "4", B: None}, {A: "4", B: None}) == (A, B)
+    assert missed_twice({A: "4"}, {A: "6"}) == ()  # it reported another version in between
+    assert missed_twice({}, {A: "4"}) == ()
+    assert missed_twice({A: "4", B: None}, {A: "4", B: None}) == (A, B)
 
 
-def test_a_silent_watch_is_seen_at_the_second_call_and_its_group_woken() -> None:
-    on = Called()
+def test_a_silent_watch_is_found_at_the_second_check_and_its_group_enqueued() -> None:
+    on = Checked()
     on.listed[A] = "1"
-    on.roll_call.told(A, "1")
+    on.watch_check.reported(A, "1")
     for _ in range(2):
-        on.call()
-        assert (on.roll_call.silent_about, on.woken) == ((), [])
+        on.check()
+        assert (on.watch_check.unreported, on.enqueued) == ((), [])
     on.listed[A] = "2"
-    on.call()
-    assert on.roll_call.silent_about == ()
+    on.check()
+    assert on.watch_check.unreported == ()
     on.listed[A] = "3"
-    on.call()
-    assert (on.roll_call.silent_about, on.woken) == ((A,), [A[:2]])
-    on.roll_call.told(A, "3")
-    on.call()
-    assert on.roll_call.silent_about == ()
+    on.check()
+    assert (on.watch_check.unreported, on.enqueued) == ((A,), [A[:2]])
+    on.watch_check.reported(A, "3")
+    on.check()
+    assert on.watch_check.unreported == ()
 
 
-def test_the_end_of_who_was_there_before_is_not_silence_about_the_new_one() -> None:
-    on, anew = Called(), ("ns", "aa", "uid-c")
-    on.roll_call.told(A, "1")
-    on.listed[anew] = "3"
-    on.roll_call.told(anew, "3")
-    on.roll_call.told(A, "2")
-    on.roll_call.told_gone(A)
-    on.call()
-    on.call()
-    assert on.roll_call.silent_about == ()
+def test_the_deletion_of_the_previous_object_is_not_silence_about_the_new_one() -> None:
+    on, recreated = Checked(), ("ns", "aa", "uid-c")
+    on.watch_check.reported(A, "1")
+    on.listed[recreated] = "3"
+    on.watch_check.reported(recreated, "3")
+    on.watch_check.reported(A, "2")
+    on.watch_check.deletion_reported(A)
+    on.check()
+    on.check()
+    assert on.watch_check.unreported == ()
 
 
 def claiming(name: str, created: str) -> Document:
@@ -85,50 +85,52 @@ def claiming(name: str, created: str) -> Document:
     return document(shared, namespace="ns", name=name, uid=f"uid-{name}", creationTimestamp=created)
 
 
-def test_whose_end_was_not_told_gives_its_group_up_at_the_second_call() -> None:
+def test_an_unreported_deletion_frees_the_group_at_the_second_check() -> None:
     older, younger = claiming("aa", "2026-01-01T00:00:00Z"), claiming("bb", "2026-01-02T00:00:00Z")
-    on = Called(older, younger)
+    on = Checked(older, younger)
     for one in (A, B):
-        on.roll_call.told(one, "1")
+        on.watch_check.reported(one, "1")
     mine = resource({"consumerGroup": "shared"}, **younger["metadata"])
     del on.listed[A]
-    on.call()
-    assert [one.name for one in on.claims.peers_of(mine)] == ["aa"], "an object may be made amid the list"
-    assert on.woken == []
-    on.call()
-    assert on.claims.peers_of(mine) == ()
-    assert set(on.woken) == {A[:2], B[:2]}
-    on.call()
-    assert on.woken == []
+    on.check()
+    assert [one.name for one in on.group_index.peers_of(mine)] == ["aa"], (
+        "an object may be created during the list"
+    )
+    assert on.enqueued == []
+    on.check()
+    assert on.group_index.peers_of(mine) == ()
+    assert set(on.enqueued) == {A[:2], B[:2]}
+    on.check()
+    assert on.enqueued == []
 
 
-def test_a_namespace_that_may_not_be_listed_keeps_what_is_known_of_it_and_the_others_are_looked_at() -> None:
+def test_of_a_namespace_that_may_not_be_listed_the_objects_are_kept_and_the_others_are_checked() -> None:
     shut = claiming("cc", "2026-01-01T00:00:00Z")
     shut["metadata"]["namespace"] = "shut"
-    on = Called(claiming("aa", "2026-01-01T00:00:00Z"), shut)
-    on.refused = {"shut"}
+    on = Checked(claiming("aa", "2026-01-01T00:00:00Z"), shut)
+    on.forbidden = {"shut"}
     on.listed.clear()
-    on.call()
-    on.call()
-    assert on.claims.known() == {("shut", "cc", "uid-cc")}
+    on.check()
+    on.check()
+    assert on.group_index.known() == {("shut", "cc", "uid-cc")}
 
 
-def test_whose_end_came_before_the_watch_began_gives_its_group_up_too() -> None:
-    on = Called(claiming("aa", "2026-01-01T00:00:00Z"))
+def test_a_deletion_before_the_watch_began_frees_the_group_too() -> None:
+    on = Checked(claiming("aa", "2026-01-01T00:00:00Z"))
     on.listed.clear()
-    on.call()
-    on.call()
-    assert on.claims.known() == frozenset()
+    on.check()
+    on.check()
+    assert on.group_index.known() == frozenset()
 
 
-def test_who_is_made_anew_keeps_its_group() -> None:
-    on = Called(claiming("aa", "2026-01-01T00:00:00Z"))
+def test_a_recreated_object_keeps_its_group() -> None:
+    on = Checked(claiming("aa", "2026-01-01T00:00:00Z"))
     on.listed.clear()
-    on.call()
-    anew = claiming("aa", "2026-01-02T00:00:00Z")
-    anew["metadata"]["uid"] = "uid-c"
-    on.claims.seen(anew)
+    on.check()
+    recreated = claiming("aa", "2026-01-02T00:00:00Z")
+    recreated["metadata"]["uid"] = "uid-c"
+    on.group_index.seen(recreated)
     on.listed["ns", "aa", "uid-c"] = "2"
-    on.roll_call.told(("ns", "aa", "uid-c"), "2")
-    on.call()
-    assert on.claims.known() == {("ns", "aa", "uid-c")}
+    on.watch_check.reported(("ns", "aa", "uid-c"), "2")
+    on.check()
+    assert on.group_index.known() == {("ns", "aa", "uid-c")}

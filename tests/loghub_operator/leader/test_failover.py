@@ -108,7 +108,7 @@ def test_a_watch_that_tells_nothing_is_no_life(
     often = functools.partialmethod(WatchCheck.run, every_s=0.5)
     monkeypatch.setattr(WatchCheck, "run", often)
     calls = 0
-    call = WatchCheck.call
+    call = WatchCheck.check
 
     async def counted(self: WatchCheck) -> None:
         nonlocal calls
@@ -128,14 +128,14 @@ def test_a_watch_that_tells_nothing_is_no_life(
 
         await on.until("a few calls", called)
         await _until_health(on, address, 200)
-        monkeypatch.setattr(WatchCheck, "told", lambda *_: None)
+        monkeypatch.setattr(WatchCheck, "reported", lambda *_: None)
         await on.apply({"replicas": 1})
         words = await _until_health(on, address, 503)
         assert words == f"the watch does not report {on.namespace}/access\n"
         stop.set()
         await asyncio.wait_for(running, GUARD_S)
 
-    monkeypatch.setattr(WatchCheck, "call", counted)
+    monkeypatch.setattr(WatchCheck, "check", counted)
     stage(server, tmp_path, story, operator=False)
 
 
@@ -186,7 +186,7 @@ def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserv
             kube.written_s = []
             running = asyncio.create_task(
                 program.run(
-                    settings, asyncio.Event(), connect=on.connect, kube=kube, end=lost.append, terms=terms
+                    settings, asyncio.Event(), connect=on.connect, kube=kube, end=lost.append, timings=terms
                 )
             )
             await on.apply({"replicas": 1})

@@ -1,0 +1,62 @@
+"""What Kopf logs in with, and how often. `tests.loghub_operator.clients.test_kube` rotates the token."""
+
+import asyncio
+from dataclasses import replace
+
+import kopf
+import pytest
+
+from loghub_operator.clients.kube import Connection
+from loghub_operator.controller import login
+from loghub_operator.controller.login import Login
+from tests.loghub_operator.support import virtual_time
+
+GIVEN = Connection(
+    server="https://10.0.0.1:6443",
+    verify_tls=False,
+    ca_file="/ca",
+    cert_file="/cert",
+    key_file="/key",
+    proxy="http://proxy:3128",
+    authorization="Basic dTpw",
+)
+
+
+def test_kopf_is_given_all_that_a_kubeconfig_says() -> None:
+    info = login.connection_info(GIVEN, now_unix_s=1000.0)
+    assert (info.server, info.insecure, info.ca_path) == ("https://10.0.0.1:6443", True, "/ca")
+    assert (info.certificate_path, info.private_key_path) == ("/cert", "/key")
+    assert (info.proxy_url, info.trust_env) == ("http://proxy:3128", False)
+    assert info.as_http_headers() == {"Authorization": "Basic dTpw"}
+    assert info.expiration is not None
+    assert info.expiration.timestamp() == 1000.0 + login.LOGIN_S
+    plain = login.connection_info(replace(GIVEN, authorization=None), now_unix_s=0.0)
+    assert plain.as_http_headers() == {}
+
+
+def test_credentials_that_are_rejected_again_and_again_are_tried_at_a_bounded_rate() -> None:
+    async def connection() -> Connection:
+        return GIVEN
+
+    async def story() -> list[float]:
+        clock, times = virtual_time.LoopClock(), []
+        handler = Login(connection, clock)
+        for _ in range(3):
+            await handler.login()
+            times.append(clock.monotonic_s())
+        await asyncio.sleep(login.LOGIN_S)
+        await handler.login()
+        return [*times, clock.monotonic_s()]
+
+    pause_s = login.PAUSE_S
+    assert virtual_time.run(story()) == [0.0, pause_s, 2 * pause_s, 2 * pause_s + login.LOGIN_S]
+
+
+@pytest.mark.parametrize("error", [OSError("no such file"), ValueError("the token file is empty")])
+def test_credentials_that_cannot_be_read_are_tried_again(error: Exception) -> None:
+    async def connection() -> Connection:
+        raise error
+
+    with pytest.raises(kopf.TemporaryError, match=str(error)) as caught:
+        virtual_time.run(Login(connection, virtual_time.LoopClock()).login())
+    assert caught.value.delay == login.PAUSE_S
