@@ -7,6 +7,7 @@ from dataclasses import replace
 from loghub.client.port import Credentials, LogHub
 from loghub.client.target import BadEndpoint
 from loghub.clock import Clock
+from loghub.domain.state_inference import WorkerReport
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.local.checkpoint_backup import KeptCheckpoints
@@ -16,8 +17,9 @@ from loghub_operator.local.site import variables_of
 from loghub_operator.logservice.checkpoints import move_checkpoints, resolve_targets
 from loghub_operator.logservice.group_changes import change_group, change_shards
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import observe_service
+from loghub_operator.logservice.group_state import Unresolved, observe_service
 from loghub_operator.logservice.shard_cursors import EndCursorCache
+from loghub_operator.logservice.worker_report import report_of
 from loghub_operator.model import actions
 from loghub_operator.model.actions import Action, ActionRefused, GroupChange, ShardChange
 from loghub_operator.model.observed import (
@@ -59,15 +61,12 @@ class LocalEdge:
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
         """Observe once. An error of the log service is part of the observation."""
         self._supervisor.tick()
-        workers = self._supervisor.observed()
         hub = self.hub(resource)
         if isinstance(hub, ServiceError):
             service = ServiceObserved(trouble=hub)
         else:
-            expected = [worker.name for worker in workers]
-            service = await self._hubs.call(
-                observe_service, hub, resource, expected=expected, ends=self._ends, clock=self._clock
-            )
+            found = await self._hubs.call(observe_service, hub, resource, ends=self._ends, clock=self._clock)
+            service = found.resolved(self._reports(found)) if isinstance(found, Unresolved) else found
         workers = self._supervisor.observed()  # as of after the answer
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
@@ -78,6 +77,14 @@ class LocalEdge:
             group_origin=self._record().origin,
             move=None if workers else await self._move(resource, service),
         )
+
+    def _reports(self, found: Unresolved) -> dict[str, WorkerReport | None]:
+        now, seen = self._clock.unix_s(), {}
+        for view in self._supervisor.views():
+            name, status = view.observed.name, view.status
+            age_s = now - status.written_at if status is not None else 0.0
+            seen[name] = report_of(status, consumer=name, age_s=age_s, timeout_s=found.timeout_s)
+        return seen
 
     async def _move(self, resource: LogHubConsumerGroup, service: ServiceObserved) -> MoveObserved | None:
         order, hub = resource.spec.reset_checkpoints, self.hub(resource)

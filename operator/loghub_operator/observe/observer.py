@@ -24,7 +24,7 @@ from loghub_operator.clients.kube import CONFIG_MAP, FORBIDDEN, POD, SERVICE, ST
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.logservice.access import LogServiceAccess, site_of
 from loghub_operator.logservice.checkpoints import resolve_targets
-from loghub_operator.logservice.group_state import observe_service
+from loghub_operator.logservice.group_state import Unresolved, observe_service
 from loghub_operator.logservice.shard_cursors import EndCursorCache
 from loghub_operator.model.observed import (
     Code,
@@ -40,6 +40,7 @@ from loghub_operator.model.reposition import MoveObserved, needs_a_look, record_
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.pods import worker_from_pod
+from loghub_operator.observe.worker_reports import read_reports
 from loghub_operator.resources import (
     applied_hash,
     dependencies,
@@ -73,13 +74,19 @@ class Observer:
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
         """Makes one observation. Raises `KubeError`; an error of the log service is part of the result."""
         site = replace(site_of(resource, self._settings), code=await self._code(resource))
-        workers, worker_set, address, keys = await asyncio.gather(
-            self._workers(resource),
+        pods, worker_set, address, keys = await asyncio.gather(
+            self._pods(resource),
             self._worker_set(resource, site),
             self._project_address(resource, site),
             self.access.credentials(resource),
         )
-        service = await self._service(resource, workers, keys) if address else _not_addressed(resource, site)
+        workers = self._workers(pods)
+        # A pod that is being replaced does not exist for a moment, and its name still holds shards.
+        wanted = [resource.consumer(n) for n in range(worker_set.replicas if worker_set else 0)]
+        expected = {*wanted, *(worker.name for worker in workers)}
+        service = (
+            await self._service(resource, pods, expected, keys) if address else _not_addressed(resource, site)
+        )
         move = await self._move(resource, service) if not workers else None
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
@@ -94,9 +101,11 @@ class Observer:
             move=move,
         )
 
-    async def _workers(self, resource: LogHubConsumerGroup) -> tuple[WorkerObserved, ...]:
+    async def _pods(self, resource: LogHubConsumerGroup) -> list[Document]:
         metadata = resource.metadata
-        pods = await self._kube.list(POD, metadata.namespace, worker_selector(metadata.name))
+        return await self._kube.list(POD, metadata.namespace, worker_selector(metadata.name))
+
+    def _workers(self, pods: list[Document]) -> tuple[WorkerObserved, ...]:
         now = self._clock.unix_s()
         workers = (worker_from_pod(pod, now) for pod in pods)
         return tuple(sorted((one for one in workers if one is not None), key=lambda one: one.ordinal))
@@ -170,16 +179,18 @@ class Observer:
     async def _service(
         self,
         resource: LogHubConsumerGroup,
-        workers: tuple[WorkerObserved, ...],
+        pods: list[Document],
+        expected: set[str],
         credentials: Credentials | ServiceError,
     ) -> ServiceObserved:
         hub = self.access.client_with(resource, credentials)
         if isinstance(hub, ServiceError):
             return ServiceObserved(trouble=hub)
-        expected = [worker.name for worker in workers]
-        return await self._hubs.call(
-            observe_service, hub, resource, expected=expected, ends=self._ends, clock=self._clock
-        )
+        found = await self._hubs.call(observe_service, hub, resource, ends=self._ends, clock=self._clock)
+        if isinstance(found, Unresolved):
+            reports = await read_reports(pods, expected=expected, timeout_s=found.timeout_s)
+            return found.resolved(reports)
+        return found
 
 
 def _not_addressed(resource: LogHubConsumerGroup, site: Placement) -> ServiceObserved:

@@ -15,8 +15,6 @@ from loghub.wire import loggroup
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.logservice.checkpoints import move_checkpoints, resolve_targets
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import observe_service
-from loghub_operator.logservice.shard_cursors import EndCursorCache
 from loghub_operator.model.actions import Action, ApplyWorkers, KeepCheckpoints, MoveCheckpoints
 from loghub_operator.model.observed import (
     ObservedState,
@@ -31,6 +29,7 @@ from loghub_operator.plan.status.last_failure import with_failure
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
 from tests.loghub_operator.support.examples import Document, resource
+from tests.loghub_operator.support.observing import service_observed
 
 SITE = Placement(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False)
 LOGSTORE = "access"
@@ -70,7 +69,7 @@ class World:
         return resource(self.spec, self.status, uid="uid-1")
 
     def observe(self, group: LogHubConsumerGroup) -> ObservedState:
-        service = observe_service(self.asked, group, expected=(), ends=EndCursorCache(), clock=self.clock)
+        service = service_observed(self.asked, group, clock=self.clock)
         return ObservedState(
             at_unix_s=self.now,
             site=SITE,

@@ -278,7 +278,8 @@ def rebalancing_finding(service: ServiceObserved) -> ConditionUpdate:
     if not moving:
         message = "no shard is in transfer"
         return ConditionUpdate(type=kind, status="False", reason=RebalancingReason.BALANCED, message=message)
-    moves = (f"{shard.shard}: {shard.holder} -> {shard.next_holder}" for shard in moving[:10])
+    # An endpoint that does not report the states does not report the next consumer either.
+    moves = (f"{one.shard}: {one.holder} -> {one.next_holder or 'not known'}" for one in moving[:10])
     message = "in transfer: " + ", ".join(moves)
     return ConditionUpdate(
         type=kind, status="True", reason=RebalancingReason.REBALANCE_IN_PROGRESS, message=message
