@@ -1,52 +1,21 @@
 """The statuses of workers over real connections: what is answered, and everything that is no answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 from aiohttp import web
 
 from loghub.worker_contract import STATUS_PATH, WorkerStatus
-from loghub_operator.clients import worker_status
 from loghub_operator.clients.worker_status import MOST_AT_ONCE, MOST_BYTES, read_statuses
 from tests.loghub.client.scripted import refused_endpoint
+from tests.loghub_operator.support.status_server import Handler, returning, served, worker_status
 from tests.loghub_operator.support.subprocesses import free_port
 
 LONG_S = 60.0  # a bound that no test waits for
-STATUS = WorkerStatus(
-    consumer="access-0",
-    phase="running",
-    reason="",
-    message="",
-    rows_written=0,
-    last_heartbeat_age_s=1.0,
-    shards=[],
-    written_at=5.0,
-)
+STATUS = worker_status()
 BODY = msgspec.json.encode(STATUS)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-async def answers(_: web.Request) -> web.StreamResponse:
-    return web.Response(body=BODY)
-
-
-@asynccontextmanager
-async def served(handler: Handler, path: str = STATUS_PATH) -> AsyncIterator[str]:
-    """The ``host:port`` of a server with this one route."""
-    app = web.Application()
-    app.router.add_get(path, handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        yield f"{host}:{port}"
-    finally:
-        await runner.cleanup()
+answers = returning(STATUS)
 
 
 def read(handler: Handler, *, timeout_s: float = LONG_S, path: str = STATUS_PATH) -> WorkerStatus | None:
@@ -199,5 +168,5 @@ def test_nothing_is_opened_for_no_workers(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(**_: object) -> None:
         raise AssertionError("a session without a use")
 
-    monkeypatch.setattr(worker_status.aiohttp, "ClientSession", refuse)
+    monkeypatch.setattr("loghub_operator.clients.worker_status.aiohttp.ClientSession", refuse)
     assert asyncio.run(read_statuses({})) == {}

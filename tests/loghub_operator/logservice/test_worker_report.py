@@ -6,29 +6,15 @@ import msgspec
 import pytest
 
 from loghub.domain.state_inference import WorkerReport
-from loghub.worker_contract import STATUS_FRESH_S, ShardProgress, WorkerStatus
+from loghub.worker_contract import STATUS_FRESH_S
 from loghub_operator.logservice.worker_report import report_of
+from tests.loghub_operator.support.status_server import shard, worker_status
 
 TIMEOUT_S = 30.0
 HELD = frozenset({0, 1})
 NOTHING_HELD = WorkerReport()
 NO_REPORT = None
-
-
-def shard(number: int, *, draining: bool = False) -> ShardProgress:
-    return ShardProgress(shard=number, cursor=None, checkpoint=None, logs=0, lag_s=None, draining=draining)
-
-
-STATUS = WorkerStatus(
-    consumer="access-0",
-    phase="running",
-    reason="",
-    message="",
-    rows_written=0,
-    last_heartbeat_age_s=1.0,
-    shards=[shard(0), shard(1, draining=True)],
-    written_at=5.0,
-)
+STATUS = worker_status(shard(0), shard(1, draining=True))
 
 
 def report(*, age_s: float = 0.0, **changed: Any) -> WorkerReport | None:
