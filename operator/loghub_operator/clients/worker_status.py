@@ -44,7 +44,7 @@ async def _read(session: aiohttp.ClientSession, address: str) -> WorkerStatus | 
         async with session.get(f"http://{address}{STATUS_PATH}", allow_redirects=False) as response:
             body = await _body(response) if response.status == 200 else None
         return None if body is None else msgspec.json.decode(body, type=WorkerStatus)
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, msgspec.MsgspecError, RecursionError):
+    except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError, RecursionError):
         return None
 
 

@@ -1,7 +1,9 @@
 """The statuses of workers over real connections: what is answered, and everything that is no answer."""
 
 import asyncio
+import contextlib
 
+import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
@@ -50,6 +52,37 @@ def test_garbage_is_no_answer(body: bytes) -> None:
         return web.Response(body=body)
 
     assert read(garbage) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1_000_000 + b"\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\n" + b"X: x\r\n" * 100_000 + b"\r\n{}",
+        b"HTTP/1.1 200 OK\r\nSet-Cookie: \xff=\xff\r\nContent-Encoding: gzip\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Type: \xff; charset=\xff\r\n\r\n{}",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n{}",
+    ],
+)
+def test_what_is_hardly_http_is_no_answer(answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        with contextlib.suppress(OSError):
+            await writer.drain()
+        writer.close()
+
+    async def run() -> dict[str, WorkerStatus | None]:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await read_statuses({"access-0": f"127.0.0.1:{port}"}, timeout_s=LONG_S)
+
+    assert asyncio.run(run()) == {"access-0": None}
 
 
 def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
@@ -140,23 +173,31 @@ def test_a_refused_connection_is_no_answer() -> None:
 
 
 def test_two_hundred_workers_are_asked_in_parallel_but_not_all_at_once() -> None:
-    most = 0
+    now, most = 0, 0
 
     async def run() -> dict[str, WorkerStatus | None]:
-        now, full = 0, asyncio.Event()
+        full, release = asyncio.Event(), asyncio.Event()
 
-        async def counted(_: web.Request) -> web.StreamResponse:
+        async def counted(request: web.Request) -> web.StreamResponse:
             nonlocal now, most
-            now += 1
-            most = max(most, now)
-            if now == MOST_AT_ONCE:
-                full.set()
-            await full.wait()  # the first ones are answered once as many are open as may be
-            now -= 1
+            if request.path == STATUS_PATH:
+                now += 1
+                most = max(most, now)
+                if now == MOST_AT_ONCE:
+                    full.set()
+                await release.wait()
+                now -= 1
             return web.Response(body=BODY)
 
-        async with served(counted) as address:
-            return await read_statuses({f"access-{n}": address for n in range(200)}, timeout_s=LONG_S)
+        async with served(counted, "/{any}") as address, aiohttp.ClientSession() as session:
+            many = {f"access-{n}": address for n in range(200)}
+            reading = asyncio.create_task(read_statuses(many, timeout_s=LONG_S))
+            await asyncio.wait_for(full.wait(), LONG_S)
+            for _ in range(5):  # whatever was sent before is accepted before these are
+                async with session.get(f"http://{address}/other") as response:
+                    assert response.status == 200
+            release.set()
+            return await reading
 
     found = asyncio.run(run())
     assert len(found) == 200
