@@ -17,10 +17,13 @@ Environment of a worker process:
 ``LOGHUB_STATE_DIR``        writable scratch directory for Spark's own checkpoints and the exchange
                             files between the worker's processes; may be empty at every start
 ``LOGHUB_STATUS_FILE``      path of a JSON `WorkerStatus` that the worker replaces about once a second
-``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz`` and ``/readyz``; if absent,
-                            they are not served. A worker is ready while it works on shards, which
-                            includes draining. A worker that has a drain request and is not ready
-                            holds no shard and saves no further checkpoint
+``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz``, ``/readyz`` and ``/status``;
+                            if absent, they are not served. A worker is ready while it works on
+                            shards, which includes draining. A worker that has a drain request and is
+                            not ready holds no shard and saves no further checkpoint. ``/status``
+                            returns the `WorkerStatus` of at most `STATUS_FRESH_S` ago as JSON, and
+                            503 if there is none. Its ``message`` is empty, because everything in the
+                            pod network can read it and an error of a pipeline may quote a log
 ``LOGHUB_TERMINATION_LOG``  path for the message of a fatal error, ``Reason: message``
                             (in a pod the container's terminationMessagePath)
 ``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image contains it
@@ -44,6 +47,9 @@ ENV_STATUS_FILE = "LOGHUB_STATUS_FILE"
 ENV_METRICS_ADDRESS = "LOGHUB_METRICS_ADDRESS"
 ENV_TERMINATION_LOG = "LOGHUB_TERMINATION_LOG"
 ENV_CLASS_ARCHIVE = "LOGHUB_CLASS_ARCHIVE"
+
+STATUS_PATH = "/status"
+STATUS_FRESH_S = 5.0  # a status is replaced about once a second; an older one says little about the shards
 
 ACCESS_KEY_ID_FILE = "accessKeyId"
 ACCESS_KEY_SECRET_FILE = "accessKeySecret"  # noqa: S105 - a file's name, not a secret
@@ -209,7 +215,7 @@ class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str | None  # last checkpoint that the service accepted from this worker
     logs: int  # logs in committed batches since the shard was assigned to this worker
     lag_s: float | None  # age of the next log group to read; 0 at the end; None: not known
-    draining: bool  # an answer no longer lists it; it is released after the running batch
+    draining: bool  # released after the running batch: an answer no longer lists it, or the worker shuts down
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):

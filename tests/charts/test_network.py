@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
+from loghub_operator.logservice.access import site_of
+from loghub_operator.resources.statefulset import stateful_set
+from loghub_operator.resources.worker_config import worker_config
+from loghub_operator.settings import Settings
 from tests.charts.chart import Chart, Object, Values, only
+from tests.loghub_operator.support.examples import resource
 
 ON: Values = {"networkPolicy": {"enabled": True}}
 NUMBERS: Values = {"externalMetrics": {"enabled": True}, "keda": {"enabled": True}}
@@ -71,7 +76,21 @@ def test_metrics_are_for_the_scrapers_and_for_helm_test(chart: Chart) -> None:
 def test_the_operator_reaches_dns_the_apiserver_and_the_endpoint(
     chart: Chart, values: Values, further: set[int]
 ) -> None:
-    assert set(ports(policy_of(chart.render(ON | values))["egress"])) == USUAL | further
+    egress = [rule for rule in policy_of(chart.render(ON | values))["egress"] if "to" not in rule]
+    assert set(ports(egress)) == USUAL | further
+
+
+def test_the_operator_reaches_the_statuses_of_its_workers_and_no_other_pods(chart: Chart) -> None:
+    (rule,) = [rule for rule in policy_of(chart.render(ON))["egress"] if "to" in rule]
+    group = resource()
+    config = worker_config(group, site_of(group, Settings(embedded_endpoint="http://127.0.0.1:1")))
+    pods = stateful_set(group, config, replicas=1, image="i")
+    assert ports([rule]) == list(container_ports(pods).values())
+    (peer,) = rule["to"]
+    assert peer["namespaceSelector"] == {}  # groups are in any namespace
+    labels = pods["spec"]["template"]["metadata"]["labels"]
+    assert peer["podSelector"]["matchLabels"].items() <= labels.items()
+    assert peer["podSelector"]["matchLabels"] != {}
 
 
 def test_the_service_answers_everybody_and_asks_nobody(chart: Chart) -> None:

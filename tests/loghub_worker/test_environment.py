@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from loghub.worker_contract import (
     SPARK_MASTER,
     SPARK_MEMORY,
     SPARK_OWN,
+    STATUS_FRESH_S,
     ParquetSink,
     WorkerStatus,
 )
 from loghub_worker import __main__ as program
 from loghub_worker.log_service import ServiceError
 from loghub_worker.membership.state import Beat, Membership, MembershipTimings, ShutdownMode
-from loghub_worker.metrics import Figures, answer
+from loghub_worker.metrics import Figures, MetricsServer, answer
 from loghub_worker.query.spark_session import FatalError, end_jvm, spark_settings, start_spark
 from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings
 from loghub_worker.sink.sinks import InvalidSinkError, make_sink
@@ -274,3 +276,36 @@ def test_metrics_and_probes() -> None:
     failed = msgspec.structs.replace(told, phase="failed")
     assert answer("/healthz", registry, failed, now_unix_s=1001)[0] == 503
     assert answer("/elsewhere", registry, told, now_unix_s=1001)[0] == 404
+
+
+def test_the_status_is_served_without_the_message() -> None:
+    """Everything in the pod network can read it, and an error of a pipeline may quote a log."""
+    quotes = ServiceError("PipelineFailed", "ValueError: invalid literal: 'secret of a log'")
+    told = status(consumer(), unix_s=1000.0, trouble=quotes)
+    assert told.message
+    code, kind, body = answer("/status", CollectorRegistry(), told, now_unix_s=1001)
+    assert (code, kind) == (200, "application/json")
+    served = msgspec.json.decode(body, type=WorkerStatus)
+    assert served == msgspec.structs.replace(told, message="")
+    assert [one.shard for one in served.shards] == [one.shard for one in told.shards] != []
+
+
+def test_an_old_status_is_not_served() -> None:
+    """Its reader must not compare the clocks of two nodes, so the worker itself judges the age."""
+    told = status(consumer(), unix_s=1000.0)
+    assert answer("/status", CollectorRegistry(), told, now_unix_s=1000 + STATUS_FRESH_S)[0] == 200
+    code, kind, body = answer("/status", CollectorRegistry(), told, now_unix_s=1000 + STATUS_FRESH_S + 1)
+    assert (code, kind) == (503, "text/plain")
+    assert b"6 s" in body
+
+
+def test_the_status_over_the_servers_own_socket() -> None:
+    told = status(consumer(), unix_s=1000.0)
+    figures = Figures(lambda: told, dict)
+    server = MetricsServer("127.0.0.1:0", figures, lambda: told, lambda: 1000.0)
+    server.start()
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/status") as response:
+            assert msgspec.json.decode(response.read(), type=WorkerStatus) == told
+    finally:
+        server.stop()

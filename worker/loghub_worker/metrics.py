@@ -1,16 +1,18 @@
-"""``/metrics``, ``/healthz`` and ``/readyz`` of a worker, for Prometheus and the kubelet."""
+"""``/metrics``, ``/healthz``, ``/readyz`` and ``/status`` of a worker, for Prometheus, the kubelet and the
+operator."""
 
 import threading
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from loghub.worker_contract import WorkerStatus
+from loghub.worker_contract import STATUS_FRESH_S, STATUS_PATH, WorkerStatus
 
 STALE_S = 30.0  # an older status means that a thread hangs, perhaps while holding the lock
 REQUEST_S = 10.0  # a connection that sends nothing for this long is closed
@@ -106,10 +108,22 @@ def answer(
     """
     if path == "/metrics":
         return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)
-    alive = status.phase != "failed" and now_unix_s - status.written_at < STALE_S
+    age_s = now_unix_s - status.written_at
+    if path == STATUS_PATH:
+        return _report(status, age_s)
+    alive = status.phase != "failed" and age_s < STALE_S
     ready = alive and status.phase in ("running", "draining")
     good = {"/healthz": alive, "/readyz": ready}.get(path)
     if good is None:
-        return HTTPStatus.NOT_FOUND, "text/plain", b"/metrics /healthz /readyz\n"
+        return HTTPStatus.NOT_FOUND, "text/plain", b"/metrics /healthz /readyz /status\n"
     code = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
     return code, "text/plain", f"{status.phase} {status.reason}\n".encode()
+
+
+def _report(status: WorkerStatus, age_s: float) -> tuple[int, str, bytes]:
+    """The status without its message. Its age is checked here, because the reader's clock may differ; the
+    last written status is used, because a lock that a hanging thread holds must not delay the reader."""
+    if age_s > STATUS_FRESH_S:
+        text = f"the status has not been renewed for {age_s:.0f} s\n"
+        return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", text.encode()
+    return HTTPStatus.OK, "application/json", msgspec.json.encode(msgspec.structs.replace(status, message=""))

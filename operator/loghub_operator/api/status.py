@@ -52,7 +52,10 @@ class ShardStatus(ApiModel):
     )
     consumer: str | None = Field(default=None, description="The consumer that holds the shard.")
     next_consumer: str | None = Field(
-        default=None, description="In state transfer, the consumer that gets the shard next."
+        default=None,
+        description=(
+            "In state transfer, the consumer that gets the shard next, if the log service reports it."
+        ),
     )
     checkpoint: str | None = Field(default=None, description="The saved cursor.")
     checkpoint_age_seconds: int | None = Field(

@@ -5,12 +5,15 @@ from collections.abc import Callable
 
 from loghub.client.port import LogHub
 from loghub.clock import Clock
+from loghub.domain.state_inference import WorkerReport
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.local.checkpoint_backup import CheckpointBackups
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.processes.supervisor import Supervisor
 from loghub_operator.local.site import variables_of, worker_spec_at
 from loghub_operator.logservice.access import LogServiceAccess
+from loghub_operator.logservice.group_state import Unresolved
+from loghub_operator.logservice.worker_report import report_of
 from loghub_operator.model import actions
 from loghub_operator.model.actions import Action, EmitEvent
 from loghub_operator.model.checkpoint_reset import ResetObserved, backup_name, needs_observation
@@ -48,10 +51,9 @@ class LocalBackend:
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
         """Makes one observation; an error of the log service is part of it."""
         self._supervisor.tick()
-        names = [worker.name for worker in self._supervisor.observed()]
         credentials = await self._log_service.credentials_or_reason(resource)
         client = self._log_service.client_or_reason(resource, credentials)
-        service = await self._log_service.observe(resource, client, expected=names)
+        service = await self._log_service.observe(resource, client, self._reports)
         workers = self._supervisor.observed()  # as of after the answer
         placement = self._placement(resource)
         return ObservedState(
@@ -64,6 +66,15 @@ class LocalBackend:
             group_origin=self._record().origin,
             reset=None if workers else await self._reset(resource, client, service),
         )
+
+    async def _reports(self, found: Unresolved) -> dict[str, WorkerReport | None]:
+        now = self._clock.unix_s()
+        reports: dict[str, WorkerReport | None] = {}
+        for view in self._supervisor.views():
+            name, status = view.observed.name, view.status
+            age_s = now - status.written_at if status is not None else 0.0
+            reports[name] = report_of(status, consumer=name, age_s=age_s, timeout_s=found.timeout_s)
+        return reports
 
     async def _reset(
         self, resource: LogHubConsumerGroup, client: LogHub | Unavailable, service: LogServiceObserved

@@ -63,7 +63,8 @@ def _shards(was: tuple[ShardStatus, ...], now: tuple[ShardStatus, ...]) -> Itera
 
 def _moved(old: ShardStatus, new: ShardStatus) -> str:
     if new.state == "transfer":
-        return f"shard {new.id} is being handed over from {new.consumer} to {new.next_consumer}"
+        next_one = f" to {new.next_consumer}" if new.next_consumer else ""
+        return f"shard {new.id} is being handed over from {new.consumer}{next_one}"
     if new.state == "already_alloc":
         origin = f" (was {old.consumer})" if old.consumer and old.consumer != new.consumer else ""
         return f"shard {new.id} is assigned to {new.consumer}{origin}"

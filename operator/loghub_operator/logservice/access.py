@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from loghub.client.port import Credentials, LogHub
 from loghub.client.target import BadEndpoint
 from loghub.clock import Clock
+from loghub.domain.state_inference import WorkerReport
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_targets
 from loghub_operator.logservice.group_changes import change_group, change_shards
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import observe_service
+from loghub_operator.logservice.group_state import Unresolved, observe_service
 from loghub_operator.logservice.shard_cursors import EndCursorCache
 from loghub_operator.model.actions import ActionRefused, CommitCheckpoints, GroupChange, ShardChange
 from loghub_operator.model.checkpoint_reset import CheckpointBackup, ResetObserved
@@ -86,14 +87,18 @@ class LogServiceAccess:
             return error.why
 
     async def observe(
-        self, resource: LogHubConsumerGroup, client: LogHub | Unavailable, *, expected: Iterable[str]
+        self,
+        resource: LogHubConsumerGroup,
+        client: LogHub | Unavailable,
+        reports: Callable[[Unresolved], Awaitable[Mapping[str, WorkerReport | None]]],
     ) -> LogServiceObserved:
-        """Observes the group; ``expected`` are the consumers that should run. Never raises."""
+        """Observes the group. ``reports`` asks the workers, and is called only if the log service does not
+        report the states of shards. Never raises for a response of the log service.
+        """
         if isinstance(client, Unavailable):
             return client
-        return await self._pool.call(
-            observe_service, client, resource, expected=expected, ends=self._ends, clock=self._clock
-        )
+        found = await self._pool.call(observe_service, client, resource, ends=self._ends, clock=self._clock)
+        return found.resolved(await reports(found)) if isinstance(found, Unresolved) else found
 
     async def reset_targets(
         self,

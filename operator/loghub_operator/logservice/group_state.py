@@ -3,19 +3,20 @@
 This is the log-service half of an observation, the same in a cluster and for `loghub up`; changes are in
 `loghub_operator.logservice.group_changes`. The calls are synchronous, one after the other, and each is
 bounded by the adapter; callers run them in a thread. The embedded service returns a group's whole state in
-one response. The real SLS does not, so `loghub.domain.state_inference` infers the state from the shards,
-checkpoints and end cursors.
+one response. The real SLS does not, so `loghub.domain.state_inference` infers the states from the shards,
+checkpoints, end cursors and the workers' own reports. The reports do not come from the log service, so the
+caller adds them to an `Unresolved` observation.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from loghub.client.port import CheckpointInfo, GroupInfo, LogHub, ShardInfo, ShardStatus
 from loghub.clock import Clock
 from loghub.domain.hashrange import BadHashKey, HashRange
 from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag, ShardMarks, shard_lag
 from loghub.domain.shards import Shard, infer_parents
-from loghub.domain.state_inference import Inferred, SeenShard, infer_state
+from loghub.domain.state_inference import Inferred, SeenShard, WorkerReport, infer_state
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.error_codes import Code
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
@@ -42,17 +43,36 @@ _GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
 TOO_SLOW = f"the log service did not return the end cursors of all shards within {LOOK_S:.0f} s"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unresolved:
+    """An observation of a group whose log service does not report the states of shards, without the states.
+
+    ``observed`` has everything else, with the shards in the order of ``seen``.
+    """
+
+    observed: Available
+    seen: tuple[SeenShard, ...]
+    order: bool
+    timeout_s: int  # of a consumer, as the log service has it
+
+    def resolved(self, reports: Mapping[str, WorkerReport | None]) -> Available:
+        """The observation with the states; ``reports`` has every consumer that may hold a shard."""
+        states = infer_state(self.seen, order=self.order, reports=reports)
+        shards = tuple(_with_state(one, states[one.shard]) for one in self.observed.shards)
+        return replace(self.observed, shards=shards)
+
+
 def observe_service(
-    hub: LogHub, resource: LogHubConsumerGroup, *, expected: Iterable[str], ends: EndCursorCache, clock: Clock
-) -> LogServiceObserved:
-    """Makes one observation; ``expected`` are the consumers that should run, ``ends`` is the cache that
-    outlives an observation. Never raises for a response of the log service."""
+    hub: LogHub, resource: LogHubConsumerGroup, *, ends: EndCursorCache, clock: Clock
+) -> LogServiceObserved | Unresolved:
+    """Makes one observation; ``ends`` is the cache that outlives an observation. Never raises for a response
+    of the log service."""
     key = GroupKey.of(resource)
     try:
         if hub.has_extensions():
             told = _from_extension(hub, key)
             return _to_reshard(hub, key, told) if _reshards(resource) else told
-        return _inferred(hub, resource, expected, ends, clock)
+        return _without_states(hub, resource, ends, clock)
     except LogHubException as error:
         return unavailable(error, resource)
     except BadHashKey:  # not quoted, since an unknown server may have sent it
@@ -176,9 +196,9 @@ def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
     )
 
 
-def _inferred(
-    hub: LogHub, resource: LogHubConsumerGroup, expected: Iterable[str], ends: EndCursorCache, clock: Clock
-) -> Available:
+def _without_states(
+    hub: LogHub, resource: LogHubConsumerGroup, ends: EndCursorCache, clock: Clock
+) -> Available | Unresolved:
     key, spec = GroupKey.of(resource), resource.spec
     asking = CursorQuery(hub, (spec.endpoint, spec.project, spec.logstore), clock=clock, kept=ends)
     shards = hub.list_shards(key.logstore)
@@ -189,19 +209,30 @@ def _inferred(
     saved = {one.shard: one for one in hub.get_checkpoints(key.logstore, key.group)}
     marks = asking.marks(shards, {shard: _position(one) for shard, one in saved.items()})
     parents = _parents(shards)
-    seen = [_seen(one, marks[one.shard], saved.get(one.shard), parents[one.shard]) for one in shards]
-    states = infer_state(seen, order=group.order, reports=dict.fromkeys(expected))
-    observed = (
-        _shard_worked_out(one, states[one.shard], marks[one.shard], saved.get(one.shard), clock.unix_s())
-        for one in sorted(seen, key=lambda one: one.shard)
+    seen = tuple(
+        _seen(one, marks[one.shard], saved.get(one.shard), parents[one.shard])
+        for one in sorted(shards, key=lambda one: one.shard)
     )
-    told = Available(
+    observed = (
+        _shard_worked_out(one, marks[one.shard], saved.get(one.shard), clock.unix_s()) for one in seen
+    )
+    observation = Available(
         group=GroupSettings(timeout_s=group.timeout_s, order=group.order),
         shards=tuple(observed),
         other_groups=_others(key, groups),
         lag_error=TOO_SLOW if any(one.late for one in marks.values()) else "",
     )
-    return _with_keys(told, shards)
+    return Unresolved(
+        observed=_with_keys(observation, shards), seen=seen, order=group.order, timeout_s=group.timeout_s
+    )
+
+
+def _with_state(shard: ShardObserved, inferred: Inferred) -> ShardObserved:
+    return replace(
+        shard,
+        state=inferred.state.value if inferred.state else "unknown",
+        holder=inferred.holder or "",
+    )
 
 
 def _position(saved: CheckpointInfo | None) -> int | None:
@@ -223,13 +254,12 @@ def _seen(
 
 
 def _shard_worked_out(
-    seen: SeenShard, state: Inferred, marks: ShardCursors, saved: CheckpointInfo | None, now_unix_s: float
+    seen: SeenShard, marks: ShardCursors, saved: CheckpointInfo | None, now_unix_s: float
 ) -> ShardObserved:
     lag = _lag(seen, marks, now_unix_s)
     return ShardObserved(
         shard=seen.shard,
-        state=state.state.value if state.state else "unknown",
-        holder=state.holder or "",
+        state="unknown",
         checkpoint=saved.cursor if saved else "",
         checkpoint_unix_s=_seconds(saved.updated_unix_us) if saved else None,
         lag_s=lag.seconds,

@@ -26,10 +26,11 @@ from loghub_operator.model.observed import (
     UserCode,
     WorkerObserved,
 )
-from loghub_operator.model.revision import Revision, WorkerSpec
+from loghub_operator.model.revision import Document, Revision, WorkerSpec
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.pods import worker_from_pod
+from loghub_operator.observe.worker_reports import read_reports
 from loghub_operator.resources import backup_in, is_ours, leads_to_the_service, worker_spec
 from loghub_operator.resources.pod_paths import CODE_ROOT, SINK_ROOT
 from loghub_operator.resources.user_code import code_in, code_source
@@ -62,8 +63,8 @@ class Observer:
         placement = replace(placement_of(resource, self._settings), code=await self._code(resource))
         config = worker_config(resource, placement)
         desired = worker_spec(resource, config, image=self._settings.worker_image)
-        workers, worker_set, address, credentials = await asyncio.gather(
-            self._workers(resource),
+        pods, worker_set, address, credentials = await asyncio.gather(
+            self._pods(resource),
             self._worker_set(resource, desired),
             self._project_address(resource, placement),
             self._log_service.credentials_or_reason(resource),
@@ -72,8 +73,15 @@ class Observer:
             client = self._log_service.client_or_reason(resource, credentials)
         else:
             client = _not_addressed(resource, placement)
-        names = [worker.name for worker in workers]
-        service = await self._log_service.observe(resource, client, expected=names)
+        workers = self._workers(pods)
+        # A pod that is being replaced does not exist for a moment, and its name still holds shards.
+        replicas = worker_set.replicas if worker_set else 0
+        names = {*(resource.consumer(n) for n in range(replicas)), *(worker.name for worker in workers)}
+        service = await self._log_service.observe(
+            resource,
+            client,
+            lambda found: read_reports(pods, expected=names, timeout_s=found.timeout_s),
+        )
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,
@@ -88,9 +96,11 @@ class Observer:
             reset=None if workers else await self._reset(resource, client, service),
         )
 
-    async def _workers(self, resource: LogHubConsumerGroup) -> tuple[WorkerObserved, ...]:
+    async def _pods(self, resource: LogHubConsumerGroup) -> list[Document]:
         metadata = resource.metadata
-        pods = await self._kube.list(POD, metadata.namespace, worker_selector(metadata.name))
+        return await self._kube.list(POD, metadata.namespace, worker_selector(metadata.name))
+
+    def _workers(self, pods: list[Document]) -> tuple[WorkerObserved, ...]:
         now = self._clock.unix_s()
         workers = (worker_from_pod(pod, now) for pod in pods)
         return tuple(sorted((one for one in workers if one is not None), key=lambda one: one.ordinal))

@@ -10,18 +10,13 @@ from loghub.clock import SystemClock
 from loghub_operator.api import parse_resource
 from loghub_operator.api.adoption import read_origin
 from loghub_operator.api.labels import FINALIZER
-from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.kube import CONSUMER_GROUP, KINDS, SECRET, STATEFUL_SET, Kind
 from loghub_operator.controller.reconciler import Reconciler
 from loghub_operator.controller.workqueue import Key
-from loghub_operator.logservice.access import LogServiceAccess
-from loghub_operator.logservice.secret_credentials import SecretCredentials
-from loghub_operator.observe.drift_detector import DriftDetector
-from loghub_operator.observe.group_index import GroupIndex
-from loghub_operator.observe.observer import Observer
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import Document, document, merge
+from tests.loghub_operator.support.wiring import observer_and_executor
 
 KEY = Key("default", "access")
 # The object; all that is looked at; its origin; the key to make its group with; a look and a write
@@ -110,24 +105,7 @@ def begin() -> tuple[Turns, list[Document]]:
     hubs: Any = Hubs(lambda: objects.append(copy.deepcopy(kube.objects[CONSUMER_GROUP, "access"])))
     settings, clock = Settings(embedded_endpoint="http://127.0.0.1:1"), SystemClock()
     asked: Any = kube
-    drift = DriftDetector(kube=asked, clock=clock, every_s=3600.0)
-    log_service = LogServiceAccess(
-        pool=hubs,
-        endpoint=lambda _: settings.endpoint("embedded"),
-        credentials=SecretCredentials(asked),
-        clock=clock,
-    )
-    observer = Observer(
-        kube=asked,
-        log_service=log_service,
-        group_index=GroupIndex(settings),
-        drift=drift,
-        settings=settings,
-        clock=clock,
-    )
-    executor = Executor(
-        kube=asked, log_service=log_service, wrote=drift.wrote, settings=settings, clock=clock
-    )
+    observer, executor = observer_and_executor(asked, hubs, settings=settings, clock=clock)
     reconciler = Reconciler(kube=asked, observer=observer, executor=executor, clock=clock, resync_s=3600.0)
 
     async def run() -> None:

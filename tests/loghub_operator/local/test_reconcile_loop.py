@@ -6,30 +6,45 @@ fed every action of them.
 
 import asyncio
 import errno
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loghub.client.port import Credentials, GroupInfo
+from loghub.client.port import Credentials, GroupInfo, LogHub
 from loghub.clock import SystemClock
 from loghub.wire.errors import EndpointUnreachable
+from loghub.worker_contract import STATUS_FRESH_S, WorkerStatus
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.local.backend import LocalBackend
 from loghub_operator.local.checkpoint_backup import CheckpointBackups
+from loghub_operator.local.processes.supervisor import WorkerView
 from loghub_operator.local.reconcile_loop import ReconcileLoop
 from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.model import actions
 from loghub_operator.model import plan as model_plan
 from loghub_operator.model.actions import Action, ApplyWorkers, CreateGroup, EmitEvent, UpdateGroup
 from loghub_operator.model.memory import NO_MEMORY
-from loghub_operator.model.observed import Available, GroupSettings, ObservedState, Placement
-from loghub_operator.model.revision import WorkerSpec
+from loghub_operator.model.observed import (
+    Available,
+    GroupSettings,
+    ObservedState,
+    Placement,
+    WorkerObserved,
+    WorkerPhase,
+)
+from loghub_operator.model.revision import UNKNOWN, WorkerSpec
 from loghub_operator.plan.planner import plan
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.controller.test_reconciler import Stage as ClusterStage
+from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
+from tests.loghub_operator.support.availability import available
+from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import Step, recorded, steps, stories, told
+from tests.loghub_operator.support.status_server import shard, worker_status
 
 ALL = [step for path in stories() for step in steps(path)]
 
@@ -173,7 +188,14 @@ class Ways:
         self.origins.append(origin)
 
 
-def _backend(ways: Ways, server: MemoryServer, events: list[EmitEvent], backups: Path) -> LocalBackend:
+def _backend(
+    ways: Ways,
+    server: MemoryServer,
+    events: list[EmitEvent],
+    backups: Path,
+    *,
+    wrapped: Callable[[LogHub], Any] = lambda client: client,
+) -> LocalBackend:
     made: object = ways
 
     async def credentials(_: LogHubConsumerGroup) -> Credentials:
@@ -184,7 +206,7 @@ def _backend(ways: Ways, server: MemoryServer, events: list[EmitEvent], backups:
         supervisor=made,  # type: ignore[arg-type]
         backups=CheckpointBackups(backups),
         log_service=LogServiceAccess(
-            pool=LogServicePool(lambda _endpoint, project, _credentials: server.client(project)),
+            pool=LogServicePool(lambda _endpoint, project, _credentials: wrapped(server.client(project))),
             endpoint=lambda _: "http://127.0.0.1:1",
             credentials=credentials,
             clock=SystemClock(),
@@ -251,6 +273,54 @@ def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEv
             assert events[-1] == action
         case actions.AddFinalizer() | actions.EnsureProjectService() | actions.RemoveFinalizer():
             assert ways.calls == [] or ways.calls[-1][0] != "apply"  # nothing of ours is touched
+
+
+class Reporting(Ways):
+    """Workers with these statuses, which their supervisor has read from their files."""
+
+    def __init__(self, *statuses: WorkerStatus) -> None:
+        super().__init__()
+        self.statuses = statuses
+        self.read = 0
+
+    def views(self) -> tuple[WorkerView, ...]:
+        self.read += 1
+        return tuple(self.view(ordinal, status) for ordinal, status in enumerate(self.statuses))
+
+    def view(self, ordinal: int, status: WorkerStatus) -> WorkerView:
+        worker = WorkerObserved(
+            name=f"access-{ordinal}",
+            ordinal=ordinal,
+            phase=WorkerPhase.RUNNING,
+            ready=True,
+            revision=UNKNOWN,
+            drain_requested=False,
+        )
+        return WorkerView(observed=worker, pid=1, starts=1, status=status)
+
+
+@pytest.mark.parametrize(
+    ("extensions", "age_s", "states"),
+    [
+        (False, 0.0, ["already_alloc", "transfer", "not_alloc"]),
+        (False, STATUS_FRESH_S + 60.0, ["unknown", "unknown", "unknown"]),
+        (True, 0.0, ["not_alloc", "not_alloc", "not_alloc"]),
+    ],
+)
+def test_without_extensions_the_workers_status_files_say_what_is_handed_over(
+    tmp_path: Path, age_s: float, states: list[str], *, extensions: bool
+) -> None:
+    group, server = resource(), MemoryServer()
+    hub = server.client("demo")
+    hub.create_project()
+    hub.create_logstore("access", shards=3)
+    hub.create_group("access", GroupInfo(name="access", timeout_s=30, order=False))
+    written_at = SystemClock().unix_s() - age_s
+    ways = Reporting(worker_status(shard(0), shard(1, draining=True), written_at=written_at))
+    wrapped: Callable[[LogHub], Any] = (lambda hub: hub) if extensions else WithoutExtensions
+    observed = asyncio.run(_backend(ways, server, [], tmp_path, wrapped=wrapped).observe(group))
+    assert [one.state for one in available(observed.service).shards] == states
+    assert ways.read == (0 if extensions else 1), "the files are read only where they are needed"
 
 
 class FullDisk(LocalStage):

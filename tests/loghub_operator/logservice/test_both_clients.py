@@ -8,13 +8,12 @@ from loghub.client.port import Credentials, GroupInfo, LogHub
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
 from loghub_operator.clients.connector import connector
-from loghub_operator.logservice.group_state import observe_service
-from loghub_operator.logservice.shard_cursors import EndCursorCache
 from loghub_operator.model.observed import Available, LogServiceObserved, ServiceErrorReason, Unavailable
 from loghub_operator.settings import Client, Settings
 from tests.loghub.client.scripted import refused_endpoint
 from tests.loghub_operator.latency import distant
 from tests.loghub_operator.support.examples import resource
+from tests.loghub_operator.support.observing import service_observed
 from tests.support import HandClock, ServiceProcess, running_service
 
 ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
@@ -37,13 +36,7 @@ def observed(endpoint: str, credentials: Credentials, project: str = "demo") -> 
     for choice in (Client.HTTP, Client.SDK):
         client = hub(choice, endpoint, credentials, project)
         seen.append(
-            observe_service(
-                client,
-                resource(),
-                expected=["access-0"],
-                ends=EndCursorCache(),
-                clock=HandClock(2_000_000_000.0),
-            )
+            service_observed(client, resource(), silent=["access-0"], clock=HandClock(2_000_000_000.0))
         )
         client.close()
     return seen

@@ -12,8 +12,7 @@ from loghub.wire.errors import EndpointUnreachable, LogHubError
 from loghub.wire.loggroup import Log, LogGroup
 from loghub_operator.logservice.group_changes import change_group, change_shards, create_group
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import observe_service, unavailable
-from loghub_operator.logservice.shard_cursors import EndCursorCache
+from loghub_operator.logservice.group_state import unavailable
 from loghub_operator.model.actions import CreateGroup, DeleteGroup, MergeShards, ReshardRefused, SplitShard
 from loghub_operator.model.observed import (
     GroupSettings,
@@ -23,6 +22,7 @@ from loghub_operator.model.observed import (
 )
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import resource
+from tests.loghub_operator.support.observing import service_observed
 from tests.support import HandClock
 
 KEY = GroupKey(logstore="access", group="access")
@@ -66,9 +66,7 @@ def hub(server: MemoryServer) -> LogHub:
 
 
 def look(hub: Any, clock: HandClock) -> LogServiceObserved:
-    return observe_service(
-        hub, resource(), expected=["access-0", "access-1"], ends=EndCursorCache(), clock=clock
-    )
+    return service_observed(hub, resource(), silent=["access-0", "access-1"], clock=clock)
 
 
 @pytest.mark.parametrize("extensions", [True, False])
@@ -135,7 +133,7 @@ def test_keys_and_birth_are_asked_for_where_shards_may_be_split(
     create_group(hub, KEY, CREATE)
     allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
     asked: Any = hub if extensions else WithoutExtensions(hub)
-    seen = observe_service(asked, allowed, expected=[], ends=EndCursorCache(), clock=clock)
+    seen = service_observed(asked, allowed, clock=clock)
     left, right = seen.shards
     assert left.end_key == right.begin_key == f"8{'0' * 31}"
     assert left.created_unix_s == pytest.approx(clock.now, abs=1.0)
@@ -157,7 +155,7 @@ def test_other_groups_are_counted_where_shards_may_be_merged(
     allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
     for expected in range(2):
         for asked in (hub, WithoutExtensions(hub)):
-            seen = observe_service(asked, allowed, expected=[], ends=EndCursorCache(), clock=clock)  # type: ignore[arg-type]
+            seen = service_observed(asked, allowed, clock=clock)
             assert seen.other_groups == expected
         create_group(hub, GroupKey(logstore="access", group="other"), CREATE)
 

@@ -18,13 +18,13 @@ from loghub_operator.logservice.checkpoints import (
 )
 from loghub_operator.logservice.group_changes import create_group
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import observe_service
 from loghub_operator.logservice.shard_cursors import LOOK_S, EndCursorCache
 from loghub_operator.model.actions import CommitCheckpoints, CreateGroup
 from loghub_operator.model.observed import Available
 from loghub_operator.plan.status.builder import lag_finding
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import resource
+from tests.loghub_operator.support.observing import service_observed
 from tests.support import HandClock
 
 KEY = GroupKey(logstore="access", group="access")
@@ -85,7 +85,7 @@ def save_all(hub: LogHub, shards: range) -> None:
 
 
 def look(hub: Any, clock: HandClock, ends: EndCursorCache) -> Available:
-    seen = observe_service(hub, resource(), expected=["access-0"], ends=ends, clock=clock)
+    seen = service_observed(hub, resource(), silent=["access-0"], ends=ends, clock=clock)
     assert isinstance(seen, Available)
     return seen
 

@@ -12,17 +12,13 @@ from loghub.client.port import Credentials, LogHub
 from loghub.clock import SystemClock
 from loghub_operator.clients.kube import SECRET, SERVICE, Kind, KubeError
 from loghub_operator.clients.log_service_pool import LogServicePool
-from loghub_operator.logservice.access import LogServiceAccess
-from loghub_operator.logservice.secret_credentials import SecretCredentials
 from loghub_operator.model.observed import ObservedState, ServiceErrorReason
-from loghub_operator.observe.drift_detector import DriftDetector
-from loghub_operator.observe.group_index import GroupIndex
-from loghub_operator.observe.observer import Observer
 from loghub_operator.resources import project_service
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.availability import available, unavailable
 from tests.loghub_operator.support.examples import resource
+from tests.loghub_operator.support.wiring import observer_and_executor
 
 Document = dict[str, Any]
 KEYS = {"accessKeyId": "id", "accessKeySecret": "secret\n"}
@@ -72,20 +68,7 @@ def look(
         pool = LogServicePool(connect)
         kube: Any = Objects(*objects, refused=refused)
         settings = Settings(embedded_endpoint=endpoint)
-        clock = SystemClock()
-        observer = Observer(
-            kube=kube,
-            log_service=LogServiceAccess(
-                pool=pool,
-                endpoint=lambda resource: settings.endpoint(resource.spec.endpoint),
-                credentials=SecretCredentials(kube),
-                clock=clock,
-            ),
-            group_index=GroupIndex(settings),
-            drift=DriftDetector(kube=kube, clock=clock, every_s=0.0),
-            settings=settings,
-            clock=clock,
-        )
+        observer, _ = observer_and_executor(kube, pool, settings=settings, clock=SystemClock())
         try:
             return await observer.observe(resource())
         finally:

@@ -15,8 +15,6 @@ from loghub.wire import loggroup
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_targets
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import observe_service
-from loghub_operator.logservice.shard_cursors import EndCursorCache
 from loghub_operator.model.actions import Action, ApplyWorkers, BackUpCheckpoints, CommitCheckpoints
 from loghub_operator.model.checkpoint_reset import (
     CheckpointBackup,
@@ -38,6 +36,7 @@ from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.examples import Document, resource
 from tests.loghub_operator.support.golden import desired_spec
+from tests.loghub_operator.support.observing import service_observed
 
 SITE = Placement(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False)
 LOGSTORE = "access"
@@ -79,9 +78,7 @@ class World:
 
     def observe(self, group: LogHubConsumerGroup) -> ObservedState:
         desired = desired_spec(group, SITE)
-        service = available(
-            observe_service(self.asked, group, expected=(), ends=EndCursorCache(), clock=self.clock)
-        )
+        service = available(service_observed(self.asked, group, clock=self.clock))
         return ObservedState(
             at_unix_s=self.now,
             placement=SITE,

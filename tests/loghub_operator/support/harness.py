@@ -64,6 +64,11 @@ class Player:
         self.groups_at_once = 0  # of each shard, in one turn; 0: workers only beat
 
     extensions = True  # of the log service; without them it is as the real SLS
+
+    def pod_ip(self, name: str) -> str | None:
+        """The address in the pod's status."""
+        return None
+
     forgiven = (404, 409)  # what was there at the turn's begin may be gone by now, and the reverse
 
     async def play(self) -> None:
@@ -186,6 +191,8 @@ class Player:
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
             "containerStatuses": [container],
         }
+        if address := self.pod_ip(pod["metadata"]["name"]):
+            status |= {"podIP": address, "podIPs": [{"ip": address}]}
         about = {"name": pod["metadata"]["name"], "namespace": self._namespace}
         await self._kube.apply(
             {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": status}, subresource="status"

@@ -100,7 +100,8 @@ def _alone(shards: Iterable[ShardObserved]) -> list[ShardObserved]:
     """Writable shards whose consumer holds no other shard."""
     can_be_held = [one for one in shards if one.state not in NOT_ASSIGNABLE]
     held = Counter(one.holder for one in can_be_held if one.holder)
-    return [one for one in can_be_held if not one.read_only and held[one.holder] == 1 and not one.next_holder]
+    settled = [one for one in can_be_held if not one.read_only and one.state != "transfer"]
+    return [one for one in settled if held[one.holder] == 1]
 
 
 def _busy(

@@ -114,7 +114,7 @@ def mark_of(shard: ShardObserved) -> ShardMark:
         consumed=_cursor(shard.checkpoint),
         consumed_at_unix_s=shard.checkpoint_unix_s,
         lag=0 if shard.state == "over" else shard.lag_groups,
-        holder=shard.holder if not shard.next_holder else "",
+        holder=shard.holder if shard.state != "transfer" else "",
         read_only=shard.read_only,
     )
 

@@ -261,7 +261,11 @@ def rebalancing_finding(service: LogServiceObserved) -> ConditionUpdate:
     if not service.in_transfer:
         message = "no shard is in transfer"
         return ConditionUpdate(type=kind, status="False", reason=RebalancingReason.BALANCED, message=message)
-    moves = (f"{shard.shard}: {shard.holder} -> {shard.next_holder}" for shard in service.in_transfer)
+    # An endpoint that does not report the states does not report the next consumer either.
+    moves = (
+        f"{shard.shard}: {shard.holder} -> {shard.next_holder or 'not known'}"
+        for shard in service.in_transfer
+    )
     message = f"in transfer: {listed(moves)}"
     return ConditionUpdate(
         type=kind, status="True", reason=RebalancingReason.REBALANCE_IN_PROGRESS, message=message

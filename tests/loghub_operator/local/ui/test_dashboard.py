@@ -77,6 +77,8 @@ def test_a_shard_on_its_way() -> None:
     moved = Status(shards=(shard(0, "already_alloc", "w-1"),))
     free = Status(shards=(shard(0, "not_alloc"),))
     assert told(held, moving) == ["shard 0 is being handed over from w-0 to w-1"]
+    unknown = Status(shards=(shard(0, "transfer", "w-0"),))
+    assert told(held, unknown) == ["shard 0 is being handed over from w-0"]
     assert told(moving, moved) == ["shard 0 is assigned to w-1 (was w-0)"]
     assert told(held, free) == ["shard 0 is free (was w-0)"]
 

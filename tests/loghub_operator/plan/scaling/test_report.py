@@ -7,9 +7,10 @@ import pytest
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.status import ScalingInputs, Status
 from loghub_operator.model.group_metrics import GroupMetrics
-from loghub_operator.model.observed import ObservedState
+from loghub_operator.model.observed import ObservedState, ShardObserved
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
+from loghub_operator.plan.scaling.inputs import mark_of
 from loghub_operator.plan.scaling.report import group_metrics
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
 from tests.loghub_operator.plan.scaling.simulation import EPOCH, World, evenly, world
@@ -89,13 +90,39 @@ def test_one_unknown_lag_holds_the_number(running: World) -> None:
     assert course.goal.workers == running.replicas
 
 
-def test_a_transfer_holds_a_step_and_not_a_number_that_stays(running: World) -> None:
-    course = decide_running(running.resource, look(running, state="transfer", next_holder="access-1"))
+NEXT_HOLDERS = pytest.mark.parametrize("next_holder", ["access-1", ""], ids=["reported", "not reported"])
+
+
+@NEXT_HOLDERS
+def test_a_transfer_holds_a_step_and_not_a_number_that_stays(running: World, next_holder: str) -> None:
+    course = decide_running(running.resource, look(running, state="transfer", next_holder=next_holder))
     assert (course.recommendation.reason, course.recommendation.held) == ("WithinCapacity", False)
     busier = world({}, evenly(lambda now: 25.0 if now < 600 else 60.0)).run(650)
-    course = decide_running(busier.resource, look(busier, state="transfer", next_holder="access-1"))
+    course = decide_running(busier.resource, look(busier, state="transfer", next_holder=next_holder))
     assert (course.recommendation.reason, course.recommendation.held) == ("RebalanceInProgress", True)
     assert course.goal.workers == busier.replicas
+
+
+@NEXT_HOLDERS
+def test_a_shard_in_transfer_counts_for_the_rate_of_no_worker(next_holder: str) -> None:
+    held = ShardObserved(shard=0, state="already_alloc", holder="access-0")
+    moving = dataclasses.replace(held, state="transfer", next_holder=next_holder)
+    assert (mark_of(held).holder, mark_of(moving).holder) == ("access-0", "")
+
+
+@NEXT_HOLDERS
+def test_a_shard_in_transfer_has_no_worker_to_itself(next_holder: str) -> None:
+    """Its lag says nothing about a worker that does nothing else: it is just moved to another one."""
+
+    def busy(observed: ObservedState) -> list[str]:
+        return [one.name for one in decide_running(apart.resource, observed).memory.hot]
+
+    apart = world(
+        {"mode": "Fixed", "workerCapacity": 10}, evenly(lambda _: 4.0), shards=2, spec={"replicas": 2}
+    ).run(300)
+    lag = 1_000_000
+    assert busy(look(apart, lag_groups=lag)) == ["0"]
+    assert busy(look(apart, lag_groups=lag, state="transfer", next_holder=next_holder)) == []
 
 
 def test_the_metrics_say_what_the_status_says(running: World) -> None:

@@ -1,0 +1,69 @@
+"""What a worker's own status proves about the shards, and when it proves nothing."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from loghub.domain.state_inference import WorkerReport
+from loghub.worker_contract import STATUS_FRESH_S
+from loghub_operator.logservice.worker_report import report_of
+from tests.loghub_operator.support.status_server import shard, worker_status
+
+TIMEOUT_S = 30.0
+HELD = frozenset({0, 1})
+NOTHING_HELD = WorkerReport()
+NO_REPORT = None
+STATUS = worker_status(shard(0), shard(1, draining=True))
+
+
+def report(*, age_s: float = 0.0, **changed: Any) -> WorkerReport | None:
+    status = msgspec.structs.replace(STATUS, **changed)
+    return report_of(status, consumer="access-0", age_s=age_s, timeout_s=TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [
+        ("starting", NO_REPORT),  # its name may hold what the process before it held
+        ("running", WorkerReport(held=HELD, draining=frozenset({1}))),
+        ("fenced", NO_REPORT),  # the service waits longer than the worker before it frees the shards
+        ("draining", WorkerReport(held=HELD)),  # the service has assigned nothing of it to another consumer
+        ("left", NO_REPORT),  # where leaving is silence, the name holds its shards until it times out
+        ("failed", NO_REPORT),
+    ],
+)
+def test_each_phase(phase: str, expected: WorkerReport | None) -> None:
+    assert report(phase=phase) == expected
+
+
+@pytest.mark.parametrize("phase", ["running", "draining", "fenced", "left"])
+def test_an_expired_session_holds_nothing_whatever_the_worker_lists(phase: str) -> None:
+    assert report(phase=phase, last_heartbeat_age_s=TIMEOUT_S) == NOTHING_HELD
+    assert report(phase=phase, last_heartbeat_age_s=TIMEOUT_S - 2.0, age_s=2.0) == NOTHING_HELD
+    assert report(phase=phase, last_heartbeat_age_s=TIMEOUT_S - 0.1) != NOTHING_HELD
+
+
+def test_a_process_that_ends_has_no_report_however_old_its_heartbeat() -> None:
+    assert report(phase="failed", last_heartbeat_age_s=TIMEOUT_S) is NO_REPORT
+
+
+def test_a_worker_without_a_heartbeat_has_no_report_even_when_it_is_asked_to_stop() -> None:
+    assert report(phase="draining", shards=[], last_heartbeat_age_s=None) is NO_REPORT
+
+
+def test_the_status_of_another_consumer_is_no_report() -> None:
+    assert report(consumer="access-1") is NO_REPORT
+
+
+def test_an_old_status_is_no_report() -> None:
+    assert report(age_s=STATUS_FRESH_S) is not NO_REPORT
+    assert report(age_s=STATUS_FRESH_S + 0.1) is NO_REPORT
+
+
+def test_no_status_is_no_report() -> None:
+    assert report_of(None, consumer="access-0", age_s=0.0, timeout_s=TIMEOUT_S) is NO_REPORT
+
+
+def test_a_member_without_shards_reports_that() -> None:
+    assert report(shards=[]) == NOTHING_HELD

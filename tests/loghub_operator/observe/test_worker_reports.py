@@ -1,0 +1,164 @@
+"""From pods to reports, and from reports to the states of shards; only where they are needed."""
+
+import asyncio
+import builtins
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from loghub.client.port import LogHub
+from loghub.clock import SystemClock
+from loghub.domain.state_inference import WorkerReport
+from loghub_operator.clients.kube import POD, STATEFUL_SET, Kind
+from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.logservice.group_changes import create_group
+from loghub_operator.logservice.group_key import GroupKey
+from loghub_operator.model.actions import CreateGroup
+from loghub_operator.model.observed import ShardObserved
+from loghub_operator.observe.observer import placement_of
+from loghub_operator.observe.worker_reports import address_of, read_reports
+from loghub_operator.resources.services import METRICS_PORT
+from loghub_operator.resources.statefulset import with_replicas, worker_spec
+from loghub_operator.resources.worker_config import worker_config
+from loghub_operator.settings import Settings
+from tests.fakes.fake_log_service import MemoryServer
+from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
+from tests.loghub_operator.observe.test_observer import KEYS, Objects, secret
+from tests.loghub_operator.support.availability import available
+from tests.loghub_operator.support.examples import resource
+from tests.loghub_operator.support.status_server import Handler, returning, served, shard, worker_status
+from tests.loghub_operator.support.wiring import observer_and_executor
+
+Document = dict[str, Any]
+TIMEOUT_S = 30.0
+HAND_OVER = worker_status(shard(0), shard(1, draining=True))
+
+
+def pod(
+    address: str, name: str = "access-0", *, phase: str = "Running", port_name: str = "metrics"
+) -> Document:
+    host, _, port = address.rpartition(":")
+    sidecar = {"name": "proxy", "ports": [{"name": "metrics", "containerPort": 1}]}
+    worker = {"name": "worker", "ports": [{"name": port_name, "containerPort": int(port)}]}
+    return {
+        "metadata": {"name": name},
+        "spec": {"containers": [sidecar, worker]},
+        "status": {"phase": phase, "podIP": host},
+    }
+
+
+def test_a_running_pod_is_asked_at_its_own_address_and_named_port() -> None:
+    assert address_of(pod("10.1.2.3:9000")) == "10.1.2.3:9000"
+    assert address_of(pod("10.1.2.3:9000", port_name="other")) == f"10.1.2.3:{METRICS_PORT}"
+    assert address_of(pod("fd00::7:9000")) == "[fd00::7]:9000"
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed", "Unknown"])
+def test_a_pod_that_does_not_run_is_not_asked(phase: str) -> None:
+    assert address_of(pod("10.1.2.3:9000", phase=phase)) is None
+
+
+@pytest.mark.parametrize("host", ["", "example.org", "10.1.2.3/8", "10.1.2.3@example.org"])
+def test_what_is_no_address_is_not_asked(host: str) -> None:
+    assert address_of(pod(f"{host}:9000")) is None
+
+
+def test_the_pods_that_the_operator_creates_have_the_named_port() -> None:
+    group = resource()
+    config = worker_config(group, placement_of(group, Settings(embedded_endpoint="http://127.0.0.1:1")))
+    template = worker_spec(group, config, image="i").stateful_set["spec"]["template"]
+    made = {**template, "status": {"phase": "Running", "podIP": "10.1.2.3"}}
+    assert address_of(made) == f"10.1.2.3:{METRICS_PORT}"
+
+
+def test_every_expected_consumer_has_an_entry_and_no_other_is_asked() -> None:
+    asked = []
+
+    async def counted(request: web.Request) -> web.StreamResponse:
+        asked.append(request.path)
+        return await returning(HAND_OVER)(request)
+
+    async def run() -> dict[str, WorkerReport | None]:
+        async with served(counted) as address:
+            pods = [pod(address), pod(address, "access-1"), pod(address, "access-debug")]
+            expected = ["access-0", "access-1", "access-2"]
+            return await read_reports(pods, expected=expected, timeout_s=TIMEOUT_S)
+
+    report = WorkerReport(held=frozenset({0, 1}), draining=frozenset({1}))
+    # What answers at the address of access-1 is another worker: the address was assigned again.
+    assert asyncio.run(run()) == {"access-0": report, "access-1": None, "access-2": None}
+    assert len(asked) == 2
+
+
+class Cluster(Objects):
+    """With pods."""
+
+    def __init__(self, pods: list[Document], *objects: tuple[Kind, str, str, Document]) -> None:
+        super().__init__(*objects)
+        self._pods = pods
+
+    async def list(self, *asked: object) -> builtins.list[Document]:
+        return self._pods if asked[0] is POD else []
+
+
+def shards_observed(handler: Handler, *, extensions: bool, replicas: int = 1) -> tuple[ShardObserved, ...]:
+    """What the observer makes of a group with one pod, whose worker answers so."""
+    server, group = MemoryServer(), resource()
+    hub = server.client("demo")
+    hub.create_project()
+    hub.create_logstore("access", shards=3)
+    create_group(hub, GroupKey.of(group), CreateGroup(timeout_s=30, order=False))
+    settings = Settings(embedded_endpoint="http://127.0.0.1:1")
+    config = worker_config(group, placement_of(group, settings))
+    spec = worker_spec(group, config, image=settings.worker_image)
+    workers = with_replicas(spec.stateful_set, replicas)
+
+    def connect(*_: object) -> LogHub:
+        asked: Any = hub if extensions else WithoutExtensions(hub)
+        return asked
+
+    async def run() -> tuple[ShardObserved, ...]:
+        pool = LogServicePool(connect)
+        async with served(handler) as address:
+            kube: Any = Cluster([pod(address)], secret(**KEYS), (STATEFUL_SET, "default", "access", workers))
+            observer, _ = observer_and_executor(kube, pool, settings=settings, clock=SystemClock())
+            try:
+                observed = await observer.observe(group)
+            finally:
+                pool.close()
+        assert [one.name for one in observed.workers] == ["access-0"]
+        return available(observed.service).shards
+
+    return asyncio.run(run())
+
+
+def test_without_extensions_a_reported_hand_over_is_state_transfer() -> None:
+    shards = shards_observed(returning(HAND_OVER), extensions=False)
+    assert [(one.state, one.holder, one.next_holder) for one in shards] == [
+        ("already_alloc", "access-0", ""),
+        ("transfer", "access-0", ""),
+        ("not_alloc", "", ""),
+    ]
+
+
+def test_with_extensions_no_worker_is_asked() -> None:
+    asked = []
+
+    async def counted(request: web.Request) -> web.StreamResponse:
+        asked.append(request.path)
+        return web.Response(status=500)
+
+    assert {one.state for one in shards_observed(counted, extensions=True)} == {"not_alloc"}
+    assert asked == []
+    shards_observed(counted, extensions=False)
+    assert len(asked) == 1
+
+
+def test_a_worker_whose_pod_is_being_replaced_may_hold_what_no_other_reports() -> None:
+    shards = shards_observed(returning(HAND_OVER), extensions=False, replicas=2)
+    assert [(one.shard, one.state) for one in shards] == [
+        (0, "already_alloc"),
+        (1, "transfer"),
+        (2, "unknown"),
+    ]

@@ -1,0 +1,33 @@
+"""One observation of the log service, with what the workers report, without pods or processes.
+
+What for: tests that observe a fake or real log service through `observe_service`. What it must not know: the
+tests. Read next: `loghub_operator.logservice.group_state`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from loghub.clock import Clock
+from loghub.domain.state_inference import WorkerReport
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.logservice.group_state import Unresolved, observe_service
+from loghub_operator.logservice.shard_cursors import EndCursorCache
+from loghub_operator.model.observed import LogServiceObserved
+
+NO_REPORTS: Mapping[str, WorkerReport | None] = {}
+
+
+def service_observed(
+    hub: Any,
+    resource: LogHubConsumerGroup,
+    *,
+    clock: Clock,
+    ends: EndCursorCache | None = None,
+    silent: Iterable[str] = (),
+    reports: Mapping[str, WorkerReport | None] = NO_REPORTS,
+) -> LogServiceObserved:
+    """``silent`` are expected consumers without a report."""
+    found = observe_service(hub, resource, ends=ends or EndCursorCache(), clock=clock)
+    if isinstance(found, Unresolved):
+        return found.resolved({**dict.fromkeys(silent), **reports})
+    return found
