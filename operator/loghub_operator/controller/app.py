@@ -127,7 +127,7 @@ class Operator:
         try:
             if self._leader is None or await _before(stop, self._acquire(self._leader)):
                 self._leading = True
-                self._publishing.meters.leader(True)
+                self._publishing.meters.leading()
                 await self._act(stop, end)
         finally:
             await self._reconciler.close()

@@ -37,10 +37,8 @@ class ServiceStartError(Exception):
 class EmbeddedService:
     """A service process, started by us or by another process. Belongs to one event loop."""
 
-    def __init__(self, root: Root, *, port: int | None = None) -> None:
-        """``port`` None: the port that the service used last, else a free port."""
+    def __init__(self, root: Root) -> None:
         self._folder = root.service
-        self._port = port
         self._child: Child | None = None
         self.endpoint = ""
 
@@ -70,11 +68,11 @@ class EmbeddedService:
             if known and await self._answers(found):
                 self.endpoint = found
                 return
-            port = self._port if self._port is not None else int(known.rpartition(":")[2] or 0)
+            port = int(known.rpartition(":")[2] or 0)
             try:
                 await self._start(port)
             except ServiceStartError:
-                if self._port is not None or port == 0:
+                if port == 0:
                     raise
                 await self._start(0)  # another process uses the port by now
 

@@ -7,7 +7,6 @@ and the reconcile loop (`loghub_operator.local.reconcile_loop`), and watches the
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,6 @@ class LocalGroup:
         file: CrFile | None,
         around: Surroundings,
         audience: Audience,
-        command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
         """``file`` is None if there is no file to watch (`loghub down`)."""
         self._record = record
@@ -78,7 +76,7 @@ class LocalGroup:
         self.supervisor = Supervisor(
             name=record.document["metadata"]["name"],
             folder=self._folder,
-            command=command,
+            command=WORKER_COMMAND,
             environment={**without_keys(os.environ), ENV_CREDENTIALS_DIR: str(around.credentials_dir)},
             clock=around.clock,
             grace_s=GRACE_S,

@@ -64,9 +64,9 @@ class OperatorMetrics:
     def _counter(self, name: str, words: str, *labels: str) -> Counter:
         return Counter(f"loghub_operator_{name}", words, labels, registry=self.registry)
 
-    def leader(self, leading: bool) -> None:
-        """Whether this process holds the lease, or needs none because it is the only replica."""
-        self._leader.set(leading)
+    def leading(self) -> None:
+        """This process holds the lease, or needs none because it is the only replica."""
+        self._leader.set(1)
 
     def reconciled(self, result: str, seconds: float) -> None:
         """``success``, ``error`` (a request was rejected or not answered) or ``panic`` (a bug)."""

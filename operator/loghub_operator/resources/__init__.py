@@ -5,7 +5,7 @@ applies what they return.
 """
 
 from loghub_operator.resources.checkpoint_backup import checkpoint_backup, record_in
-from loghub_operator.resources.configmap import config_map, config_map_name, is_settings
+from loghub_operator.resources.configmap import config_map, is_settings
 from loghub_operator.resources.metadata import is_ours
 from loghub_operator.resources.services import governing_service, leads_to_the_service, project_service
 from loghub_operator.resources.statefulset import applied_hash, dependencies, pod_template_hash, stateful_set
@@ -15,7 +15,6 @@ __all__ = [
     "applied_hash",
     "checkpoint_backup",
     "config_map",
-    "config_map_name",
     "dependencies",
     "disruption_budget",
     "governing_service",

@@ -129,7 +129,7 @@ _LABELS = {"namespace", "consumer_group", "state", "type", "shard"}
 
 def test_reconciles_and_requests_are_counted() -> None:
     meters = OperatorMetrics()
-    meters.leader(True)
+    meters.leading()
     for result, seconds in (("success", 0.2), ("success", 0.3), ("error", 10.0)):
         meters.reconciled(result, seconds)
     meters.kube_answered("PATCH", 409)

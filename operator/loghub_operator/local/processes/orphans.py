@@ -13,11 +13,11 @@ from pathlib import Path
 from loghub.worker_contract import ENV_STATE_DIR
 
 
-def find_leftovers(workers: Path, proc: Path = Path("/proc")) -> tuple[int, ...]:
+def find_leftovers(workers: Path) -> tuple[int, ...]:
     """The IDs of this user's processes whose scratch folder is below ``workers``."""
     mark = f"{ENV_STATE_DIR}={workers}/".encode()
     found = []
-    for entry in proc.glob("[0-9]*/environ"):
+    for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if any(variable.startswith(mark) for variable in entry.read_bytes().split(b"\0")):
                 found.append(int(entry.parent.name))
