@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from loghub_operator.api.status import ShardStateText
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
 from loghub_operator.metrics.store import MetricsStore, Posted
-from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
+from loghub_operator.model.group_metrics import GroupMetrics
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _GROUP = "loghub_operator_group_"
@@ -149,17 +149,13 @@ def _each_shard(fresh: Iterable[Posted], *, most: int) -> Iterator[GaugeMetricFa
             continue
         room -= len(shards)
         for shard in shards:
-            _add_shard(lag, hot, _names(one.readings), shard)
+            names = [*_names(one.readings), str(shard.shard)]
+            _add(lag, names, shard.lag_seconds)
+            _add(hot, names, int(shard.hot))
     yield lag
     yield hot
     words = "Number of shards without series of their own because of LOGHUB_MAX_SHARD_SERIES."
     yield GaugeMetricFamily("loghub_operator_shard_series_dropped", words, dropped)
-
-
-def _add_shard(lag: GaugeMetricFamily, hot: GaugeMetricFamily, names: list[str], shard: ShardMetrics) -> None:
-    labels = [*names, str(shard.shard)]
-    _add(lag, labels, shard.lag_seconds)
-    _add(hot, labels, int(shard.hot))
 
 
 def _names(readings: GroupMetrics) -> list[str]:

@@ -35,7 +35,11 @@ class OperatorMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._leader = self._gauge("leader", "1 if this process is the leader, 0 if it is on standby.")
+        self._leader = Gauge(
+            "loghub_operator_leader",
+            "1 if this process is the leader, 0 if it is on standby.",
+            registry=self.registry,
+        )
         self._reconcile = self._counter(
             "reconcile",
             "Reconciles of consumer groups, by result: success, error (a request failed) or panic (a bug).",
@@ -57,9 +61,6 @@ class OperatorMetrics:
             "Requests to log services, by operation and result code.",
             *("operation", "code"),
         )
-
-    def _gauge(self, name: str, words: str) -> Gauge:
-        return Gauge(f"loghub_operator_{name}", words, registry=self.registry)
 
     def _counter(self, name: str, words: str, *labels: str) -> Counter:
         return Counter(f"loghub_operator_{name}", words, labels, registry=self.registry)

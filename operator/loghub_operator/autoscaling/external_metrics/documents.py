@@ -5,7 +5,6 @@ that its selector matches, so if any of them is unknown, the whole request fails
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from loghub_operator.api.conditions import rfc3339
@@ -74,16 +73,12 @@ def value_list(board: MetricsStore, *, namespace: str, metric: str, selector: st
     if offer is None:
         raise UnknownMetricError(f"unknown metric {metric!r:.80}; the metrics are {', '.join(BY_METRIC)}")
     terms = selectors.parse(selector)
-    names = [name for name in board.names(namespace) if _matches(terms, {LABEL: name})]
+    names = [name for name in board.names(namespace) if all(term.matches({LABEL: name}) for term in terms)]
     if not names:
         words = f"no LogHubConsumerGroup in namespace {namespace} matches {selector!r:.200}"
         raise UnknownGroupError(f"{words}, or none has been reconciled yet")
     items = [_value(offer, board.read(namespace, name)) for name in names]
     return {"kind": "ExternalMetricValueList", "apiVersion": GROUP_VERSION, "metadata": {}, "items": items}
-
-
-def _matches(terms: tuple[selectors.Term, ...], labels: Mapping[str, str]) -> bool:
-    return all(term.matches(labels) for term in terms)
 
 
 def _value(offer: AutoscalingMetric, readings: GroupMetrics) -> Document:
