@@ -22,7 +22,7 @@ from loghub_operator.controller.reconciler import Key, Reconciler
 from loghub_operator.controller.watch_check import WatchCheck
 from loghub_operator.http_server import Response, Route, serving, text
 from loghub_operator.leader.elector import LeaderElector
-from loghub_operator.leader.fencing import GuardedKube, WriteFence, guarded_connect, unguarded
+from loghub_operator.leader.fencing import FencedKube, WriteFence, fenced_connect, unfenced
 from loghub_operator.leader.leader_label import LeaderLabel
 from loghub_operator.leader.lease import LeaseTimings
 from loghub_operator.metrics.operator_metrics import metered_connect
@@ -63,10 +63,12 @@ class Operator:
         self._publishing = publishing
         self._leading = settings.lease is None
         self._saw_all = False
-        guard = unguarded(clock) if settings.lease is None else WriteFence(clock)
-        self._leader = self._candidate(kube, guard, terms)
-        self._writer = writer = GuardedKube(kube, guard)
-        self._hubs = LogServicePool(guarded_connect(metered_connect(connect, publishing.meters), guard))
+        fence = unfenced(clock) if settings.lease is None else WriteFence(clock)
+        self._leader = self._candidate(kube, fence, terms)
+        self._writer = writer = FencedKube(kube, fence)
+        self._hubs = LogServicePool(
+            fenced_connect(metered_connect(connect, publishing.operator_metrics), fence)
+        )
         observer = Observer(kube=writer, hubs=self._hubs, settings=settings, clock=clock)
         self._claims = observer.claims
         executor = Executor(
@@ -92,12 +94,17 @@ class Operator:
             wake=lambda name: self._reconciler.enqueue(Key(*name)),
         )
 
-    def _candidate(self, kube: Kube, guard: WriteFence, terms: LeaseTimings) -> LeaderElector | None:
+    def _candidate(self, kube: Kube, fence: WriteFence, timings: LeaseTimings) -> LeaderElector | None:
         if self._settings.lease is None:
             return None
-        me = f"{self._settings.pod_name or socket.gethostname()}_{uuid.uuid4()}"
+        identity = f"{self._settings.pod_name or socket.gethostname()}_{uuid.uuid4()}"
         return LeaderElector(
-            kube=kube, guard=guard, clock=self._clock, place=self._settings.lease, me=me, terms=terms
+            kube=kube,
+            fence=fence,
+            clock=self._clock,
+            lease=self._settings.lease,
+            identity=identity,
+            timings=timings,
         )
 
     def routes(self) -> dict[str, Route]:
@@ -112,7 +119,7 @@ class Operator:
     def _health(self) -> Response:
         vitals = liveness.HealthInputs(
             leading=self._leading,
-            lease_turned_s=None if self._leader is None else self._leader.turned_s,
+            lease_turned_s=None if self._leader is None else self._leader.last_attempt_s,
             round_ended_s=self._reconciler.round_ended_s,
             pulses=self._reconciler.pulses(),
             not_told=tuple("/".join(one[:2]) for one in self._roll_call.silent_about),
@@ -127,7 +134,7 @@ class Operator:
         try:
             if self._leader is None or await _before(stop, self._acquire(self._leader)):
                 self._leading = True
-                self._publishing.meters.leading()
+                self._publishing.operator_metrics.leading()
                 await self._act(stop, end)
         finally:
             await self._reconciler.close()
@@ -143,7 +150,7 @@ class Operator:
     async def _acquire(self, leader: LeaderElector) -> None:
         """Waits for leadership. The label of its own pod is the only thing that a follower writes."""
         if (label := self._label(self._kube)) is not None:
-            await label.give_back()
+            await label.remove_stale()
         await leader.acquire()
 
     async def _act(self, stop: asyncio.Event, end: Callable[[str], None]) -> None:
@@ -239,7 +246,9 @@ async def run(
         publishing = Exporters(settings, clock)
         port = kube
         if port is None:
-            made = AioKube(await configured(), on_response=publishing.meters.kube_answered)
+            made = AioKube(
+                await configured(), on_response=publishing.operator_metrics.count_kubernetes_request
+            )
             port = await stack.enter_async_context(made)
         operator = Operator(
             settings,
