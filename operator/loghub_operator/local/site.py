@@ -10,7 +10,7 @@ from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Probl
 from loghub_operator.model.observed import Code, Placement
 
 
-def site_at(resource: LogHubConsumerGroup, *, endpoint: str, volumes: Path, code: Code) -> Placement:
+def local_placement(resource: LogHubConsumerGroup, *, endpoint: str, volumes: Path, code: Code) -> Placement:
     """The placement on this machine. A claim is a folder of the same name; a loopback address needs no host
     name for the project."""
     files, python = resource.spec.pipeline.sink.files, resource.spec.pipeline.python
@@ -29,7 +29,7 @@ def variables_of(resource: LogHubConsumerGroup) -> dict[str, str]:
     return {one.name: one.value or "" for one in resource.spec.worker.env}
 
 
-def refuse_what_is_not_here(resource: LogHubConsumerGroup, code: Code) -> None:
+def reject_cluster_references(resource: LogHubConsumerGroup, code: Code) -> None:
     """Raises `InvalidResourceError` with every reference to something that only a cluster can provide."""
     no_objects = "there are no Secrets and ConfigMaps on this machine; give a value"
     problems = [
@@ -38,7 +38,7 @@ def refuse_what_is_not_here(resource: LogHubConsumerGroup, code: Code) -> None:
         if one.value_from is not None
     ]
     if code.trouble:
-        words = f"{code.trouble}; on this machine it must be a document in the same file"
-        problems.append(Problem("spec.pipeline.python.configMap", words))
+        message = f"{code.trouble}; on this machine it must be a document in the same file"
+        problems.append(Problem("spec.pipeline.python.configMap", message))
     if problems:
         raise InvalidResourceError(tuple(problems))

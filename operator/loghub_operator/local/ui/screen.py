@@ -14,7 +14,7 @@ PER_SECOND = 4
 
 
 class Screen:
-    """An `Audience` that prints. Use it as a context manager; ``notes`` is called for every frame."""
+    """A `RunObserver` that prints. Use it as a context manager; ``notes`` is called for every frame."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Screen:
         else:
             self.refresh()
 
-    def look(self, look: GroupSnapshot) -> None:
+    def show(self, snapshot: GroupSnapshot) -> None:
         """Shows the state after a reconcile."""
-        self.last = look
+        self.last = snapshot
         self.refresh()
 
     def refresh(self) -> None:
@@ -80,8 +80,8 @@ class Screen:
             for line in plain(frame):
                 self._print(line)
 
-    def _heading(self, look: GroupSnapshot) -> str:
-        status = look.status
+    def _heading(self, snapshot: GroupSnapshot) -> str:
+        status = snapshot.status
         phase = status.phase.value if status.phase else "-"
         return f"{self._title}  {phase}, workers {status.workers or '-'}, {self.elapsed_s:.0f} s"
 
