@@ -16,7 +16,7 @@ from loghub_operator.model.group_metrics import GroupMetrics
 
 MIN_FRESH_S = 60.0
 RESYNCS = 3
-GroupName = tuple[str, str]  # namespace, name
+NamespacedName = tuple[str, str]  # namespace, name
 
 
 class UnknownGroupError(LookupError):
@@ -54,8 +54,8 @@ class MetricsStore:
     def __init__(self, clock: Clock, *, fresh_s: float) -> None:
         self._clock = clock
         self._fresh_s = fresh_s
-        self._entries: dict[GroupName, _Entry] = {}
-        self._listeners: dict[GroupName, set[asyncio.Event]] = {}
+        self._entries: dict[NamespacedName, _Entry] = {}
+        self._listeners: dict[NamespacedName, set[asyncio.Event]] = {}
 
     def update(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
         """Replace a group's metrics and conditions with those of the latest reconcile."""
@@ -104,6 +104,6 @@ class MetricsStore:
     def _fresh(self, entry: _Entry) -> bool:
         return self._clock.monotonic_s() - entry.since_s <= self._fresh_s
 
-    def _notify(self, name: GroupName) -> None:
+    def _notify(self, name: NamespacedName) -> None:
         for event in self._listeners.get(name, ()):
             event.set()
