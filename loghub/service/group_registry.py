@@ -11,7 +11,6 @@ memory can be ahead of the disk.
 """
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import structlog
@@ -53,10 +52,6 @@ class Groups:
     def of(self, logstore: int) -> dict[str, Group]:
         """The groups of a logstore by name. The caller must not change the mapping."""
         return self._groups.get(logstore, {})
-
-    def everyone(self) -> Iterator[Group]:
-        for groups in list(self._groups.values()):
-            yield from list(groups.values())
 
     async def create(
         self, *, logstore: int, name: str, timeout_s: float, order: bool, shards: tuple[LogShard, ...]
@@ -106,7 +101,7 @@ class Groups:
     def tick(self) -> None:
         """Remove the consumers whose sessions have timed out; cheap if there are none."""
         now = self._clock.monotonic_s()
-        for group in self.everyone():
+        for group in [group for groups in self._groups.values() for group in groups.values()]:
             deadline = coordinator.next_deadline(group.state)
             if deadline is not None and deadline <= now:
                 self.apply(group, Tick())

@@ -10,8 +10,6 @@ source and tags, which both implementations of Python's reader decode as text). 
 be any bytes (docs/sls-protocol.md 3). Unknown fields are accepted.
 """
 
-from dataclasses import dataclass
-
 from loghub.wire.errors import MalformedLogGroup, TooLarge
 from loghub.wire.protobuf import BYTES, FIXED32, fields, read_field, read_varint
 
@@ -28,39 +26,28 @@ _KEY, _VALUE = 1, 2
 _LOGS_TAG, _TIME_TAG, _CONTENTS_TAG, _KEY_TAG, _VALUE_TAG = 0x0A, 0x08, 0x12, 0x0A, 0x12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupScan:
-    """The properties of a valid group; times are unix seconds, 0 in a group without logs."""
+def scan(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
+    """Validate one serialized LogGroup and return the number of its logs.
 
-    logs: int
-    min_time: int
-    max_time: int
-
-
-def scan(body: bytes, *, max_logs: int = MAX_LOGS) -> GroupScan:
-    """Validate one serialized LogGroup. Raises MalformedLogGroup, or TooLarge beyond ``max_logs``."""
+    Raises MalformedLogGroup, or TooLarge beyond ``max_logs``.
+    """
     # The padding lets the index operations below read ahead without a bounds check each time; a read
     # past the end is detected by the single comparison of where a message stops.
     return _scan(body + _PADDING, len(body), max_logs)
 
 
-def _scan(body: bytes, end: int, max_logs: int) -> GroupScan:
+def _scan(body: bytes, end: int, max_logs: int) -> int:
     at = logs = 0
-    earliest, latest = 0xFFFF_FFFF, 0
     while at < end:
         if body[at] != _LOGS_TAG:
             at = _other_field(body, at, end)
             continue
         start, at = _span(body, at + 1, end)
-        time = _scan_log(body, start, at)
-        if time < earliest:
-            earliest = time
-        if time > latest:
-            latest = time
+        _scan_log(body, start, at)
         logs += 1
         if logs > max_logs:
             raise TooLarge(f"more than {max_logs} logs in one group")
-    return GroupScan(logs=logs, min_time=earliest if logs else 0, max_time=latest)
+    return logs
 
 
 def _span(body: bytes, at: int, end: int) -> tuple[int, int]:
@@ -90,8 +77,8 @@ def _other_field(body: bytes, at: int, end: int) -> int:
     return stop
 
 
-def _scan_log(body: bytes, at: int, end: int) -> int:
-    """Validate the Log between two positions, and return its time."""
+def _scan_log(body: bytes, at: int, end: int) -> None:
+    """Validate the Log between two positions."""
     time = -1
     while at < end:
         if body[at] != _CONTENTS_TAG:
@@ -115,7 +102,6 @@ def _scan_log(body: bytes, at: int, end: int) -> int:
         raise MalformedLogGroup(f"a field passes the end of its log at byte {end}")
     if not 0 <= time <= 0xFFFF_FFFF:
         raise MalformedLogGroup(f"a log that ends at byte {end} has no time of 32 bits")
-    return time
 
 
 def _content(body: bytes, at: int, end: int) -> int:

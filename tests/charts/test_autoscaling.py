@@ -6,7 +6,7 @@ import pytest
 
 from loghub_operator.autoscaling.external_metrics import apiservice
 from loghub_operator.autoscaling.external_metrics.documents import GROUP, VERSION
-from loghub_operator.autoscaling.external_metrics.request_header_auth import PLACE
+from loghub_operator.autoscaling.external_metrics.request_header_auth import AUTHENTICATION_CONFIG_MAP
 from loghub_operator.clients.kube import Kube
 from loghub_operator.leader import leader_label
 from loghub_operator.leader.leader_label import LeaderLabel
@@ -82,8 +82,8 @@ def test_the_api_leads_to_the_operators_service(chart: Chart) -> None:
 
 def test_the_front_proxy_may_be_looked_up(chart: Chart) -> None:
     found = only(chart.render(ON), "RoleBinding", "loghub-operator-external-metrics")
-    assert found["metadata"]["namespace"] == PLACE[0]
-    assert found["roleRef"]["name"] == f"{PLACE[1]}-reader"
+    assert found["metadata"]["namespace"] == AUTHENTICATION_CONFIG_MAP[0]
+    assert found["roleRef"]["name"] == f"{AUTHENTICATION_CONFIG_MAP[1]}-reader"
 
 
 def test_none_of_it_unless_told(chart: Chart) -> None:

@@ -21,7 +21,7 @@ from loghub_worker.metrics import Figures
 from tests.charts.chart import FOLDER, Chart, Object, only
 from tests.charts.toggles import MONITORING, NAMESPACED
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.group_metrics import board, condition, readings
+from tests.loghub_operator.support.group_metrics import condition, readings, store
 
 SITE = Placement(endpoint="http://x", sink_root="/sink", needs_project_address=False)
 OFTEN_USED = {"le", "namespace", "consumer_group", "job", "instance", "pod"}
@@ -46,12 +46,12 @@ def worker_text() -> str:
 
 
 def operator_text() -> str:
-    meters, on = OperatorMetrics(), board()
-    meters.reconciled("success", 0.1)
-    meters.kube_answered("GET", 200)
-    meters.hub_answered("list_groups", "OK")
+    operator_metrics, on = OperatorMetrics(), store()
+    operator_metrics.reconciled("success", 0.1)
+    operator_metrics.count_kubernetes_request("GET", 200)
+    operator_metrics.count_log_service_request("list_groups", "OK")
     on.update(readings(), tuple(condition(str(kind), "True") for kind in ConditionType))
-    return Exposition(meters, on, max_shard_series=10).text().decode()
+    return Exposition(operator_metrics, on, max_shard_series=10).text().decode()
 
 
 @pytest.fixture(scope="module")

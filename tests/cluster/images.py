@@ -18,13 +18,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import mounts, paths, runs
+from tests.cluster import dockerfile, mounts, paths, runs
 
-TARGETS = {
-    "service": ("loghub",),
-    "operator": ("loghub", "operator/loghub_operator"),
-    "worker": ("loghub", "worker/loghub_worker"),
-}
+TARGETS = ("service", "operator", "worker")
 PAUSE = "localhost/loghub-pause:1"
 BASE_PACKAGES = ("python3", "python3-venv", "openjdk-17-jre-headless", "tini", "ca-certificates")
 BASE_SUITE = "bookworm"
@@ -58,20 +54,8 @@ def ensure_all() -> dict[str, Image]:
 
 def key(target: str) -> str:
     """16 hex digits of everything that the target is made from."""
-    inputs = [Path("Dockerfile"), Path(".dockerignore"), Path("locks") / f"{target}.txt"]
-    for source in TARGETS[target]:
-        inputs += _sources(Path(source))
+    inputs = [Path("Dockerfile"), Path(".dockerignore"), *dockerfile.inputs(paths.REPOSITORY, target)]
     return _digest(base_key(), *(f"{path}\0{_digest_file(paths.REPOSITORY / path)}" for path in inputs))
-
-
-def _sources(folder: Path) -> list[Path]:
-    """The files below ``folder`` that the build copies, relative to the repository."""
-    found = (path.relative_to(paths.REPOSITORY) for path in (paths.REPOSITORY / folder).rglob("*"))
-    return sorted(
-        path
-        for path in found
-        if "__pycache__" not in path.parts and path.suffix != ".pyc" and (paths.REPOSITORY / path).is_file()
-    )
 
 
 def base_key() -> str:
@@ -94,9 +78,7 @@ def base_command(out: Path) -> list[str]:
     ]
 
 
-def build_command(
-    *, dockerfile: Path, context: Path, image: str, target: str = "", base: str = ""
-) -> list[str]:
+def build_command(*, recipe: Path, context: Path, image: str, target: str = "", base: str = "") -> list[str]:
     """`buildah bud` with layers kept, in a chroot instead of a container."""
     command = [
         *buildah(),
@@ -105,7 +87,7 @@ def build_command(
         "--isolation",
         "chroot",
         "--file",
-        str(dockerfile),
+        str(recipe),
         "--tag",
         image,
     ]
@@ -139,7 +121,7 @@ def _pause() -> Image:
     context.mkdir(parents=True, exist_ok=True)
     shutil.copy2(_which("busybox"), context / "busybox")
     (context / "Dockerfile").write_text(_PAUSE_DOCKERFILE)
-    _run(build_command(dockerfile=context / "Dockerfile", context=context, image=PAUSE))
+    _run(build_command(recipe=context / "Dockerfile", context=context, image=PAUSE))
     return _export(image)
 
 
@@ -150,8 +132,8 @@ def _target(target: str) -> Image:
         return image
     base = _base()
     _say(f"building the {target} image (seconds if only sources changed)")
-    dockerfile, context = paths.REPOSITORY / "Dockerfile", paths.REPOSITORY
-    _run(build_command(dockerfile=dockerfile, context=context, image=image.name, target=target, base=base))
+    recipe, context = paths.REPOSITORY / "Dockerfile", paths.REPOSITORY
+    _run(build_command(recipe=recipe, context=context, image=image.name, target=target, base=base))
     _export(image)
     _forget_older(target, image)
     return image
@@ -181,7 +163,7 @@ def _base() -> str:
     _say("making the base image from Debian packages (about a minute)")
     _run(base_command(archive))
     (context / "Dockerfile").write_text("FROM scratch\nADD base.tar /\n")
-    _run(build_command(dockerfile=context / "Dockerfile", context=context, image=image))
+    _run(build_command(recipe=context / "Dockerfile", context=context, image=image))
     archive.unlink()
     return image
 

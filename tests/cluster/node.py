@@ -13,7 +13,6 @@ from tests.cluster.images import PAUSE
 
 BRIDGE = "loghub0"
 CNI_NAME = "loghub-test"
-_TIMEOUTS = ("tcpEstablishedTimeout", "tcpCloseWaitTimeout")
 CNI_PROGRAMS = "/usr/lib/cni"
 
 

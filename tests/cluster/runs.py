@@ -7,7 +7,6 @@ from a neighbour at work. What it must not know: what runs in a folder. Read nex
 """
 
 import fcntl
-import os
 import shutil
 import socket
 import tempfile
@@ -89,7 +88,3 @@ def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
         for one in sockets:
             one.bind((address, 0))
         return [one.getsockname()[1] for one in sockets]
-
-
-def is_root() -> bool:
-    return os.geteuid() == 0

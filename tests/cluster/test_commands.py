@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.cluster.compiling import Recipe
 from tests.cluster.control_plane import Plan
 from tests.cluster.upstream import Upstream
 
+ROOT = Path(__file__).parents[2]
 PLAN = Plan(
     binaries=Path("/bin-folder"),
     folder=Path("/run-folder"),
@@ -208,7 +210,7 @@ def test_the_certificate_bundle_is_lent_to_the_image_build_and_not_kept(
     monkeypatch.setenv("PIP_CERT", "/etc/bundle.crt")
     monkeypatch.delenv("PIP_INDEX_URL", raising=False)
     command = images.build_command(
-        dockerfile=Path("/d"), context=Path("/c"), image="i", target="worker", base="b"
+        recipe=Path("/d"), context=Path("/c"), image="i", target="worker", base="b"
     )
     assert command[command.index("--volume") + 1] == "/etc/bundle.crt:/etc/bundle.crt:ro"
     assert "PIP_CERT=/etc/bundle.crt" in command
@@ -218,14 +220,24 @@ def test_the_certificate_bundle_is_lent_to_the_image_build_and_not_kept(
 
 def test_a_key_of_an_image_follows_its_sources_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "REPOSITORY", tmp_path)
-    for folder in ("loghub", "operator/loghub_operator", "worker/loghub_worker", "locks"):
-        (tmp_path / folder).mkdir(parents=True)
-    for name in ("Dockerfile", ".dockerignore", *(f"locks/{target}.txt" for target in images.TARGETS)):
-        (tmp_path / name).write_text(name)
-    before = {target: images.key(target) for target in images.TARGETS}
-    (tmp_path / "worker/loghub_worker/worker.py").write_text("new")
-    after = {target: images.key(target) for target in images.TARGETS}
-    assert [target for target in before if before[target] != after[target]] == ["worker"]
+    for name in ("Dockerfile", ".dockerignore"):
+        shutil.copy2(ROOT / name, tmp_path)
+    for file, followers in {
+        "worker/loghub_worker/worker.py": ["worker"],
+        "loghub/service/engine.py": ["service"],
+        "loghub/client/port.py": ["operator", "worker"],
+        "loghub/wire/names.py": ["service", "operator", "worker"],
+        "operator/loghub_operator/plan/planner.py": ["operator"],
+        "operator/loghub_operator/local/cli.py": [],
+        "operator/loghub_operator/plan/__pycache__/planner.pyc": [],
+        "locks/operator.txt": ["operator"],
+        "README.md": [],
+    }.items():
+        before = {target: images.key(target) for target in images.TARGETS}
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("new")
+        after = {target: images.key(target) for target in images.TARGETS}
+        assert [target for target in before if before[target] != after[target]] == followers, file
 
 
 # --- kind ----------------------------------------------------------------------------------------

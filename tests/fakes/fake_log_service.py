@@ -137,7 +137,7 @@ class MemoryLogHub:
     def put_logs(self, logstore: str, log_group: bytes, *, hash_key: str | None = None) -> None:
         with self._server.lock:
             store = self._store(logstore)
-            logs = _refused(lambda: scan(log_group).logs)
+            logs = _refused(lambda: scan(log_group))
             if logs:
                 store.append(log_group, logs=logs, hash_key=hash_key)
 

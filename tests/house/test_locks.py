@@ -49,4 +49,4 @@ def test_the_workers_lock_with_pandas_is_the_workers_and_more() -> None:
 
 
 def test_dev_lock_holds_everything() -> None:
-    assert wanted("service", "worker", "operator", "dev") <= pins("dev").keys()
+    assert wanted("service", "worker", "operator", "local", "dev") <= pins("dev").keys()

@@ -44,12 +44,13 @@ async def group_status(engine: Engine, request: Request, *, ls: str, cg: str) ->
     settings = shown(group)
     now_s = engine.clock.monotonic_s()
     consumers = [_consumer(group, entry, now_s) for entry in group.state.consumers.values()]
+    now_unix_s = engine.clock.unix_s()
     pairs = [
         (entry, engine.logs[group.logstore, entry.shard])
         for entry in group.state.shards.values()
         if (group.logstore, entry.shard) in engine.logs
     ]
-    shards = await asyncio.to_thread(_shards, pairs, engine.clock.unix_s())
+    shards = await asyncio.to_thread(lambda: [_shard(entry, log, now_unix_s) for entry, log in pairs])
     return json_answer(
         {
             "group": {
@@ -70,10 +71,6 @@ def _consumer(group: Group, entry: ConsumerEntry, now_s: float) -> dict[str, obj
         "held": sorted(entry.held),
         "owned": group.state.owned_by(entry.name),
     }
-
-
-def _shards(pairs: list[tuple[ShardEntry, ShardLog]], now_unix_s: float) -> list[dict[str, object]]:
-    return [_shard(entry, log, now_unix_s) for entry, log in pairs]
 
 
 def _shard(entry: ShardEntry, log: ShardLog, now_unix_s: float) -> dict[str, object]:

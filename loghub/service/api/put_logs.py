@@ -70,7 +70,7 @@ def check_group(request: Request, *, max_size: int) -> Checked:
         group = compression.decompress(group, how, raw_size=_raw_size(request), max_size=max_size)
     elif len(group) != _raw_size(request):
         raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not the body's size")
-    return Checked(group=group, logs=loggroup_validation.scan(group).logs)
+    return Checked(group=group, logs=loggroup_validation.scan(group))
 
 
 def _raw_size(request: Request) -> int:

@@ -156,10 +156,6 @@ class Database:
         """The current values of SQLite's (journal mode, synchronous)."""
         return (self._connection.pragma("journal_mode"), self._connection.pragma("synchronous"))
 
-    def set_version(self, version: int) -> None:
-        """Set the schema version of the file, as the last step of a migration."""
-        self._connection.pragma("user_version", version)
-
     def close(self) -> None:
         with suppress(apsw.Error):
             self._connection.close()

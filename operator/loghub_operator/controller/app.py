@@ -25,7 +25,7 @@ from loghub_operator.controller.watch_check import WatchCheck
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.http_server import Response, Route, serving, text
 from loghub_operator.leader.elector import LeaderElector
-from loghub_operator.leader.fencing import GuardedKube, WriteFence, guarded_connect, unguarded
+from loghub_operator.leader.fencing import FencedKube, WriteFence, fenced_connect, unfenced
 from loghub_operator.leader.leader_label import LeaderLabel
 from loghub_operator.leader.lease import LeaseTimings
 from loghub_operator.logservice.access import LogServiceAccess
@@ -73,11 +73,11 @@ class Operator:
         self._exporters = exporters
         self._leading = settings.lease is None
         self._listed = False
-        fence = unguarded(clock) if settings.lease is None else WriteFence(clock)
+        fence = unfenced(clock) if settings.lease is None else WriteFence(clock)
         self._leader = self._candidate(kube, fence, timings)
-        self._writer = writer = GuardedKube(kube, fence)
+        self._writer = writer = FencedKube(kube, fence)
         self._log_services = LogServicePool(
-            guarded_connect(metered_connect(connect, exporters.meters), fence)
+            fenced_connect(metered_connect(connect, exporters.operator_metrics), fence)
         )
         self._group_index = GroupIndex(settings)
         drift = DriftDetector(kube=writer, clock=clock, every_s=DEPENDENCIES_EVERY * settings.resync_s)
@@ -118,7 +118,12 @@ class Operator:
             return None
         identity = f"{self._settings.pod_name or socket.gethostname()}_{uuid.uuid4()}"
         return LeaderElector(
-            kube=kube, guard=fence, clock=self._clock, place=self._settings.lease, me=identity, terms=timings
+            kube=kube,
+            fence=fence,
+            clock=self._clock,
+            lease=self._settings.lease,
+            identity=identity,
+            timings=timings,
         )
 
     def routes(self) -> dict[str, Route]:
@@ -133,7 +138,7 @@ class Operator:
     def _health(self) -> Response:
         inputs = liveness.HealthInputs(
             leading=self._leading,
-            lease_checked_s=None if self._leader is None else self._leader.turned_s,
+            lease_checked_s=None if self._leader is None else self._leader.last_attempt_s,
             reconcile_ended_s=self._reconciler.ended_s,
             tasks=self._reconciler.tasks(),
             unreported=tuple("/".join(known[:2]) for known in self._watch_check.unreported),
@@ -148,7 +153,7 @@ class Operator:
         try:
             if self._leader is None or await _before(stop, self._acquire(self._leader)):
                 self._leading = True
-                self._exporters.meters.leader(True)
+                self._exporters.operator_metrics.leading()
                 await self._act(stop, end)
         finally:
             await self._reconciler.close()
@@ -164,7 +169,7 @@ class Operator:
     async def _acquire(self, leader: LeaderElector) -> None:
         """Waits for leadership. The label of its own pod is the only thing that a follower writes."""
         if (label := self._label(self._kube)) is not None:
-            await label.give_back()
+            await label.remove_stale()
         await leader.acquire()
 
     async def _act(self, stop: asyncio.Event, end: Callable[[str], None]) -> None:
@@ -262,7 +267,7 @@ async def run(
         exporters = Exporters(settings, clock)
         configuration = await configured(clock=clock)
         if kube is None:
-            client = AioKube(configuration, on_response=exporters.meters.kube_answered)
+            client = AioKube(configuration, on_response=exporters.operator_metrics.count_kubernetes_request)
             kube = await stack.enter_async_context(client)
         operator = Operator(
             settings,

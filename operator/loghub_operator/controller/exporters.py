@@ -35,22 +35,22 @@ class Exporters(MetricsReporter):
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self.meters = OperatorMetrics()
-        self.board = MetricsStore(clock, fresh_s=fresh_s(settings.resync_s))
-        self._text = Exposition(self.meters, self.board, max_shard_series=settings.max_shard_series)
+        self.operator_metrics = OperatorMetrics()
+        self.store = MetricsStore(clock, fresh_s=fresh_s(settings.resync_s))
+        self._text = Exposition(self.operator_metrics, self.store, max_shard_series=settings.max_shard_series)
         self._one_at_a_time = asyncio.Lock()
 
     def found(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
         """Stores the group's metrics."""
-        self.board.update(readings, conditions)
+        self.store.update(readings, conditions)
 
     def gone(self, namespace: str, name: str) -> None:
         """Removes the group's metrics."""
-        self.board.remove(namespace, name)
+        self.store.remove(namespace, name)
 
     def reconciled(self, result: str, seconds: float) -> None:
         """Counts a reconcile."""
-        self.meters.reconciled(result, seconds)
+        self.operator_metrics.reconciled(result, seconds)
 
     async def metrics(self) -> Response:
         """Serves ``/metrics``; renders in a thread, because the text of many groups takes a while."""
@@ -73,7 +73,7 @@ class Exporters(MetricsReporter):
         keys = _folder(self._settings.keda_certs)
         while True:
             try:
-                async with serving_keda(address, self.board, keys=keys) as real:
+                async with serving_keda(address, self.store, keys=keys) as real:
                     log.info("external scaler served", address=real)
                     await asyncio.Event().wait()
             except OSError as error:
@@ -81,12 +81,15 @@ class Exporters(MetricsReporter):
                 await asyncio.sleep(AGAIN_S)
 
     async def _external(self, address: str, kube: Kube) -> None:
-        from loghub_operator.autoscaling.external_metrics.apiservice import ExternalMetricsServer, Front
+        from loghub_operator.autoscaling.external_metrics.apiservice import (
+            ExternalMetricsServer,
+            ServingEndpoint,
+        )
 
         namespace, _, service = self._settings.external_metrics_service.partition("/")
         keys = _folder(self._settings.external_metrics_certs)
-        front = Front(address=address, namespace=namespace, service=service, keys=keys)
-        await ExternalMetricsServer(front, board=self.board, kube=kube, clock=self._clock).run()
+        endpoint = ServingEndpoint(address=address, namespace=namespace, service=service, keys=keys)
+        await ExternalMetricsServer(endpoint, store=self.store, kube=kube, clock=self._clock).run()
 
 
 def _folder(path: str | None) -> KeyFolder | None:

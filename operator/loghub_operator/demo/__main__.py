@@ -15,7 +15,7 @@ from pathlib import Path
 
 from loghub_operator.api import InvalidResourceError
 from loghub_operator.demo.log_source import BadLogsError, check_file
-from loghub_operator.demo.run import Options, Outcome, run
+from loghub_operator.demo.run import DemoOptions, DemoResult, run
 from loghub_operator.local.commands import StartFailed
 from loghub_operator.local.embedded_service import ServiceStartError
 from loghub_operator.local.file_lock import InUseError
@@ -29,16 +29,16 @@ NEEDED = ("apsw", "uvicorn", "pyarrow", "pyspark")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo and return the exit status."""
-    given = _parser().parse_args(arguments)
+    args = _parser().parse_args(arguments)
     absent = [name for name in NEEDED if find_spec(name) is None]
     if absent:
         return _complain(f"it needs {', '.join(absent)}; run it by `make demo` in a clone", FAILED)
-    folder = given.state_dir.absolute() if given.state_dir else Root.default(os.environ).folder / "demo"
+    folder = args.state_dir.absolute() if args.state_dir else Root.default(os.environ).folder / "demo"
     try:
-        if given.logs is not None:
-            check_file(given.logs)
+        if args.logs is not None:
+            check_file(args.logs)
         folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        outcome = asyncio.run(run(_options(given, folder)))
+        outcome = asyncio.run(run(_options(args, folder)))
     except (BadLogsError, InvalidResourceError) as error:
         return _complain(str(error), MISUSED)
     except (StartFailed, InUseError, ServiceStartError, OSError) as error:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return DONE if outcome.verdict.exactly_once and not outcome.producer_failed else FAILED
 
 
-def summary(outcome: Outcome) -> Iterator[str]:
+def summary(outcome: DemoResult) -> Iterator[str]:
     """The last lines on the screen."""
     yield ""
     yield str(outcome.verdict)
@@ -62,16 +62,16 @@ def summary(outcome: Outcome) -> Iterator[str]:
     yield f"count it again with: {shlex.join(count)}"
 
 
-def _options(given: argparse.Namespace, folder: Path) -> Options:
-    return Options(
+def _options(args: argparse.Namespace, folder: Path) -> DemoOptions:
+    return DemoOptions(
         folder=folder,
-        cr=given.cr,
-        logs=given.logs.absolute() if given.logs else None,
-        rate=given.rate,
-        keep=given.keep,
-        pause_s=given.pause,
-        limit_s=given.limit,
-        live=sys.stdout.isatty() and not given.plain,
+        cr=args.cr,
+        logs=args.logs.absolute() if args.logs else None,
+        rate=args.rate,
+        keep=args.keep,
+        pause_s=args.pause,
+        limit_s=args.limit,
+        live=sys.stdout.isatty() and not args.plain,
     )
 
 

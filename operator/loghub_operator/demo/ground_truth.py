@@ -22,7 +22,7 @@ What = Literal["sending", "sent", "unsure"]
 Identity = tuple[str, int, int, int]  # file, pass, number, CRC-32 of the text
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class RecordEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One log group: its number and, for "sending", the identities of its lines."""
 
     group: int
@@ -42,13 +42,13 @@ class RecordWriter:
         self._file = file
 
     def sending(self, group: int, lines: Iterable[Line]) -> None:
-        told = [identity(one.file, one.turn, one.number, one.text) for one in lines]
-        self._write(Entry(group=group, what="sending", lines=told))
+        identities = [identity(line.file, line.turn, line.number, line.text) for line in lines]
+        self._write(RecordEntry(group=group, what="sending", lines=identities))
 
     def outcome(self, group: int, what: What) -> None:
-        self._write(Entry(group=group, what=what))
+        self._write(RecordEntry(group=group, what=what))
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: RecordEntry) -> None:
         self._file.write(msgspec.json.encode(entry) + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -67,7 +67,7 @@ def read_record(path: Path) -> Truth:
     """The whole record. A group without an outcome is unsure; a last entry that was cut off is ignored."""
     groups: dict[int, list[Identity]] = {}
     outcomes: dict[int, What] = {}
-    decoder = msgspec.json.Decoder(Entry)
+    decoder = msgspec.json.Decoder(RecordEntry)
     with path.open("rb") as file:
         for raw in file:
             if not raw.endswith(b"\n"):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-LONGEST_LINE_BYTES = 256 << 10  # the rest of a longer line is cut off, and the demo reports it
+MAX_LINE_BYTES = 256 << 10  # the rest of a longer line is cut off, and the demo reports it
 GENERATED = "access.log"
 
 
@@ -51,9 +51,9 @@ def of_file(path: Path) -> Iterator[Line]:
         turn += 1
         with path.open("rb") as file:
             number = 0
-            while raw := file.readline(LONGEST_LINE_BYTES):
+            while raw := file.readline(MAX_LINE_BYTES):
                 number += 1
-                cut = len(raw) == LONGEST_LINE_BYTES and not raw.endswith(b"\n")
+                cut = len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n")
                 if cut:
                     _skip_line(file)
                 yield _line(path.name, turn, number, raw, cut=cut)
@@ -62,7 +62,7 @@ def of_file(path: Path) -> Iterator[Line]:
 
 
 def _skip_line(file: IO[bytes]) -> None:
-    while (rest := file.readline(LONGEST_LINE_BYTES)) and not rest.endswith(b"\n"):
+    while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
         pass
 
 

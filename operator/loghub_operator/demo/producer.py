@@ -33,10 +33,10 @@ from loghub_operator.logservice.access import LogServiceUnavailable
 GROUPS_PER_S = 8
 GROUP_BYTES = 1 << 20
 RETRY_S = 1.0
-MOST_UNREACHABLE = 60  # consecutive attempts; after that the service will not recover by itself
+MAX_UNREACHABLE = 60  # consecutive attempts; after that the service will not recover by itself
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class ProducerProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of the producer; its file is replaced after every log group."""
 
     sent: int
@@ -44,21 +44,21 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
     replaced: int  # lines with bytes that are not UTF-8
     cut: int  # lines that were too long
-    trouble: str
+    error: str
 
 
 class Producer:
     """Sends one log group after the other. `stop` may be set from a signal handler."""
 
     def __init__(
-        self, hub: LogHub, logstore: str, record: RecordWriter, clock: Clock, progress: Path
+        self, client: LogHub, logstore: str, record: RecordWriter, clock: Clock, progress: Path
     ) -> None:
-        self._hub = hub
+        self._client = client
         self._logstore = logstore
         self._record = record
         self._clock = clock
         self._path = progress
-        self._progress = Progress(sent=0, unsure=0, turn=0, replaced=0, cut=0, trouble="")
+        self._progress = ProducerProgress(sent=0, unsure=0, turn=0, replaced=0, cut=0, error="")
         self._groups = 0
         self.stop = threading.Event()
 
@@ -84,49 +84,49 @@ class Producer:
         outcome = self._put(body)
         self._record.outcome(self._groups, "sent" if outcome else "unsure")
         count = len(group)
-        self._tell(group, sent=count if outcome else 0, unsure=0 if outcome else count)
+        self._update_progress(group, sent=count if outcome else 0, unsure=0 if outcome else count)
 
     def _put(self, body: bytes) -> bool:
         """Send a log group. Returns False if no answer came, in which case it must not be sent again, since
         it may have arrived; or if it was not sent and the producer must stop."""
-        for _ in range(MOST_UNREACHABLE):
+        for _ in range(MAX_UNREACHABLE):
             try:
-                self._hub.put_logs(self._logstore, body)
+                self._client.put_logs(self._logstore, body)
             except EndpointUnreachable as error:
                 if not error.definite or self.stop.is_set():
                     return False
-                self._tell([], trouble=str(error))
+                self._update_progress([], error=str(error))
                 self.stop.wait(RETRY_S)
             else:
                 return True
         raise EndpointUnreachable("the log service", "it stayed away", definite=True)
 
-    def _tell(self, group: list[Line], *, sent: int = 0, unsure: int = 0, trouble: str = "") -> None:
+    def _update_progress(self, group: list[Line], *, sent: int = 0, unsure: int = 0, error: str = "") -> None:
         before = self._progress
-        self._progress = Progress(
+        self._progress = ProducerProgress(
             sent=before.sent + sent,
             unsure=before.unsure + unsure,
             turn=group[-1].turn if group else before.turn,
             replaced=before.replaced + sum(line.replaced for line in group),
             cut=before.cut + sum(line.cut for line in group),
-            trouble=trouble,
+            error=error,
         )
         replace_file(self._path, msgspec.json.encode(self._progress))
 
 
 def take(lines: Iterator[Line], carried: list[Line], size: int) -> tuple[list[Line], list[Line]]:
     """The next group, of at most `size` lines and `GROUP_BYTES`, and the lines that no longer fit."""
-    group, weight = list(carried), sum(map(_most_bytes, carried))
+    group, weight = list(carried), sum(map(_max_bytes, carried))
     while len(group) < size:
         line = next(lines)
-        weight += _most_bytes(line)
+        weight += _max_bytes(line)
         if group and weight > GROUP_BYTES:
             return group, [line]
         group.append(line)
     return group, []
 
 
-def _most_bytes(line: Line) -> int:
+def _max_bytes(line: Line) -> int:
     return 4 * len(line.text)  # a character has at most four bytes in UTF-8
 
 
@@ -149,24 +149,24 @@ def encode(group: Sequence[Line], *, unix_s: int) -> bytes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the producer and return the exit status; the module's docstring lists the values."""
-    given = _parser().parse_args(arguments)
+    args = _parser().parse_args(arguments)
     clock = SystemClock()
     try:
         credentials = read_folder(Path(os.environ.get(ENV_CREDENTIALS_DIR, "")))
     except LogServiceUnavailable as error:
         return _complain(str(error), 2)
     try:
-        if given.logs is not None:
-            check_file(given.logs)
-        lines = generated(given.seed, clock.unix_s) if given.logs is None else of_file(given.logs)
-        hub = HttpLogHub(given.endpoint, given.project, credentials=credentials, agent="demo-producer")
-        with given.record.open("ab") as file:
+        if args.logs is not None:
+            check_file(args.logs)
+        lines = generated(args.seed, clock.unix_s) if args.logs is None else of_file(args.logs)
+        client = HttpLogHub(args.endpoint, args.project, credentials=credentials, agent="demo-producer")
+        with args.record.open("ab") as file:
             producer = Producer(
-                hub, given.logstore, record=RecordWriter(file), clock=clock, progress=given.progress
+                client, args.logstore, record=RecordWriter(file), clock=clock, progress=args.progress
             )
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: producer.stop.set())
-            producer.run(lines, rate=given.rate)
+            producer.run(lines, rate=args.rate)
     except BadLogsError as error:
         return _complain(str(error), 2)
     except LogHubException as error:

@@ -19,20 +19,20 @@ from loghub_operator.api import LogHubConsumerGroup, Phase, parse_resource
 from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.demo.ground_truth import read_record
 from loghub_operator.demo.log_source import GENERATED
-from loghub_operator.demo.producer import Progress
+from loghub_operator.demo.producer import ProducerProgress
 from loghub_operator.demo.scenario import first_row, play, with_a_line_of_replicas
-from loghub_operator.demo.scenario_context import Scene
+from loghub_operator.demo.scenario_context import ScenarioContext
 from loghub_operator.demo.verify import SinkCounter, Verdict, compare, read_sink
-from loghub_operator.local.commands import StartFailed, stopping, surroundings
+from loghub_operator.local.commands import StartFailed, run_context, stopping
 from loghub_operator.local.credentials import read_folder, without_keys
 from loghub_operator.local.file_lock import locked
 from loghub_operator.local.manifest import CrFile
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import Root
 from loghub_operator.local.processes.child_process import Child
-from loghub_operator.local.processes.orphans import end_leftovers
+from loghub_operator.local.processes.orphans import end_orphans
 from loghub_operator.local.provisioning import create_sources
-from loghub_operator.local.runner import LocalGroup, Surroundings, connect
+from loghub_operator.local.runner import LocalGroup, RunContext, connect
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.screen import Screen
 
@@ -42,11 +42,11 @@ COUNT_EVERY_S = 0.5
 FIRST_ROW_GUARD_S = 600.0
 # After this long without a new row, missing lines are lost; longer while not every worker is ready.
 DRAIN_GUARD_S, UNREADY_GUARD_S = 120.0, 600.0
-_OURS = ("service", "volumes", "groups", "producer", "cr.yaml", "cr.new")
+_OWN_PATHS = ("service", "volumes", "groups", "producer", "cr.yaml", "cr.new")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class DemoOptions:
     """``limit_s`` bounds the scenario from the first row on; ``pause_s`` is the time between its steps."""
 
     folder: Path
@@ -60,7 +60,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DemoResult:
     """The values of the final summary."""
 
     verdict: Verdict
@@ -71,12 +71,12 @@ class Outcome:
     producer_failed: str  # "" if it did not fail
 
 
-async def run(options: Options) -> Outcome:
+async def run(options: DemoOptions) -> DemoResult:
     """Run the whole demo. Raises `InUseError`, `InvalidResourceError`, `ServiceStartError`, `StartFailed`."""
     root = Root(options.folder)
     cr = _checked(options.cr)
     with locked(options.folder / "lock"):
-        _begin_anew(options, root, cr)
+        _reset_folder(options, root, cr)
         demo = _Demo(options, root)
         with demo.screen:
             await demo.perform()
@@ -94,10 +94,10 @@ def _checked(cr: Path) -> str:
     return with_a_line_of_replicas(cr.read_text(), document)
 
 
-def _begin_anew(options: Options, root: Root, cr: str) -> None:
+def _reset_folder(options: DemoOptions, root: Root, cr: str) -> None:
     """Remove what the previous demo left, and nothing else; then write the user's CR."""
-    end_leftovers(root.groups)
-    for name in _OURS:
+    end_orphans(root.groups)
+    for name in _OWN_PATHS:
         path = options.folder / name
         if path.is_dir():
             shutil.rmtree(path)
@@ -110,7 +110,7 @@ def _begin_anew(options: Options, root: Root, cr: str) -> None:
 class _Demo:
     """Runs in one event loop, in the main thread."""
 
-    def __init__(self, options: Options, root: Root) -> None:
+    def __init__(self, options: DemoOptions, root: Root) -> None:
         self._options = options
         self._root = root
         self._clock = SystemClock()
@@ -129,10 +129,10 @@ class _Demo:
         self._producer_failed = ""
         self._ending = False
         self.screen = Screen(title="LogHub demo", clock=self._clock, notes=self._notes, live=options.live)
-        self._scene = Scene(
+        self._scenario = ScenarioContext(
             name=self._resource.metadata.name,
             cr_file=options.folder / "cr.yaml",
-            look_now=lambda: self.screen.last,
+            latest_snapshot=lambda: self.screen.last,
             rows=lambda: self._rows,
             clock_s=lambda: self.screen.elapsed_s,
             say=self.screen.say,
@@ -142,47 +142,47 @@ class _Demo:
         """Run everything from the first process to the last."""
         self.screen.say("the embedded log service starts")
         self.screen.refresh()
-        async with surroundings(self._root, self._resource, None) as around:
-            self.screen.say(f"it listens on {around.endpoint}")
-            await self._create(around)
-            self._start_producer(around)
-            group = LocalGroup(self._record, file=self._file, around=around, audience=self.screen)
+        async with run_context(self._root, self._resource, None) as context:
+            self.screen.say(f"it listens on {context.endpoint}")
+            await self._create(context)
+            self._start_producer(context)
+            group = LocalGroup(self._record, file=self._file, context=context, observer=self.screen)
             stop, interrupted = asyncio.Event(), asyncio.Event()
-            with stopping(interrupted, group) as hurry:
+            with stopping(interrupted, group) as forced_stop:
                 running = asyncio.create_task(group.run(stop))
                 counting = asyncio.create_task(self._count())
                 try:
-                    await self._act(interrupted, running, hurry)
+                    await self._run_scenario(interrupted, running, forced_stop)
                 finally:
                     await self._end_producer()
                     stop.set()
                     counting.cancel()
                     await running
 
-    async def _act(
-        self, interrupted: asyncio.Event, running: "asyncio.Task[None]", hurry: asyncio.Event
+    async def _run_scenario(
+        self, interrupted: asyncio.Event, running: "asyncio.Task[None]", forced_stop: asyncio.Event
     ) -> None:
         """Run the scenario, then stop the producer, then wait until every line is in the sink."""
-        story = asyncio.create_task(self._tell_story())
-        waits = [story, running, asyncio.create_task(interrupted.wait())]
+        scenario = asyncio.create_task(self._play_scenario())
+        waits = [scenario, running, asyncio.create_task(interrupted.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for task in (story, waits[2]):
+        for task in (scenario, waits[2]):
             task.cancel()
-        if story.done() and not story.cancelled():
-            story.result()
+        if scenario.done() and not scenario.cancelled():
+            scenario.result()
         await self._end_producer()
         if not running.done():
             self.screen.say(f"no more lines; {self._progress().sent} were sent, waiting for the rest of them")
-            await self._drain(running, hurry)
+            await self._drain(running, forced_stop)
 
-    async def _tell_story(self) -> None:
+    async def _play_scenario(self) -> None:
         # A slow start must not use up the scenario's time: its own bound begins with the first row.
-        if not await first_row(self._scene, bound_s=FIRST_ROW_GUARD_S):
+        if not await first_row(self._scenario, bound_s=FIRST_ROW_GUARD_S):
             return
         try:
             async with asyncio.timeout(self._options.limit_s):
                 await play(
-                    self._scene,
+                    self._scenario,
                     pause_s=self._options.pause_s,
                     bound_s=self._options.limit_s / 2,
                 )
@@ -192,16 +192,18 @@ class _Demo:
             self.screen.say("DEMO: goes on until Ctrl-C (--keep)")
             await asyncio.Event().wait()
 
-    async def _create(self, around: Surroundings) -> None:
-        credentials = read_folder(around.credentials_dir)
-        with contextlib.closing(connect(around.endpoint, self._resource.spec.project, credentials)) as hub:
-            made = await asyncio.to_thread(create_sources, hub, self._resource, shards=SHARDS)
-        self.screen.say("created " + ", ".join(made))
+    async def _create(self, context: RunContext) -> None:
+        credentials = read_folder(context.credentials_dir)
+        with contextlib.closing(
+            connect(context.endpoint, self._resource.spec.project, credentials)
+        ) as client:
+            created = await asyncio.to_thread(create_sources, client, self._resource, shards=SHARDS)
+        self.screen.say("created " + ", ".join(created))
 
-    def _start_producer(self, around: Surroundings) -> None:
+    def _start_producer(self, context: RunContext) -> None:
         spec, options = self._resource.spec, self._options
         command = [
-            *(sys.executable, "-m", "loghub_operator.demo.producer", "--endpoint", around.endpoint),
+            *(sys.executable, "-m", "loghub_operator.demo.producer", "--endpoint", context.endpoint),
             *("--project", spec.project, "--logstore", spec.logstore, "--rate", str(options.rate)),
             *("--record", str(self.record_file), "--progress", str(self._progress_file)),
         ]
@@ -209,7 +211,7 @@ class _Demo:
             command += ["--logs", str(options.logs)]
         self._producer = Child(
             command,
-            environment={**without_keys(os.environ), ENV_CREDENTIALS_DIR: str(around.credentials_dir)},
+            environment={**without_keys(os.environ), ENV_CREDENTIALS_DIR: str(context.credentials_dir)},
             log=self._options.folder / "producer" / "log",
             on_exit=self._producer_ended,
         )
@@ -225,11 +227,11 @@ class _Demo:
         if self._producer is not None:
             await self._producer.end(PRODUCER_GRACE_S)
 
-    async def _drain(self, running: "asyncio.Task[None]", hurry: asyncio.Event) -> None:
+    async def _drain(self, running: "asyncio.Task[None]", forced_stop: asyncio.Event) -> None:
         """Wait until no shard has any lag after the last line was sent; the wait is bounded while no row
         arrives."""
         since, rows, moved = self._clock.unix_s(), self._rows, self._clock.monotonic_s()
-        while not (running.done() or hurry.is_set() or _drained(self.screen.last, since)):
+        while not (running.done() or forced_stop.is_set() or _drained(self.screen.last, since)):
             await asyncio.sleep(COUNT_EVERY_S)
             if self._rows != rows:
                 rows, moved = self._rows, self._clock.monotonic_s()
@@ -244,34 +246,34 @@ class _Demo:
             self._rows = await asyncio.to_thread(self._counter.count)
             await asyncio.sleep(COUNT_EVERY_S)
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> ProducerProgress:
         try:
-            return msgspec.json.decode(self._progress_file.read_bytes(), type=Progress)
+            return msgspec.json.decode(self._progress_file.read_bytes(), type=ProducerProgress)
         except (OSError, msgspec.MsgspecError):
-            return Progress(sent=0, unsure=0, turn=1, replaced=0, cut=0, trouble="")
+            return ProducerProgress(sent=0, unsure=0, turn=1, replaced=0, cut=0, error="")
 
     def _notes(self) -> tuple[str, ...]:
-        told, logs = self._progress(), self._options.logs
+        progress, logs = self._progress(), self._options.logs
         name = logs.name if logs is not None else f"{GENERATED} (generated)"
-        notes = [f"sent {told.sent} lines of {name}, pass {told.turn}; in the sink {self._rows}"]
-        if told.replaced:
-            notes.append(f"{told.replaced} lines had bytes that are not UTF-8; they are written as \\xNN")
-        if told.cut:
-            notes.append(f"{told.cut} lines were longer than 256 KiB; the rest of them was left out")
-        return (*notes, told.trouble) if told.trouble else tuple(notes)
+        notes = [f"sent {progress.sent} lines of {name}, pass {progress.turn}; in the sink {self._rows}"]
+        if progress.replaced:
+            notes.append(f"{progress.replaced} lines had bytes that are not UTF-8; they are written as \\xNN")
+        if progress.cut:
+            notes.append(f"{progress.cut} lines were longer than 256 KiB; the rest of them was left out")
+        return (*notes, progress.error) if progress.error else tuple(notes)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> DemoResult:
         """The outcome, once nothing runs any more."""
-        return Outcome(
+        return DemoResult(
             verdict=compare(read_record(self.record_file), read_sink(self.sink)),
             sink=self.sink,
             record=self.record_file,
-            first_row_s=self._scene.first_row_s,
+            first_row_s=self._scenario.first_row_s,
             elapsed_s=self.screen.elapsed_s,
             producer_failed=self._producer_failed,
         )
 
 
-def _drained(look: GroupSnapshot | None, since_unix_s: float) -> bool:
-    lag = look.status.lag if look is not None and look.at_unix_s >= since_unix_s else None
+def _drained(snapshot: GroupSnapshot | None, since_unix_s: float) -> bool:
+    lag = snapshot.status.lag if snapshot is not None and snapshot.at_unix_s >= since_unix_s else None
     return lag is not None and lag.logs == 0

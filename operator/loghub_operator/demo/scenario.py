@@ -12,46 +12,48 @@ from typing import Any
 
 import yaml
 
-from loghub_operator.demo.scenario_context import Scene
+from loghub_operator.demo.scenario_context import ScenarioContext
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.model.observed import WorkerPhase
 
 _REPLICAS = re.compile(r"^(  replicas: )(\d+)$", re.MULTILINE)
 
 
-async def first_row(scene: Scene, *, bound_s: float) -> bool:
+async def first_row(context: ScenarioContext, *, bound_s: float) -> bool:
     """Wait for the first row. Returns False if none arrived within the bound."""
-    if not await scene.until(lambda: scene.rows() > 0, "the first row in the sink", bound_s=bound_s):
+    if not await context.until(lambda: context.rows() > 0, "the first row in the sink", bound_s=bound_s):
         return False
-    scene.first_row_s = scene.elapsed_s
-    scene.say(f"the first rows are in the sink, {scene.first_row_s:.0f} s after the start")
+    context.first_row_s = context.elapsed_s
+    context.say(f"the first rows are in the sink, {context.first_row_s:.0f} s after the start")
     return True
 
 
-async def play(scene: Scene, *, pause_s: float, bound_s: float) -> None:
+async def play(context: ScenarioContext, *, pause_s: float, bound_s: float) -> None:
     """Run the steps after the first row; `bound_s` applies to each of them. Cancel the task to end it
     earlier."""
     await asyncio.sleep(pause_s)
-    added = add_worker(scene.cr_file)
-    newcomer = f"{scene.name}-{added - 1}"
-    scene.say(f"DEMO: adds a worker: replicas {added - 1} -> {added} in {scene.cr_file.name}")
-    await scene.until(lambda: working(scene.look, newcomer), f"{newcomer} holding a shard", bound_s=bound_s)
+    added = add_worker(context.cr_file)
+    newcomer = f"{context.name}-{added - 1}"
+    context.say(f"DEMO: adds a worker: replicas {added - 1} -> {added} in {context.cr_file.name}")
+    await context.until(
+        lambda: working(context.snapshot, newcomer), f"{newcomer} holding a shard", bound_s=bound_s
+    )
     await asyncio.sleep(pause_s)
-    await _kill(scene, f"{scene.name}-0", bound_s)
+    await _kill(context, f"{context.name}-0", bound_s)
     await asyncio.sleep(pause_s)
 
 
-async def _kill(scene: Scene, victim: str, bound_s: float) -> None:
-    pid, held = process_of(scene.look, victim), holdings(scene.look, victim)
+async def _kill(context: ScenarioContext, victim: str, bound_s: float) -> None:
+    pid, held = process_of(context.snapshot, victim), holdings(context.snapshot, victim)
     if pid is None:
-        scene.say(f"DEMO: {victim} does not run; nothing to kill")
+        context.say(f"DEMO: {victim} does not run; nothing to kill")
         return
-    scene.say(f"DEMO: kills {victim} (process {pid}) with SIGKILL; it holds {_numbers(held)}")
+    context.say(f"DEMO: kills {victim} (process {pid}) with SIGKILL; it holds {_numbers(held)}")
     os.kill(pid, signal.SIGKILL)
     moved = f"{_numbers(held)} held by others"
-    await scene.until(lambda: taken_over(scene.look, victim, held), moved, bound_s=bound_s)
+    await context.until(lambda: taken_over(context.snapshot, victim, held), moved, bound_s=bound_s)
     back = f"{victim} back with a shard"
-    await scene.until(lambda: working(scene.look, victim), back, bound_s=bound_s)
+    await context.until(lambda: working(context.snapshot, victim), back, bound_s=bound_s)
 
 
 def _numbers(shards: frozenset[int]) -> str:
@@ -70,38 +72,40 @@ def with_a_line_of_replicas(text: str, document: dict[str, Any]) -> str:
 def add_worker(cr_file: Path) -> int:
     """Save the file with one more replica, as a user with an editor would. Returns the new number."""
     text = cr_file.read_text()
-    found = _REPLICAS.search(text)
-    assert found is not None, f"{cr_file} has no line of replicas"
-    wanted = int(found[2]) + 1
-    fresh = cr_file.with_suffix(".new")
-    fresh.write_text(_REPLICAS.sub(rf"\g<1>{wanted}", text, count=1))
-    fresh.replace(cr_file)
-    return wanted
+    match = _REPLICAS.search(text)
+    assert match is not None, f"{cr_file} has no line of replicas"
+    replicas = int(match[2]) + 1
+    edited = cr_file.with_suffix(".new")
+    edited.write_text(_REPLICAS.sub(rf"\g<1>{replicas}", text, count=1))
+    edited.replace(cr_file)
+    return replicas
 
 
-def working(look: GroupSnapshot | None, worker: str) -> bool:
+def working(snapshot: GroupSnapshot | None, worker: str) -> bool:
     """The worker is ready and holds a shard as `already_alloc`."""
-    ready = look is not None and any(
-        one.observed.name == worker and one.observed.phase is WorkerPhase.RUNNING for one in look.workers
+    ready = snapshot is not None and any(
+        one.observed.name == worker and one.observed.phase is WorkerPhase.RUNNING for one in snapshot.workers
     )
-    return ready and bool(holdings(look, worker))
+    return ready and bool(holdings(snapshot, worker))
 
 
-def holdings(look: GroupSnapshot | None, worker: str) -> frozenset[int]:
+def holdings(snapshot: GroupSnapshot | None, worker: str) -> frozenset[int]:
     """The shards that are `already_alloc` to this worker."""
-    shards = look.status.shards if look is not None else ()
+    shards = snapshot.status.shards if snapshot is not None else ()
     return frozenset(one.id for one in shards if one.consumer == worker and one.state == "already_alloc")
 
 
-def taken_over(look: GroupSnapshot | None, worker: str, shards: frozenset[int]) -> bool:
+def taken_over(snapshot: GroupSnapshot | None, worker: str, shards: frozenset[int]) -> bool:
     """Each of the shards is `already_alloc` to another worker."""
     held = (
-        {one.id: one.consumer for one in look.status.shards if one.state == "already_alloc"} if look else {}
+        {one.id: one.consumer for one in snapshot.status.shards if one.state == "already_alloc"}
+        if snapshot
+        else {}
     )
     return all(held.get(shard) not in (None, worker) for shard in shards)
 
 
-def process_of(look: GroupSnapshot | None, worker: str) -> int | None:
+def process_of(snapshot: GroupSnapshot | None, worker: str) -> int | None:
     """The process ID of a worker, if it runs."""
-    views = look.workers if look is not None else ()
+    views = snapshot.workers if snapshot is not None else ()
     return next((one.pid for one in views if one.observed.name == worker), None)

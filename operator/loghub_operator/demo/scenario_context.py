@@ -10,24 +10,24 @@ from pathlib import Path
 
 from loghub_operator.local.snapshot import GroupSnapshot
 
-LOOK_S = 0.2
+POLL_S = 0.2
 
 
 @dataclass(slots=True, kw_only=True)
-class Scene:
-    """``look_now`` and the other callables return the current values."""
+class ScenarioContext:
+    """``latest_snapshot`` and the other callables return the current values."""
 
     name: str  # of the LogHubConsumerGroup
     cr_file: Path
-    look_now: Callable[[], GroupSnapshot | None]
+    latest_snapshot: Callable[[], GroupSnapshot | None]
     rows: Callable[[], int]  # visible in the sink
     clock_s: Callable[[], float]  # since the demo began
     say: Callable[[str], None]
     first_row_s: float | None = None
 
     @property
-    def look(self) -> GroupSnapshot | None:
-        return self.look_now()
+    def snapshot(self) -> GroupSnapshot | None:
+        return self.latest_snapshot()
 
     @property
     def elapsed_s(self) -> float:
@@ -38,7 +38,7 @@ class Scene:
         try:
             async with asyncio.timeout(bound_s):
                 while not holds():
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(POLL_S)
         except TimeoutError:
             self.say(f"DEMO: not seen within {bound_s:.0f} s, goes on: {what}")
             return False

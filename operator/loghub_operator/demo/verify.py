@@ -68,10 +68,10 @@ def sink_files(folder: Path) -> tuple[Path, ...]:
     """The Parquet files that a reader of the folder sees: names that begin with ``_`` or ``.`` are hidden."""
     found: list[Path] = []
     # Not rglob: workers create and remove hidden folders in the meantime, and it would fail on them.
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(("_", "."))]
         found += [
-            Path(place, name)
+            Path(parent, name)
             for name in files
             if name.endswith(".parquet") and not name.startswith(("_", "."))
         ]
@@ -117,9 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m loghub_operator.demo.verify", description=__doc__)
     parser.add_argument("record", type=Path, help="the producer's record")
     parser.add_argument("sink", type=Path, help="the folder with the Parquet files")
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     try:
-        verdict = compare(read_record(given.record), read_sink(given.sink))
+        verdict = compare(read_record(args.record), read_sink(args.sink))
     except OSError as error:
         print(f"check: {error}", file=sys.stderr)  # noqa: T201 - the program's output
         return 2

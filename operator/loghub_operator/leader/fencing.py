@@ -72,17 +72,17 @@ class WriteFence:
             self._under_way -= 1
 
 
-def unguarded(clock: Clock) -> WriteFence:
+def unfenced(clock: Clock) -> WriteFence:
     """A fence for a single operator without leader election: it has no deadline."""
     return WriteFence(clock, deadline_s=float("inf"))
 
 
-class GuardedKube:
+class FencedKube:
     """A `Kube` that writes only while the fence allows it."""
 
-    def __init__(self, kube: Kube, guard: WriteFence) -> None:
+    def __init__(self, kube: Kube, fence: WriteFence) -> None:
         self._kube = kube
-        self._guard = guard
+        self._fence = fence
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
         return await self._kube.get(kind, namespace, name)
@@ -106,42 +106,42 @@ class GuardedKube:
         return await self._write(lambda: self._kube.delete(kind, namespace, name, uid=uid))
 
     async def _write(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if not self._guard.open:
+        if not self._fence.open:
             raise KubeError(0, "NotLeading", NOT_OURS)
-        left_s = self._guard.left_s
+        left_s = self._fence.left_s
         try:
-            with self._guard:
+            with self._fence:
                 async with asyncio.timeout(None if left_s == float("inf") else left_s):
                     return await call()
         except TimeoutError as error:
             raise KubeError(0, "NotLeading", NOT_OURS) from error
 
 
-class _GuardedHub:
+class _FencedClient:
     """A `LogHub` that writes only while the fence allows it. Its calls have their own time limits."""
 
-    def __init__(self, hub: LogHub, guard: WriteFence) -> None:
-        self._hub = hub
-        self._guard = guard
+    def __init__(self, client: LogHub, fence: WriteFence) -> None:
+        self._client = client
+        self._fence = fence
 
     def __getattr__(self, name: str) -> Any:
-        call = getattr(self._hub, name)
+        call = getattr(self._client, name)
         return call if name in READS else self._checked(call)
 
     def _checked(self, call: Callable[..., T]) -> Callable[..., T]:
         def checked(*args: Any, **kwargs: Any) -> T:
-            with self._guard:
-                if not self._guard.open:
+            with self._fence:
+                if not self._fence.open:
                     raise ActionRefused(NOT_OURS)
                 return call(*args, **kwargs)
 
         return checked
 
 
-def guarded_connect(connect: Connect, guard: WriteFence) -> Connect:
+def fenced_connect(connect: Connect, fence: WriteFence) -> Connect:
     """Wraps ``connect`` so that its clients write only while the fence allows it."""
 
-    def guarded(endpoint: str, project: str, credentials: Credentials) -> LogHub:
-        return cast(LogHub, _GuardedHub(connect(endpoint, project, credentials), guard))
+    def fenced(endpoint: str, project: str, credentials: Credentials) -> LogHub:
+        return cast(LogHub, _FencedClient(connect(endpoint, project, credentials), fence))
 
-    return guarded
+    return fenced

@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 LABEL = "loghub.dev/leader"
 LONGEST_VALUE = 63
-AGAIN_S = 10.0
+RETRY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class LeaderLabel:
         """The value that the Services select."""
         return self.lease.name[:LONGEST_VALUE].rstrip("-.")
 
-    async def give_back(self) -> None:
+    async def remove_stale(self) -> None:
         """Remove a stale leader label: a restarted container keeps its pod's labels."""
         try:
             await self._set(self.pod, None)
@@ -48,7 +48,7 @@ class LeaderLabel:
                 await self._take()
             except KubeError as error:
                 log.error("leader label not set: Services do not reach this pod", error=str(error))
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
     async def _take(self) -> None:
         """Writes only if a label is wrong."""

@@ -24,7 +24,7 @@ class LeaseTimings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseSeen:
+class LeaseRecord:
     """The record as it was read. ``holder`` "" means that the Lease was released."""
 
     holder: str
@@ -38,7 +38,7 @@ class LeaseSeen:
 class ObservedLease:
     """A record, and when it was first observed, in monotonic seconds."""
 
-    record: LeaseSeen
+    record: LeaseRecord
     since_s: float
 
 
@@ -70,44 +70,51 @@ class Lost:
     why: str
 
 
-Decision = Acquire | Renew | Wait | Lost
+LeaseDecision = Acquire | Renew | Wait | Lost
 
 
-def observe(before: ObservedLease | None, seen: LeaseSeen | None, *, now: float) -> ObservedLease | None:
+def observe(before: ObservedLease | None, seen: LeaseRecord | None, *, now: float) -> ObservedLease | None:
     """The observation after reading ``seen``. A change of the resource version alone does not show that the
     holder is alive."""
     if seen is None:
         return None
-    same = before is not None and _told(before.record) == _told(seen)
+    same = before is not None and _holder_fields(before.record) == _holder_fields(seen)
     return ObservedLease(seen, before.since_s if same and before is not None else now)
 
 
-def _told(record: LeaseSeen) -> tuple[str, str, int]:
+def _holder_fields(record: LeaseRecord) -> tuple[str, str, int]:
     return record.holder, record.renewed, record.transitions
 
 
 def decide(
-    watched: ObservedLease | None, *, me: str, deadline_s: float | None, now: float, terms: LeaseTimings
-) -> Decision:
+    observed: ObservedLease | None,
+    *,
+    identity: str,
+    deadline_s: float | None,
+    now: float,
+    timings: LeaseTimings,
+) -> LeaseDecision:
     """Decides what to do now. This operator leads until ``deadline_s``; None: it does not lead."""
     if deadline_s is not None:
-        return _as_holder(watched, me=me, deadline_s=deadline_s, now=now)
-    if watched is None:
+        return _as_holder(observed, identity=identity, deadline_s=deadline_s, now=now)
+    if observed is None:
         return Acquire(0)
-    record = watched.record
-    if record.holder == me:  # our own write, whose response was lost
+    record = observed.record
+    if record.holder == identity:  # our own write, whose response was lost
         return Acquire(record.transitions)
-    left_s = watched.since_s + record.duration_s - now
+    left_s = observed.since_s + record.duration_s - now
     if not record.holder or left_s <= 0:
         return Acquire(record.transitions + 1)
-    return Wait(min(terms.retry_period_s, left_s))
+    return Wait(min(timings.retry_period_s, left_s))
 
 
-def _as_holder(watched: ObservedLease | None, *, me: str, deadline_s: float, now: float) -> Decision:
+def _as_holder(
+    observed: ObservedLease | None, *, identity: str, deadline_s: float, now: float
+) -> LeaseDecision:
     if now >= deadline_s:
         return Lost("it could not be renewed in time")
-    if watched is None:  # the Lease was deleted: it is ours while no other operator creates it
+    if observed is None:  # the Lease was deleted: it is ours while no other operator creates it
         return Acquire(0)
-    if watched.record.holder != me:
-        return Lost(f"it is held by {watched.record.holder or 'nobody'}")
-    return Renew(watched.record.transitions)
+    if observed.record.holder != identity:
+        return Lost(f"it is held by {observed.record.holder or 'nobody'}")
+    return Renew(observed.record.transitions)

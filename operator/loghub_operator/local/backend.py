@@ -10,7 +10,7 @@ from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.local.checkpoint_backup import CheckpointBackups
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.processes.supervisor import Supervisor
-from loghub_operator.local.site import variables_of, worker_spec_at
+from loghub_operator.local.site import local_worker_spec, variables_of
 from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.logservice.group_state import Unresolved
 from loghub_operator.logservice.worker_report import report_of
@@ -59,7 +59,7 @@ class LocalBackend:
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,
-            worker_spec=worker_spec_at(resource, placement),
+            worker_spec=local_worker_spec(resource, placement),
             service=service,
             worker_set=self._supervisor.worker_set,
             workers=workers,

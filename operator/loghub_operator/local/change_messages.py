@@ -11,7 +11,7 @@ from loghub_operator.model.observed import WorkerPhase
 
 Workers = tuple[WorkerView, ...]
 # Events, and the sentences about shards and workers, report all other reasons.
-_TOLD = frozenset({"ReconcileError", "TooManyReplicas", "TooFewReplicas", "TooFewShards"})
+_REPORTED_REASONS = frozenset({"ReconcileError", "TooManyReplicas", "TooFewReplicas", "TooFewShards"})
 
 
 def changes(before: Status, after: Status, was: Workers, now: Workers) -> Iterator[str]:
@@ -32,8 +32,8 @@ def _workers(was: Workers, now: Workers) -> Iterator[str]:
 def _worker(old: WorkerView | None, new: WorkerView) -> Iterator[str]:
     name, seen = new.observed.name, new.observed
     if seen.phase is WorkerPhase.FAILED and (old is None or old.observed.phase is not WorkerPhase.FAILED):
-        words = " ".join(": ".join(part for part in (seen.reason, seen.message) if part).split())
-        yield f"{name} ended: {words}" if new.pid is None else f"{name} fails: {words}"
+        error = " ".join(": ".join(part for part in (seen.reason, seen.message) if part).split())
+        yield f"{name} ended: {error}" if new.pid is None else f"{name} fails: {error}"
         return
     if new.pid is not None and (old is None or old.pid != new.pid):
         yield f"{name} started, process {new.pid}" + (" (again)" if new.starts > 1 else "")
@@ -78,7 +78,7 @@ def _moved(old: ShardStatus, new: ShardStatus) -> str:
 def _conditions(was: tuple[Condition, ...], now: tuple[Condition, ...]) -> Iterator[str]:
     before = {condition.type: condition.reason for condition in was}
     for condition in now:
-        if condition.reason in _TOLD and before.get(condition.type) != condition.reason:
+        if condition.reason in _REPORTED_REASONS and before.get(condition.type) != condition.reason:
             yield f"{condition.reason}: {condition.message}"
         if condition.reason == GroupReason.DELETING != before.get(condition.type):
             yield condition.message  # reports what happens to the group

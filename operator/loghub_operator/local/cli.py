@@ -21,15 +21,15 @@ from loghub_operator.local.paths import Root
 from loghub_operator.local.status_command import show_status
 
 DONE, FAILED, MISUSED = 0, 1, 2
-MOST_SHARDS = 256
+MAX_SHARDS = 256
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status."""
-    given = _parser().parse_args(arguments)
-    given.root = Root(given.state_dir.absolute()) if given.state_dir else Root.default(os.environ)
+    args = _parser().parse_args(arguments)
+    args.root = Root(args.state_dir.absolute()) if args.state_dir else Root.default(os.environ)
     try:
-        status: int = given.run(given)
+        status: int = args.run(args)
     except (InvalidResourceError, Refused) as error:
         return _complain(str(error), MISUSED)
     except (StartFailed, InUseError, ServiceStartError, OSError) as error:
@@ -44,31 +44,31 @@ def _complain(text: str, status: int) -> int:
     return status
 
 
-def _up(given: argparse.Namespace) -> int:
+def _up(args: argparse.Namespace) -> int:
     options = UpOptions(
-        root=given.root,
-        file=given.file,
-        name=given.name,
-        endpoint=given.endpoint,
-        create_logstore=given.create_logstore,
-        shards=given.shards,
-        wait_for=given.wait_for,
-        live=sys.stdout.isatty() and not given.plain,
+        root=args.root,
+        file=args.file,
+        name=args.name,
+        endpoint=args.endpoint,
+        create_logstore=args.create_logstore,
+        shards=args.shards,
+        wait_for=args.wait_for,
+        live=sys.stdout.isatty() and not args.plain,
     )
     return asyncio.run(up(options))
 
 
-def _down(given: argparse.Namespace) -> int:
-    options = DownOptions(root=given.root, file=given.file, name=given.name, endpoint=given.endpoint)
+def _down(args: argparse.Namespace) -> int:
+    options = DownOptions(root=args.root, file=args.file, name=args.name, endpoint=args.endpoint)
     return asyncio.run(down(options))
 
 
-def _status(given: argparse.Namespace) -> int:
-    return show_status(given.root, given.name, as_json=given.json)
+def _status(args: argparse.Namespace) -> int:
+    return show_status(args.root, args.name, as_json=args.json)
 
 
-def _serve(given: argparse.Namespace) -> int:
-    return serve(given.root, given.listen)
+def _serve(args: argparse.Namespace) -> int:
+    return serve(args.root, args.listen)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -123,15 +123,15 @@ def _command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, run: object
 ) -> argparse.ArgumentParser:
     description = f"{text[0].upper()}{text[1:]}."
-    made = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
-    made.set_defaults(run=run)
-    made.add_argument(
+    parser = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
+    parser.set_defaults(run=run)
+    parser.add_argument(
         "--state-dir",
         type=Path,
         metavar="DIR",
         help="directory for all state; default: $XDG_STATE_HOME/loghub or ~/.local/state/loghub",
     )
-    return made
+    return parser
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -151,8 +151,8 @@ def _endpoint(text: str) -> str:
 
 
 def _shards(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= MOST_SHARDS:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to {MOST_SHARDS}")
+    if not text.isdigit() or not 1 <= int(text) <= MAX_SHARDS:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {MAX_SHARDS}")
     return int(text)
 
 

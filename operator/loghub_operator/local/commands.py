@@ -24,19 +24,19 @@ from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.local.credentials import missing_keys, read_folder, remove_folder, write_folder
 from loghub_operator.local.embedded_service import EmbeddedService
 from loghub_operator.local.file_lock import is_locked, locked
-from loghub_operator.local.manifest import CrFile, in_apiserver_words
+from loghub_operator.local.manifest import CrFile, apiserver_message
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import PRIVATE, GroupFolder, Root
-from loghub_operator.local.processes.orphans import end_leftovers
+from loghub_operator.local.processes.orphans import end_orphans
 from loghub_operator.local.provisioning import create_sources
-from loghub_operator.local.runner import LocalGroup, Surroundings, connect
-from loghub_operator.local.site import refuse_what_is_not_here
+from loghub_operator.local.runner import LocalGroup, RunContext, connect
+from loghub_operator.local.site import reject_cluster_references
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.screen import Screen
 from loghub_operator.logservice.access import LogServiceUnavailable
 
 DONE, FAILED = 0, 1
-LOOK_S = 0.2
+POLL_S = 0.2
 
 
 class StartFailed(Exception):  # noqa: N818 - says what happened
@@ -77,7 +77,7 @@ async def up(options: UpOptions) -> int:
     file = CrFile(options.file, options.name)
     document = file.read()
     folder = _checked_folder(options.root, document)
-    _refuse_what_is_not_here(file, document)
+    _reject_cluster_references(file, document)
     options.root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     with locked(folder.lock):
         record = _accept(folder, document)
@@ -86,11 +86,11 @@ async def up(options: UpOptions) -> int:
         stop = asyncio.Event()
         screen = _WaitingScreen(title, options, stop)
         with screen:
-            _say_leftovers(screen, folder)
-            async with surroundings(options.root, record.resource(), options.endpoint) as around:
+            _end_orphans(screen, folder)
+            async with run_context(options.root, record.resource(), options.endpoint) as context:
                 if options.create_logstore:
-                    await _create(record.resource(), around, options.shards, screen)
-                group = LocalGroup(record, file=file, around=around, audience=screen)
+                    await _create(record.resource(), context, options.shards, screen)
+                group = LocalGroup(record, file=file, context=context, observer=screen)
                 with stopping(stop, group):
                     await group.run(stop)
             stopped = "stopped; the workers stay members of the group until its timeout"
@@ -103,19 +103,19 @@ async def down(options: DownOptions) -> int:
     folder = _named_folder(options)
     if Record.load(folder) is None:
         raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}")
-    released = await _taken_down_by_its_up(folder) or await _take_down(options, folder)
+    released = await _taken_down_by_its_owner(folder) or await _take_down(options, folder)
     if released:
         print(f"{folder.folder.name} is taken down")  # noqa: T201 - the program's output
     return DONE if released else FAILED
 
 
-async def _taken_down_by_its_up(folder: GroupFolder) -> bool:
+async def _taken_down_by_its_owner(folder: GroupFolder) -> bool:
     """False if no process runs the group, or if that process stopped before it took the group down."""
     if not is_locked(folder.lock):
         return False
     folder.down.touch()
     while is_locked(folder.lock):
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
     return not folder.down.exists()
 
 
@@ -127,9 +127,9 @@ async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
         clock = SystemClock()
         record.set_deleted(clock.unix_s())
         with Screen(title=folder.folder.name, clock=clock, notes=tuple, live=False) as screen:
-            _say_leftovers(screen, folder)
-            async with surroundings(options.root, record.resource(), options.endpoint) as around:
-                group, stop = LocalGroup(record, file=None, around=around, audience=screen), asyncio.Event()
+            _end_orphans(screen, folder)
+            async with run_context(options.root, record.resource(), options.endpoint) as context:
+                group, stop = LocalGroup(record, file=None, context=context, observer=screen), asyncio.Event()
                 with stopping(stop, group):
                     await group.run(stop)
     return group.rounds.released
@@ -149,9 +149,9 @@ def serve(root: Root, listen: str) -> int:
 
 
 @asynccontextmanager
-async def surroundings(
+async def run_context(
     root: Root, resource: LogHubConsumerGroup, endpoint: str | None
-) -> AsyncIterator[Surroundings]:
+) -> AsyncIterator[RunContext]:
     """Provides the log service and the access key; stops and removes at the end what it started or wrote."""
     clock = SystemClock()
     url = resource.spec.endpoint if resource.spec.endpoint != EMBEDDED else endpoint
@@ -162,16 +162,16 @@ async def surroundings(
             raise StartFailed(f"{url} needs an access key: {missing.message}")
         write_folder(folder, os.environ)
         try:
-            yield Surroundings(root=root, endpoint=url, credentials_dir=folder, clock=clock)
+            yield RunContext(root=root, endpoint=url, credentials_dir=folder, clock=clock)
         finally:
             remove_folder(folder)
         return
     service = EmbeddedService(root)
     try:
         await service.ensure()
-        keeper = asyncio.create_task(service.keep())
+        keeper = asyncio.create_task(service.keep_running())
         try:
-            yield Surroundings(
+            yield RunContext(
                 root=root, endpoint=service.endpoint, credentials_dir=service.credentials_dir, clock=clock
             )
         finally:
@@ -186,20 +186,20 @@ async def surroundings(
 def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[asyncio.Event]:
     """The first Ctrl-C or SIGTERM stops the workers gracefully; the second kills them and sets the event
     that is yielded."""
-    hurry = asyncio.Event()
+    forced_stop = asyncio.Event()
 
-    def asked() -> None:
+    def on_signal() -> None:
         if stop.is_set():
-            hurry.set()
+            forced_stop.set()
             group.supervisor.kill()
         stop.set()
 
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in numbers:
-        loop.add_signal_handler(number, asked)
+        loop.add_signal_handler(number, on_signal)
     try:
-        yield hurry
+        yield forced_stop
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
@@ -213,10 +213,10 @@ class _WaitingScreen(Screen):
         self._wait_for = options.wait_for
         self._stop = stop
 
-    def look(self, look: GroupSnapshot) -> None:
-        super().look(look)
-        ready = self._wait_for == "ready" and _is_ready(look.status)
-        if ready or (self._wait_for == "caught-up" and look.caught_up):
+    def show(self, snapshot: GroupSnapshot) -> None:
+        super().show(snapshot)
+        ready = self._wait_for == "ready" and _is_ready(snapshot.status)
+        if ready or (self._wait_for == "caught-up" and snapshot.caught_up):
             self._stop.set()
 
 
@@ -229,22 +229,22 @@ def _accept(folder: GroupFolder, document: dict[str, Any]) -> Record:
     try:
         return Record.accept(folder, document)
     except InvalidResourceError as error:
-        raise Refused(in_apiserver_words(document, error)) from None
+        raise Refused(apiserver_message(document, error)) from None
 
 
 def _checked_folder(root: Root, document: dict[str, Any]) -> GroupFolder:
     try:
         return root.group(parse_resource(document).metadata.name)
     except InvalidResourceError as error:
-        raise Refused(in_apiserver_words(document, error)) from None
+        raise Refused(apiserver_message(document, error)) from None
 
 
-def _refuse_what_is_not_here(file: CrFile, document: dict[str, Any]) -> None:
+def _reject_cluster_references(file: CrFile, document: dict[str, Any]) -> None:
     resource = parse_resource(document)
     try:
-        refuse_what_is_not_here(resource, file.code(resource))
+        reject_cluster_references(resource, file.code(resource))
     except InvalidResourceError as error:
-        raise Refused(in_apiserver_words(document, error)) from None
+        raise Refused(apiserver_message(document, error)) from None
 
 
 def _named_folder(options: DownOptions) -> GroupFolder:
@@ -255,20 +255,20 @@ def _named_folder(options: DownOptions) -> GroupFolder:
     return options.root.group(options.name)
 
 
-def _say_leftovers(screen: Screen, folder: GroupFolder) -> None:
-    ended = end_leftovers(folder.workers)
+def _end_orphans(screen: Screen, folder: GroupFolder) -> None:
+    ended = end_orphans(folder.workers)
     if ended:
         screen.say(f"stopped {ended} processes that an earlier run left behind")
 
 
-async def _create(resource: LogHubConsumerGroup, around: Surroundings, shards: int, screen: Screen) -> None:
+async def _create(resource: LogHubConsumerGroup, context: RunContext, shards: int, screen: Screen) -> None:
     try:
-        credentials = read_folder(around.credentials_dir)
-        with contextlib.closing(connect(around.endpoint, resource.spec.project, credentials)) as hub:
-            made = await asyncio.to_thread(create_sources, hub, resource, shards=shards)
+        credentials = read_folder(context.credentials_dir)
+        with contextlib.closing(connect(context.endpoint, resource.spec.project, credentials)) as client:
+            created = await asyncio.to_thread(create_sources, client, resource, shards=shards)
     except LogServiceUnavailable as error:
         raise StartFailed(str(error)) from None
     except (LogHubException, BadEndpoint) as error:
         raise StartFailed(f"cannot create the project or the logstore: {error}") from None
-    for what in made:
-        screen.say(f"created {what}")
+    for description in created:
+        screen.say(f"created {description}")

@@ -25,8 +25,8 @@ from loghub_operator.local.processes.replica_plan import backoff_s
 HOST = "127.0.0.1"
 START_GUARD_S = 60.0
 STOP_GRACE_S = 20.0
-LOOK_S = 0.05
-KEEP_S = 2.0
+POLL_S = 0.05
+CHECK_INTERVAL_S = 2.0
 _LOG_TAIL_CHARS = 2000
 
 
@@ -37,10 +37,8 @@ class ServiceStartError(Exception):
 class EmbeddedService:
     """A service process, started by us or by another process. Belongs to one event loop."""
 
-    def __init__(self, root: Root, *, port: int | None = None) -> None:
-        """``port`` None: the port that the service used last, else a free port."""
+    def __init__(self, root: Root) -> None:
         self._folder = root.service
-        self._port = port
         self._child: Child | None = None
         self.endpoint = ""
 
@@ -64,29 +62,29 @@ class EmbeddedService:
 
     async def ensure(self) -> None:
         """Returns once the service answers. Raises `ServiceStartError`."""
-        async with self._alone():
+        async with self._exclusive():
             known = _read(self._address)
-            found = f"http://{known}"
-            if known and await self._answers(found):
-                self.endpoint = found
+            endpoint = f"http://{known}"
+            if known and await self._is_reachable(endpoint):
+                self.endpoint = endpoint
                 return
-            port = self._port if self._port is not None else int(known.rpartition(":")[2] or 0)
+            port = int(known.rpartition(":")[2] or 0)
             try:
                 await self._start(port)
             except ServiceStartError:
-                if self._port is not None or port == 0:
+                if port == 0:
                     raise
                 await self._start(0)  # another process uses the port by now
 
-    async def keep(self) -> None:
+    async def keep_running(self) -> None:
         """Runs forever: restarts the service on its port whenever it has ended, even if another process had
         started it."""
         failures = 0
         while True:
-            await asyncio.sleep(KEEP_S + (backoff_s(failures) if failures else 0.0))
+            await asyncio.sleep(CHECK_INTERVAL_S + (backoff_s(failures) if failures else 0.0))
             try:
-                if not (self.ours or await self._answers(self.endpoint)):
-                    await self._start_again()
+                if not (self.ours or await self._is_reachable(self.endpoint)):
+                    await self._restart()
                 failures = 0
             except (ServiceStartError, OSError):
                 failures += 1
@@ -101,48 +99,48 @@ class EmbeddedService:
         return self._folder / "address"
 
     @contextlib.asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
+    async def _exclusive(self) -> AsyncIterator[None]:
         """Serializes all processes that start a service on this data."""
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             try:
                 async with asyncio.timeout(2 * START_GUARD_S):
-                    while not _entered(held, self._folder / "starting"):
-                        await asyncio.sleep(LOOK_S)
+                    while not _try_lock(stack, self._folder / "starting"):
+                        await asyncio.sleep(POLL_S)
             except TimeoutError:
                 raise ServiceStartError("another process does not come to an end of starting it") from None
             yield
 
-    async def _answers(self, endpoint: str) -> bool:
-        return await asyncio.to_thread(_answers, endpoint, self.credentials_dir)
+    async def _is_reachable(self, endpoint: str) -> bool:
+        return await asyncio.to_thread(_is_reachable, endpoint, self.credentials_dir)
 
-    async def _start_again(self) -> None:
+    async def _restart(self) -> None:
         """Restarts it on its port, unless another process did so while we waited for the lock."""
-        async with self._alone():
-            if not await self._answers(self.endpoint):
+        async with self._exclusive():
+            if not await self._is_reachable(self.endpoint):
                 await self._start(int(self.endpoint.rpartition(":")[2]))
 
     async def _start(self, port: int) -> None:
         # The service writes to a file of its own first, so that an address in the final file is always valid.
-        fresh = self._folder / "address.new"
-        fresh.unlink(missing_ok=True)
+        new_address = self._folder / "address.new"
+        new_address.unlink(missing_ok=True)
         command = [
             *(sys.executable, "-m", "loghub.service"),
             *("--data", str(self.data), "--listen", f"{HOST}:{port}"),
-            *("--port-file", str(fresh)),
+            *("--port-file", str(new_address)),
         ]
         self._child = child = Child(
             command, environment=without_keys(os.environ), log=self.log, on_exit=lambda _: None
         )
         try:
             async with asyncio.timeout(START_GUARD_S):
-                while child.alive and not fresh.exists():
-                    await asyncio.sleep(LOOK_S)
+                while child.alive and not new_address.exists():
+                    await asyncio.sleep(POLL_S)
         except TimeoutError:
             await child.end(0)
         if not child.alive:
-            words = _read(self.log)[-_LOG_TAIL_CHARS:].strip().rpartition("\n")[2]
-            raise ServiceStartError(f"the embedded service did not start: {words} (log: {self.log})")
-        fresh.replace(self._address)
+            last_line = _read(self.log)[-_LOG_TAIL_CHARS:].strip().rpartition("\n")[2]
+            raise ServiceStartError(f"the embedded service did not start: {last_line} (log: {self.log})")
+        new_address.replace(self._address)
         self.endpoint = f"http://{_read(self._address)}"
 
 
@@ -153,32 +151,32 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _entered(held: contextlib.ExitStack, lock: Path) -> bool:
+def _try_lock(stack: contextlib.ExitStack, lock: Path) -> bool:
     try:
-        held.enter_context(locked(lock))
+        stack.enter_context(locked(lock))
     except InUseError:
         return False
     return True
 
 
-def _answers(endpoint: str, key_folder: Path) -> bool:
+def _is_reachable(endpoint: str, key_folder: Path) -> bool:
     """Whether the service of this data folder answers; any other service rejects the key in the folder."""
     try:
         key = read_key(key_folder)
     except OSError:
         return False
     timeouts = Timeouts(connect_s=1.0, read_s=2.0, total_s=2.0)
-    with contextlib.closing(HttpLogHub(endpoint, "any", credentials=key, timeouts=timeouts)) as hub:
+    with contextlib.closing(HttpLogHub(endpoint, "any", credentials=key, timeouts=timeouts)) as client:
         try:
-            return hub.has_extensions() and _takes_the_key(hub)
+            return client.has_extensions() and _accepts_key(client)
         except LogHubException:
             return False
 
 
-def _takes_the_key(hub: HttpLogHub) -> bool:
+def _accepts_key(client: HttpLogHub) -> bool:
     """Whether the service accepts the key: it verifies the signature before it looks up the project."""
     try:
-        hub.list_logstores()
+        client.list_logstores()
     except LogHubError as error:
         return error.code == Code.PROJECT_NOT_EXIST
     return True

@@ -12,7 +12,7 @@ from loghub_operator.model.observed import UserCode
 from loghub_operator.resources.user_code import code_in, code_source
 
 Document = dict[str, Any]
-LARGEST_BYTES = 3 << 20  # the limit of an API server
+MAX_BYTES = 3 << 20  # the limit of an API server
 
 
 class CrFile:
@@ -21,12 +21,12 @@ class CrFile:
     def __init__(self, path: Path, name: str | None) -> None:
         self._path = path
         self._name = name
-        self._stamp = self._look()
+        self._stamp = self._file_stamp()
         self._config_maps: tuple[Document, ...] = ()
 
     def changed(self) -> bool:
         """Whether the file was saved since the last call. A file that does not exist has not changed."""
-        stamp = self._look()
+        stamp = self._file_stamp()
         if stamp is None or stamp == self._stamp:
             return False
         self._stamp = stamp
@@ -36,15 +36,15 @@ class CrFile:
         """Reads the object as the user wrote it. Raises `InvalidResourceError`."""
         try:
             with self._path.open("rb") as file:
-                content = file.read(LARGEST_BYTES + 1)
+                content = file.read(MAX_BYTES + 1)
         except OSError as error:
-            raise _refused(f"{self._path}: {error.strerror}") from None
-        if len(content) > LARGEST_BYTES:
-            raise _refused(f"{self._path} is larger than {LARGEST_BYTES >> 20} MiB")
+            raise _invalid(f"{self._path}: {error.strerror}") from None
+        if len(content) > MAX_BYTES:
+            raise _invalid(f"{self._path} is larger than {MAX_BYTES >> 20} MiB")
         try:
             text = content.decode()
         except UnicodeDecodeError:
-            raise _refused(f"{self._path} is not UTF-8 text") from None
+            raise _invalid(f"{self._path} is not UTF-8 text") from None
         picked = self._pick(resources_in(text))
         self._config_maps = documents_in(text, "v1", "ConfigMap")
         return picked
@@ -54,21 +54,21 @@ class CrFile:
         name = code_source(resource)
         if name is None:
             return UserCode()
-        return code_in(resource, next((one for one in self._config_maps if _is(one, name)), None))
+        return code_in(resource, next((one for one in self._config_maps if _is_named(one, name)), None))
 
     def _pick(self, found: tuple[Document, ...]) -> Document:
         names = [str((one.get("metadata") or {}).get("name")) for one in found]
         if not found:
-            raise _refused(f"{self._path} has no LogHubConsumerGroup of loghub.dev")
+            raise _invalid(f"{self._path} has no LogHubConsumerGroup of loghub.dev")
         if self._name is not None:
             if self._name not in names:
-                raise _refused(f"{self._path} has no LogHubConsumerGroup {self._name}")
+                raise _invalid(f"{self._path} has no LogHubConsumerGroup {self._name}")
             return found[names.index(self._name)]
         if len(found) > 1:
-            raise _refused(f"{self._path} has {len(found)}; choose one with --name: {', '.join(names)}")
+            raise _invalid(f"{self._path} has {len(found)}; choose one with --name: {', '.join(names)}")
         return found[0]
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _file_stamp(self) -> tuple[int, int, int] | None:
         try:
             stat = self._path.stat()
         except OSError:
@@ -76,16 +76,16 @@ class CrFile:
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-def _is(config_map: Document, name: str) -> bool:
+def _is_named(config_map: Document, name: str) -> bool:
     metadata = config_map.get("metadata")
     return isinstance(metadata, dict) and metadata.get("name") == name
 
 
-def _refused(message: str) -> InvalidResourceError:
+def _invalid(message: str) -> InvalidResourceError:
     return InvalidResourceError((Problem("(file)", message),))
 
 
-def in_apiserver_words(document: Document, error: InvalidResourceError) -> str:
+def apiserver_message(document: Document, error: InvalidResourceError) -> str:
     """The validation error as `kubectl apply` prints it."""
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None

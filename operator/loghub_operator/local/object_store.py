@@ -42,20 +42,20 @@ class Record:
     def accept(cls, folder: GroupFolder, written: Document) -> "Record":
         """Stores the user's object, new or changed. If it raises `InvalidResourceError`, nothing changes."""
         old = cls.load(folder)
-        made = copy.deepcopy({key: value for key, value in written.items() if key != "status"})
-        metadata = made.setdefault("metadata", {})
+        document = copy.deepcopy({key: value for key, value in written.items() if key != "status"})
+        metadata = document.setdefault("metadata", {})
         if old is None:
-            parse_resource(made)
+            parse_resource(document)
             metadata.update(uid=str(uuid.uuid4()), generation=1)
         else:
-            parse_resource(made, old=old.resource())
+            parse_resource(document, old=old.resource())
             before = old.document["metadata"]
-            changed = made.get("spec") != old.document.get("spec")
+            changed = document.get("spec") != old.document.get("spec")
             metadata.update(uid=before["uid"], generation=before["generation"] + changed)
-            _keep_origin(metadata, before)
-            made["status"] = old.document.get("status", {})
-        record = cls(folder, made)
-        record._keep(made)
+            _preserve_origin(metadata, before)
+            document["status"] = old.document.get("status", {})
+        record = cls(folder, document)
+        record._save(document)
         return record
 
     def resource(self) -> LogHubConsumerGroup:
@@ -67,20 +67,20 @@ class Record:
         return read_origin(self.resource())
 
     def set_origin(self, origin: GroupOrigin) -> None:
-        marks = origin_annotations(origin, self.resource())
+        added = origin_annotations(origin, self.resource())
         metadata = self.document["metadata"]
-        annotations = {**(metadata.get("annotations") or {}), **marks}
-        self._keep({**self.document, "metadata": {**metadata, "annotations": annotations}})
+        annotations = {**(metadata.get("annotations") or {}), **added}
+        self._save({**self.document, "metadata": {**metadata, "annotations": annotations}})
 
     def set_deleted(self, now_unix_s: float) -> None:
         """Marks the object as deleted; the time of the first call is kept."""
         metadata = {"deletionTimestamp": rfc3339(now_unix_s), **self.document["metadata"]}
-        self._keep({**self.document, "metadata": metadata})
+        self._save({**self.document, "metadata": metadata})
 
     def set_status(self, status: Status) -> None:
-        self._keep({**self.document, "status": status.to_dict()})
+        self._save({**self.document, "status": status.to_dict()})
 
-    def _keep(self, document: Document) -> None:
+    def _save(self, document: Document) -> None:
         self.folder.folder.mkdir(parents=True, exist_ok=True)
         replace_file(self.folder.object, json.dumps(document, indent=1).encode())
         self.document = document
@@ -90,8 +90,8 @@ class Record:
         self.folder.object.unlink(missing_ok=True)
 
 
-def _keep_origin(metadata: Document, before: Document) -> None:
+def _preserve_origin(metadata: Document, before: Document) -> None:
     known = before.get("annotations") or {}
-    kept = {name: known[name] for name in ANNOTATIONS if name in known}
-    if kept:
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **kept}
+    preserved = {name: known[name] for name in ANNOTATIONS if name in known}
+    if preserved:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **preserved}

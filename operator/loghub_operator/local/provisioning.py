@@ -9,34 +9,37 @@ from loghub.wire.error_codes import Code
 from loghub.wire.errors import LogHubError
 from loghub_operator.api import LogHubConsumerGroup
 
-_THERE = (Code.PROJECT_ALREADY_EXIST, Code.LOG_STORE_ALREADY_EXIST)
+_ALREADY_EXISTS = (Code.PROJECT_ALREADY_EXIST, Code.LOG_STORE_ALREADY_EXIST)
 
 
-def create_sources(hub: LogHub, resource: LogHubConsumerGroup, *, shards: int) -> tuple[str, ...]:
+def create_sources(client: LogHub, resource: LogHubConsumerGroup, *, shards: int) -> tuple[str, ...]:
     """Returns a description of each created object; existing objects stay unchanged. Raises
     `LogHubException`."""
-    made = []
-    if not hub.project_exists() and _made(lambda: hub.create_project("created by loghub up")):
-        made.append(f"project {hub.project}")
-    made += [
+    created = []
+    if not client.project_exists() and _create_if_missing(
+        lambda: client.create_project("created by loghub up")
+    ):
+        created.append(f"project {client.project}")
+    created += [
         f"logstore {logstore} with {shards} shards"
-        for logstore in _logstores(hub, resource)
-        if not hub.logstore_exists(logstore) and _made(partial(hub.create_logstore, logstore, shards=shards))
+        for logstore in _logstores(client, resource)
+        if not client.logstore_exists(logstore)
+        and _create_if_missing(partial(client.create_logstore, logstore, shards=shards))
     ]
-    return tuple(made)
+    return tuple(created)
 
 
-def _logstores(hub: LogHub, resource: LogHubConsumerGroup) -> tuple[str, ...]:
+def _logstores(client: LogHub, resource: LogHubConsumerGroup) -> tuple[str, ...]:
     sink = resource.spec.pipeline.sink.logstore
-    ours = sink is not None and (sink.project or resource.spec.project) == hub.project
+    ours = sink is not None and (sink.project or resource.spec.project) == client.project
     return (resource.spec.logstore, sink.name) if sink is not None and ours else (resource.spec.logstore,)
 
 
-def _made(make: Callable[[], None]) -> bool:
+def _create_if_missing(create: Callable[[], None]) -> bool:
     try:
-        make()
+        create()
     except LogHubError as error:
-        if error.code in _THERE:  # another client was faster
+        if error.code in _ALREADY_EXISTS:  # another client was faster
             return False
         raise
     return True

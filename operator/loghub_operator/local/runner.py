@@ -23,13 +23,13 @@ from loghub_operator.local.backend import LocalBackend
 from loghub_operator.local.change_messages import changes
 from loghub_operator.local.checkpoint_backup import CheckpointBackups
 from loghub_operator.local.credentials import read_folder, without_keys
-from loghub_operator.local.manifest import CrFile, in_apiserver_words
+from loghub_operator.local.manifest import CrFile, apiserver_message
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import Root
-from loghub_operator.local.processes.supervisor import Supervisor
+from loghub_operator.local.processes.supervisor import Supervisor, WorkerProgram
 from loghub_operator.local.reconcile_loop import ReconcileLoop
-from loghub_operator.local.site import refuse_what_is_not_here, site_at
-from loghub_operator.local.snapshot import Audience, GroupSnapshot
+from loghub_operator.local.site import local_placement, reject_cluster_references
+from loghub_operator.local.snapshot import GroupSnapshot, RunObserver
 from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.model.observed import ObservedState, Placement, UserCode
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S
@@ -40,7 +40,7 @@ GRACE_S = float(DRAIN_TIMEOUT_S + AFTER_DRAIN_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class RunContext:
     """The environment of a group: its root folder, log service, access key and clock."""
 
     root: Root
@@ -63,31 +63,33 @@ class LocalGroup:
         record: Record,
         *,
         file: CrFile | None,
-        around: Surroundings,
-        audience: Audience,
+        context: RunContext,
+        observer: RunObserver,
         command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
         """``file`` is None if there is no file to watch (`loghub down`)."""
         self._record = record
         self._file = file
         self._code = UserCode() if file is None else file.code(record.resource())
-        self._around = around
-        self._audience = audience
+        self._context = context
+        self._observer = observer
         self._folder = record.folder
-        self._seen: GroupSnapshot | None = None
-        self._unread = False  # a change that could not be stored yet
+        self._previous: GroupSnapshot | None = None
+        self._change_pending = False  # a change that could not be stored yet
         self.supervisor = Supervisor(
             name=record.document["metadata"]["name"],
             folder=self._folder,
-            command=command,
-            environment={**without_keys(os.environ), ENV_CREDENTIALS_DIR: str(around.credentials_dir)},
-            clock=around.clock,
-            grace_s=GRACE_S,
+            program=WorkerProgram(
+                command=command,
+                environment={**without_keys(os.environ), ENV_CREDENTIALS_DIR: str(context.credentials_dir)},
+                grace_s=GRACE_S,
+            ),
+            clock=context.clock,
             on_change=lambda: self.rounds.wake(),
         )
         self._pool = LogServicePool(connect, threads=2)
         self.rounds = ReconcileLoop(
-            objects=self, backend=self._backend(), clock=around.clock, on_round=self._on_round
+            objects=self, backend=self._backend(), clock=context.clock, on_round=self._on_round
         )
 
     # -- the object
@@ -122,86 +124,87 @@ class LocalGroup:
             self._folder.down.unlink(missing_ok=True)
 
     async def _watch_files(self) -> None:
-        trouble = ""
+        last_error = ""
         while True:
             await asyncio.sleep(FILES_EVERY_S)
             try:
-                self._look_at_files()
-                trouble = ""
+                self._check_files()
+                last_error = ""
             except OSError as error:  # for example a full disk; tried again
-                if str(error) != trouble:
-                    self._audience.say(f"what is asked cannot be kept yet: {error}")
-                trouble = str(error)
+                if str(error) != last_error:
+                    self._observer.say(f"the change cannot be stored yet: {error}")
+                last_error = str(error)
 
-    def _look_at_files(self) -> None:
-        asked = self._folder.down.exists()
+    def _check_files(self) -> None:
+        down_requested = self._folder.down.exists()
         # The file first: a deletionPolicy that was saved before `down` applies to it.
-        if self._file is not None and (self._file.changed() or self._unread):
-            self._unread = True
-            self._take_change(self._file)
-            self._unread = False
-        if asked and self.current().metadata.deletion_timestamp is None:
-            self._record.set_deleted(self._around.clock.unix_s())
-            self._audience.say("taking the group down")
+        if self._file is not None and (self._file.changed() or self._change_pending):
+            self._change_pending = True
+            self._apply_change(self._file)
+            self._change_pending = False
+        if down_requested and self.current().metadata.deletion_timestamp is None:
+            self._record.set_deleted(self._context.clock.unix_s())
+            self._observer.say("taking the group down")
             self.rounds.wake()
 
-    def _take_change(self, file: CrFile) -> None:
+    def _apply_change(self, file: CrFile) -> None:
         document: dict[str, Any] = {}
         before, code = self.current().metadata, self._code
         if before.deletion_timestamp is not None:
             return
         try:
             document = file.read()
-            self._refuse_another_endpoint(document)
+            self._reject_changed_endpoint(document)
             changed = parse_resource(document)
             code = file.code(changed)
-            refuse_what_is_not_here(changed, code)
+            reject_cluster_references(changed, code)
             self._record = Record.accept(self._folder, document)
         except InvalidResourceError as error:
-            self._audience.say(
-                f"the change is refused, all goes on as before: {in_apiserver_words(document, error)}"
-            )
+            rejected = "the change is rejected, and the group continues as before"
+            self._observer.say(f"{rejected}: {apiserver_message(document, error)}")
             return
         was, self._code = self._code, code
         if self.current().metadata.generation != before.generation or code != was:
-            self._audience.say("the file was changed and is applied")
+            self._observer.say("the file was changed and is applied")
             self.rounds.wake()
 
-    def _refuse_another_endpoint(self, document: dict[str, Any]) -> None:
+    def _reject_changed_endpoint(self, document: dict[str, Any]) -> None:
         """Rejects a changed endpoint: the connection, its key and the record of who created the group belong
         to the original endpoint."""
         if parse_resource(document).spec.endpoint != self.current().spec.endpoint:
-            words = "cannot be changed while the group is up; stop it and start it again"
-            raise InvalidResourceError((Problem("spec.endpoint", words),))
+            message = "cannot be changed while the group is up; stop it and start it again"
+            raise InvalidResourceError((Problem("spec.endpoint", message),))
 
     def _backend(self) -> LocalBackend:
-        around = self._around
+        context = self._context
         return LocalBackend(
             record=lambda: self._record,
             supervisor=self.supervisor,
             backups=CheckpointBackups(self._folder.checkpoints),
             log_service=LogServiceAccess(
                 pool=self._pool,
-                endpoint=lambda _: around.endpoint,
+                endpoint=lambda _: context.endpoint,
                 credentials=self._credentials,
-                clock=around.clock,
+                clock=context.clock,
             ),
-            placement=self._site,
-            clock=around.clock,
-            report=lambda event: self._audience.say(f"{event.reason}: {event.message}"),
+            placement=self._placement,
+            clock=context.clock,
+            report=lambda event: self._observer.say(f"{event.reason}: {event.message}"),
         )
 
     async def _credentials(self, _: LogHubConsumerGroup) -> Credentials:
-        return read_folder(self._around.credentials_dir)
+        return read_folder(self._context.credentials_dir)
 
-    def _site(self, resource: LogHubConsumerGroup) -> Placement:
-        around = self._around
-        return site_at(resource, endpoint=around.endpoint, volumes=around.root.volumes, code=self._code)
+    def _placement(self, resource: LogHubConsumerGroup) -> Placement:
+        context = self._context
+        return local_placement(
+            resource, endpoint=context.endpoint, volumes=context.root.volumes, code=self._code
+        )
 
     def _on_round(self, observed: ObservedState, status: Status) -> None:
-        look = GroupSnapshot(at_unix_s=observed.at_unix_s, status=status, workers=self.supervisor.views())
-        seen = self._seen or GroupSnapshot(at_unix_s=0.0, status=Status(), workers=())
-        self._seen = look
-        for sentence in changes(seen.status, look.status, seen.workers, look.workers):
-            self._audience.say(sentence)
-        self._audience.look(look)
+        snapshot = GroupSnapshot(at_unix_s=observed.at_unix_s, status=status, workers=self.supervisor.views())
+        previous = self._previous or GroupSnapshot(at_unix_s=0.0, status=Status(), workers=())
+        self._previous = snapshot
+        for sentence in changes(previous.status, snapshot.status, previous.workers, snapshot.workers):
+            self._observer.say(sentence)
+        self._observer.show(snapshot)

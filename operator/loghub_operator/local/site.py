@@ -16,7 +16,9 @@ from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.resources.worker_config import config_hash, worker_config
 
 
-def site_at(resource: LogHubConsumerGroup, *, endpoint: str, volumes: Path, code: UserCode) -> Placement:
+def local_placement(
+    resource: LogHubConsumerGroup, *, endpoint: str, volumes: Path, code: UserCode
+) -> Placement:
     """The placement on this machine. A claim is a folder of the same name; a loopback address needs no host
     name for the project."""
     files, python = resource.spec.pipeline.sink.files, resource.spec.pipeline.python
@@ -35,7 +37,7 @@ def variables_of(resource: LogHubConsumerGroup) -> dict[str, str]:
     return {one.name: one.value or "" for one in resource.spec.worker.env}
 
 
-def worker_spec_at(resource: LogHubConsumerGroup, placement: Placement) -> WorkerSpec:
+def local_worker_spec(resource: LogHubConsumerGroup, placement: Placement) -> WorkerSpec:
     """What the workers run with on this machine."""
     config = worker_config(resource, placement)
     revision = revision_of(config, variables_of(resource), generation=resource.metadata.generation)
@@ -52,7 +54,7 @@ def revision_of(config: WorkerConfig, variables: Mapping[str, str], *, generatio
     )
 
 
-def refuse_what_is_not_here(resource: LogHubConsumerGroup, code: UserCode) -> None:
+def reject_cluster_references(resource: LogHubConsumerGroup, code: UserCode) -> None:
     """Raises `InvalidResourceError` with every reference to something that only a cluster can provide."""
     no_objects = "there are no Secrets and ConfigMaps on this machine; give a value"
     problems = [
@@ -61,7 +63,7 @@ def refuse_what_is_not_here(resource: LogHubConsumerGroup, code: UserCode) -> No
         if one.value_from is not None
     ]
     if code.error:
-        words = f"{code.error}; on this machine it must be a document in the same file"
-        problems.append(Problem("spec.pipeline.python.configMap", words))
+        message = f"{code.error}; on this machine it must be a document in the same file"
+        problems.append(Problem("spec.pipeline.python.configMap", message))
     if problems:
         raise InvalidResourceError(tuple(problems))

@@ -22,11 +22,11 @@ class GroupSnapshot:
         return self.status.phase is Phase.RUNNING and lag is not None and lag.logs == 0
 
 
-class Audience(Protocol):
+class RunObserver(Protocol):
     """Receives the events and the snapshots of a run."""
 
     def say(self, text: str) -> None:
         """Called with one sentence for each event."""
 
-    def look(self, look: GroupSnapshot) -> None:
+    def show(self, snapshot: GroupSnapshot) -> None:
         """Called after every reconcile."""

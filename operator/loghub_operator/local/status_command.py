@@ -40,8 +40,8 @@ def show_status(root: Root, name: str | None, *, as_json: bool) -> int:
 
 def _records(root: Root, name: str | None) -> Iterator[Record]:
     names = [name] if name is not None else sorted(path.name for path in root.groups.glob("*"))
-    for one in names:
-        record = Record.load(root.group(one)) if "/" not in one else None
+    for group in names:
+        record = Record.load(root.group(group)) if "/" not in group else None
         if record is not None:
             yield record
 
@@ -75,18 +75,18 @@ def _details(console: Console, record: Record) -> None:
     shards = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in ("shard", "state", "consumer", "next", "lag logs", "lag s", "as of"):
         shards.add_column(head, overflow="fold")
-    for one in status.shards:
+    for shard in status.shards:
         cells = (
-            one.id,
-            one.state,
-            one.consumer,
-            one.next_consumer,
-            one.lag_logs,
-            one.lag_seconds,
-            one.observed_at,
+            shard.id,
+            shard.state,
+            shard.consumer,
+            shard.next_consumer,
+            shard.lag_logs,
+            shard.lag_seconds,
+            shard.observed_at,
         )
         shards.add_row(*("-" if cell is None else escape(str(cell)) for cell in cells))
     console.print(shards)
     for condition in status.conditions:
-        words = f"{condition.type} {condition.status} {condition.reason}: {condition.message}"
-        console.print(words, markup=False, highlight=False)
+        line = f"{condition.type} {condition.status} {condition.reason}: {condition.message}"
+        console.print(line, markup=False, highlight=False)

@@ -6,7 +6,7 @@ its series except ``loghub_operator_group_observed_timestamp_seconds``. The numb
 the number of groups, and that of single shards by `LOGHUB_MAX_SHARD_SERIES` over all groups.
 """
 
-from collections import Counter as Tally
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import get_args
 
@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 
 from loghub_operator.api.status import ShardStateText
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
-from loghub_operator.metrics.store import MetricsStore, Posted
-from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
+from loghub_operator.metrics.store import MetricsStore, StoredMetrics
+from loghub_operator.model.group_metrics import GroupMetrics
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _GROUP = "loghub_operator_group_"
@@ -27,7 +27,7 @@ _STATES: tuple[str, ...] = get_args(ShardStateText)
 Value = Callable[[GroupMetrics], float | int | None]
 
 # Families with one series per group.
-_PLAIN: tuple[tuple[str, str, Value], ...] = (
+_GROUP_FAMILIES: tuple[tuple[str, str, Value], ...] = (
     ("lag_seconds", "Age of the oldest log that is not checkpointed.", lambda of: of.lag_seconds),
     ("lag_log_groups", "Number of log groups that are not checkpointed.", lambda of: of.lag_groups),
     (
@@ -71,65 +71,65 @@ _PLAIN: tuple[tuple[str, str, Value], ...] = (
 )
 
 
-class BoardCollector(Collector):
+class GroupCollector(Collector):
     """Builds the series of all groups at each scrape."""
 
-    def __init__(self, board: MetricsStore, *, max_shard_series: int) -> None:
-        self._board = board
+    def __init__(self, store: MetricsStore, *, max_shard_series: int) -> None:
+        self._store = store
         self._max_shard_series = max_shard_series
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """All families, including those without a series, so that their names can be discovered."""
-        posted = self._board.posted()
+        snapshot = self._store.snapshot()
         yield GaugeMetricFamily(
-            "loghub_operator_groups", "Number of consumer groups that the operator manages.", len(posted)
+            "loghub_operator_groups", "Number of consumer groups that the operator manages.", len(snapshot)
         )
-        yield _observed(posted)
-        fresh = [one for one in posted if one.fresh]
-        yield from (_plain(*row, fresh) for row in _PLAIN)
+        yield _observed(snapshot)
+        fresh = [entry for entry in snapshot if entry.fresh]
+        yield from (_family(*row, fresh) for row in _GROUP_FAMILIES)
         yield _shards(fresh)
         yield _conditions(fresh)
-        yield from _each_shard(fresh, most=self._max_shard_series)
+        yield from _shard_families(fresh, max_shards=self._max_shard_series)
 
 
-def _observed(posted: Iterable[Posted]) -> GaugeMetricFamily:
-    words = "Unix time of the last successful observation of the group."
-    family = GaugeMetricFamily(f"{_GROUP}observed_timestamp_seconds", words, labels=_LABELS)
-    for one in posted:
-        family.add_metric(_names(one.readings), one.readings.at_unix_s)
+def _observed(snapshot: Iterable[StoredMetrics]) -> GaugeMetricFamily:
+    documentation = "Unix time of the last successful observation of the group."
+    family = GaugeMetricFamily(f"{_GROUP}observed_timestamp_seconds", documentation, labels=_LABELS)
+    for entry in snapshot:
+        family.add_metric(_names(entry.readings), entry.readings.at_unix_s)
     return family
 
 
-def _plain(name: str, words: str, value: Value, fresh: Iterable[Posted]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"{_GROUP}{name}", words, labels=_LABELS)
-    for one in fresh:
-        _add(family, _names(one.readings), value(one.readings))
+def _family(name: str, documentation: str, value: Value, fresh: Iterable[StoredMetrics]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"{_GROUP}{name}", documentation, labels=_LABELS)
+    for entry in fresh:
+        _add(family, _names(entry.readings), value(entry.readings))
     return family
 
 
-def _shards(fresh: Iterable[Posted]) -> GaugeMetricFamily:
-    words = "Number of shards in each state."
-    family = GaugeMetricFamily(f"{_GROUP}shards", words, labels=[*_LABELS, "state"])
-    for one in fresh:
-        tally = Tally(shard.state for shard in one.readings.shards)
+def _shards(fresh: Iterable[StoredMetrics]) -> GaugeMetricFamily:
+    documentation = "Number of shards in each state."
+    family = GaugeMetricFamily(f"{_GROUP}shards", documentation, labels=[*_LABELS, "state"])
+    for entry in fresh:
+        counts = Counter(shard.state for shard in entry.readings.shards)
         for state in _STATES:
-            _add(family, [*_names(one.readings), state], tally[state])  # type: ignore[index]
+            _add(family, [*_names(entry.readings), state], counts[state])  # type: ignore[index]
     return family
 
 
-def _conditions(fresh: Iterable[Posted]) -> GaugeMetricFamily:
-    words = "1 if the condition is True, 0 if it is False; no series while it is Unknown."
-    family = GaugeMetricFamily(f"{_GROUP}condition", words, labels=[*_LABELS, "type"])
-    for one in fresh:
-        for condition in one.conditions:
+def _conditions(fresh: Iterable[StoredMetrics]) -> GaugeMetricFamily:
+    documentation = "1 if the condition is True, 0 if it is False; no series while it is Unknown."
+    family = GaugeMetricFamily(f"{_GROUP}condition", documentation, labels=[*_LABELS, "type"])
+    for entry in fresh:
+        for condition in entry.conditions:
             value = {"True": 1, "False": 0}.get(condition.status)
-            _add(family, [*_names(one.readings), condition.type], value)
+            _add(family, [*_names(entry.readings), condition.type], value)
     return family
 
 
-def _each_shard(fresh: Iterable[Posted], *, most: int) -> Iterator[GaugeMetricFamily]:
-    """Series of single shards: whole groups, by namespace and name, up to ``most`` shards. This order is
-    independent of the lags, so a shard's series does not appear and disappear as they change."""
+def _shard_families(fresh: Iterable[StoredMetrics], *, max_shards: int) -> Iterator[GaugeMetricFamily]:
+    """Series of single shards: whole groups, by namespace and name, up to ``max_shards`` shards. This order
+    is independent of the lags, so a shard's series does not appear and disappear as they change."""
     labels = [*_LABELS, "shard"]
     lag = GaugeMetricFamily(
         "loghub_operator_shard_lag_seconds",
@@ -141,25 +141,21 @@ def _each_shard(fresh: Iterable[Posted], *, most: int) -> Iterator[GaugeMetricFa
         "1 if the shard receives more than one worker can consume, otherwise 0.",
         labels=labels,
     )
-    dropped, room = 0, most
-    for one in fresh:
-        shards = one.readings.shards
-        if len(shards) > room:
+    dropped, remaining = 0, max_shards
+    for entry in fresh:
+        shards = entry.readings.shards
+        if len(shards) > remaining:
             dropped += len(shards)
             continue
-        room -= len(shards)
+        remaining -= len(shards)
         for shard in shards:
-            _add_shard(lag, hot, _names(one.readings), shard)
+            names = [*_names(entry.readings), str(shard.shard)]
+            _add(lag, names, shard.lag_seconds)
+            _add(hot, names, int(shard.hot))
     yield lag
     yield hot
-    words = "Number of shards without series of their own because of LOGHUB_MAX_SHARD_SERIES."
-    yield GaugeMetricFamily("loghub_operator_shard_series_dropped", words, dropped)
-
-
-def _add_shard(lag: GaugeMetricFamily, hot: GaugeMetricFamily, names: list[str], shard: ShardMetrics) -> None:
-    labels = [*names, str(shard.shard)]
-    _add(lag, labels, shard.lag_seconds)
-    _add(hot, labels, int(shard.hot))
+    documentation = "Number of shards without series of their own because of LOGHUB_MAX_SHARD_SERIES."
+    yield GaugeMetricFamily("loghub_operator_shard_series_dropped", documentation, dropped)
 
 
 def _names(readings: GroupMetrics) -> list[str]:
@@ -174,9 +170,11 @@ def _add(family: GaugeMetricFamily, labels: list[str], value: float | int | None
 class Exposition:
     """The whole text of ``/metrics``."""
 
-    def __init__(self, meters: OperatorMetrics, board: MetricsStore, *, max_shard_series: int) -> None:
-        self._registries = (meters.registry, CollectorRegistry())
-        self._registries[1].register(BoardCollector(board, max_shard_series=max_shard_series))
+    def __init__(
+        self, operator_metrics: OperatorMetrics, store: MetricsStore, *, max_shard_series: int
+    ) -> None:
+        self._registries = (operator_metrics.registry, CollectorRegistry())
+        self._registries[1].register(GroupCollector(store, max_shard_series=max_shard_series))
 
     def text(self) -> bytes:
         """Render all series. This lasts tenths of a second for thousands of series, so call it outside the

@@ -35,7 +35,11 @@ class OperatorMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._leader = self._gauge("leader", "1 if this process is the leader, 0 if it is on standby.")
+        self._leader = Gauge(
+            "loghub_operator_leader",
+            "1 if this process is the leader, 0 if it is on standby.",
+            registry=self.registry,
+        )
         self._reconcile = self._counter(
             "reconcile",
             "Reconciles of consumer groups, by result: success, error (a request failed) or panic (a bug).",
@@ -52,75 +56,72 @@ class OperatorMetrics:
             "Requests to the Kubernetes API, by HTTP method and status code; code 0 means no response.",
             *("method", "code"),
         )
-        self._hub = self._counter(
+        self._log_service = self._counter(
             "log_service_requests",
             "Requests to log services, by operation and result code.",
             *("operation", "code"),
         )
 
-    def _gauge(self, name: str, words: str) -> Gauge:
-        return Gauge(f"loghub_operator_{name}", words, registry=self.registry)
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(f"loghub_operator_{name}", documentation, labels, registry=self.registry)
 
-    def _counter(self, name: str, words: str, *labels: str) -> Counter:
-        return Counter(f"loghub_operator_{name}", words, labels, registry=self.registry)
-
-    def leader(self, leading: bool) -> None:
-        """Whether this process holds the lease, or needs none because it is the only replica."""
-        self._leader.set(leading)
+    def leading(self) -> None:
+        """This process holds the lease, or needs none because it is the only replica."""
+        self._leader.set(1)
 
     def reconciled(self, result: str, seconds: float) -> None:
         """``success``, ``error`` (a request was rejected or not answered) or ``panic`` (a bug)."""
         self._reconcile.labels(result).inc()
         self._reconcile_s.observe(seconds)
 
-    def kube_answered(self, method: str, status: int) -> None:
+    def count_kubernetes_request(self, method: str, status: int) -> None:
         """The API server responded with this HTTP status; 0 if it did not respond."""
         self._kube.labels(method, str(status)).inc()
 
-    def hub_answered(self, operation: str, code: str) -> None:
+    def count_log_service_request(self, operation: str, code: str) -> None:
         """A log service's client returned ("OK") or raised this code."""
-        self._hub.labels(operation, code).inc()
+        self._log_service.labels(operation, code).inc()
 
 
-def metered_connect(connect: Connect, meters: OperatorMetrics) -> Connect:
+def metered_connect(connect: Connect, operator_metrics: OperatorMetrics) -> Connect:
     """The same clients, whose calls are counted."""
 
     def metered(endpoint: str, project: str, credentials: Credentials) -> LogHub:
-        return cast(LogHub, _MeteredHub(connect(endpoint, project, credentials), meters))
+        return cast(LogHub, _MeteredClient(connect(endpoint, project, credentials), operator_metrics))
 
     return metered
 
 
-class _MeteredHub:
+class _MeteredClient:
     """A `LogHub` whose calls are counted."""
 
-    def __init__(self, hub: LogHub, meters: OperatorMetrics) -> None:
-        self._hub = hub
-        self._meters = meters
+    def __init__(self, client: LogHub, operator_metrics: OperatorMetrics) -> None:
+        self._client = client
+        self._operator_metrics = operator_metrics
         self._knows_extensions = False
 
     def has_extensions(self) -> bool:
         """The client sends a request until it has received a response once (`loghub.client.http`). Later
         calls send none and are not counted."""
         if self._knows_extensions:
-            return self._hub.has_extensions()
-        found = self._counted("has_extensions", self._hub.has_extensions)()
+            return self._client.has_extensions()
+        result = self._counted("has_extensions", self._client.has_extensions)()
         self._knows_extensions = True
-        return found
+        return result
 
     def __getattr__(self, name: str) -> Any:
-        call = getattr(self._hub, name)
+        call = getattr(self._client, name)
         return call if name == "close" else self._counted(name, call)
 
     def _counted(self, name: str, call: Callable[..., T]) -> Callable[..., T]:
         def counted(*args: Any, **kwargs: Any) -> T:
             try:
-                answer = call(*args, **kwargs)
+                result = call(*args, **kwargs)
             except LogHubException as error:
-                self._meters.hub_answered(name, _code(error))
+                self._operator_metrics.count_log_service_request(name, _code(error))
                 raise
-            self._meters.hub_answered(name, "OK")
-            return answer
+            self._operator_metrics.count_log_service_request(name, "OK")
+            return result
 
         return counted
 

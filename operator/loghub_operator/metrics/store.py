@@ -2,7 +2,7 @@
 
 Reconciles update them; Prometheus, KEDA and the external metrics API read them. Each existing group has
 one entry, removed with the group. An entry older than `fresh_s` counts as unknown: nothing must scale on
-an outdated value. All methods are called in the event loop, except `posted`, which is thread-safe.
+an outdated value. All methods are called in the event loop, except `snapshot`, which is thread-safe.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ from loghub.clock import Clock
 from loghub_operator.api.status import Condition
 from loghub_operator.model.group_metrics import GroupMetrics
 
-SHORTEST_FRESH_S = 60.0
+MIN_FRESH_S = 60.0
 RESYNCS = 3
-Name = tuple[str, str]  # namespace, name
+NamespacedName = tuple[str, str]  # namespace, name
 
 
 class UnknownGroupError(LookupError):
     """The group does not exist or has not been reconciled yet."""
 
 
-class UnknownNumberError(LookupError):
+class UnknownValueError(LookupError):
     """The value is currently unknown; the message says why. It must never be reported as 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class StoredMetrics:
     """The result of one reconcile. ``fresh`` is False once it is outdated."""
 
     readings: GroupMetrics
@@ -45,7 +45,7 @@ class _Entry:
 
 def fresh_s(resync_s: float) -> float:
     """How many seconds an entry is fresh, which allows for several failed reconciles."""
-    return max(RESYNCS * resync_s, SHORTEST_FRESH_S)
+    return max(RESYNCS * resync_s, MIN_FRESH_S)
 
 
 class MetricsStore:
@@ -54,38 +54,40 @@ class MetricsStore:
     def __init__(self, clock: Clock, *, fresh_s: float) -> None:
         self._clock = clock
         self._fresh_s = fresh_s
-        self._entries: dict[Name, _Entry] = {}
-        self._listeners: dict[Name, set[asyncio.Event]] = {}
+        self._entries: dict[NamespacedName, _Entry] = {}
+        self._listeners: dict[NamespacedName, set[asyncio.Event]] = {}
 
     def update(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
         """Replace a group's metrics and conditions with those of the latest reconcile."""
         name = (readings.namespace, readings.name)
         self._entries[name] = _Entry(readings, conditions, self._clock.monotonic_s())
-        self._tell(name)
+        self._notify(name)
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove a group that no longer exists."""
         self._entries.pop((namespace, name), None)
-        self._tell((namespace, name))
+        self._notify((namespace, name))
 
     def read(self, namespace: str, name: str) -> GroupMetrics:
-        """A group's metrics, if they are fresh. Raises `UnknownGroupError`, `UnknownNumberError`."""
+        """A group's metrics, if they are fresh. Raises `UnknownGroupError`, `UnknownValueError`."""
         entry = self._entries.get((namespace, name))
         if entry is None:
-            words = f"no LogHubConsumerGroup {name} in namespace {namespace}"
-            raise UnknownGroupError(f"{words}, or it has not been reconciled yet")
+            reason = f"no LogHubConsumerGroup {name} in namespace {namespace}"
+            raise UnknownGroupError(f"{reason}, or it has not been reconciled yet")
         if not self._fresh(entry):
-            raise UnknownNumberError(f"{namespace}/{name} has not been reconciled recently")
+            raise UnknownValueError(f"{namespace}/{name} has not been reconciled recently")
         return entry.readings
 
     def names(self, namespace: str) -> tuple[str, ...]:
         """The groups of a namespace, sorted."""
         return tuple(sorted(name for space, name in tuple(self._entries) if space == namespace))
 
-    def posted(self) -> tuple[Posted, ...]:
+    def snapshot(self) -> tuple[StoredMetrics, ...]:
         """All entries, sorted by namespace and name."""
         entries = sorted(self._entries.copy().items())
-        return tuple(Posted(one.readings, one.conditions, self._fresh(one)) for _, one in entries)
+        return tuple(
+            StoredMetrics(entry.readings, entry.conditions, self._fresh(entry)) for _, entry in entries
+        )
 
     @contextmanager
     def listening(self, namespace: str, name: str) -> Iterator[asyncio.Event]:
@@ -102,6 +104,6 @@ class MetricsStore:
     def _fresh(self, entry: _Entry) -> bool:
         return self._clock.monotonic_s() - entry.since_s <= self._fresh_s
 
-    def _tell(self, name: Name) -> None:
+    def _notify(self, name: NamespacedName) -> None:
         for event in self._listeners.get(name, ()):
             event.set()

@@ -5,7 +5,7 @@ applies what they return.
 """
 
 from loghub_operator.resources.checkpoint_backup import backup_in, checkpoint_backup
-from loghub_operator.resources.configmap import config_map, config_map_name, settings_in
+from loghub_operator.resources.configmap import config_map, settings_in
 from loghub_operator.resources.metadata import is_ours, workers_name
 from loghub_operator.resources.services import governing_service, leads_to_the_service, project_service
 from loghub_operator.resources.statefulset import with_replicas, worker_spec
@@ -15,7 +15,6 @@ __all__ = [
     "backup_in",
     "checkpoint_backup",
     "config_map",
-    "config_map_name",
     "disruption_budget",
     "governing_service",
     "is_ours",

@@ -30,12 +30,8 @@ def event_of(resource: LogHubConsumerGroup, event: actions.EmitEvent, *, unix_s:
         "reportingInstance": MANAGER,
         "action": "Reconcile",
         "reason": event.reason,
-        "note": _cut(event.message),
+        # The API server's limit is in bytes.
+        "note": event.message.encode()[:LONGEST_NOTE_BYTES].decode(errors="ignore"),
         "type": event.type,
         "regarding": regarding,
     }
-
-
-def _cut(message: str) -> str:
-    """The API server's limit is in bytes."""
-    return message.encode()[:LONGEST_NOTE_BYTES].decode(errors="ignore")

@@ -7,7 +7,7 @@ It keeps a clock, the logstore's shards, and a store that is filled from facts a
 from dataclasses import dataclass, field, replace
 
 from loghub.domain.coordinator import create_group, restore, step
-from loghub.domain.fsm import ShardState, Trigger
+from loghub.domain.fsm import Trigger
 from loghub.domain.group import (
     Checkpoint,
     Configure,
@@ -125,9 +125,6 @@ class Driver:
         )
         self.tell_shards()
         return self.state
-
-    def shard_state(self, shard: int) -> ShardState:
-        return self.state.shards[shard].state
 
     def line(self, shard: int) -> str:
         """A shard in one line: state, holder, next holder."""

@@ -63,7 +63,3 @@ def test_each_refusal_of_the_domain_is_a_code() -> None:
 )
 def test_vanished_shard_is_told_in_the_spelling_of_the_client(agent: str, code: str) -> None:
     assert client_quirks.checkpoint_of_no_shard(agent) == code
-
-
-def test_code_for_a_stranger_is_the_one_that_all_understand() -> None:
-    assert client_quirks.CHECKPOINT_BY_A_STRANGER.value == Refusal.CONSUMER_NOT_MATCH.value

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from loghub.wire import loggroup
 from loghub.wire.errors import MalformedLogGroup, TooLarge
 from loghub.wire.loggroup import Log, LogGroup
-from loghub.wire.loggroup_validation import GroupScan, scan
+from loghub.wire.loggroup_validation import scan
 from loghub.wire.protobuf import varint
 from tests.loghub.wire.groups import groups, real_lines
 
@@ -32,16 +32,13 @@ PAIR = group_field(2, group_field(1, b"k") + group_field(2, b"v"))
 
 
 @given(groups)
-def test_counts_and_times_are_those_of_the_group(group: LogGroup) -> None:
-    times = [log.time for log in group.logs]
-    expected = GroupScan(logs=len(times), min_time=min(times, default=0), max_time=max(times, default=0))
-    assert scan(loggroup.encode(group)) == expected
+def test_a_valid_group_has_as_many_logs_as_were_encoded(group: LogGroup) -> None:
+    assert scan(loggroup.encode(group)) == len(group.logs)
 
 
 def test_real_lines_pass() -> None:
     logs = tuple(Log(time=n + 1, contents=(("content", line),)) for n, line in enumerate(real_lines()))
-    found = scan(loggroup.encode(LogGroup(logs=logs)))
-    assert found == GroupScan(logs=len(logs), min_time=1, max_time=len(logs))
+    assert scan(loggroup.encode(LogGroup(logs=logs))) == len(logs)
 
 
 @st.composite
@@ -84,8 +81,8 @@ def test_what_passes_is_read_by_the_vendor_and_by_us(body: bytes) -> None:
         found = scan(body)
     except MalformedLogGroup:
         return
-    assert vendor_reads(body) == found.logs
-    assert len(loggroup.decode(body).logs) == found.logs
+    assert vendor_reads(body) == found
+    assert len(loggroup.decode(body).logs) == found
 
 
 @given(damaged() | groups.map(loggroup.encode))
@@ -159,12 +156,12 @@ def test_named_damage(body: bytes, what: str) -> None:
     ],
 )
 def test_unusual_but_legal(body: bytes) -> None:
-    assert scan(body).logs == (vendor_reads(body) or 0)
-    assert scan(body + ONE).logs == scan(body).logs + 1
+    assert scan(body) == (vendor_reads(body) or 0)
+    assert scan(body + ONE) == scan(body) + 1
 
 
 def test_too_many_logs() -> None:
-    assert scan(ONE * 3, max_logs=3).logs == 3
+    assert scan(ONE * 3, max_logs=3) == 3
     with pytest.raises(TooLarge):
         scan(ONE * 4, max_logs=3)
 

@@ -19,7 +19,7 @@ import grpc
 import yaml
 
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_operator.autoscaling.metric_catalog import OFFERS
+from loghub_operator.autoscaling.metric_catalog import METRICS
 from loghub_operator.controller import app as program
 from loghub_operator.settings import Settings
 from tests.loghub_operator.autoscaling.keda.test_scaler import NO, YES, once, ref, stream
@@ -168,7 +168,7 @@ def test_one_group_read_by_prometheus_keda_and_an_hpa(server: Apiserver, tmp_pat
 
     async def discovery_finds_the_metrics(readers: Readers) -> None:
         words = ("api-resources", "--api-group=external.metrics.k8s.io", "--cached=false", "-o", "name")
-        names = {f"{offer.metric}.external.metrics.k8s.io" for offer in OFFERS}
+        names = {f"{definition.metric}.external.metrics.k8s.io" for definition in METRICS}
 
         async def holds() -> bool:
             done = await asyncio.to_thread(server.run, *words)

@@ -9,7 +9,7 @@ import pytest
 
 from loghub.wire import loggroup
 from loghub_operator.demo.log_source import (
-    LONGEST_LINE_BYTES,
+    MAX_LINE_BYTES,
     BadLogsError,
     Line,
     check_file,
@@ -51,9 +51,9 @@ def test_bytes_that_are_not_text_are_shown_and_empty_lines_count(tmp_path: Path)
 
 
 def test_a_line_that_is_too_long_is_cut_and_the_next_one_is_whole(tmp_path: Path) -> None:
-    path = written(tmp_path, b"x" * (3 * LONGEST_LINE_BYTES) + b"\nnext\n")
+    path = written(tmp_path, b"x" * (3 * MAX_LINE_BYTES) + b"\nnext\n")
     first, second = itertools.islice(of_file(path), 2)
-    assert (len(first.text), first.cut) == (LONGEST_LINE_BYTES, True)
+    assert (len(first.text), first.cut) == (MAX_LINE_BYTES, True)
     assert (second.text, second.number, second.cut) == ("next", 2, False)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loghub_operator.api import ShardStatus, Status
 from loghub_operator.demo.scenario import add_worker, first_row, play
-from loghub_operator.demo.scenario_context import Scene
+from loghub_operator.demo.scenario_context import ScenarioContext
 from loghub_operator.local.processes.supervisor import WorkerView
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
@@ -18,7 +18,7 @@ from tests.support import ROOT
 EXAMPLE = ROOT / "deploy" / "examples" / "access-log.yaml"
 
 
-def look(pids: dict[str, int], holders: list[str]) -> GroupSnapshot:
+def snapshot(pids: dict[str, int], holders: list[str]) -> GroupSnapshot:
     workers = tuple(
         WorkerView(
             observed=WorkerObserved(
@@ -53,11 +53,11 @@ def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
     victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     told: list[str] = []
     rows = 0
-    shown = look({"w-0": victim.pid, "w-1": 1}, ["w-0", "w-0", "w-1", "w-1"])
-    scene = Scene(
+    shown = snapshot({"w-0": victim.pid, "w-1": 1}, ["w-0", "w-0", "w-1", "w-1"])
+    context = ScenarioContext(
         name="w",
         cr_file=file,
-        look_now=lambda: shown,
+        latest_snapshot=lambda: shown,
         rows=lambda: rows,
         clock_s=lambda: 1.0,
         say=told.append,
@@ -72,8 +72,8 @@ def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
         nonlocal rows, shown
 
         async def whole() -> None:
-            assert await first_row(scene, bound_s=60)
-            await play(scene, pause_s=0.01, bound_s=60)
+            assert await first_row(context, bound_s=60)
+            await play(context, pause_s=0.01, bound_s=60)
 
         story = asyncio.create_task(whole())
         await asyncio.sleep(0.3)
@@ -81,14 +81,14 @@ def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
         rows = 1
         await until_told("adds a worker")
         assert victim.poll() is None
-        shown = look({"w-0": victim.pid, "w-1": 1, "w-2": 2}, ["w-0", "w-0", "w-1", "w-2"])
+        shown = snapshot({"w-0": victim.pid, "w-1": 1, "w-2": 2}, ["w-0", "w-0", "w-1", "w-2"])
         await until_told("kills w-0")
         assert await asyncio.to_thread(victim.wait, 60) == -signal.SIGKILL
         assert "shard 0, 1" in told[-1]
-        shown = look({"w-1": 1, "w-2": 2}, ["w-1", "w-2", "w-1", "w-2"])
+        shown = snapshot({"w-1": 1, "w-2": 2}, ["w-1", "w-2", "w-1", "w-2"])
         await asyncio.sleep(0.3)
         assert not story.done(), "the killed one is waited for"
-        shown = look({"w-0": 9, "w-1": 1, "w-2": 2}, ["w-0", "w-2", "w-1", "w-2"])
+        shown = snapshot({"w-0": 9, "w-1": 1, "w-2": 2}, ["w-0", "w-2", "w-1", "w-2"])
         await asyncio.wait_for(story, 60)
 
     try:
@@ -100,13 +100,13 @@ def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
 
 def test_what_is_not_seen_is_said_and_the_story_goes_on(tmp_path: Path) -> None:
     told: list[str] = []
-    scene = Scene(
+    context = ScenarioContext(
         name="w",
         cr_file=tmp_path / "cr.yaml",
-        look_now=lambda: None,
+        latest_snapshot=lambda: None,
         rows=lambda: 0,
         clock_s=lambda: 1.0,
         say=told.append,
     )
-    assert not asyncio.run(scene.until(lambda: False, "a miracle", bound_s=0.01))
+    assert not asyncio.run(context.until(lambda: False, "a miracle", bound_s=0.01))
     assert "a miracle" in told[0]

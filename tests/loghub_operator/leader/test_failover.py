@@ -175,7 +175,7 @@ class Parted(AioKube):
 
 
 def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserver, tmp_path: Path) -> None:
-    terms = LeaseTimings(lease_duration_s=8.0, renew_deadline_s=5.0, retry_period_s=0.5)
+    timings = LeaseTimings(lease_duration_s=8.0, renew_deadline_s=5.0, retry_period_s=0.5)
     lost: list[str] = []
 
     async def story(on: Stage) -> None:
@@ -186,7 +186,7 @@ def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserv
             kube.written_s = []
             running = asyncio.create_task(
                 program.run(
-                    settings, asyncio.Event(), connect=on.connect, kube=kube, end=lost.append, timings=terms
+                    settings, asyncio.Event(), connect=on.connect, kube=kube, end=lost.append, timings=timings
                 )
             )
             await on.apply({"replicas": 1})
@@ -202,7 +202,7 @@ def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserv
                 await running
             assert lost == ["it could not be renewed in time"]
             assert kube.written_s[-1] > cut_s, "it acted on until its deadline"
-            assert kube.written_s[-1] < cut_s + terms.lease_duration_s
+            assert kube.written_s[-1] < cut_s + timings.lease_duration_s
 
     stage(server, tmp_path, story, operator=False)
     server.must("delete", *LEASE_AT)

@@ -8,7 +8,7 @@ import pytest
 
 from loghub.client.port import Credentials, GroupInfo, LogHub
 from loghub_operator.clients.kube import POD, Kube, KubeError
-from loghub_operator.leader.fencing import READS, GuardedKube, WriteFence, guarded_connect
+from loghub_operator.leader.fencing import READS, FencedKube, WriteFence, fenced_connect
 from loghub_operator.model.actions import ActionRefused
 from tests.fakes.fake_log_service import MemoryServer
 from tests.support import HandClock
@@ -42,14 +42,14 @@ def _public(port: type) -> set[str]:
 
 def test_every_call_of_the_ports_is_known_as_a_read_or_a_write() -> None:
     assert _public(LogHub) == READS | WRITES
-    assert _public(Kube) == _public(GuardedKube)
+    assert _public(Kube) == _public(FencedKube)
 
 
 @pytest.mark.parametrize("now", [9.0, 10.0])
 def test_writes_of_the_cluster(now: float) -> None:
     clock, port = HandClock(10.0), Recorded()
     made: Any = port
-    kube = GuardedKube(made, WriteFence(clock, deadline_s=10.0))
+    kube = FencedKube(made, WriteFence(clock, deadline_s=10.0))
     clock.now = now
     document = {"kind": "Pod"}
     writes = [
@@ -77,26 +77,26 @@ def test_a_write_that_does_not_end_is_given_up_before_another_may_begin() -> Non
     clock, port = HandClock(10.0), Recorded()
     made: Any = port
     port.hangs = True
-    guard = WriteFence(clock, deadline_s=10.05, end_s=10.1)
-    kube = GuardedKube(made, guard)
+    fence = WriteFence(clock, deadline_s=10.05, end_s=10.1)
+    kube = FencedKube(made, fence)
     with pytest.raises(KubeError, match="does not hold the lease"):
         asyncio.run(kube.create({"kind": "Pod"}))
-    assert guard.under_way == 0
+    assert fence.under_way == 0
 
 
 def test_writes_at_the_log_service() -> None:
     clock, server = HandClock(10.0), MemoryServer()
-    guard = WriteFence(clock, deadline_s=11.0)
-    hub = guarded_connect(lambda _, project, __: server.client(project), guard)("e", "demo", KEY)
+    fence = WriteFence(clock, deadline_s=11.0)
+    hub = fenced_connect(lambda _, project, __: server.client(project), fence)("e", "demo", KEY)
     hub.create_project()
     hub.create_logstore("access", shards=1)
     clock.now = 11.0
     with pytest.raises(ActionRefused):
         hub.create_group("access", GroupInfo(name="g", timeout_s=30, order=False))
     assert hub.list_groups("access") == ()
-    guard.extend(deadline_s=12.0, end_s=13.0)
+    fence.extend(deadline_s=12.0, end_s=13.0)
     hub.create_group("access", GroupInfo(name="g", timeout_s=30, order=False))
-    guard.close()
+    fence.close()
     with pytest.raises(ActionRefused):
         hub.delete_group("access", "g")
     assert len(hub.list_groups("access")) == 1

@@ -13,8 +13,8 @@ from loghub_operator.leader.elector import LeaderElector
 from loghub_operator.leader.fencing import WriteFence
 from loghub_operator.leader.lease import (
     Acquire,
-    Decision,
-    LeaseSeen,
+    LeaseDecision,
+    LeaseRecord,
     LeaseTimings,
     Lost,
     ObservedLease,
@@ -29,12 +29,12 @@ TERMS = LeaseTimings()
 PLACE = LeaseRef(namespace="loghub-system", name="loghub-operator")
 
 
-def record(holder: str, *, renewed: str = "t0", version: str = "1", duration_s: float = 15.0) -> LeaseSeen:
-    return LeaseSeen(holder=holder, duration_s=duration_s, renewed=renewed, transitions=3, version=version)
+def record(holder: str, *, renewed: str = "t0", version: str = "1", duration_s: float = 15.0) -> LeaseRecord:
+    return LeaseRecord(holder=holder, duration_s=duration_s, renewed=renewed, transitions=3, version=version)
 
 
 @pytest.mark.parametrize(
-    ("watched", "deadline_s", "expected"),
+    ("observed", "deadline_s", "expected"),
     [
         (None, None, Acquire(0)),
         (ObservedLease(record("other"), 100.0), None, Wait(2.0)),
@@ -50,8 +50,8 @@ def record(holder: str, *, renewed: str = "t0", version: str = "1", duration_s: 
         (None, 101.0, Acquire(0)),
     ],
 )
-def test_each_case(watched: ObservedLease | None, deadline_s: float | None, expected: Decision) -> None:
-    assert decide(watched, me="me", deadline_s=deadline_s, now=100.0, terms=TERMS) == expected
+def test_each_case(observed: ObservedLease | None, deadline_s: float | None, expected: LeaseDecision) -> None:
+    assert decide(observed, identity="me", deadline_s=deadline_s, now=100.0, timings=TERMS) == expected
 
 
 def test_only_what_the_holder_writes_is_a_sign_of_life() -> None:
@@ -114,10 +114,10 @@ class World:
 
 
 class Candidate:
-    def __init__(self, world: World, me: str) -> None:
+    def __init__(self, world: World, identity: str) -> None:
         made: Any = world
-        self.guard = WriteFence(made)
-        self.leader = LeaderElector(kube=made, guard=self.guard, clock=made, place=PLACE, me=me)
+        self.fence = WriteFence(made)
+        self.leader = LeaderElector(kube=made, fence=self.fence, clock=made, lease=PLACE, identity=identity)
         self.lost = False
 
     async def turn(self) -> None:
@@ -148,12 +148,12 @@ def test_two_never_act_at_once(seed: int) -> None:
                 await both[who].turn()
                 if both[who].lost:
                     both[who] = Candidate(world, f"{who}{number}")
-            acting = {name for name, one in both.items() if one.guard.open}
+            acting = {name for name, one in both.items() if one.fence.open}
             acted.update(acting)
             assert len(acting) < 2
             for name in acting:
                 other = both["b" if name == "a" else "a"]
-                assert other.guard.left_s <= 0, "what it began could still arrive"
+                assert other.fence.left_s <= 0, "what it began could still arrive"
 
     asyncio.run(play())
     assert acted == {"a", "b"}
@@ -165,9 +165,9 @@ def test_the_holder_dies_and_the_other_waits_for_the_whole_duration() -> None:
 
     async def play() -> float:
         await first.turn()
-        assert first.guard.open
+        assert first.fence.open
         died = world.now
-        while not second.guard.open:
+        while not second.fence.open:
             await second.turn()
             world.now += TERMS.retry_period_s
         return world.now - TERMS.retry_period_s - died
@@ -184,11 +184,11 @@ def test_given_back_it_is_taken_at_the_next_look() -> None:
     async def play() -> None:
         await first.turn()
         await second.turn()
-        assert not second.guard.open
+        assert not second.fence.open
         await first.leader.release()
-        assert not first.guard.open
+        assert not first.fence.open
         await second.turn()
-        assert second.guard.open
+        assert second.fence.open
 
     asyncio.run(play())
 
@@ -215,7 +215,7 @@ def test_not_given_back_while_a_write_may_still_arrive() -> None:
 
     async def play() -> None:
         await first.turn()
-        with first.guard:
+        with first.fence:
             giving_back = asyncio.create_task(first.leader.release())
             await asyncio.sleep(0)
             assert world.stored is not None

@@ -9,7 +9,7 @@ import yaml
 from loghub.worker_contract import JsonSink, PythonPipeline
 from loghub_operator.api import InvalidResourceError, parse_resource
 from loghub_operator.local.manifest import CrFile
-from loghub_operator.local.site import refuse_what_is_not_here, site_at, variables_of
+from loghub_operator.local.site import local_placement, reject_cluster_references, variables_of
 from loghub_operator.model.observed import UserCode
 from loghub_operator.resources.worker_config import config_hash, worker_config
 from tests.loghub_operator.local.processes.test_supervisor import Theatre, play
@@ -34,16 +34,16 @@ def test_the_code_stands_in_the_same_file(tmp_path: Path) -> None:
     others = (config_map({"a.py": ""}, "other"), {"kind": "Secret", "apiVersion": "v1"}, "text", None)
     file, parsed = read(tmp_path / "cr.yaml", group, *others, config_map(CODE))
     assert file.code(parsed) == UserCode(files=CODE)
-    site = site_at(parsed, endpoint="http://x", volumes=tmp_path, code=file.code(parsed))
+    site = local_placement(parsed, endpoint="http://x", volumes=tmp_path, code=file.code(parsed))
     config = worker_config(parsed, site)
     assert config.pipeline == PythonPipeline(function="enrich:run", files=CODE)
-    refuse_what_is_not_here(parsed, file.code(parsed))
+    reject_cluster_references(parsed, file.code(parsed))
 
 
 def test_a_saved_change_of_the_code_is_another_setting(tmp_path: Path) -> None:
     def hash_with(data: dict[str, str]) -> str:
         file, parsed = read(tmp_path / "cr.yaml", document({"pipeline": PYTHON}), config_map(data))
-        site = site_at(parsed, endpoint="http://x", volumes=tmp_path, code=file.code(parsed))
+        site = local_placement(parsed, endpoint="http://x", volumes=tmp_path, code=file.code(parsed))
         return config_hash(worker_config(parsed, site))
 
     assert hash_with(CODE) == hash_with(CODE) != hash_with({"enrich.py": CODE["enrich.py"] + "\n"})
@@ -66,7 +66,7 @@ def test_variables_out_of_secrets_are_refused() -> None:
     with pytest.raises(
         InvalidResourceError, match=r"spec\.worker\.env\[1\]\.valueFrom: there are no Secrets"
     ):
-        refuse_what_is_not_here(given, UserCode())
+        reject_cluster_references(given, UserCode())
     assert variables_of(resource({"worker": {"env": [{"name": "A", "value": "1"}, {"name": "E"}]}})) == {
         "A": "1",
         "E": "",
@@ -77,7 +77,9 @@ def test_claims_are_folders(tmp_path: Path) -> None:
     python = {"function": "enrich:run", "volumeClaim": {"name": "shared", "path": "lib"}}
     sink = {"parquet": None, "json": {"path": "out", "volumeClaim": "data"}}
     given = resource({"pipeline": {"sql": None, "python": python, "sink": sink}})
-    config = worker_config(given, site_at(given, endpoint="http://x", volumes=tmp_path, code=UserCode()))
+    config = worker_config(
+        given, local_placement(given, endpoint="http://x", volumes=tmp_path, code=UserCode())
+    )
     assert config.pipeline == PythonPipeline(function="enrich:run", folder=str(tmp_path / "shared" / "lib"))
     assert config.sink == JsonSink(path=str(tmp_path / "data" / "out"))
 

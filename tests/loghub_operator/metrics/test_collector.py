@@ -11,7 +11,7 @@ from loghub_operator.metrics.collector import CONTENT_TYPE, Exposition
 from loghub_operator.metrics.operator_metrics import OperatorMetrics, metered_connect
 from loghub_operator.metrics.store import MetricsStore
 from tests.fakes.fake_log_service import MemoryServer
-from tests.loghub_operator.support.group_metrics import HandClock, board, condition, readings
+from tests.loghub_operator.support.group_metrics import HandClock, condition, readings, store
 
 Labels = dict[str, str]
 HERE = {"namespace": "shop", "consumer_group": "access"}
@@ -23,8 +23,14 @@ COUNTED = (
 )  # fmt: skip
 
 
-def text(on: MetricsStore, meters: OperatorMetrics | None = None, *, max_shard_series: int = 1000) -> str:
-    return Exposition(meters or OperatorMetrics(), on, max_shard_series=max_shard_series).text().decode()
+def text(
+    on: MetricsStore, operator_metrics: OperatorMetrics | None = None, *, max_shard_series: int = 1000
+) -> str:
+    return (
+        Exposition(operator_metrics or OperatorMetrics(), on, max_shard_series=max_shard_series)
+        .text()
+        .decode()
+    )
 
 
 def samples(told: str) -> dict[str, list[tuple[Labels, float]]]:
@@ -41,7 +47,7 @@ def of(told: str, name: str, **labels: str) -> float:
 
 
 def test_a_group_to_its_series() -> None:
-    on = board()
+    on = store()
     on.update(
         readings(wanted=4, recommended=3),
         (condition("Ready", "True"), condition("Degraded", "False"), condition("X", "Unknown")),
@@ -72,7 +78,7 @@ def test_a_group_to_its_series() -> None:
 
 
 def test_unknown_has_no_series() -> None:
-    told = text(board(readings(lag_seconds=None, lag_groups=None, wanted=None, arrival_per_s=None)))
+    told = text(store(readings(lag_seconds=None, lag_groups=None, wanted=None, arrival_per_s=None)))
     assert "loghub_operator_group_lag_seconds" not in samples(told)
     assert "# TYPE loghub_operator_group_lag_seconds gauge" in told
     replicas = {name.rpartition("_")[2] for name in samples(told) if "_group_replicas_" in name}
@@ -81,7 +87,7 @@ def test_unknown_has_no_series() -> None:
 
 def test_stale_keeps_only_the_time_of_the_last_look() -> None:
     clock = HandClock()
-    on = board(readings(), clock=clock)
+    on = store(readings(), clock=clock)
     clock.now += 61.0
     told = text(on)
     named = {name for name, found in samples(told).items() if any("namespace" in have for have, _ in found)}
@@ -90,13 +96,13 @@ def test_stale_keeps_only_the_time_of_the_last_look() -> None:
 
 
 def test_a_group_that_is_gone_has_no_series() -> None:
-    on = board(readings())
+    on = store(readings())
     on.remove("shop", "access")
     assert "shop" not in text(on)
 
 
 def test_series_of_shards_are_bounded_over_all_groups_whole_groups_first() -> None:
-    on = board(readings("a"), readings("b", shards=readings().shards[:1]), readings("c"))
+    on = store(readings("a"), readings("b", shards=readings().shards[:1]), readings("c"))
     told = samples(text(on, max_shard_series=3))
     shown = [(labels["consumer_group"], labels["shard"]) for labels, _ in told["loghub_operator_shard_hot"]]
     assert shown == [("a", "0"), ("a", "1"), ("b", "0")]
@@ -105,11 +111,11 @@ def test_series_of_shards_are_bounded_over_all_groups_whole_groups_first() -> No
 
 
 def test_names_follow_the_conventions() -> None:
-    meters = OperatorMetrics()
-    meters.reconciled("success", 0.2)
-    meters.kube_answered("GET", 200)
-    meters.hub_answered("list_shards", "OK")
-    told = text(board(readings()), meters)
+    operator_metrics = OperatorMetrics()
+    operator_metrics.reconciled("success", 0.2)
+    operator_metrics.count_kubernetes_request("GET", 200)
+    operator_metrics.count_log_service_request("list_shards", "OK")
+    told = text(store(readings()), operator_metrics)
     families = list(text_string_to_metric_families(told))
     assert len({family.name for family in families}) == len(families)
     for family in families:
@@ -128,12 +134,12 @@ _LABELS = {"namespace", "consumer_group", "state", "type", "shard"}
 
 
 def test_reconciles_and_requests_are_counted() -> None:
-    meters = OperatorMetrics()
-    meters.leader(True)
+    operator_metrics = OperatorMetrics()
+    operator_metrics.leading()
     for result, seconds in (("success", 0.2), ("success", 0.3), ("error", 10.0)):
-        meters.reconciled(result, seconds)
-    meters.kube_answered("PATCH", 409)
-    told = samples(text(board(), meters))
+        operator_metrics.reconciled(result, seconds)
+    operator_metrics.count_kubernetes_request("PATCH", 409)
+    told = samples(text(store(), operator_metrics))
     assert told["loghub_operator_leader"] == [({}, 1.0)]
     counted = told["loghub_operator_reconcile_total"]
     assert counted == [({"result": "success"}, 2.0), ({"result": "error"}, 1.0)]
@@ -143,8 +149,8 @@ def test_reconciles_and_requests_are_counted() -> None:
 
 
 def test_requests_to_a_log_service_are_counted_by_operation_and_code() -> None:
-    meters, server = OperatorMetrics(), MemoryServer()
-    connect = metered_connect(lambda _endpoint, project, _key: server.client(project), meters)
+    operator_metrics, server = OperatorMetrics(), MemoryServer()
+    connect = metered_connect(lambda _endpoint, project, _key: server.client(project), operator_metrics)
     hub = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
     hub.create_project()
     assert hub.project_exists()
@@ -153,7 +159,7 @@ def test_requests_to_a_log_service_are_counted_by_operation_and_code() -> None:
     server.unreachable = True
     with pytest.raises(EndpointUnreachable):
         hub.list_shards("missing")
-    told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
+    told = samples(text(store(), operator_metrics))["loghub_operator_log_service_requests_total"]
     assert {(labels["operation"], labels["code"]): value for labels, value in told} == {
         ("create_project", "OK"): 1.0,
         ("project_exists", "OK"): 1.0,
@@ -163,8 +169,8 @@ def test_requests_to_a_log_service_are_counted_by_operation_and_code() -> None:
 
 
 def test_what_a_client_knows_already_is_no_call() -> None:
-    meters, server = OperatorMetrics(), MemoryServer()
-    connect = metered_connect(lambda _endpoint, project, _key: server.client(project), meters)
+    operator_metrics, server = OperatorMetrics(), MemoryServer()
+    connect = metered_connect(lambda _endpoint, project, _key: server.client(project), operator_metrics)
     hub = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
     server.unreachable = True
     for _ in range(2):
@@ -172,7 +178,7 @@ def test_what_a_client_knows_already_is_no_call() -> None:
             hub.has_extensions()
     server.unreachable = False
     assert [hub.has_extensions() for _ in range(5)] == [True] * 5
-    told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
+    told = samples(text(store(), operator_metrics))["loghub_operator_log_service_requests_total"]
     assert told == [
         ({"operation": "has_extensions", "code": "EndpointUnreachable"}, 2.0),
         ({"operation": "has_extensions", "code": "OK"}, 1.0),
@@ -186,10 +192,10 @@ def test_a_code_that_nobody_knows_makes_no_series_of_its_own() -> None:
     class Hub:
         list_shards = staticmethod(refuses)
 
-    meters = OperatorMetrics()
+    operator_metrics = OperatorMetrics()
     key = Credentials(access_key_id="a", access_key_secret="b")
-    hub = metered_connect(lambda *_: Hub(), meters)("e", "p", key)  # type: ignore[arg-type,return-value]
+    hub = metered_connect(lambda *_: Hub(), operator_metrics)("e", "p", key)  # type: ignore[arg-type,return-value]
     with pytest.raises(LogHubError):
         hub.list_shards("x")
-    told = samples(text(board(), meters))["loghub_operator_log_service_requests_total"]
+    told = samples(text(store(), operator_metrics))["loghub_operator_log_service_requests_total"]
     assert told == [({"operation": "list_shards", "code": "other"}, 1.0)]

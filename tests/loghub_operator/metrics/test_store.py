@@ -4,32 +4,32 @@ import asyncio
 
 import pytest
 
-from loghub_operator.autoscaling.metric_catalog import BY_WORD, is_active, number
-from loghub_operator.metrics.store import UnknownGroupError, UnknownNumberError, fresh_s
-from tests.loghub_operator.support.group_metrics import HandClock, board, condition, readings
+from loghub_operator.autoscaling.metric_catalog import BY_KEDA_NAME, current_value, is_active
+from loghub_operator.metrics.store import UnknownGroupError, UnknownValueError, fresh_s
+from tests.loghub_operator.support.group_metrics import HandClock, condition, readings, store
 
 
 def test_posted_to_read_to_stale_to_posted_again() -> None:
     clock = HandClock()
-    on = board(readings(), clock=clock)
+    on = store(readings(), clock=clock)
     clock.now += 60.0
     assert on.read("shop", "access").lag_groups == 1200
     clock.now += 0.5
-    with pytest.raises(UnknownNumberError, match="shop/access has not been reconciled recently"):
+    with pytest.raises(UnknownValueError, match="shop/access has not been reconciled recently"):
         on.read("shop", "access")
-    assert [one.fresh for one in on.posted()] == [False]
+    assert [one.fresh for one in on.snapshot()] == [False]
     on.update(readings(lag_groups=7), ())
     assert on.read("shop", "access").lag_groups == 7
 
 
 def test_another_namespace_has_no_such_group() -> None:
-    on = board(readings())
+    on = store(readings())
     with pytest.raises(UnknownGroupError, match="no LogHubConsumerGroup access in namespace other"):
         on.read("other", "access")
 
 
 def test_removed_to_unknown() -> None:
-    on = board(readings(), readings("b"))
+    on = store(readings(), readings("b"))
     on.remove("shop", "access")
     on.remove("shop", "access")
     with pytest.raises(UnknownGroupError):
@@ -38,17 +38,17 @@ def test_removed_to_unknown() -> None:
 
 
 def test_everything_in_order_with_its_conditions() -> None:
-    on = board(readings("b"), readings("a", namespace="z"))
+    on = store(readings("b"), readings("a", namespace="z"))
     on.update(readings("a"), (condition("Ready", "True"),))
-    assert [(one.readings.namespace, one.readings.name) for one in on.posted()] == [
+    assert [(one.readings.namespace, one.readings.name) for one in on.snapshot()] == [
         ("shop", "a"), ("shop", "b"), ("z", "a"),
     ]  # fmt: skip
-    assert on.posted()[0].conditions[0].type == "Ready"
+    assert on.snapshot()[0].conditions[0].type == "Ready"
 
 
 def test_a_listener_hears_of_its_own_group_only_and_is_forgotten() -> None:
     async def story() -> None:
-        on = board()
+        on = store()
         with on.listening("shop", "access") as event:
             on.update(readings("other"), ())
             assert not event.is_set()
@@ -72,8 +72,8 @@ def test_fresh_for_several_rounds_and_no_less_than_a_minute() -> None:
 )
 def test_what_is_not_known_is_never_a_number(word: str) -> None:
     unknown = readings(wanted=None, lag_groups=None, lag_seconds=None, arrival_per_s=None)
-    with pytest.raises(UnknownNumberError, match="shop/access is currently unknown"):
-        number(BY_WORD[word], unknown)
+    with pytest.raises(UnknownValueError, match="shop/access is currently unknown"):
+        current_value(BY_KEDA_NAME[word], unknown)
 
 
 def test_active_is_lag_above_the_threshold() -> None:
@@ -89,14 +89,14 @@ def test_logs_that_nobody_has_begun_to_consume_are_something_to_do() -> None:
 
 
 def test_a_log_service_that_does_not_answer_is_no_reason_to_be_active_or_not() -> None:
-    with pytest.raises(UnknownNumberError):
+    with pytest.raises(UnknownValueError):
         is_active(readings(lag_groups=None, assignable=None))
-    with pytest.raises(UnknownNumberError):
+    with pytest.raises(UnknownValueError):
         is_active(readings(lag_groups=None, assignable=0))
 
 
 def test_the_numbers_offered() -> None:
-    told = {word: number(offer, readings()) for word, offer in BY_WORD.items()}
+    told = {word: current_value(definition, readings()) for word, definition in BY_KEDA_NAME.items()}
     assert told == {
         "desiredWorkers": 3.0,
         "lagLogGroups": 1200.0,

@@ -48,8 +48,8 @@ def condition(kind: str, status: Any) -> Condition:
     return Condition(type=kind, status=status, reason="Why", last_transition_time="2026-01-01T00:00:00Z")
 
 
-def board(*posted: GroupMetrics, clock: HandClock | None = None) -> MetricsStore:
+def store(*snapshot: GroupMetrics, clock: HandClock | None = None) -> MetricsStore:
     made = MetricsStore(clock or HandClock(), fresh_s=60.0)
-    for one in posted:
+    for one in snapshot:
         made.update(one, ())
     return made

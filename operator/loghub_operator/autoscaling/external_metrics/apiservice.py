@@ -18,7 +18,7 @@ import structlog
 from loghub.clock import Clock
 from loghub_operator.autoscaling.external_metrics.documents import GROUP, VERSION
 from loghub_operator.autoscaling.external_metrics.request_header_auth import (
-    PLACE,
+    AUTHENTICATION_CONFIG_MAP,
     FrontProxy,
     NotAggregatedError,
     front_proxy_of,
@@ -33,9 +33,9 @@ from loghub_operator.metrics.store import MetricsStore
 log = structlog.get_logger()
 
 NAME = f"{VERSION}.{GROUP}"
-LOOK_EVERY_S = 60.0
-AGAIN_S = 10.0
-RENEW_S = 30 * 86_400.0
+CHECK_INTERVAL_S = 60.0
+RETRY_S = 10.0
+RENEW_AFTER_S = 30 * 86_400.0
 
 
 class NotOursError(Exception):
@@ -43,7 +43,7 @@ class NotOursError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Front:
+class ServingEndpoint:
     """How clients reach the server: its listening address, and the Service that routes to it."""
 
     address: str
@@ -60,69 +60,69 @@ class Front:
 class ExternalMetricsServer:
     """The server of external metrics, which runs while this process is the leader."""
 
-    def __init__(self, front: Front, *, board: MetricsStore, kube: Kube, clock: Clock) -> None:
-        self._front = front
-        self._board = board
+    def __init__(self, endpoint: ServingEndpoint, *, store: MetricsStore, kube: Kube, clock: Clock) -> None:
+        self._endpoint = endpoint
+        self._store = store
         self._kube = kube
         self._clock = clock
         self._reviewer = AccessReviewer(kube, clock)
 
     async def run(self) -> None:
-        """Serve forever. An error is logged, and serving is retried after `AGAIN_S`."""
+        """Serve forever. An error is logged, and serving is retried after `RETRY_S`."""
         while True:
             try:
                 await self._serve(await self._proxy(), *self._pair())
             except (KubeError, NotAggregatedError, NotOursError, OSError) as error:
                 log.error("external metrics not served", error=str(error))
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
 
-    async def _serve(self, proxy: FrontProxy, pair: KeyPair, made_s: float) -> None:
+    async def _serve(self, proxy: FrontProxy, pair: KeyPair, read_s: float) -> None:
         """Serve until the front proxy or the certificate changes, or a generated certificate is due for
         renewal."""
-        application = ExternalMetrics(self._board, self._reviewer, proxy).application()
+        application = ExternalMetrics(self._store, self._reviewer, proxy).application()
         context = server_context(pair, clients_ca=proxy.ca)
-        async with serving_application(self._front.address, application, context) as address:
+        async with serving_application(self._endpoint.address, application, context) as address:
             log.info("external metrics served", address=address)
-            await self._tell_certificate(pair)
+            await self._publish_certificate(pair)
             while True:
-                await asyncio.sleep(LOOK_EVERY_S)
-                if await self._changed(proxy, pair, made_s):
+                await asyncio.sleep(CHECK_INTERVAL_S)
+                if await self._changed(proxy, pair, read_s):
                     return
 
     def _pair(self) -> tuple[KeyPair, float]:
-        keys, now_s = self._front.keys, self._clock.monotonic_s()
+        keys, now_s = self._endpoint.keys, self._clock.monotonic_s()
         if keys is not None:
             return keys.read(), now_s
-        return self_signed(self._front.host, now_unix_s=self._clock.unix_s()), now_s
+        return self_signed(self._endpoint.host, now_unix_s=self._clock.unix_s()), now_s
 
     async def _proxy(self) -> FrontProxy:
-        found = await self._kube.get(CONFIG_MAP, *PLACE)
+        found = await self._kube.get(CONFIG_MAP, *AUTHENTICATION_CONFIG_MAP)
         if found is None:
-            raise NotAggregatedError("there is no ConfigMap {}/{}".format(*PLACE))
+            raise NotAggregatedError("there is no ConfigMap {}/{}".format(*AUTHENTICATION_CONFIG_MAP))
         return front_proxy_of(found)
 
-    async def _changed(self, proxy: FrontProxy, pair: KeyPair, made_s: float) -> bool:
+    async def _changed(self, proxy: FrontProxy, pair: KeyPair, read_s: float) -> bool:
         """Whether the server must restart. While the API server is unavailable, nothing counts as changed."""
-        keys = self._front.keys
-        if keys is None and self._clock.monotonic_s() - made_s > RENEW_S:
+        keys = self._endpoint.keys
+        if keys is None and self._clock.monotonic_s() - read_s > RENEW_AFTER_S:
             return True
         if keys is not None and keys.read() != pair:
             return True
         try:
-            await self._tell_certificate(pair)
+            await self._publish_certificate(pair)
             return await self._proxy() != proxy
         except KubeError as error:
             log.warning("front proxy not looked up", error=str(error))
             return False
 
-    async def _tell_certificate(self, pair: KeyPair) -> None:
+    async def _publish_certificate(self, pair: KeyPair) -> None:
         """Write a generated certificate into the APIService if it differs. For certificates from a folder,
         their provider sets ``caBundle``. Raises `NotOursError`, `KubeError`."""
-        if self._front.keys is not None:
+        if self._endpoint.keys is not None:
             return
         found = await self._kube.get(API_SERVICE, "", NAME)
         spec = (found or {}).get("spec", {})
-        ours = {"namespace": self._front.namespace, "name": self._front.service}
+        ours = {"namespace": self._endpoint.namespace, "name": self._endpoint.service}
         leads_to = {key: (spec.get("service") or {}).get(key) for key in ours}
         if leads_to != ours:
             raise NotOursError(

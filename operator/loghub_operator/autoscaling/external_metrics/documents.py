@@ -5,12 +5,11 @@ that its selector matches, so if any of them is unknown, the whole request fails
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.autoscaling.external_metrics import label_selector as selectors
-from loghub_operator.autoscaling.metric_catalog import BY_METRIC, OFFERS, AutoscalingMetric, number
+from loghub_operator.autoscaling.metric_catalog import BY_METRIC, METRICS, AutoscalingMetric, current_value
 from loghub_operator.metrics.store import MetricsStore, UnknownGroupError
 from loghub_operator.model.group_metrics import GroupMetrics
 
@@ -22,15 +21,15 @@ Document = dict[str, Any]
 REASONS = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 503: "ServiceUnavailable", 504: "Timeout"}
 
 
-MOST = 2**63 // 1000 - 1
+MAX_QUANTITY = 2**63 // 1000 - 1
 
 
 def quantity(value: float) -> str:
     """The value as a Kubernetes quantity in thousandths, rounded up: "1500m" for 1.5, "3" for 3. A value
     beyond the range of quantities becomes the end of the range."""
-    thousandths = math.ceil(round(min(max(value, -MOST), MOST) * 1000, 6))
-    whole, rest = divmod(thousandths, 1000)
-    return f"{thousandths}m" if rest else str(whole)
+    thousandths = math.ceil(round(min(max(value, -MAX_QUANTITY), MAX_QUANTITY) * 1000, 6))
+    units, remainder = divmod(thousandths, 1000)
+    return f"{thousandths}m" if remainder else str(units)
 
 
 class UnknownMetricError(LookupError):
@@ -54,8 +53,8 @@ def _group() -> Document:
 
 def resource_list() -> Document:
     """The response of ``/apis/external.metrics.k8s.io/v1beta1``."""
-    about = {"singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
-    resources = [{"name": offer.metric, **about} for offer in OFFERS]
+    attributes = {"singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
+    resources = [{"name": definition.metric, **attributes} for definition in METRICS]
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -64,34 +63,34 @@ def resource_list() -> Document:
     }
 
 
-def value_list(board: MetricsStore, *, namespace: str, metric: str, selector: str) -> Document:
+def value_list(store: MetricsStore, *, namespace: str, metric: str, selector: str) -> Document:
     """The values of a metric for the groups that the selector matches.
 
     Raises `UnknownMetricError`, `BadSelectorError`, `UnknownGroupError` if no group matches, and
-    `UnknownNumberError` if the value of any matching group is currently unknown.
+    `UnknownValueError` if the value of any matching group is currently unknown.
     """
-    offer = BY_METRIC.get(metric)
-    if offer is None:
+    definition = BY_METRIC.get(metric)
+    if definition is None:
         raise UnknownMetricError(f"unknown metric {metric!r:.80}; the metrics are {', '.join(BY_METRIC)}")
-    terms = selectors.parse(selector)
-    names = [name for name in board.names(namespace) if _matches(terms, {LABEL: name})]
+    requirements = selectors.parse(selector)
+    names = [
+        name
+        for name in store.names(namespace)
+        if all(requirement.matches({LABEL: name}) for requirement in requirements)
+    ]
     if not names:
-        words = f"no LogHubConsumerGroup in namespace {namespace} matches {selector!r:.200}"
-        raise UnknownGroupError(f"{words}, or none has been reconciled yet")
-    items = [_value(offer, board.read(namespace, name)) for name in names]
+        reason = f"no LogHubConsumerGroup in namespace {namespace} matches {selector!r:.200}"
+        raise UnknownGroupError(f"{reason}, or none has been reconciled yet")
+    items = [_value(definition, store.read(namespace, name)) for name in names]
     return {"kind": "ExternalMetricValueList", "apiVersion": GROUP_VERSION, "metadata": {}, "items": items}
 
 
-def _matches(terms: tuple[selectors.Term, ...], labels: Mapping[str, str]) -> bool:
-    return all(term.matches(labels) for term in terms)
-
-
-def _value(offer: AutoscalingMetric, readings: GroupMetrics) -> Document:
+def _value(definition: AutoscalingMetric, readings: GroupMetrics) -> Document:
     return {
-        "metricName": offer.metric,
+        "metricName": definition.metric,
         "metricLabels": {LABEL: readings.name},
         "timestamp": rfc3339(readings.at_unix_s),
-        "value": quantity(number(offer, readings)),
+        "value": quantity(current_value(definition, readings)),
     }
 
 

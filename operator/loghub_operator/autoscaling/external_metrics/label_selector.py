@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LONGEST = 4096
+MAX_LENGTH = 4096
 _KEY = r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,315}[A-Za-z0-9])?"
-_WORD = r"[A-Za-z0-9_.-]{0,63}"
-_TERM = re.compile(
-    rf"\s*(?:(?P<key>{_KEY})\s*(?:(?P<sign>==|=|!=)\s*(?P<value>{_WORD})"
+_VALUE = r"[A-Za-z0-9_.-]{0,63}"
+_REQUIREMENT = re.compile(
+    rf"\s*(?:(?P<key>{_KEY})\s*(?:(?P<sign>==|=|!=)\s*(?P<value>{_VALUE})"
     rf"|\s(?P<set>in|notin)\s*\((?P<values>[A-Za-z0-9_.,\s-]*)\))?|!\s*(?P<absent>{_KEY}))\s*(?:,|$)"
 )
 
@@ -22,40 +22,40 @@ class BadSelectorError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """One requirement: the label has one of ``values``, or exists if ``values`` is None. ``wanted`` False
+class Requirement:
+    """One requirement: the label has one of ``values``, or exists if ``values`` is None. ``expected`` False
     negates it."""
 
     key: str
     values: frozenset[str] | None
-    wanted: bool
+    expected: bool
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether these labels meet the requirement."""
-        there = self.key in labels and (self.values is None or labels[self.key] in self.values)
-        return there == self.wanted
+        present = self.key in labels and (self.values is None or labels[self.key] in self.values)
+        return present == self.expected
 
 
-def parse(text: str) -> tuple[Term, ...]:
+def parse(text: str) -> tuple[Requirement, ...]:
     """The requirements, all of which must be met; an empty text has none. Raises `BadSelectorError`."""
-    if len(text) > LONGEST:
-        raise BadSelectorError(f"a label selector has at most {LONGEST} characters")
-    terms, position = [], 0
+    if len(text) > MAX_LENGTH:
+        raise BadSelectorError(f"a label selector has at most {MAX_LENGTH} characters")
+    requirements, position = [], 0
     while position < len(text):
-        found = _TERM.match(text, position)
-        if found is None:
+        match = _REQUIREMENT.match(text, position)
+        if match is None:
             raise BadSelectorError(f"not a label selector: {text[position:]!r:.80}")
-        terms.append(_term(found))
-        position = found.end()
-    return tuple(terms)
+        requirements.append(_requirement(match))
+        position = match.end()
+    return tuple(requirements)
 
 
-def _term(found: "re.Match[str]") -> Term:
-    if found["absent"]:
-        return Term(found["absent"], None, wanted=False)
-    if found["sign"]:
-        return Term(found["key"], frozenset((found["value"],)), wanted=found["sign"] != "!=")
-    if found["set"]:
-        values = frozenset(value.strip() for value in found["values"].split(","))
-        return Term(found["key"], values, wanted=found["set"] == "in")
-    return Term(found["key"], None, wanted=True)
+def _requirement(match: "re.Match[str]") -> Requirement:
+    if match["absent"]:
+        return Requirement(match["absent"], None, expected=False)
+    if match["sign"]:
+        return Requirement(match["key"], frozenset((match["value"],)), expected=match["sign"] != "!=")
+    if match["set"]:
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        return Requirement(match["key"], values, expected=match["set"] == "in")
+    return Requirement(match["key"], None, expected=True)

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-PLACE = ("kube-system", "extension-apiserver-authentication")
-MOST_VALUES = 256
+AUTHENTICATION_CONFIG_MAP = ("kube-system", "extension-apiserver-authentication")
+MAX_VALUES = 256
 Headers = Iterable[tuple[str, str]]
 
 
@@ -79,7 +79,9 @@ def is_front_proxy(proxy: FrontProxy, certificate: Mapping[str, Any] | None) -> 
     returns."""
     parts = (part for name in (certificate or {}).get("subject", ()) for part in name)
     names = [value for kind, value in parts if kind == "commonName"]
-    return bool(names) and (not proxy.allowed_names or any(one in proxy.allowed_names for one in names))
+    return bool(names) and (
+        not proxy.allowed_names or any(common_name in proxy.allowed_names for common_name in names)
+    )
 
 
 def user_of(proxy: FrontProxy, headers: Headers) -> User | None:
@@ -89,12 +91,12 @@ def user_of(proxy: FrontProxy, headers: Headers) -> User | None:
     if not names:
         return None
     groups = tuple(value for name, value in lower if name in proxy.group_headers)
-    return User(names[0], groups[:MOST_VALUES], _extra(proxy, lower))
+    return User(names[0], groups[:MAX_VALUES], _extra(proxy, lower))
 
 
 def _extra(proxy: FrontProxy, lower: list[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     found: dict[str, list[str]] = {}
-    for name, value in lower[:MOST_VALUES]:
+    for name, value in lower[:MAX_VALUES]:
         for prefix in proxy.extra_prefixes:
             if name.startswith(prefix):
                 found.setdefault(unquote(name.removeprefix(prefix)), []).append(value)

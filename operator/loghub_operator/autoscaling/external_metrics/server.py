@@ -4,7 +4,7 @@ HPAs with metrics of type External read the metrics of a consumer group from it.
 
 TLS requires a client certificate of the front proxy's CA. The API server authorizes each request before it
 forwards it. As the Kubernetes documentation requires, this server authorizes it again with a
-SubjectAccessReview, whose result it caches for `REMEMBER_S` seconds.
+SubjectAccessReview, whose result it caches for `CACHE_S` seconds.
 """
 
 from collections import OrderedDict
@@ -29,51 +29,57 @@ from loghub_operator.autoscaling.external_metrics.request_header_auth import (
     user_of,
 )
 from loghub_operator.clients.kube import SUBJECT_ACCESS_REVIEW, Document, Kube, KubeError
-from loghub_operator.metrics.store import MetricsStore, UnknownGroupError, UnknownNumberError
+from loghub_operator.metrics.store import MetricsStore, UnknownGroupError, UnknownValueError
 
 log = structlog.get_logger()
 
-MOST_REMEMBERED = 1024
-REMEMBER_S = 10.0
+MAX_CACHED_REVIEWS = 1024
+CACHE_S = 10.0
 _STATUS = {
     UnknownMetricError: 404,
     UnknownGroupError: 404,
     BadSelectorError: 400,
-    UnknownNumberError: 503,
+    UnknownValueError: 503,
 }
-Question = tuple[User, str, str]  # user, namespace, metric
+AccessQuery = tuple[User, str, str]  # user, namespace, metric
 
 
 class AccessReviewer:
-    """Checks whether a user may read a metric, by SubjectAccessReviews that are cached for `REMEMBER_S`."""
+    """Checks whether a user may read a metric, by SubjectAccessReviews that are cached for `CACHE_S`."""
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube = kube
         self._clock = clock
-        self._known: OrderedDict[Question, tuple[bool, float]] = OrderedDict()
+        self._cache: OrderedDict[AccessQuery, tuple[bool, float]] = OrderedDict()
 
     async def allows(self, user: User, *, namespace: str, metric: str) -> bool:
         """Whether the user may read the metric. Raises `KubeError` if the API server cannot be reached."""
-        question, now = (user, namespace, metric), self._clock.monotonic_s()
-        known = self._known.get(question)
-        if known is not None and now - known[1] < REMEMBER_S:
-            return known[0]
+        query, now = (user, namespace, metric), self._clock.monotonic_s()
+        cached = self._cache.get(query)
+        if cached is not None and now - cached[1] < CACHE_S:
+            return cached[0]
         answer = await self._kube.create(_review(user, namespace=namespace, metric=metric))
         allowed = bool(answer.get("status", {}).get("allowed", False))
-        self._known[question] = (allowed, now)
-        self._known.move_to_end(question)
-        if len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
+        self._cache[query] = (allowed, now)
+        self._cache.move_to_end(query)
+        if len(self._cache) > MAX_CACHED_REVIEWS:
+            self._cache.popitem(last=False)
         return allowed
 
 
 def _review(user: User, *, namespace: str, metric: str) -> Document:
-    what = {"namespace": namespace, "verb": "list", "group": GROUP, "version": VERSION, "resource": metric}
+    attributes = {
+        "namespace": namespace,
+        "verb": "list",
+        "group": GROUP,
+        "version": VERSION,
+        "resource": metric,
+    }
     spec = {
         "user": user.name,
         "groups": list(user.groups),
         "extra": {key: list(values) for key, values in user.extra},
-        "resourceAttributes": what,
+        "resourceAttributes": attributes,
     }
     kind = SUBJECT_ACCESS_REVIEW
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"namespace": ""}, "spec": spec}
@@ -82,16 +88,16 @@ def _review(user: User, *, namespace: str, metric: str) -> Document:
 class ExternalMetrics:
     """The HTTP handlers of the API."""
 
-    def __init__(self, board: MetricsStore, reviewer: AccessReviewer, proxy: FrontProxy) -> None:
-        self._board = board
+    def __init__(self, store: MetricsStore, reviewer: AccessReviewer, proxy: FrontProxy) -> None:
+        self._store = store
         self._reviewer = reviewer
         self._proxy = proxy
 
     def application(self) -> web.Application:
         """The application, for a server that requires client certificates."""
-        made = web.Application(client_max_size=1024, middlewares=[self._through_the_front_proxy])
+        application = web.Application(client_max_size=1024, middlewares=[self._require_front_proxy])
         base = f"/apis/{GROUP_VERSION}"
-        made.add_routes(
+        application.add_routes(
             [
                 web.get("/apis", _fixed(documents.group_list())),
                 web.get(f"/apis/{GROUP}", _fixed(documents.group())),
@@ -99,10 +105,10 @@ class ExternalMetrics:
                 web.get(f"{base}/namespaces/{{namespace}}/{{metric}}", self._values),
             ]
         )
-        return made
+        return application
 
     @web.middleware
-    async def _through_the_front_proxy(
+    async def _require_front_proxy(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         certificate = request.transport.get_extra_info("peercert") if request.transport else None
@@ -120,8 +126,8 @@ class ExternalMetrics:
             return _failed(403, "the request has no user header")
         try:
             if not await self._reviewer.allows(user, namespace=namespace, metric=metric):
-                words = f'User "{user.name}" cannot list resource "{metric}" in API group "{GROUP}"'
-                return _failed(403, f'{words} in the namespace "{namespace}"')
+                reason = f'User "{user.name}" cannot list resource "{metric}" in API group "{GROUP}"'
+                return _failed(403, f'{reason} in the namespace "{namespace}"')
         except KubeError as error:
             log.warning("access not reviewed", error=str(error))
             return _failed(503, "the API server could not be asked to authorize the request")
@@ -129,10 +135,10 @@ class ExternalMetrics:
 
     def _answer(self, namespace: str, metric: str, selector: str) -> web.Response:
         try:
-            found = documents.value_list(self._board, namespace=namespace, metric=metric, selector=selector)
+            values = documents.value_list(self._store, namespace=namespace, metric=metric, selector=selector)
         except tuple(_STATUS) as error:
             return _failed(_STATUS[type(error)], str(error))
-        return web.json_response(found)
+        return web.json_response(values)
 
 
 def _fixed(document: Document) -> Callable[[web.Request], Awaitable[web.Response]]:

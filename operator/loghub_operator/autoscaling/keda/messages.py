@@ -19,24 +19,24 @@ _KINDS = {
     "int64": _Field.TYPE_INT64,
     "double": _Field.TYPE_DOUBLE,
 }
-_MANY = "repeated "
+_REPEATED = "repeated "
 _ENTRY = "ScalerMetadataEntry"
 # Message -> field -> (number, type); a type that is not a scalar is a message of this table.
 _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "ScaledObjectRef": {
         "name": (1, "string"),
         "namespace": (2, "string"),
-        "scalerMetadata": (3, f"{_MANY}ScaledObjectRef.{_ENTRY}"),
+        "scalerMetadata": (3, f"{_REPEATED}ScaledObjectRef.{_ENTRY}"),
     },
     "IsActiveResponse": {"result": (1, "bool")},
-    "GetMetricSpecResponse": {"metricSpecs": (1, f"{_MANY}MetricSpec")},
+    "GetMetricSpecResponse": {"metricSpecs": (1, f"{_REPEATED}MetricSpec")},
     "MetricSpec": {
         "metricName": (1, "string"),
         "targetSize": (2, "int64"),
         "targetSizeFloat": (3, "double"),
     },
     "GetMetricsRequest": {"scaledObjectRef": (1, "ScaledObjectRef"), "metricName": (2, "string")},
-    "GetMetricsResponse": {"metricValues": (1, f"{_MANY}MetricValue")},
+    "GetMetricsResponse": {"metricValues": (1, f"{_REPEATED}MetricValue")},
     "MetricValue": {
         "metricName": (1, "string"),
         "metricValue": (2, "int64"),
@@ -46,7 +46,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
 _MAP: dict[str, tuple[int, str]] = {"key": (1, "string"), "value": (2, "string")}
 
 
-def _described() -> descriptor_pb2.FileDescriptorProto:
+def _file_descriptor() -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto(name="externalscaler.proto", package=PACKAGE, syntax="proto3")
     for name, fields in _MESSAGES.items():
         _add_fields(file.message_type.add(name=name), fields)
@@ -58,18 +58,18 @@ def _described() -> descriptor_pb2.FileDescriptorProto:
 
 def _add_fields(message: descriptor_pb2.DescriptorProto, fields: dict[str, tuple[int, str]]) -> None:
     for name, (number, kind) in fields.items():
-        many, one = kind.startswith(_MANY), kind.removeprefix(_MANY)
+        repeated, type_name = kind.startswith(_REPEATED), kind.removeprefix(_REPEATED)
         field = message.field.add(name=name, number=number)
-        field.label = _Field.LABEL_REPEATED if many else _Field.LABEL_OPTIONAL
-        if one in _KINDS:
-            field.type = _KINDS[one]
+        field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+        if type_name in _KINDS:
+            field.type = _KINDS[type_name]
         else:
-            field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{one}"
+            field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{type_name}"
 
 
 def _classes() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(_described())
+    pool.Add(_file_descriptor())
     of = pool.FindMessageTypeByName
     return {name: message_factory.GetMessageClass(of(f"{PACKAGE}.{name}")) for name in _MESSAGES}
 

@@ -14,25 +14,25 @@ from typing import Any
 import grpc
 
 from loghub_operator.autoscaling.keda import messages as wire
-from loghub_operator.autoscaling.keda.trigger import BadTriggerError, Trigger, trigger_of
-from loghub_operator.autoscaling.metric_catalog import is_active, number
+from loghub_operator.autoscaling.keda.trigger import BadTriggerError, KedaTrigger, trigger_of
+from loghub_operator.autoscaling.metric_catalog import current_value, is_active
 from loghub_operator.autoscaling.tls.key_pair import KeyFolder, KeyPair
-from loghub_operator.metrics.store import MetricsStore, UnknownGroupError, UnknownNumberError
+from loghub_operator.metrics.store import MetricsStore, UnknownGroupError, UnknownValueError
 
-MOST_CALLS = 4096  # streams and unary calls together; further ones are rejected
-MOST_STREAMS = 2048
-LONGEST_MESSAGE_BYTES = 64 * 1024
+MAX_CALLS = 4096  # streams and unary calls together; further ones are rejected
+MAX_STREAMS = 2048
+MAX_MESSAGE_BYTES = 64 * 1024
 STOP_BOUND_S = 1.0
 _CODES = {
     BadTriggerError: grpc.StatusCode.INVALID_ARGUMENT,
     UnknownGroupError: grpc.StatusCode.NOT_FOUND,
-    UnknownNumberError: grpc.StatusCode.UNAVAILABLE,
+    UnknownValueError: grpc.StatusCode.UNAVAILABLE,
 }
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", LONGEST_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 16 * 1024),
-    ("grpc.max_concurrent_streams", MOST_CALLS),
+    ("grpc.max_concurrent_streams", MAX_CALLS),
     # Detect a peer that is gone, and end its streams.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -44,22 +44,22 @@ _OPTIONS = (
 class Scaler:
     """The methods of the gRPC service."""
 
-    def __init__(self, board: MetricsStore) -> None:
-        self._board = board
+    def __init__(self, store: MetricsStore) -> None:
+        self._store = store
         self._streams = 0
 
     async def is_active(self, request: Any, context: Any) -> Any:
         """Whether logs wait to be consumed."""
-        async with _errors_told(context):
+        async with _abort_on_error(context):
             return wire.IsActiveResponse(result=self._active(_trigger(request)))
 
     async def stream_is_active(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Whether logs wait to be consumed, now and at each change. Sends nothing while that is unknown."""
-        if self._streams >= MOST_STREAMS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MOST_STREAMS} streams")
+        if self._streams >= MAX_STREAMS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MAX_STREAMS} streams")
         self._streams += 1
         try:
-            async with _errors_told(context):
+            async with _abort_on_error(context):
                 async for active in self._changes(_trigger(request)):
                     yield wire.IsActiveResponse(result=active)
         finally:
@@ -67,68 +67,78 @@ class Scaler:
 
     async def get_metric_spec(self, request: Any, context: Any) -> Any:
         """The metric's name and target. The group does not have to exist yet."""
-        async with _errors_told(context):
+        async with _abort_on_error(context):
             trigger = _trigger(request)
         size = math.ceil(trigger.target)
-        spec = {"metricName": trigger.offer.metric, "targetSize": size, "targetSizeFloat": trigger.target}
+        spec = {
+            "metricName": trigger.definition.metric,
+            "targetSize": size,
+            "targetSizeFloat": trigger.target,
+        }
         return wire.GetMetricSpecResponse(metricSpecs=[spec])
 
     async def get_metrics(self, request: Any, context: Any) -> Any:
         """The metric's current value."""
-        async with _errors_told(context):
+        async with _abort_on_error(context):
             value = self._number(_trigger(request.scaledObjectRef), request.metricName)
-        told = {"metricName": request.metricName, "metricValue": math.ceil(value), "metricValueFloat": value}
-        return wire.GetMetricsResponse(metricValues=[told])
+        metric_value = {
+            "metricName": request.metricName,
+            "metricValue": math.ceil(value),
+            "metricValueFloat": value,
+        }
+        return wire.GetMetricsResponse(metricValues=[metric_value])
 
-    def _active(self, trigger: Trigger) -> bool:
-        return is_active(self._board.read(trigger.namespace, trigger.group), above=trigger.activation)
+    def _active(self, trigger: KedaTrigger) -> bool:
+        return is_active(self._store.read(trigger.namespace, trigger.group), above=trigger.activation)
 
-    def _number(self, trigger: Trigger, metric: str) -> float:
-        if metric != trigger.offer.metric:
-            raise BadTriggerError(f"this trigger provides metric {trigger.offer.metric}, not {metric!r:.80}")
-        return number(trigger.offer, self._board.read(trigger.namespace, trigger.group))
+    def _number(self, trigger: KedaTrigger, metric: str) -> float:
+        if metric != trigger.definition.metric:
+            raise BadTriggerError(
+                f"this trigger provides metric {trigger.definition.metric}, not {metric!r:.80}"
+            )
+        return current_value(trigger.definition, self._store.read(trigger.namespace, trigger.group))
 
-    async def _changes(self, trigger: Trigger) -> AsyncIterator[bool]:
-        told: bool | None = None
-        with self._board.listening(trigger.namespace, trigger.group) as event:
+    async def _changes(self, trigger: KedaTrigger) -> AsyncIterator[bool]:
+        last_sent: bool | None = None
+        with self._store.listening(trigger.namespace, trigger.group) as event:
             while True:
                 event.clear()
                 active = self._active_if_known(trigger)
-                if active is not None and active != told:
-                    told = active
+                if active is not None and active != last_sent:
+                    last_sent = active
                     yield active
                 await event.wait()
 
-    def _active_if_known(self, trigger: Trigger) -> bool | None:
+    def _active_if_known(self, trigger: KedaTrigger) -> bool | None:
         try:
             return self._active(trigger)
-        except UnknownNumberError:
+        except UnknownValueError:
             return None
 
     def handlers(self) -> Any:
         """The handlers to add to a gRPC server."""
-        ref, answer = wire.ScaledObjectRef.FromString, _serialised
-        one, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+        deserialize, serialize = wire.ScaledObjectRef.FromString, _serialize
+        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         methods = {
-            "IsActive": one(self.is_active, ref, answer),
-            "StreamIsActive": stream(self.stream_is_active, ref, answer),
-            "GetMetricSpec": one(self.get_metric_spec, ref, answer),
-            "GetMetrics": one(self.get_metrics, wire.GetMetricsRequest.FromString, answer),
+            "IsActive": unary(self.is_active, deserialize, serialize),
+            "StreamIsActive": stream(self.stream_is_active, deserialize, serialize),
+            "GetMetricSpec": unary(self.get_metric_spec, deserialize, serialize),
+            "GetMetrics": unary(self.get_metrics, wire.GetMetricsRequest.FromString, serialize),
         }
         return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
 
 
-def _serialised(message: Any) -> bytes:
-    made: bytes = message.SerializeToString()
-    return made
+def _serialize(message: Any) -> bytes:
+    serialized: bytes = message.SerializeToString()
+    return serialized
 
 
-def _trigger(request: Any) -> Trigger:
+def _trigger(request: Any) -> KedaTrigger:
     return trigger_of(request.namespace, request.scalerMetadata)
 
 
 @asynccontextmanager
-async def _errors_told(context: Any) -> AsyncIterator[None]:
+async def _abort_on_error(context: Any) -> AsyncIterator[None]:
     try:
         yield
     except tuple(_CODES) as error:
@@ -137,15 +147,15 @@ async def _errors_told(context: Any) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def serving_keda(
-    address: str, board: MetricsStore, *, keys: KeyFolder | None = None
+    address: str, store: MetricsStore, *, keys: KeyFolder | None = None
 ) -> AsyncIterator[str]:
     """Serve at ``host:port`` for the duration of the block, and yield the actual address.
 
     Port 0 chooses a free port. With ``keys``, the server uses TLS; with a ``ca.crt`` among them, it accepts
     only clients whose certificate that CA signed. Raises OSError if the server cannot listen.
     """
-    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MOST_CALLS)
-    server.add_generic_rpc_handlers((Scaler(board).handlers(),))
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+    server.add_generic_rpc_handlers((Scaler(store).handlers(),))
     try:
         port = _listen(server, address, keys)
     except RuntimeError as error:  # the library raises nothing more specific if the port is in use

@@ -81,14 +81,14 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
         self._popen.wait()
         with contextlib.suppress(RuntimeError):  # the loop has ended before the child
-            self._loop.call_soon_threadsafe(self._told)
+            self._loop.call_soon_threadsafe(self._notify)
 
-    def _told(self) -> None:
+    def _notify(self) -> None:
         self.ended.set()
         self._on_exit(self)
 
 
-def exit_words(status: int) -> str:
+def exit_message(status: int) -> str:
     """``exit status 3`` or ``killed by SIGKILL``."""
     if status >= 0:
         return f"exit status {status}"

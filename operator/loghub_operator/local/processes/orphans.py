@@ -13,22 +13,22 @@ from pathlib import Path
 from loghub.worker_contract import ENV_STATE_DIR
 
 
-def find_leftovers(workers: Path, proc: Path = Path("/proc")) -> tuple[int, ...]:
+def find_orphans(workers: Path) -> tuple[int, ...]:
     """The IDs of this user's processes whose scratch folder is below ``workers``."""
-    mark = f"{ENV_STATE_DIR}={workers}/".encode()
+    prefix = f"{ENV_STATE_DIR}={workers}/".encode()
     found = []
-    for entry in proc.glob("[0-9]*/environ"):
+    for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if any(variable.startswith(mark) for variable in entry.read_bytes().split(b"\0")):
+            if any(variable.startswith(prefix) for variable in entry.read_bytes().split(b"\0")):
                 found.append(int(entry.parent.name))
     return tuple(sorted(found))
 
 
-def end_leftovers(workers: Path) -> int:
+def end_orphans(workers: Path) -> int:
     """Kills the processes and returns their number. Their uncommitted logs are delivered again by the next
     consumer."""
-    leftovers = find_leftovers(workers)
-    for pid in leftovers:
+    orphans = find_orphans(workers)
+    for pid in orphans:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    return len(leftovers)
+    return len(orphans)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from loghub_operator.model.revision import Revision
 
 FIRST_BACKOFF_S = 1.0
-LONGEST_BACKOFF_S = 60.0
+MAX_BACKOFF_S = 60.0
 STEADY_S = 30.0  # a worker that has been ready this long has its back-off reset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DesiredWorkers:
     """Run the ordinals 0 .. replicas-1 at this revision."""
 
     replicas: int
@@ -53,47 +53,49 @@ class Stop:
 def backoff_s(failures: int) -> float:
     """The back-off after this many failures in a row (1, 2, ...): it doubles up to a bound."""
     doublings = min(max(failures - 1, 0), 16)
-    return float(min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0**doublings))
+    return float(min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0**doublings))
 
 
-def staffing(wanted: Wanted | None, slots: Iterable[Slot], *, now: float) -> tuple[Start | Stop, ...]:
-    """The steps to take now; ``wanted`` None means no workers. Empty if the workers are as desired."""
+def plan_steps(
+    desired: DesiredWorkers | None, slots: Iterable[Slot], *, now: float
+) -> tuple[Start | Stop, ...]:
+    """The steps to take now; ``desired`` None means no workers. Empty if the workers are as desired."""
     by_ordinal = {slot.ordinal: slot for slot in slots}
-    replicas = 0 if wanted is None else wanted.replicas
+    replicas = 0 if desired is None else desired.replicas
     steps: list[Start | Stop] = [
         Stop(slot.ordinal)
         for slot in by_ordinal.values()
         if slot.ordinal >= replicas and slot.alive and not slot.stopping
     ]
-    if wanted is None:
+    if desired is None:
         return tuple(steps)
     for ordinal in range(replicas):
         slot = by_ordinal.get(ordinal)
-        if slot is None or (not slot.alive and _may_start(slot, wanted, now)):
+        if slot is None or (not slot.alive and _may_start(slot, desired, now)):
             steps.append(Start(ordinal))
-    outdated = _to_replace(wanted, by_ordinal)
+    outdated = _to_replace(desired, by_ordinal)
     return (*steps, Stop(outdated)) if outdated is not None else tuple(steps)
 
 
-def next_start_s(wanted: Wanted | None, slots: Iterable[Slot]) -> float | None:
+def next_start_s(desired: DesiredWorkers | None, slots: Iterable[Slot]) -> float | None:
     """The time when the next back-off ends; None if there is none."""
-    replicas = 0 if wanted is None else wanted.replicas
+    replicas = 0 if desired is None else desired.replicas
     waits = [slot.start_at_s for slot in slots if slot.ordinal < replicas and not slot.alive]
     return min(waits, default=None)
 
 
-def _may_start(slot: Slot, wanted: Wanted, now: float) -> bool:
+def _may_start(slot: Slot, desired: DesiredWorkers, now: float) -> bool:
     """Whether the back-off has ended or the settings have changed, since new settings may fix the failure."""
-    return slot.revision != wanted.revision or now >= slot.start_at_s
+    return slot.revision != desired.revision or now >= slot.start_at_s
 
 
-def _to_replace(wanted: Wanted, by_ordinal: dict[int, Slot]) -> int | None:
+def _to_replace(desired: DesiredWorkers, by_ordinal: dict[int, Slot]) -> int | None:
     """The highest ordinal with other settings, once all above it are ready with the desired settings."""
-    for ordinal in reversed(range(wanted.replicas)):
+    for ordinal in reversed(range(desired.replicas)):
         slot = by_ordinal.get(ordinal)
         if slot is None or not slot.alive or slot.stopping:
             return None
-        if slot.revision != wanted.revision:
+        if slot.revision != desired.revision:
             return ordinal
         if not slot.ready:
             return None

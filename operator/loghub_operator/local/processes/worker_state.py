@@ -40,8 +40,8 @@ class LocalReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
-    """What the supervisor knows of a worker; ``words`` are the reason and message of its last failure."""
+class ProcessState:
+    """What the supervisor knows of a worker; ``failure`` are the reason and message of its last failure."""
 
     name: str
     ordinal: int
@@ -49,29 +49,31 @@ class Life:
     alive: bool
     stopping: bool
     drain_requested_at_unix_s: float | None
-    words: tuple[str, str] | None
+    failure: tuple[str, str] | None
 
 
-def worker_of(life: Life, status: WorkerStatus | None, *, now_unix_s: float) -> WorkerObserved:
+def worker_of(state: ProcessState, status: WorkerStatus | None, *, now_unix_s: float) -> WorkerObserved:
     """The worker as `loghub_operator.plan` expects it; ``status`` is None before its first report."""
-    phase, reason, message = _phase(life, status, now_unix_s)
+    phase, reason, message = _phase(state, status, now_unix_s)
     return WorkerObserved(
-        name=life.name,
-        ordinal=life.ordinal,
+        name=state.name,
+        ordinal=state.ordinal,
         phase=phase,
         ready=phase is WorkerPhase.RUNNING,
-        revision=life.revision,
-        drain_requested=life.drain_requested_at_unix_s is not None,
-        drain_requested_at_unix_s=life.drain_requested_at_unix_s,
+        revision=state.revision,
+        drain_requested=state.drain_requested_at_unix_s is not None,
+        drain_requested_at_unix_s=state.drain_requested_at_unix_s,
         reason=reason,
         message=message,
     )
 
 
-def _phase(life: Life, status: WorkerStatus | None, now_unix_s: float) -> tuple[WorkerPhase, str, str]:
-    if not life.alive:
-        return (WorkerPhase.FAILED, *life.words) if life.words else (WorkerPhase.PENDING, "", "")
-    if life.stopping:
+def _phase(
+    state: ProcessState, status: WorkerStatus | None, now_unix_s: float
+) -> tuple[WorkerPhase, str, str]:
+    if not state.alive:
+        return (WorkerPhase.FAILED, *state.failure) if state.failure else (WorkerPhase.PENDING, "", "")
+    if state.stopping:
         return WorkerPhase.STOPPING, "", ""
     if status is not None and now_unix_s - status.written_at > STALE_S:
         age_s = int(now_unix_s - status.written_at)
@@ -81,8 +83,8 @@ def _phase(life: Life, status: WorkerStatus | None, now_unix_s: float) -> tuple[
             f"the worker has not reported its status for {age_s} s",
         )
     phase = _PHASES[status.phase] if status is not None else WorkerPhase.STARTING
-    if phase is WorkerPhase.STARTING and life.words is not None and life.words[0]:
-        return WorkerPhase.FAILED, *life.words  # reported until the worker is ready
+    if phase is WorkerPhase.STARTING and state.failure is not None and state.failure[0]:
+        return WorkerPhase.FAILED, *state.failure  # reported until the worker is ready
     if status is None:
         return phase, "", ""
     return phase, status.reason, status.message

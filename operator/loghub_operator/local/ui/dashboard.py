@@ -19,9 +19,9 @@ from loghub_operator.local.processes.supervisor import WorkerView
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.rate_meter import Meter
 
-MOST_EVENTS = 9
+MAX_EVENTS = 9
 POSITION_DIGITS = 6
-LONGEST_WORDS = 160
+MAX_MESSAGE_CHARS = 160
 _STATE_STYLES = {
     "already_alloc": "green",
     "transfer": "yellow",
@@ -65,17 +65,17 @@ class Watcher:
 
     def say(self, text: str) -> None:
         """Adds an event, which starts with its time."""
-        self._events = [*self._events, text][-MOST_EVENTS:]
+        self._events = [*self._events, text][-MAX_EVENTS:]
 
-    def frame(self, look: GroupSnapshot, *, title: str, notes: Iterable[str], now: float) -> Frame:
+    def frame(self, snapshot: GroupSnapshot, *, title: str, notes: Iterable[str], now: float) -> Frame:
         """The frame of a snapshot; ``now`` is in monotonic seconds."""
-        self._workers.update(_rows(look.workers), now=now)
-        self._shards.update(_logs(look.workers), now=now)
+        self._workers.update(_rows(snapshot.workers), now=now)
+        self._shards.update(_logs(snapshot.workers), now=now)
         return Frame(
             title=title,
             notes=tuple(notes),
-            shards=tuple(self._shard(shard) for shard in look.status.shards),
-            workers=tuple(self._worker(view) for view in look.workers),
+            shards=tuple(self._shard(shard) for shard in snapshot.status.shards),
+            workers=tuple(self._worker(view) for view in snapshot.workers),
             events=tuple(self._events),
         )
 
@@ -144,7 +144,7 @@ def position(cursor: str | None) -> str:
 def _one_line(text: str) -> str:
     """Shortens a message to a line; the worker's log contains the complete text of an exception."""
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST_WORDS else f"{line[: LONGEST_WORDS - 1]}…"
+    return line if len(line) <= MAX_MESSAGE_CHARS else f"{line[: MAX_MESSAGE_CHARS - 1]}…"
 
 
 def _number(value: int | None) -> str:
@@ -185,9 +185,9 @@ def plain(frame: Frame) -> Iterator[str]:
     for row in frame.shards:
         number, state, holder, following, checkpoint, logs, seconds, rate = row.cells
         to = f" -> {following}" if following != "-" else ""
-        place = f"checkpoint {checkpoint}, lag {logs} logs {seconds} s, {rate} rows/s"
-        yield f"  shard {number} {state} {holder}{to}: {place}"
+        details = f"checkpoint {checkpoint}, lag {logs} logs {seconds} s, {rate} rows/s"
+        yield f"  shard {number} {state} {holder}{to}: {details}"
     for row in frame.workers:
-        name, phase, process, _, shards, rows, rate, says = row.cells
+        name, phase, process, _, shards, rows, rate, message = row.cells
         counted = f"shards {shards}, {rows} rows, {rate} rows/s"
-        yield f"  {name} {phase}, process {process}, {counted} {says}".rstrip()
+        yield f"  {name} {phase}, process {process}, {counted} {message}".rstrip()

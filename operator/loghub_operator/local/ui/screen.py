@@ -1,8 +1,6 @@
 """Shows a run of `loghub up` or the demo: as a live view on a terminal, as plain lines elsewhere."""
 
-import sys
 from collections.abc import Callable
-from typing import IO
 
 from rich.console import Console
 from rich.live import Live
@@ -16,7 +14,7 @@ PER_SECOND = 4
 
 
 class Screen:
-    """An `Audience` that prints. Use it as a context manager; ``notes`` is called for every frame."""
+    """A `RunObserver` that prints. Use it as a context manager; ``notes`` is called for every frame."""
 
     def __init__(
         self,
@@ -25,19 +23,17 @@ class Screen:
         clock: Clock,
         notes: Callable[[], tuple[str, ...]],
         live: bool,
-        out: IO[str] | None = None,
     ) -> None:
         self.watcher = Watcher()
         self.last: GroupSnapshot | None = None
         self._title = title
         self._clock = clock
         self._notes = notes
-        self._out = out or sys.stdout
         self._began_s = clock.monotonic_s()
         self._plain_at_s = self._began_s
         self._live: Live | None = None
         if live:
-            console = Console(file=self._out)
+            console = Console()
             self._live = Live(console=console, refresh_per_second=PER_SECOND, transient=False)
 
     def __enter__(self) -> "Screen":
@@ -64,9 +60,9 @@ class Screen:
         else:
             self.refresh()
 
-    def look(self, look: GroupSnapshot) -> None:
+    def show(self, snapshot: GroupSnapshot) -> None:
         """Shows the state after a reconcile."""
-        self.last = look
+        self.last = snapshot
         self.refresh()
 
     def refresh(self) -> None:
@@ -84,8 +80,8 @@ class Screen:
             for line in plain(frame):
                 self._print(line)
 
-    def _heading(self, look: GroupSnapshot) -> str:
-        status = look.status
+    def _heading(self, snapshot: GroupSnapshot) -> str:
+        status = snapshot.status
         phase = status.phase.value if status.phase else "-"
         return f"{self._title}  {phase}, workers {status.workers or '-'}, {self.elapsed_s:.0f} s"
 
@@ -94,4 +90,4 @@ class Screen:
         return Frame(title=title, notes=self._notes(), shards=(), workers=(), events=self.watcher.events)
 
     def _print(self, line: str) -> None:
-        print(line, file=self._out, flush=True)
+        print(line, flush=True)  # noqa: T201 - the command's output

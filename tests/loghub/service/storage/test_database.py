@@ -1,7 +1,9 @@
 """Facts go into SQLite and come back equal."""
 
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from loghub.domain import group as domain
@@ -139,8 +141,8 @@ def test_files_that_are_no_database(tmp_path: Path, content: bytes) -> None:
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
-    database = Database(str(tmp_path / "m.sqlite"))
-    database.set_version(99)
-    database.close()
+    Database(str(tmp_path / "m.sqlite")).close()
+    with closing(apsw.Connection(str(tmp_path / "m.sqlite"))) as connection:
+        connection.pragma("user_version", 99)
     with pytest.raises(DatabaseUnusable, match="version 99"):
         Database(str(tmp_path / "m.sqlite"))

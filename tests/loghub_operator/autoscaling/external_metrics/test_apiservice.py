@@ -14,8 +14,8 @@ from loghub_operator.autoscaling.external_metrics import apiservice
 from loghub_operator.autoscaling.external_metrics.apiservice import (
     NAME,
     ExternalMetricsServer,
-    Front,
     NotOursError,
+    ServingEndpoint,
 )
 from loghub_operator.autoscaling.external_metrics.request_header_auth import FrontProxy
 from loghub_operator.autoscaling.tls.key_pair import KeyFolder, KeyPair
@@ -26,7 +26,7 @@ from loghub_operator.leader.leader_label import LeaderLabel
 from loghub_operator.settings import LeaseRef
 from tests.loghub_operator.autoscaling.external_metrics.test_request_header_auth import DATA
 from tests.loghub_operator.support.certificates import Authority
-from tests.loghub_operator.support.group_metrics import HandClock, board
+from tests.loghub_operator.support.group_metrics import HandClock, store
 
 GUARD_S = 60.0
 OURS = {"namespace": "loghub-system", "name": "numbers"}
@@ -82,20 +82,22 @@ def api_service(**service: str) -> dict[tuple[str, str], Document]:
 def part(
     cluster: Cluster, *, clock: HandClock | None = None, keys: KeyFolder | None = None
 ) -> ExternalMetricsServer:
-    front = Front(address="127.0.0.1:0", namespace="loghub-system", service="numbers", keys=keys)
-    assert front.host == "numbers.loghub-system.svc"
-    return ExternalMetricsServer(front, board=board(), kube=cast(Kube, cluster), clock=clock or HandClock())
+    endpoint = ServingEndpoint(address="127.0.0.1:0", namespace="loghub-system", service="numbers", keys=keys)
+    assert endpoint.host == "numbers.loghub-system.svc"
+    return ExternalMetricsServer(
+        endpoint, store=store(), kube=cast(Kube, cluster), clock=clock or HandClock()
+    )
 
 
 def test_the_certificate_is_written_where_it_differs() -> None:
     async def story() -> None:
         cluster = Cluster(api_service())
         pair = self_signed("numbers.loghub-system.svc", now_unix_s=1_800_000_000.0)
-        await part(cluster)._tell_certificate(pair)
+        await part(cluster)._publish_certificate(pair)
         bundle = base64.b64encode(pair.certificate).decode()
         assert cluster.written == [(NAME, {"spec": {"caBundle": bundle}})]
         cluster.objects["APIService", NAME]["spec"]["caBundle"] = bundle
-        await part(cluster)._tell_certificate(pair)
+        await part(cluster)._publish_certificate(pair)
         assert len(cluster.written) == 1
 
     asyncio.run(story())
@@ -106,7 +108,7 @@ def test_somebody_elses_api_service_is_left_alone(service: dict[str, str]) -> No
     async def story() -> None:
         cluster = Cluster(api_service(**service))
         with pytest.raises(NotOursError, match="leads to"):
-            await part(cluster)._tell_certificate(KeyPair(b"c", b"k"))
+            await part(cluster)._publish_certificate(KeyPair(b"c", b"k"))
         assert cluster.written == []
 
     asyncio.run(story())
@@ -114,12 +116,12 @@ def test_somebody_elses_api_service_is_left_alone(service: dict[str, str]) -> No
 
 def test_no_api_service_is_told() -> None:
     with pytest.raises(NotOursError, match=f"no APIService {NAME}"):
-        asyncio.run(part(Cluster({}))._tell_certificate(KeyPair(b"c", b"k")))
+        asyncio.run(part(Cluster({}))._publish_certificate(KeyPair(b"c", b"k")))
 
 
 def test_a_given_certificate_is_its_givers_to_tell_of(tmp_path: Path) -> None:
     cluster = Cluster(api_service())
-    asyncio.run(part(cluster, keys=KeyFolder(tmp_path))._tell_certificate(KeyPair(b"c", b"k")))
+    asyncio.run(part(cluster, keys=KeyFolder(tmp_path))._publish_certificate(KeyPair(b"c", b"k")))
     assert cluster.written == []
 
 
@@ -178,7 +180,7 @@ def test_what_is_in_the_way_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> N
         await asyncio.gather(running, return_exceptions=True)
         assert [name for name, _ in cluster.written] == [NAME]
 
-    monkeypatch.setattr(apiservice, "AGAIN_S", 0.01)
+    monkeypatch.setattr(apiservice, "RETRY_S", 0.01)
     asyncio.run(story())
 
 
@@ -196,8 +198,8 @@ def test_served_on_with_the_same_certificate_while_the_apiserver_is_away(
         told = {patch["spec"]["caBundle"] for _, patch in cluster.written}
         assert (len(cluster.written), len(told)) == (3, 1)
 
-    monkeypatch.setattr(apiservice, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(apiservice, "AGAIN_S", 0.01)
+    monkeypatch.setattr(apiservice, "CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(apiservice, "RETRY_S", 0.01)
     asyncio.run(story())
 
 
@@ -248,7 +250,7 @@ def taking(cluster: Cluster, until: Callable[[], bool], monkeypatch: pytest.Monk
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    monkeypatch.setattr(leader_label, "AGAIN_S", 0.01)
+    monkeypatch.setattr(leader_label, "RETRY_S", 0.01)
     asyncio.run(asyncio.wait_for(story(), GUARD_S))
 
 
@@ -286,7 +288,7 @@ def test_a_lease_with_a_name_too_long_for_a_label(lease: str, value: str) -> Non
 def test_who_waits_carries_no_label_of_its_container_before() -> None:
     async def story() -> None:
         cluster = Cluster(pod("b", "one"))
-        await LeaderLabel(kube=cast(Kube, cluster), lease=LEASE, pod="b").give_back()
+        await LeaderLabel(kube=cast(Kube, cluster), lease=LEASE, pod="b").remove_stale()
         assert cluster.written == [("b", labelled(None))]
 
     asyncio.run(story())

@@ -14,8 +14,8 @@ from loghub_operator.autoscaling.external_metrics.documents import (
     value_list,
 )
 from loghub_operator.autoscaling.external_metrics.label_selector import BadSelectorError, parse
-from loghub_operator.metrics.store import UnknownGroupError, UnknownNumberError
-from tests.loghub_operator.support.group_metrics import board, readings
+from loghub_operator.metrics.store import UnknownGroupError, UnknownValueError
+from tests.loghub_operator.support.group_metrics import readings, store
 
 
 def test_discovery_names_the_group_its_version_and_every_metric() -> None:
@@ -34,7 +34,7 @@ def test_discovery_names_the_group_its_version_and_every_metric() -> None:
 
 
 def test_values_of_the_groups_that_match_in_this_namespace() -> None:
-    on = board(readings("a"), readings("b", lag_seconds=3.0), readings("a", namespace="other"))
+    on = store(readings("a"), readings("b", lag_seconds=3.0), readings("a", namespace="other"))
     found = value_list(on, namespace="shop", metric="loghub_lag_seconds", selector="consumerGroup=a")
     assert found == {
         "kind": "ExternalMetricValueList",
@@ -56,15 +56,15 @@ def test_values_of_the_groups_that_match_in_this_namespace() -> None:
 
 
 def test_one_that_is_not_known_refuses_the_sum() -> None:
-    on = board(readings("a"), readings("b", wanted=None))
-    with pytest.raises(UnknownNumberError, match="loghub_desired_workers of shop/b is currently unknown"):
+    on = store(readings("a"), readings("b", wanted=None))
+    with pytest.raises(UnknownValueError, match="loghub_desired_workers of shop/b is currently unknown"):
         value_list(on, namespace="shop", metric="loghub_desired_workers", selector="")
     only = value_list(on, namespace="shop", metric="loghub_desired_workers", selector="consumerGroup=a")
     assert only["items"][0]["value"] == "3"
 
 
 def test_no_such_group_and_no_such_metric_are_told_apart() -> None:
-    on = board(readings("a"))
+    on = store(readings("a"))
     with pytest.raises(UnknownGroupError, match="in namespace shop matches 'consumerGroup=b'"):
         value_list(on, namespace="shop", metric="loghub_lag_seconds", selector="consumerGroup=b")
     with pytest.raises(UnknownMetricError, match="unknown metric 'cpu'; the metrics are loghub_"):

@@ -21,7 +21,7 @@ from loghub_operator.clients.kube import Document, Kube, KubeError
 from loghub_operator.http_server import serving_application
 from loghub_operator.metrics.store import MetricsStore
 from tests.loghub_operator.support.certificates import Authority
-from tests.loghub_operator.support.group_metrics import HandClock, board, readings
+from tests.loghub_operator.support.group_metrics import HandClock, readings, store
 
 GUARD_S = 60.0
 HOST = "loghub-operator-external-metrics.loghub-system.svc"
@@ -56,7 +56,7 @@ class Site:
         self.reviews = Reviews()
         self.clock = HandClock()
         self.address = ""
-        self._board = on
+        self._store = on
 
     async def play(self, story: Callable[["Site"], Awaitable[None]]) -> None:
         proxy = FrontProxy(
@@ -67,7 +67,7 @@ class Site:
             extra_prefixes=("x-remote-extra-",),
         )
         reviewer = AccessReviewer(cast(Kube, self.reviews), self.clock)
-        application = ExternalMetrics(self._board, reviewer, proxy).application()
+        application = ExternalMetrics(self._store, reviewer, proxy).application()
         context = server_context(self.pair, clients_ca=proxy.ca)
         async with (
             asyncio.timeout(GUARD_S),
@@ -103,7 +103,7 @@ class Site:
 
 
 def play(story: Callable[[Site], Awaitable[None]], on: MetricsStore | None = None) -> None:
-    asyncio.run(Site(on or board(readings())).play(story))
+    asyncio.run(Site(on or store(readings())).play(story))
 
 
 def test_a_value_for_who_may_read_it() -> None:
@@ -162,7 +162,7 @@ def test_what_cannot_be_answered_is_a_status(path: str, query: dict[str, str], c
         assert (status, told["kind"], told["status"], told["code"]) == (code, "Status", "Failure", code)
         assert words in told["message"]
 
-    play(story, board(readings(wanted=None)))
+    play(story, store(readings(wanted=None)))
 
 
 def test_discovery() -> None:
@@ -217,9 +217,9 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("a", "b", "c", "b", "a"):
             await reviewer.allows(User(name), namespace="shop", metric="m")
         assert [one["user"] for one in reviews.asked] == ["a", "b", "c", "a"]
-        assert len(reviewer._known) == 2
+        assert len(reviewer._cache) == 2
 
-    monkeypatch.setattr(server, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(server, "MAX_CACHED_REVIEWS", 2)
     asyncio.run(story())
 
 

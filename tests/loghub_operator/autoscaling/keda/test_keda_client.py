@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loghub_operator.autoscaling.keda.scaler import serving_keda
 from tests.cluster.fixtures import keda_client  # noqa: F401 - a fixture
-from tests.loghub_operator.support.group_metrics import board, readings
+from tests.loghub_operator.support.group_metrics import readings, store
 
 GUARD_S = 120.0
 
@@ -34,7 +34,7 @@ async def line(running: asyncio.subprocess.Process) -> list[object]:
 
 def test_keda_reads_and_hears_what_we_serve(keda_client: Path) -> None:  # noqa: F811
     async def story() -> None:
-        on = board(readings(lag_groups=0))
+        on = store(readings(lag_groups=0))
         words = ("shop", "loghub_lag_seconds", "consumerGroup=access", "metric=lagSeconds", "targetValue=2.5")
         async with (
             asyncio.timeout(GUARD_S),
@@ -60,7 +60,7 @@ def test_keda_is_told_errors_by_their_codes(keda_client: Path) -> None:  # noqa:
         words = ("shop", "loghub_desired_workers", "consumerGroup=missing")
         async with (
             asyncio.timeout(GUARD_S),
-            serving_keda("127.0.0.1:0", board()) as address,
+            serving_keda("127.0.0.1:0", store()) as address,
             asking(keda_client, address, *words) as running,
         ):
             assert await line(running) == ["IsActive", "NotFound"]

@@ -17,7 +17,7 @@ from loghub_operator.autoscaling.keda.scaler import serving_keda
 from loghub_operator.autoscaling.tls.key_pair import KeyFolder
 from loghub_operator.metrics.store import MetricsStore
 from tests.loghub_operator.support.certificates import Authority
-from tests.loghub_operator.support.group_metrics import HandClock, board, readings
+from tests.loghub_operator.support.group_metrics import HandClock, readings, store
 
 GUARD_S = 60.0
 YES, NO = b"\x08\x01", b""  # IsActiveResponse; proto3 leaves a false out
@@ -80,7 +80,7 @@ def test_active_while_there_is_lag() -> None:
         on.update(readings(lag_groups=0), ())
         assert await once(channel, "IsActive", ref()) == NO
 
-    on = board(readings())
+    on = store(readings())
     over(on, story)
 
 
@@ -99,7 +99,7 @@ def test_spec_and_value_of_a_metric() -> None:
             await once(channel, "GetMetrics", field(1, ref()) + field(2, b"loghub_desired_workers")) == value
         )
 
-    over(board(readings()), story)
+    over(store(readings()), story)
 
 
 def test_unknown_group_and_unknown_number_are_errors() -> None:
@@ -124,7 +124,7 @@ def test_unknown_group_and_unknown_number_are_errors() -> None:
         # The target does not depend on what is known.
         assert await once(channel, "GetMetricSpec", ref("other"))
 
-    on = board(readings())
+    on = store(readings())
     over(on, story)
 
 
@@ -138,7 +138,7 @@ def test_stale_readings_are_unavailable() -> None:
         )
 
     clock = HandClock()
-    over(board(readings(), clock=clock), story)
+    over(store(readings(), clock=clock), story)
 
 
 def test_nonsense_is_an_invalid_argument() -> None:
@@ -155,7 +155,7 @@ def test_nonsense_is_an_invalid_argument() -> None:
             assert code is grpc.StatusCode.INVALID_ARGUMENT
             assert words in told
 
-    over(board(readings()), story)
+    over(store(readings()), story)
 
 
 def test_an_optional_call_is_unimplemented_as_the_interface_wants_it() -> None:
@@ -163,7 +163,7 @@ def test_an_optional_call_is_unimplemented_as_the_interface_wants_it() -> None:
         call = channel.unary_stream("/externalscaler.ExternalScaler/StreamMetricSpec")(ref(), timeout=GUARD_S)
         assert (await refused(call.read()))[0] is grpc.StatusCode.UNIMPLEMENTED
 
-    over(board(readings()), story)
+    over(store(readings()), story)
 
 
 def test_pushed_at_once_when_something_comes_in_and_only_at_changes() -> None:
@@ -178,7 +178,7 @@ def test_pushed_at_once_when_something_comes_in_and_only_at_changes() -> None:
         on.remove("shop", "access")
         assert (await refused(call.read()))[0] is grpc.StatusCode.NOT_FOUND
 
-    on = board(readings(lag_groups=0))
+    on = store(readings(lag_groups=0))
     over(on, story)
 
 
@@ -190,7 +190,7 @@ def test_silent_until_it_is_known() -> None:
         on.update(readings(lag_groups=9), ())
         assert await call.read() == YES
 
-    on = board(readings(lag_groups=None, assignable=None))
+    on = store(readings(lag_groups=None, assignable=None))
     over(on, story)
 
 
@@ -205,8 +205,8 @@ def test_streams_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> 
             await asyncio.sleep(0.01)
         assert await stream(channel, ref()).read() == YES
 
-    monkeypatch.setattr(scaler, "MOST_STREAMS", 2)
-    on = board(readings())
+    monkeypatch.setattr(scaler, "MAX_STREAMS", 2)
+    on = store(readings())
     over(on, story)
 
 
@@ -217,14 +217,14 @@ def test_messages_are_bounded() -> None:
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert await once(channel, "IsActive", ref()) == YES
 
-    over(board(readings()), story)
+    over(store(readings()), story)
 
 
 def test_a_port_that_is_taken_is_an_os_error() -> None:
     async def run() -> None:
-        async with serving_keda("127.0.0.1:0", board()) as address:
+        async with serving_keda("127.0.0.1:0", store()) as address:
             with pytest.raises(OSError, match=f"cannot listen on {address}"):
-                async with serving_keda(address, board()):
+                async with serving_keda(address, store()):
                     pass
 
     asyncio.run(run())
@@ -236,7 +236,7 @@ def test_with_tls_only_clients_with_a_certificate_and_renewed_without_a_restart(
 
     async def run() -> None:
         first.write_pair(tmp_path, "localhost", clients_ca=clients)
-        async with serving_keda("127.0.0.1:0", board(readings()), keys=KeyFolder(tmp_path)) as address:
+        async with serving_keda("127.0.0.1:0", store(readings()), keys=KeyFolder(tmp_path)) as address:
             assert await asked(address, first, clients) == YES
             assert (await refused(asked(address, first, None)))[0] is grpc.StatusCode.UNAVAILABLE
             assert (await refused(asked(address, second, clients)))[0] is grpc.StatusCode.UNAVAILABLE

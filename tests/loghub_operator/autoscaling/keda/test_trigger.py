@@ -8,7 +8,11 @@ from loghub_operator.autoscaling.keda.trigger import BadTriggerError, trigger_of
 def test_only_the_group_to_desired_workers_one_for_each() -> None:
     trigger = trigger_of("shop", {"scalerAddress": "x:1", "consumerGroup": "access"})
     assert (trigger.namespace, trigger.group) == ("shop", "access")
-    assert (trigger.offer.metric, trigger.target, trigger.activation) == ("loghub_desired_workers", 1.0, 0.0)
+    assert (trigger.definition.metric, trigger.target, trigger.activation) == (
+        "loghub_desired_workers",
+        1.0,
+        0.0,
+    )
 
 
 def test_all_given() -> None:
@@ -19,7 +23,11 @@ def test_all_given() -> None:
         "activationLagLogGroups": "10",
     }
     trigger = trigger_of("shop", given)
-    assert (trigger.offer.metric, trigger.target, trigger.activation) == ("loghub_lag_seconds", 2.5, 10.0)
+    assert (trigger.definition.metric, trigger.target, trigger.activation) == (
+        "loghub_lag_seconds",
+        2.5,
+        10.0,
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,14 @@
 import pytest
 
 from loghub_operator.local.processes.replica_plan import (
-    LONGEST_BACKOFF_S,
+    MAX_BACKOFF_S,
+    DesiredWorkers,
     Slot,
     Start,
     Stop,
-    Wanted,
     backoff_s,
     next_start_s,
-    staffing,
+    plan_steps,
 )
 from loghub_operator.model.revision import Revision
 
@@ -22,55 +22,55 @@ def slot(ordinal: int, **given: object) -> Slot:
     return Slot(ordinal=ordinal, **{**usual, **given})  # type: ignore[arg-type]
 
 
-def wanted(replicas: int) -> Wanted:
-    return Wanted(replicas=replicas, revision=NEW)
+def wanted(replicas: int) -> DesiredWorkers:
+    return DesiredWorkers(replicas=replicas, revision=NEW)
 
 
 def test_missing_workers_are_started_together() -> None:
-    assert staffing(wanted(3), [slot(1)], now=0.0) == (Start(0), Start(2))
+    assert plan_steps(wanted(3), [slot(1)], now=0.0) == (Start(0), Start(2))
 
 
 def test_a_worker_beyond_the_number_is_stopped_once() -> None:
-    assert staffing(wanted(1), [slot(0), slot(1)], now=0.0) == (Stop(1),)
-    assert staffing(wanted(1), [slot(0), slot(1, stopping=True)], now=0.0) == ()
+    assert plan_steps(wanted(1), [slot(0), slot(1)], now=0.0) == (Stop(1),)
+    assert plan_steps(wanted(1), [slot(0), slot(1, stopping=True)], now=0.0) == ()
 
 
 def test_nothing_wanted_stops_all() -> None:
-    assert staffing(None, [slot(0), slot(1), slot(2, alive=False)], now=0.0) == (Stop(0), Stop(1))
+    assert plan_steps(None, [slot(0), slot(1), slot(2, alive=False)], now=0.0) == (Stop(0), Stop(1))
 
 
 def test_a_dead_worker_is_started_when_its_back_off_is_over() -> None:
     dead = slot(0, alive=False, ready=False, start_at_s=10.0)
-    assert staffing(wanted(1), [dead], now=9.9) == ()
+    assert plan_steps(wanted(1), [dead], now=9.9) == ()
     assert next_start_s(wanted(1), [dead]) == 10.0
-    assert staffing(wanted(1), [dead], now=10.0) == (Start(0),)
+    assert plan_steps(wanted(1), [dead], now=10.0) == (Start(0),)
 
 
 def test_other_settings_do_not_wait_for_a_back_off() -> None:
     dead = slot(0, alive=False, ready=False, start_at_s=10.0, revision=OLD)
-    assert staffing(wanted(1), [dead], now=0.0) == (Start(0),)
+    assert plan_steps(wanted(1), [dead], now=0.0) == (Start(0),)
 
 
 def test_other_settings_come_one_at_a_time_from_the_highest() -> None:
     both = [slot(0, revision=OLD), slot(1, revision=OLD)]
-    assert staffing(wanted(2), both, now=0.0) == (Stop(1),)
+    assert plan_steps(wanted(2), both, now=0.0) == (Stop(1),)
     stopping = [slot(0, revision=OLD), slot(1, revision=OLD, stopping=True)]
-    assert staffing(wanted(2), stopping, now=0.0) == ()
+    assert plan_steps(wanted(2), stopping, now=0.0) == ()
     starting = [slot(0, revision=OLD), slot(1, ready=False)]
-    assert staffing(wanted(2), starting, now=0.0) == ()
+    assert plan_steps(wanted(2), starting, now=0.0) == ()
     ready = [slot(0, revision=OLD), slot(1)]
-    assert staffing(wanted(2), ready, now=0.0) == (Stop(0),)
+    assert plan_steps(wanted(2), ready, now=0.0) == (Stop(0),)
 
 
 def test_a_worker_that_is_not_ready_with_older_settings_is_replaced_all_the_same() -> None:
-    assert staffing(wanted(1), [slot(0, revision=OLD, ready=False)], now=0.0) == (Stop(0),)
+    assert plan_steps(wanted(1), [slot(0, revision=OLD, ready=False)], now=0.0) == (Stop(0),)
 
 
-@pytest.mark.parametrize(("failures", "seconds"), [(1, 1.0), (2, 2.0), (4, 8.0), (1000, LONGEST_BACKOFF_S)])
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 1.0), (2, 2.0), (4, 8.0), (1000, MAX_BACKOFF_S)])
 def test_the_back_off_doubles_and_is_bounded(failures: int, seconds: float) -> None:
     assert backoff_s(failures) == seconds
 
 
 def test_as_it_should_be_there_is_nothing_to_do() -> None:
-    assert staffing(wanted(2), [slot(0), slot(1)], now=0.0) == ()
+    assert plan_steps(wanted(2), [slot(0), slot(1)], now=0.0) == ()
     assert next_start_s(wanted(2), [slot(0), slot(1)]) is None

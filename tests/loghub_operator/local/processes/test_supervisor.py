@@ -14,8 +14,8 @@ import pytest
 from loghub.clock import SystemClock
 from loghub.worker_contract import DRAIN_REQUESTED, SqlPipeline, WorkerConfig
 from loghub_operator.local.paths import GroupFolder
-from loghub_operator.local.processes.orphans import end_leftovers, find_leftovers
-from loghub_operator.local.processes.supervisor import Supervisor, WorkerView
+from loghub_operator.local.processes.orphans import end_orphans, find_orphans
+from loghub_operator.local.processes.supervisor import Supervisor, WorkerProgram, WorkerView
 from loghub_operator.local.site import revision_of
 from loghub_operator.model.observed import Placement, WorkerPhase
 from loghub_operator.model.revision import WorkerSpec
@@ -38,10 +38,10 @@ class Theatre:
         self.supervisor = Supervisor(
             name="w",
             folder=self.folder,
-            command=FAKE,
-            environment={**os.environ, "PYTHONPATH": str(ROOT)},
+            program=WorkerProgram(
+                command=FAKE, environment={**os.environ, "PYTHONPATH": str(ROOT)}, grace_s=grace_s
+            ),
             clock=SystemClock(),
-            grace_s=grace_s,
             on_change=lambda: None,
         )
 
@@ -298,11 +298,11 @@ def test_leftovers_of_a_killed_run_are_found_and_ended(tmp_path: Path) -> None:
         env={**os.environ, "LOGHUB_STATE_DIR": str(tmp_path / "group2" / "workers" / "w-0" / "state")},
     )
     try:
-        wait_until(lambda: find_leftovers(workers) == (mine.pid,), "the leftover's environment")
-        assert end_leftovers(workers) == 1
+        wait_until(lambda: find_orphans(workers) == (mine.pid,), "the leftover's environment")
+        assert end_orphans(workers) == 1
         assert mine.wait(GUARD_S) == -signal.SIGKILL
         assert other.poll() is None
-        assert find_leftovers(workers) == ()
+        assert find_orphans(workers) == ()
     finally:
         for process in (mine, other):
             process.kill()

@@ -131,10 +131,10 @@ def test_the_picture_and_the_lines_have_what_is_known() -> None:
             shard(1, "not_alloc"),
         ),
     )
-    look = GroupSnapshot(
+    snapshot = GroupSnapshot(
         at_unix_s=0.0, status=status, workers=(worker(0, WorkerPhase.RUNNING, rows=40, logs=40),)
     )
-    watcher.frame(look, title="demo", notes=["sent 45"], now=0.0)
+    watcher.frame(snapshot, title="demo", notes=["sent 45"], now=0.0)
     later = GroupSnapshot(
         at_unix_s=2.0, status=status, workers=(worker(0, WorkerPhase.RUNNING, rows=60, logs=60),)
     )
@@ -155,8 +155,8 @@ def test_the_picture_and_the_lines_have_what_is_known() -> None:
 def test_an_exception_of_many_lines_is_one_line() -> None:
     watcher = Watcher()
     failing = worker(0, WorkerPhase.RUNNING, words=("PipelineFailed", "first\n  second\n" + "x" * 500))
-    look = GroupSnapshot(at_unix_s=0.0, status=Status(), workers=(failing,))
-    _, line = plain(watcher.frame(look, title="t", notes=(), now=0.0))
+    snapshot = GroupSnapshot(at_unix_s=0.0, status=Status(), workers=(failing,))
+    _, line = plain(watcher.frame(snapshot, title="t", notes=(), now=0.0))
     assert "PipelineFailed: first second xxx" in line
     assert line.endswith("x…")
     assert len(line) < 300

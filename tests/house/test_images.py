@@ -1,0 +1,160 @@
+"""An image holds what its program imports, and no more: checked without building one.
+
+The imports come from the source, those inside functions included; what is copied comes from the Dockerfile
+and .dockerignore, and what is installed from the extras in pyproject.toml, from which the locks are made.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import grimp
+import pytest
+
+from tests.cluster import dockerfile
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("loghub", "loghub_operator", "loghub_worker")
+
+
+# Target -> the programs that its image runs.
+PROGRAMS = {
+    "service": ("loghub.service.__main__",),
+    "operator": ("loghub_operator.__main__",),
+    # The worker, the hook before its pod stops, and the program that the Dockerfile runs.
+    "worker": ("loghub_worker.__main__", "loghub_worker.pre_stop", "loghub_worker.cds_archive"),
+}
+# Imported, but not named in pyproject.toml: each belongs to another package, which pins it.
+PARTS = {"pydantic_core": "pydantic", "py4j": "pyspark"}
+# Imported by a package that does not require it: uvicorn's HTTP parser.
+INDIRECT = {"service": {"httptools"}}
+
+
+@cache
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*PACKAGES, include_external_packages=True)
+
+
+def imported(*modules: str) -> set[str]:
+    """``modules``, what they import at any depth, and the packages around each module."""
+    found: set[str] = set()
+    todo = list(modules)
+    while todo:
+        module = todo.pop()
+        if module not in found:
+            found.add(module)
+            todo += graph().find_modules_directly_imported_by(module)
+            todo += [module.rpartition(".")[0]] if "." in module else []
+    return found
+
+
+def ours(modules: set[str]) -> set[str]:
+    return {module for module in modules if module.split(".")[0] in PACKAGES}
+
+
+def copied(target: str) -> set[str]:
+    """The modules in the image of ``target``."""
+    paths = (path for path in dockerfile.contents(ROOT, target) if path.is_relative_to("/app"))
+    names = (
+        ".".join(path.relative_to("/app").with_suffix("").parts) for path in paths if path.suffix == ".py"
+    )
+    return {name.removesuffix(".__init__") for name in names}
+
+
+def missing(target: str, modules: set[str]) -> set[str]:
+    """What the program of ``target`` needs and the image lacks."""
+    return ours(modules) - copied(target)
+
+
+def unused(target: str, modules: set[str]) -> set[str]:
+    """Folders of the image that its program never imports from, and single files that it never imports."""
+    folders = {module for module in copied(target) if graph().find_children(module)}
+    named = {
+        source.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        for copy in dockerfile.stages(ROOT)[target].copies
+        for source in copy.sources
+        if source.startswith("loghub/") and source.endswith(".py")
+    }
+    used = {parent for parent in folders if any(module.startswith(f"{parent}.") for module in modules)}
+    return (folders - used) | (named - modules)
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_an_image_has_every_module_that_its_program_imports(target: str) -> None:
+    assert missing(target, imported(*PROGRAMS[target])) == set()
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_an_image_has_no_folder_that_its_program_never_imports(target: str) -> None:
+    assert unused(target, imported(*PROGRAMS[target])) == set()
+
+
+def test_an_import_of_what_is_not_copied_and_a_folder_without_an_import_are_found() -> None:
+    modules = imported("loghub_operator.__main__")
+    assert missing("operator", modules | {"loghub.atomic_file"}) == {"loghub.atomic_file"}
+    without = {module for module in modules if not module.startswith("loghub_operator.leader")}
+    assert unused("operator", without - {"loghub.clock"}) == {"loghub_operator.leader", "loghub.clock"}
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_the_files_of_an_image_start_its_program(target: str, tmp_path: Path) -> None:
+    """Its modules are imported from a folder that holds what the image holds."""
+    for inside, path in dockerfile.contents(ROOT, target).items():
+        if inside.is_relative_to("/app"):
+            file = tmp_path / inside.relative_to("/app")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes((ROOT / path).read_bytes())
+    main = PROGRAMS[target][0]
+    run = subprocess.run(
+        [sys.executable, "-c", f"import {main}; print({main}.__file__)"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert Path(run.stdout.strip()).is_relative_to(tmp_path)
+
+
+# --- packages ------------------------------------------------------------------------------------
+
+
+def required(*extras: str) -> set[str]:
+    """Distributions that pyproject.toml names in its main list and in ``extras``."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [
+        *project["dependencies"],
+        *(line for extra in extras for line in project["optional-dependencies"][extra]),
+    ]
+    return {re.split(r"[ <>=!~;\[]", line, maxsplit=1)[0].lower() for line in lines}
+
+
+def distributions(modules: set[str]) -> set[str]:
+    """The distributions that the third-party imports among ``modules`` come from."""
+    names = {module.split(".")[0] for module in modules - ours(modules)} - sys.stdlib_module_names
+    known = packages_distributions()
+    return {known[PARTS.get(name, name)][0].lower().replace("_", "-") for name in names}
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_an_image_installs_what_its_program_imports(target: str) -> None:
+    found = distributions(imported(*PROGRAMS[target]))
+    assert required(target) == found | INDIRECT.get(target, set())
+
+
+def test_the_command_on_a_laptop_imports_what_its_extra_installs() -> None:
+    """It starts the service and the workers as processes, so it needs no package for their sake."""
+    found = distributions(imported("loghub_operator.local.cli"))
+    assert found <= required("local")
+    assert required("local") - required() <= found
+
+
+def test_the_operators_lock_has_no_packages_of_the_user_interface() -> None:
+    lock = (ROOT / "locks" / "operator.txt").read_text()
+    assert not re.search(r"^(rich|pygments|markdown-it-py)==", lock, re.MULTILINE)
