@@ -67,13 +67,13 @@ class Locked:
 
 
 class _Door:
-    def __init__(self, lock: Locked, credentials: Credentials, hub: LogHub) -> None:
+    def __init__(self, lock: Locked, credentials: Credentials, client: LogHub) -> None:
         self._lock = lock
         self._credentials = credentials
-        self._hub = hub
+        self._client = client
 
     def __getattr__(self, name: str) -> Any:
-        call: Callable[..., Any] = getattr(self._hub, name)
+        call: Callable[..., Any] = getattr(self._client, name)
 
         def locked(*args: Any, **kwargs: Any) -> Any:
             self._lock.let_in(self._credentials)
