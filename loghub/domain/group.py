@@ -131,7 +131,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class SaveCheckpoint:
     """Save a cursor. ``updated_unix_us`` is the wall-clock time of the request, stored as it is."""
 
     consumer: str
@@ -161,7 +161,7 @@ class Configure:
     order: bool | None = None
 
 
-Event = Heartbeat | Leave | Checkpoint | Tick | ShardsChanged | Configure
+Event = Heartbeat | Leave | SaveCheckpoint | Tick | ShardsChanged | Configure
 
 
 # --- the result of a step --------------------------------------------------------------------
@@ -192,7 +192,7 @@ class ShardForgotten:
 Fact = GroupSaved | ShardSaved | ShardForgotten
 
 
-class Refusal(StrEnum):
+class RefusalCode(StrEnum):
     """Why a request was refused. The values are error codes of the wire (docs/sls-protocol.md 2.4)."""
 
     # A checkpoint without force from a consumer, known or unknown, that does not hold the shard:
@@ -230,6 +230,6 @@ class Step:
 
     state: GroupState
     answer: tuple[int, ...] = ()
-    refusal: Refusal | None = None
+    refusal: RefusalCode | None = None
     facts: tuple[Fact, ...] = ()
     transitions: tuple[Transition, ...] = ()
