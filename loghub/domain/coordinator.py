@@ -27,6 +27,8 @@ from loghub.domain.group import (
     Event,
     Fact,
     GroupSaved,
+    GroupShardForgotten,
+    GroupShardSaved,
     GroupState,
     Heartbeat,
     Leave,
@@ -35,8 +37,6 @@ from loghub.domain.group import (
     SaveCheckpoint,
     SavedCheckpoint,
     ShardEntry,
-    ShardForgotten,
-    ShardSaved,
     ShardsChanged,
     Step,
     Tick,
@@ -50,6 +50,8 @@ __all__ = [
     "Event",
     "Fact",
     "GroupSaved",
+    "GroupShardForgotten",
+    "GroupShardSaved",
     "GroupState",
     "Heartbeat",
     "Leave",
@@ -58,8 +60,6 @@ __all__ = [
     "SaveCheckpoint",
     "SavedCheckpoint",
     "ShardEntry",
-    "ShardForgotten",
-    "ShardSaved",
     "ShardsChanged",
     "Step",
     "Tick",
@@ -315,6 +315,6 @@ def _facts(old: GroupState, new: GroupState) -> tuple[Fact, ...]:
     facts: list[Fact] = []
     if (old.timeout_s, old.order) != (new.timeout_s, new.order):
         facts.append(GroupSaved(timeout_s=new.timeout_s, order=new.order))
-    facts += [ShardForgotten(shard=s) for s in old.shards if s not in new.shards]
-    facts += [ShardSaved(entry=e) for s, e in new.shards.items() if old.shards.get(s) != e]
+    facts += [GroupShardForgotten(shard=s) for s in old.shards if s not in new.shards]
+    facts += [GroupShardSaved(entry=e) for s, e in new.shards.items() if old.shards.get(s) != e]
     return tuple(facts)

@@ -176,20 +176,20 @@ class GroupSaved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardSaved:
+class GroupShardSaved:
     """To persist: this entry, which replaces the stored entry of the shard."""
 
     entry: ShardEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardForgotten:
+class GroupShardForgotten:
     """To persist: the shard no longer exists; delete its stored entry."""
 
     shard: int
 
 
-Fact = GroupSaved | ShardSaved | ShardForgotten
+Fact = GroupSaved | GroupShardSaved | GroupShardForgotten
 
 
 class RefusalCode(StrEnum):

@@ -239,12 +239,12 @@ def _group_row(fact: domain.Fact, logstore: int, group: str) -> _Row:
                 " timeout_s=excluded.timeout_s, ordered=excluded.ordered",
                 (logstore, group, fact.timeout_s, fact.order),
             )
-        case domain.ShardForgotten():
+        case domain.GroupShardForgotten():
             return (
                 "DELETE FROM group_shard WHERE logstore=? AND name=? AND shard=?",
                 (logstore, group, fact.shard),
             )
-        case domain.ShardSaved():
+        case domain.GroupShardSaved():
             return (
                 "INSERT OR REPLACE INTO group_shard VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 (logstore, group, *_entry_row(fact.entry)),

@@ -28,7 +28,7 @@ class WriteFailed(ServiceFault):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexEntry:
+class Mark:
     """One entry of the sparse index: the position of a record."""
 
     cursor: int
@@ -63,7 +63,7 @@ class Segment:
     def __init__(self, *, path: str, file: File, header: SegmentHeader) -> None:
         self.path = path
         self.header = header
-        self.marks: list[IndexEntry] = []
+        self.marks: list[Mark] = []
         self.used = record.SEGMENT_HEADER_BYTES
         self.next_cursor = header.first_cursor
         self.logs_total = header.logs_before
@@ -103,7 +103,7 @@ class Segment:
     def _index_record(self, *, stored: int, received_us: int, logs: int) -> None:
         if not self.marks or self.used - self.marks[-1].offset >= MARK_EVERY_BYTES:
             self.marks.append(
-                IndexEntry(
+                Mark(
                     cursor=self.next_cursor,
                     offset=self.used,
                     received_us=received_us,

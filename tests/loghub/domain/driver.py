@@ -13,6 +13,7 @@ from loghub.domain.group import (
     Event,
     Fact,
     GroupSaved,
+    GroupShardForgotten,
     GroupState,
     Heartbeat,
     Leave,
@@ -20,7 +21,6 @@ from loghub.domain.group import (
     RefusalCode,
     SaveCheckpoint,
     ShardEntry,
-    ShardForgotten,
     ShardsChanged,
     Step,
     Tick,
@@ -40,7 +40,7 @@ class Store:
         for fact in facts:
             if isinstance(fact, GroupSaved):
                 self.timeout_s, self.order = fact.timeout_s, fact.order
-            elif isinstance(fact, ShardForgotten):
+            elif isinstance(fact, GroupShardForgotten):
                 del self.entries[fact.shard]
             else:
                 self.entries[fact.entry.shard] = fact.entry

@@ -4,14 +4,14 @@ from loghub.domain.coordinator import create_group, next_deadline, restore, step
 from loghub.domain.fsm import ShardState, Trigger
 from loghub.domain.group import (
     GroupSaved,
+    GroupShardForgotten,
+    GroupShardSaved,
     GroupState,
     Heartbeat,
     LogShard,
     RefusalCode,
     SaveCheckpoint,
     SavedCheckpoint,
-    ShardForgotten,
-    ShardSaved,
     ShardsChanged,
     Tick,
 )
@@ -64,10 +64,10 @@ def test_facts_contain_whole_entries_and_settings() -> None:
     created = create_group(group="g", timeout_s=30.0, order=True, shards=(LogShard(shard=4),), now=0.0)
     assert created.facts == (
         GroupSaved(timeout_s=30.0, order=True),
-        ShardSaved(entry=created.state.shards[4]),
+        GroupShardSaved(entry=created.state.shards[4]),
     )
     gone = step(created.state, ShardsChanged(shards=()), now=0.0)
-    assert gone.facts == (ShardForgotten(shard=4),)
+    assert gone.facts == (GroupShardForgotten(shard=4),)
 
 
 def test_a_deleted_shard_is_removed_in_every_state() -> None:

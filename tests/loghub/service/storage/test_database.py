@@ -47,8 +47,8 @@ GROUP = GroupStepped(
     group="g",
     facts=(
         domain.GroupSaved(timeout_s=30.0, order=True),
-        domain.ShardSaved(entry=ENTRY),
-        domain.ShardSaved(entry=BARE),
+        domain.GroupShardSaved(entry=ENTRY),
+        domain.GroupShardSaved(entry=BARE),
     ),
 )
 
@@ -80,7 +80,7 @@ def test_later_facts_replace_earlier(tmp_path: Path) -> None:
     settings = GroupStepped(
         logstore=1,
         group="g",
-        facts=(domain.GroupSaved(timeout_s=9.0, order=False), domain.ShardForgotten(shard=1)),
+        facts=(domain.GroupSaved(timeout_s=9.0, order=False), domain.GroupShardForgotten(shard=1)),
     )
     database = _reopened(tmp_path, PROJECT, STORE, GROUP, settings)
     assert database.groups() == [(1, "g", 9.0, False)]
