@@ -54,15 +54,15 @@ class Sink:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.lines: list[tuple[str, int, str]] = []  # consumer, shard, line
+        self.read_lines: list[tuple[str, int, str]] = []  # consumer, shard, line
 
     def add(self, consumer: str, shard: int, lines: list[str]) -> None:
         with self._lock:
-            self.lines += [(consumer, shard, line) for line in lines]
+            self.read_lines += [(consumer, shard, line) for line in lines]
 
     def lines(self) -> list[str]:
         with self._lock:
-            return [line for _, _, line in self.lines]
+            return [line for _, _, line in self.read_lines]
 
 
 class Processor(ConsumerProcessorBase):  # type: ignore[misc]

@@ -56,7 +56,7 @@ def test_two_consumers_share_four_shards_and_one_takes_over(
             wait_until(lambda: _owned(service) == {"c-0": 2, "c-1": 2}, "two shards each")
             _put_everywhere(logstore, lines[:200])
             _settled(service, sink, lines[:200])
-            assert {consumer for consumer, _, _ in sink.lines} == {"c-0", "c-1"}
+            assert {consumer for consumer, _, _ in sink.read_lines} == {"c-0", "c-1"}
             # While both live undisturbed nothing is consumed twice.
             assert sorted(sink.lines()) == sorted(lines[:200])
         wait_until(lambda: _owned(service) == {"c-0": 4}, "the one that stays to have all shards")
