@@ -43,7 +43,7 @@ from loghub.client.port import (
     ShardInfo,
 )
 from loghub.client.retry import Repeat, Retries, check_sendable, unreachable
-from loghub.client.schemas import Checkpoint, Group, Shard
+from loghub.client.schemas import CheckpointJson, GroupJson, ShardJson
 from loghub.client.split_key import split_key
 from loghub.client.target import BadEndpoint, parse, split_endpoint
 from loghub.client.transport import PROTOBUF, Timeouts
@@ -61,7 +61,9 @@ LogException: Any = _sdk.LogException
 _SOURCE = "loghub"  # without a source the SDK determines this machine's address
 _CONNECTIONS = 16  # kept per client; more are opened when needed and closed after use
 _MAX_QUOTED_CHARS = 200
-_NO_EXTENSIONS = "the vendor SDK knows no extensions of the embedded service; use the http adapter"
+_NO_EXTENSIONS = (
+    "the vendor SDK does not support the extensions of the embedded service; use the http adapter"
+)
 # The SDK's classes raise these while they parse an answer of another form.
 _UNREADABLE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
 
@@ -86,8 +88,8 @@ class AliyunLogHub:
         self.project = project
         limits = timeouts or Timeouts()
         self._retries = Retries(clock=clock or SystemClock(), total_s=limits.total_s)
-        ask = credentials if callable(credentials) else lambda: credentials
-        self._sdk: Any = _Client(endpoint, project, ask, retries=self._retries)
+        get_credentials = credentials if callable(credentials) else lambda: credentials
+        self._sdk: Any = _Client(endpoint, project, get_credentials, retries=self._retries)
         self._sdk.set_user_agent(user_agent(agent))
         self._sdk.timeout = (limits.connect_s, limits.read_s)
 
@@ -96,19 +98,19 @@ class AliyunLogHub:
         self._retries.close()
         self._sdk.close()
 
-    def _ask(self, call: Callable[..., Any], *args: Any, repeat: Repeat, **kwargs: Any) -> Any:
+    def _call(self, call: Callable[..., Any], *args: Any, repeat: Repeat, **kwargs: Any) -> Any:
         """Call one method of the SDK's client, as many times as ``repeat`` permits."""
         bound = partial(call, self.project, *args, **kwargs)
         return self._retries.run(lambda deadline_s: self._sdk.once(bound, deadline_s), repeat)
 
     def _read(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._ask(call, *args, repeat=Repeat.READ, **kwargs)
+        return self._call(call, *args, repeat=Repeat.READ, **kwargs)
 
     def _write(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._ask(call, *args, repeat=Repeat.ONCE, **kwargs)
+        return self._call(call, *args, repeat=Repeat.ONCE, **kwargs)
 
     def _set(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._ask(call, *args, repeat=Repeat.IDEMPOTENT, **kwargs)
+        return self._call(call, *args, repeat=Repeat.IDEMPOTENT, **kwargs)
 
     # --- project and logstores ---------------------------------------------------------------
 
@@ -189,7 +191,7 @@ class AliyunLogHub:
     def list_groups(self, logstore: str) -> tuple[GroupInfo, ...]:
         check_logstore(logstore)
         answer = self._read(self._sdk.list_consumer_group, logstore)
-        return tuple(group.info() for group in _converted(answer.resp, list[Group]))
+        return tuple(group.info() for group in _converted(answer.resp, list[GroupJson]))
 
     def create_group(self, logstore: str, group: GroupInfo) -> None:
         check_logstore(logstore)
@@ -221,16 +223,16 @@ class AliyunLogHub:
         check_logstore(logstore)
         check_group(group)
         answer = self._read(self._sdk.get_check_point, logstore, group, -1 if shard is None else shard)
-        found = _converted(answer.get_consumer_group_check_points(), list[Checkpoint])
-        return tuple(entry.info() for entry in found)
+        entries = _converted(answer.get_consumer_group_check_points(), list[CheckpointJson])
+        return tuple(entry.info() for entry in entries)
 
     def update_checkpoint(
         self, logstore: str, group: str, *, shard: int, cursor: str, consumer: str, force: bool
     ) -> None:
         check_logstore(logstore)
         check_group(group)
-        claim = {"consumer": consumer, "force_success": force}
-        self._set(self._sdk.update_check_point, logstore, group, shard, cursor, **claim)
+        fields = {"consumer": consumer, "force_success": force}
+        self._set(self._sdk.update_check_point, logstore, group, shard, cursor, **fields)
 
     # --- extensions --------------------------------------------------------------------------
 
@@ -248,11 +250,11 @@ class AliyunLogHub:
 class _Credentials:
     """The SDK's credentials provider over our callable; every call returns current credentials."""
 
-    def __init__(self, ask: Callable[[], Credentials]) -> None:
-        self._ask = ask
+    def __init__(self, get_credentials: Callable[[], Credentials]) -> None:
+        self._get_credentials = get_credentials
 
     def get_credentials(self) -> Any:
-        key = self._ask()
+        key = self._get_credentials()
         check_sendable(key)
         return aliyun.log.credentials.Credentials(
             key.access_key_id, key.access_key_secret, key.security_token or None
@@ -263,14 +265,16 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
     """The SDK's client with our limits, our errors and its own session."""
 
     def __init__(
-        self, endpoint: str, project: str, ask: Callable[[], Credentials], *, retries: Retries
+        self, endpoint: str, project: str, get_credentials: Callable[[], Credentials], *, retries: Retries
     ) -> None:
         scheme, host, port = split_endpoint(endpoint)
         self._is_direct = hosts.is_direct(host)
         if self._is_direct and (scheme != "http" or ":" in host):
-            raise BadEndpoint(f"{endpoint!r}: the vendor SDK reaches an address by IPv4 and http only")
-        super().__init__(f"{scheme}://{host}:{port}", source=_SOURCE, credentials_provider=_Credentials(ask))
-        self._given_endpoint = endpoint
+            raise BadEndpoint(f"{endpoint!r}: the vendor SDK supports only IPv4 and http for an IP address")
+        super().__init__(
+            f"{scheme}://{host}:{port}", source=_SOURCE, credentials_provider=_Credentials(get_credentials)
+        )
+        self._configured_endpoint = endpoint
         self._retries = retries
         self._try = threading.local()  # .deadline_s of the attempt that runs in this thread
         through = f"http://{host}:{port}" if self._is_direct else parse(endpoint, project).proxy
@@ -341,10 +345,12 @@ class _Client(_sdk.LogClient):  # type: ignore[misc]
         if isinstance(cause, OSError | HTTPException) and not isinstance(cause, requests.RequestException):
             cause = ProtocolError(str(cause) or type(cause).__name__, cause)
         if isinstance(cause, HTTPError):
-            raise unreachable(self._given_endpoint, cause) from cause
+            raise unreachable(self._configured_endpoint, cause) from cause
         # If requests rejects the request before sending it, it raises a ValueError that may quote a header.
         rejected = isinstance(error, ValueError)
-        raise EndpointUnreachable(self._given_endpoint, type(error).__name__, definite=rejected) from None
+        raise EndpointUnreachable(
+            self._configured_endpoint, type(error).__name__, definite=rejected
+        ) from None
 
     def _sendRequest(self, *request: Any, **options: Any) -> Any:  # noqa: N802 - the SDK's name
         try:
@@ -357,13 +363,13 @@ def _raise(error: Any) -> NoReturn:
     """Raise our error without the SDK's as its cause, because that contains the whole answer."""
     code, message = error.get_error_code(), str(error.get_error_message())
     if code in ("LogRequestError", "BadResponse"):
-        code, message = Code.BAD_RESPONSE, f"the answer is not one of SLS: {message[:_MAX_QUOTED_CHARS]}"
+        code, message = Code.BAD_RESPONSE, f"this is not an answer of SLS: {message[:_MAX_QUOTED_CHARS]}"
     raise LogHubError(code, error.get_resp_status(), message, error.get_request_id()) from None
 
 
 def _unreadable(error: Exception) -> LogHubError:
     quoted = repr(error)[:_MAX_QUOTED_CHARS]
-    return LogHubError(Code.BAD_RESPONSE, 200, f"the answer is not one of SLS: {quoted}")
+    return LogHubError(Code.BAD_RESPONSE, 200, f"this is not an answer of SLS: {quoted}")
 
 
 def _converted(value: object, kind: type[T]) -> T:
@@ -374,7 +380,7 @@ def _converted(value: object, kind: type[T]) -> T:
 
 
 def _shards(answer: Any) -> tuple[ShardInfo, ...]:
-    return tuple(shard.info() for shard in _converted(answer.get_shards_info(), list[Shard]))
+    return tuple(shard.info() for shard in _converted(answer.get_shards_info(), list[ShardJson]))
 
 
 def _body(answer: Any) -> bytes:

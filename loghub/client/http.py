@@ -22,7 +22,16 @@ from loghub.client.port import (
     Pulled,
     ShardInfo,
 )
-from loghub.client.schemas import Checkpoint, Cursor, CursorTime, Group, Info, Logstores, Shard, decode
+from loghub.client.schemas import (
+    CheckpointJson,
+    CursorJson,
+    CursorTimeJson,
+    GroupJson,
+    InfoJson,
+    LogstoresJson,
+    ShardJson,
+    decode,
+)
 from loghub.client.split_key import split_key
 from loghub.client.transport import JSON, PROTOBUF, Answer, Call, Timeouts, Transport
 from loghub.client.validation import check_count, check_group, check_logstore, exists
@@ -98,8 +107,8 @@ class HttpLogHub:
     def list_logstores(self) -> tuple[str, ...]:
         def page(offset: int) -> tuple[list[str], int]:
             query = {"offset": str(offset), "size": str(PAGE)}
-            told = decode(self._get("/logstores", query).body, Logstores)
-            return told.logstores, told.total
+            page_json = decode(self._get("/logstores", query).body, LogstoresJson)
+            return page_json.logstores, page_json.total
 
         return all_pages(page)
 
@@ -133,11 +142,11 @@ class HttpLogHub:
 
     def get_cursor(self, logstore: str, shard: int, position: Position) -> str:
         query = {"type": "cursor", "from": str(position)}
-        return decode(self._get(_shard(logstore, shard), query).body, Cursor).cursor
+        return decode(self._get(_shard(logstore, shard), query).body, CursorJson).cursor
 
     def get_cursor_time(self, logstore: str, shard: int, cursor: str) -> int:
         query = {"type": "cursor_time", "cursor": cursor}
-        return decode(self._get(_shard(logstore, shard), query).body, CursorTime).cursor_time
+        return decode(self._get(_shard(logstore, shard), query).body, CursorTimeJson).cursor_time
 
     def pull_logs(
         self, logstore: str, shard: int, *, cursor: str, count: int, end_cursor: str | None = None
@@ -150,12 +159,12 @@ class HttpLogHub:
         try:
             return _pulled(answer, cursor=cursor, bounded=end_cursor is not None)
         except (MalformedInput, KeyError, ValueError) as error:
-            raise LogHubError(Code.BAD_RESPONSE, 200, f"the answer is not one of SLS: {error}") from error
+            raise LogHubError(Code.BAD_RESPONSE, 200, f"this is not an answer of SLS: {error}") from error
 
     # --- consumer groups ---------------------------------------------------------------------
 
     def list_groups(self, logstore: str) -> tuple[GroupInfo, ...]:
-        groups = decode(self._get(f"{_logstore(logstore)}/consumergroups").body, list[Group])
+        groups = decode(self._get(f"{_logstore(logstore)}/consumergroups").body, list[GroupJson])
         return tuple(group.info() for group in groups)
 
     def create_group(self, logstore: str, group: GroupInfo) -> None:
@@ -184,7 +193,7 @@ class HttpLogHub:
         self, logstore: str, group: str, shard: int | None = None
     ) -> tuple[CheckpointInfo, ...]:
         query = {} if shard is None else {"shard": str(shard)}
-        entries = decode(self._get(_group(logstore, group), query).body, list[Checkpoint])
+        entries = decode(self._get(_group(logstore, group), query).body, list[CheckpointJson])
         return tuple(entry.info() for entry in entries)
 
     def update_checkpoint(
@@ -199,13 +208,13 @@ class HttpLogHub:
     def has_extensions(self) -> bool:
         """Requested only once; an answer that is not the embedded service's means no."""
         if self._extensions is None:
-            self._extensions = self._ask_extensions()
+            self._extensions = self._request_extensions()
         return self._extensions
 
-    def _ask_extensions(self) -> bool:
+    def _request_extensions(self) -> bool:
         call = Call(method="GET", path=f"{_EXTENSION_PATH}/info", signed=False, repeatable=True)
         try:
-            info = decode(self._transport.send(call).body, Info)
+            info = decode(self._transport.send(call).body, InfoJson)
         except LogHubError as error:
             if error.status >= 500:  # a failure does not show which service this is
                 raise
@@ -213,17 +222,19 @@ class HttpLogHub:
         return set(info.extensions) >= EXTENSIONS
 
     def group_status(self, logstore: str, group: str) -> GroupStatus:
-        self._need_extensions("the status of a group's shards")
+        self._require_extensions("the status of a group's shards")
         return decode(self._get(f"{_EXTENSION_PATH}{_group(logstore, group)}").body, GroupStatus)
 
     def leave(self, logstore: str, group: str, *, consumer: str) -> None:
-        self._need_extensions("leaving a group at once")
+        self._require_extensions("leaving a group")
         path = f"{_EXTENSION_PATH}{_group(logstore, group)}/leave"
         self._post(path, query={"consumer": consumer}, repeatable=True)
 
-    def _need_extensions(self, what: str) -> None:
+    def _require_extensions(self, feature: str) -> None:
         if not self.has_extensions():
-            raise ExtensionMissing(f"{what} is an extension of the embedded service; this is another one")
+            raise ExtensionMissing(
+                f"{feature} is an extension of the embedded service, which this endpoint is not"
+            )
 
     # --- the two kinds of calls --------------------------------------------------------------
 
@@ -279,7 +290,7 @@ def _group(logstore: str, group: str) -> str:
 
 
 def _shards(answer: Answer) -> tuple[ShardInfo, ...]:
-    return tuple(shard.info() for shard in decode(answer.body, list[Shard]))
+    return tuple(shard.info() for shard in decode(answer.body, list[ShardJson]))
 
 
 def _pulled(answer: Answer, *, cursor: str, bounded: bool) -> Pulled:

@@ -9,11 +9,11 @@ PAGE = 500  # the most that SLS returns at once
 _MAX_PAGES = 100
 
 
-def all_pages(ask: Callable[[int], tuple[Sequence[str], int]]) -> tuple[str, ...]:
+def all_pages(request: Callable[[int], tuple[Sequence[str], int]]) -> tuple[str, ...]:
     """All names. ``ask(offset)`` returns a page and the total count; an empty page also ends the list."""
     names: list[str] = []
     for _ in range(_MAX_PAGES):
-        page, total = ask(len(names))
+        page, total = request(len(names))
         names += page
         if not page or len(names) >= total:
             break

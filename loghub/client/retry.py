@@ -67,7 +67,7 @@ class Retries:
                     raise
                 if self._closed.wait(pause_s):
                     raise
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def read(self, response: urllib3.BaseHTTPResponse, deadline_s: float, *, decode: bool = False) -> bytes:
         """The whole body. The connection returns to the pool; a body that is too long or too slow closes it.
@@ -89,7 +89,7 @@ class Retries:
                 )
             if response.length_remaining != 0 and self._clock.monotonic_s() > deadline_s:
                 response.close()
-                raise TooSlow(f"timed out: the answer was not whole after {self._total_s:g} s")
+                raise TooSlow(f"timed out: the answer was not complete after {self._total_s:g} s")
         response.release_conn()
         return b"".join(pieces)
 
@@ -101,7 +101,7 @@ def check_sendable(key: Credentials) -> None:
     """
     for name, part in (("access key id", key.access_key_id), ("security token", key.security_token)):
         if not (part.isascii() and part.isprintable()):
-            message = f"the {name} has a character that no header can carry, a line's end perhaps"
+            message = f"the {name} contains a character that is not allowed in a header, such as a line break"
             raise LogHubError(Code.UNAUTHORIZED, 401, message)
 
 
@@ -110,7 +110,7 @@ def unreachable(endpoint: str, error: HTTPError) -> EndpointUnreachable:
     cause = error.reason if isinstance(error, MaxRetryError) and error.reason is not None else error
     # Without the object address that precedes urllib3's messages.
     reason = str(cause).rpartition(">: ")[2] or type(cause).__name__
-    return EndpointUnreachable(endpoint, reason, definite=_never_sent(cause))
+    return EndpointUnreachable(endpoint, reason, definite=_is_unsent(cause))
 
 
 def _may_repeat(repeat: Repeat, error: LogHubError | EndpointUnreachable) -> bool:
@@ -124,7 +124,7 @@ def _may_repeat(repeat: Repeat, error: LogHubError | EndpointUnreachable) -> boo
     return repeat is not Repeat.ONCE and error.status >= 500
 
 
-def _never_sent(error: BaseException) -> bool:
+def _is_unsent(error: BaseException) -> bool:
     """Whether no byte of the request can have reached the service."""
     cause = error.original_error if isinstance(error, ProxyError) else error
     if isinstance(cause, SSLError):  # in the handshake; a later error may follow a sent request

@@ -13,14 +13,14 @@ from loghub.wire.errors import Code, LogHubError
 T = TypeVar("T")
 
 
-class Logstores(msgspec.Struct):
+class LogstoresJson(msgspec.Struct):
     """One page of ListLogstores."""
 
     logstores: list[str]
     total: int
 
 
-class Shard(msgspec.Struct):
+class ShardJson(msgspec.Struct):
     """One element of ListShards, SplitShard or MergeShards."""
 
     shard: int = msgspec.field(name="shardID")
@@ -39,19 +39,19 @@ class Shard(msgspec.Struct):
         )
 
 
-class Cursor(msgspec.Struct):
+class CursorJson(msgspec.Struct):
     """GetCursor."""
 
     cursor: str
 
 
-class CursorTime(msgspec.Struct):
+class CursorTimeJson(msgspec.Struct):
     """GetCursorTime: unix seconds."""
 
     cursor_time: int
 
 
-class Group(msgspec.Struct):
+class GroupJson(msgspec.Struct):
     """One element of ListConsumerGroup."""
 
     name: str
@@ -62,7 +62,7 @@ class Group(msgspec.Struct):
         return GroupInfo(name=self.name, timeout_s=self.timeout, order=self.order)
 
 
-class Checkpoint(msgspec.Struct):
+class CheckpointJson(msgspec.Struct):
     """One element of GetCheckPoint."""
 
     shard: int
@@ -76,7 +76,7 @@ class Checkpoint(msgspec.Struct):
         )
 
 
-class Info(msgspec.Struct):
+class InfoJson(msgspec.Struct):
     """The answer of the embedded service's own ``/_loghub/v1/info``."""
 
     service: str = ""
@@ -88,4 +88,4 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
-        raise LogHubError(Code.BAD_RESPONSE, 200, f"the answer is not one of SLS: {error}") from error
+        raise LogHubError(Code.BAD_RESPONSE, 200, f"this is not an answer of SLS: {error}") from error

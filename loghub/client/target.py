@@ -54,7 +54,7 @@ def split_endpoint(endpoint: str) -> tuple[str, str, int]:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadEndpoint(f"{endpoint!r} is not of the form http[s]://host[:port]")
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username:
-        raise BadEndpoint(f"{endpoint!r} has more than a host and a port")
+        raise BadEndpoint(f"{endpoint!r} must contain only scheme, host and port")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return parts.scheme, host, port or (443 if parts.scheme == "https" else 80)
 

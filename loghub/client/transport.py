@@ -169,8 +169,8 @@ def _pool(target: Target, timeouts: Timeouts) -> urllib3.PoolManager:
 def _error(status: int, request_id: str, body: bytes) -> LogHubError:
     """The error of an answer that is not 200; without JSON that has an errorCode it is a BadResponse."""
     try:
-        told = msgspec.json.decode(body, type=_ErrorBody)
+        error_body = msgspec.json.decode(body, type=_ErrorBody)
     except msgspec.DecodeError:
         start = body[:_MAX_QUOTED_CHARS].decode("utf-8", "replace")
-        return LogHubError(Code.BAD_RESPONSE, status, f"the answer is not one of SLS: {start!r}", request_id)
-    return LogHubError(told.code, status, told.message, request_id)
+        return LogHubError(Code.BAD_RESPONSE, status, f"this is not an answer of SLS: {start!r}", request_id)
+    return LogHubError(error_body.code, status, error_body.message, request_id)

@@ -39,10 +39,10 @@ def _check(rule: names.NameRule, name: str) -> str:
         raise LogHubError.of(Code.PARAMETER_INVALID, str(error)) from error
 
 
-def exists(ask: Callable[[], object], missing: Code) -> bool:
+def exists(request: Callable[[], object], missing: Code) -> bool:
     """Whether the request succeeds; False if it fails with the code for a missing resource."""
     try:
-        ask()
+        request()
     except LogHubError as error:
         if error.code == missing:
             return False

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ShardAssignment:
     """One shard before the balance.
 
     ``counted_for`` is the consumer that has the shard or that it is being moved to. If it is None or
@@ -35,7 +35,7 @@ class Standing:
     under_way_from: str | None = None
 
 
-def balance(standings: Iterable[Standing], consumers: Iterable[str]) -> dict[int, str]:
+def balance(assignments: Iterable[ShardAssignment], consumers: Iterable[str]) -> dict[int, str]:
     """A consumer for every shard, or {} without consumers. The order of the inputs does not matter.
 
     The counts differ by at most one, no other such result changes ``counted_for`` of fewer shards, and
@@ -44,47 +44,47 @@ def balance(standings: Iterable[Standing], consumers: Iterable[str]) -> dict[int
     names = sorted(set(consumers))
     if not names:
         return {}
-    ordered = sorted(standings, key=lambda s: s.shard)
+    ordered = sorted(assignments, key=lambda s: s.shard)
     has = {name: [s for s in ordered if s.counted_for == name] for name in names}
     quota = _quotas({name: len(has[name]) for name in names}, ordered)
-    kept = {name: sorted(has[name], key=_keep_first)[: quota[name]] for name in names}
-    result = {s.shard: name for name in names for s in kept[name]}
-    _place_loose([s for s in ordered if s.shard not in result], quota, result)
+    kept_shards = {name: sorted(has[name], key=_keep_first)[: quota[name]] for name in names}
+    result = {s.shard: name for name in names for s in kept_shards[name]}
+    _assign_loose([s for s in ordered if s.shard not in result], quota, result)
     return result
 
 
-def _quotas(counts: dict[str, int], standings: list[Standing]) -> dict[str, int]:
+def _quotas(counts: dict[str, int], assignments: list[ShardAssignment]) -> dict[str, int]:
     """How many shards each consumer gets.
 
     One more goes first to the consumers that have the most, then to those that still work on shards
     being moved away from them, so that some of these shards can stay.
     """
-    low, extra = divmod(len(standings), len(counts))
-    works_on = Counter(s.under_way_from for s in standings)
+    low, extra = divmod(len(assignments), len(counts))
+    works_on = Counter(s.under_way_from for s in assignments)
     ranked = sorted(counts, key=lambda name: (-counts[name], -works_on[name], name))
     return {name: low + (rank < extra) for rank, name in enumerate(ranked)}
 
 
-def _keep_first(standing: Standing) -> tuple[bool, int]:
+def _keep_first(assignment: ShardAssignment) -> tuple[bool, int]:
     """Prefer a shard that the consumer already works on to a shard that is only being moved to it."""
-    return (standing.under_way_from is not None, standing.shard)
+    return (assignment.under_way_from is not None, assignment.shard)
 
 
-def _place_loose(loose: list[Standing], quota: dict[str, int], result: dict[int, str]) -> None:
+def _assign_loose(loose: list[ShardAssignment], quota: dict[str, int], result: dict[int, str]) -> None:
     """Assign loose shards, first back to consumers that still work on them, then to the least loaded."""
     count = dict.fromkeys(quota, 0)
     for name in result.values():
         count[name] += 1
 
-    def place(standing: Standing, name: str) -> None:
-        result[standing.shard] = name
+    def assign(assignment: ShardAssignment, name: str) -> None:
+        result[assignment.shard] = name
         count[name] += 1
 
-    for standing in loose:
-        back = standing.under_way_from
-        if back is not None and count.get(back, 0) < quota.get(back, 0):
-            place(standing, back)
-    for standing in loose:
-        if standing.shard not in result:
+    for assignment in loose:
+        former = assignment.under_way_from
+        if former is not None and count.get(former, 0) < quota.get(former, 0):
+            assign(assignment, former)
+    for assignment in loose:
+        if assignment.shard not in result:
             room = (name for name in quota if count[name] < quota[name])
-            place(standing, min(room, key=lambda name: (count[name], name)))
+            assign(assignment, min(room, key=lambda name: (count[name], name)))

@@ -19,24 +19,24 @@ it fires; a late tick is harmless.
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from loghub.domain.balance import Standing, balance
+from loghub.domain.balance import ShardAssignment, balance
 from loghub.domain.fsm import ShardState, Trigger
 from loghub.domain.group import (
-    Checkpoint,
     Configure,
     ConsumerEntry,
     Event,
     Fact,
     GroupSaved,
+    GroupShardForgotten,
+    GroupShardSaved,
     GroupState,
     Heartbeat,
     Leave,
     LogShard,
-    Refusal,
+    RefusalCode,
+    SaveCheckpoint,
     SavedCheckpoint,
     ShardEntry,
-    ShardForgotten,
-    ShardSaved,
     ShardsChanged,
     Step,
     Tick,
@@ -45,21 +45,21 @@ from loghub.domain.group import (
 from loghub.domain.group_builder import Draft
 
 __all__ = [
-    "Checkpoint",
     "Configure",
     "ConsumerEntry",
     "Event",
     "Fact",
     "GroupSaved",
+    "GroupShardForgotten",
+    "GroupShardSaved",
     "GroupState",
     "Heartbeat",
     "Leave",
     "LogShard",
-    "Refusal",
+    "RefusalCode",
+    "SaveCheckpoint",
     "SavedCheckpoint",
     "ShardEntry",
-    "ShardForgotten",
-    "ShardSaved",
     "ShardsChanged",
     "Step",
     "Tick",
@@ -76,8 +76,8 @@ def create_group(
 ) -> Step:
     """A new group without consumers over the shards of its logstore; ``facts`` contain all of it."""
     empty = GroupState(group=group, timeout_s=timeout_s, order=order)
-    made = step(empty, ShardsChanged(shards=shards), now=now)
-    return replace(made, facts=(GroupSaved(timeout_s=timeout_s, order=order), *made.facts))
+    created = step(empty, ShardsChanged(shards=shards), now=now)
+    return replace(created, facts=(GroupSaved(timeout_s=timeout_s, order=order), *created.facts))
 
 
 def restore(
@@ -131,14 +131,14 @@ def step(state: GroupState, event: Event, *, now: float) -> Step:
     )
 
 
-def _apply(draft: Draft, event: Event, now: float) -> Refusal | None:
+def _apply(draft: Draft, event: Event, now: float) -> RefusalCode | None:
     """Apply the event itself; `step` then handles the consequences for other shards."""
     match event:
         case Heartbeat():
             _heartbeat(draft, event, now)
         case Leave():
             _remove(draft, {event.consumer}, holder_gone=Trigger.HOLDER_LEFT, next_gone=Trigger.NEXT_LEFT)
-        case Checkpoint():
+        case SaveCheckpoint():
             return _checkpoint(draft, event)
         case Tick():
             _time_out(draft, now)
@@ -158,7 +158,7 @@ def _heartbeat(draft: Draft, event: Heartbeat, now: float) -> None:
         if entry.shard in held:
             continue
         if entry.state is ShardState.TRANSFER and entry.holder == event.consumer:
-            draft.go(entry.shard, Trigger.HOLDER_GAVE_UP, holder=entry.next_holder)
+            draft.go(entry.shard, Trigger.HOLDER_RELEASED, holder=entry.next_holder)
         elif entry.last_holder == event.consumer:
             draft.put_shard(replace(entry, last_holder=None))
 
@@ -184,7 +184,7 @@ def _remove(draft: Draft, gone: Collection[str], *, holder_gone: Trigger, next_g
     If the holder and the next holder are removed together, the removal of the holder decides: no
     consumer works on the shard any more, so it is free.
     """
-    draft.drop_consumers(gone)
+    draft.remove_consumers(gone)
     for entry in list(draft.shards.values()):
         if entry.holder in gone:
             draft.go(entry.shard, holder_gone)
@@ -194,7 +194,7 @@ def _remove(draft: Draft, gone: Collection[str], *, holder_gone: Trigger, next_g
             draft.put_shard(replace(entry, last_holder=None))
 
 
-def _checkpoint(draft: Draft, event: Checkpoint) -> Refusal | None:
+def _checkpoint(draft: Draft, event: SaveCheckpoint) -> RefusalCode | None:
     """Save a cursor, and complete or reopen the shard if the cursor requires it (7, 8, 13, 14)."""
     refusal = _refuse_checkpoint(draft, event)
     if refusal is not None:
@@ -211,23 +211,23 @@ def _checkpoint(draft: Draft, event: Checkpoint) -> Refusal | None:
     return None
 
 
-def _refuse_checkpoint(draft: Draft, event: Checkpoint) -> Refusal | None:
+def _refuse_checkpoint(draft: Draft, event: SaveCheckpoint) -> RefusalCode | None:
     """Without force, only the holder may save, even while its shard moves to another consumer."""
     if not event.force and not event.consumer:
-        return Refusal.PARAMETER_INVALID
+        return RefusalCode.PARAMETER_INVALID
     entry = draft.shards.get(event.shard)
     if entry is None:
-        return Refusal.SHARD_NOT_EXIST
+        return RefusalCode.SHARD_NOT_EXIST
     if not event.force and entry.holder != event.consumer:
-        return Refusal.CONSUMER_NOT_MATCH
+        return RefusalCode.CONSUMER_NOT_MATCH
     return None
 
 
 def _shards_changed(draft: Draft, shards: tuple[LogShard, ...]) -> None:
     """Follow the logstore: remove deleted shards, complete empty ones (10), add new ones (1)."""
-    now_there = {s.shard: s for s in sorted(shards, key=lambda s: s.shard)}
-    draft.keep_shards(now_there.keys())
-    for log_shard in now_there.values():  # ascending: parents come before their children
+    existing = {s.shard: s for s in sorted(shards, key=lambda s: s.shard)}
+    draft.keep_shards(existing.keys())
+    for log_shard in existing.values():  # ascending: parents come before their children
         if log_shard.shard in draft.shards:
             draft.put_shard(replace(draft.shards[log_shard.shard], log_shard=log_shard))
         else:
@@ -280,30 +280,30 @@ def _free_waiting(draft: Draft) -> None:
 
 def _balance(draft: Draft) -> None:
     """Assign every shard that takes part to the consumer that balance names, or start its transfer."""
-    standings = [_standing(draft, e) for e in draft.shards.values() if e.state in _TAKES_PART]
-    targets = balance(standings, draft.consumers)
-    for standing in standings:
-        if standing.shard in targets:
-            _send(draft, standing, targets[standing.shard])
+    assignments = [_assignment(draft, e) for e in draft.shards.values() if e.state in _TAKES_PART]
+    targets = balance(assignments, draft.consumers)
+    for assignment in assignments:
+        if assignment.shard in targets:
+            _move_towards(draft, assignment, targets[assignment.shard])
 
 
 _TAKES_PART = (ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
 
 
-def _standing(draft: Draft, entry: ShardEntry) -> Standing:
+def _assignment(draft: Draft, entry: ShardEntry) -> ShardAssignment:
     counted_for = entry.counted_for or entry.last_holder or draft.reporter_of(entry.shard)
     under_way_from = entry.holder if entry.state is ShardState.TRANSFER else None
-    return Standing(shard=entry.shard, counted_for=counted_for, under_way_from=under_way_from)
+    return ShardAssignment(shard=entry.shard, counted_for=counted_for, under_way_from=under_way_from)
 
 
-def _send(draft: Draft, standing: Standing, target: str) -> None:
+def _move_towards(draft: Draft, assignment: ShardAssignment, target: str) -> None:
     """Apply those of the edges 3, 5 and 15 that lead from the shard's state towards the target."""
-    shard = standing.shard
+    shard = assignment.shard
     entry = draft.shards[shard]
     if entry.state is ShardState.NOT_ALLOC:
         # A live consumer that still works on a free shard (it timed out and came back, or a
         # forced checkpoint reopened the shard) gets it first; otherwise two would work on it.
-        entry = draft.go(shard, Trigger.ASSIGNED, holder=standing.counted_for or target)
+        entry = draft.go(shard, Trigger.ASSIGNED, holder=assignment.counted_for or target)
     elif entry.state is ShardState.TRANSFER and entry.next_holder != target:
         entry = draft.go(shard, Trigger.RECALLED, holder=entry.holder)
     if entry.state is ShardState.ALREADY_ALLOC and entry.holder != target:
@@ -315,6 +315,6 @@ def _facts(old: GroupState, new: GroupState) -> tuple[Fact, ...]:
     facts: list[Fact] = []
     if (old.timeout_s, old.order) != (new.timeout_s, new.order):
         facts.append(GroupSaved(timeout_s=new.timeout_s, order=new.order))
-    facts += [ShardForgotten(shard=s) for s in old.shards if s not in new.shards]
-    facts += [ShardSaved(entry=e) for s, e in new.shards.items() if old.shards.get(s) != e]
+    facts += [GroupShardForgotten(shard=s) for s in old.shards if s not in new.shards]
+    facts += [GroupShardSaved(entry=e) for s, e in new.shards.items() if old.shards.get(s) != e]
     return tuple(facts)

@@ -59,7 +59,7 @@ class Trigger(StrEnum):
     ASSIGNED = "assigned"
     HOLDER_TIMED_OUT = "holder_timed_out"
     MOVED_TO_BALANCE = "moved_to_balance"
-    HOLDER_GAVE_UP = "holder_gave_up"
+    HOLDER_RELEASED = "holder_released"
     NEXT_TIMED_OUT = "next_timed_out"
     FORCED_BACK = "forced_back"
     END_CHECKPOINTED = "end_checkpointed"
@@ -100,17 +100,17 @@ def _edge(number: int, old: ShardState | None, trigger: Trigger, new: ShardState
 _FREE, _HELD, _WAIT = ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.WAIT
 _MOVING, _OVER = ShardState.TRANSFER, ShardState.OVER
 
-_EMPTY_WHY = "read-only and empty, or its checkpoint stood at its end before it became read-only"
-_FORCED_END_WHY = "a forced checkpoint says that all of it is consumed"
+_EMPTY_WHY = "read-only and empty, or its end was checkpointed before it became read-only"
+_FORCED_END_WHY = "a forced checkpoint at its end marks all of it as consumed"
 
 EDGES: tuple[Edge, ...] = (
-    _edge(1, None, Trigger.APPEARED, _FREE, "nothing keeps the shard from being held"),
+    _edge(1, None, Trigger.APPEARED, _FREE, "nothing prevents its assignment"),
     _edge(1, None, Trigger.APPEARED_BEHIND_ANCESTOR, _WAIT, "ordered, an ancestor is not consumed"),
     _edge(2, _WAIT, Trigger.ANCESTORS_CONSUMED, _FREE, "its ancestors are consumed"),
-    _edge(3, _FREE, Trigger.ASSIGNED, _HELD, "balance gives it to a consumer"),
+    _edge(3, _FREE, Trigger.ASSIGNED, _HELD, "balance assigns it to a consumer"),
     _edge(4, _HELD, Trigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
-    _edge(5, _HELD, Trigger.MOVED_TO_BALANCE, _MOVING, "balance wants it at its next holder"),
-    _edge(6, _MOVING, Trigger.HOLDER_GAVE_UP, _HELD, "the holder names it no more: to the next holder"),
+    _edge(5, _HELD, Trigger.MOVED_TO_BALANCE, _MOVING, "balance assigns it to another consumer"),
+    _edge(6, _MOVING, Trigger.HOLDER_RELEASED, _HELD, "the holder no longer reports it: to the next holder"),
     _edge(6, _MOVING, Trigger.NEXT_TIMED_OUT, _HELD, "the next holder timed out: back to the holder"),
     _edge(7, _OVER, Trigger.FORCED_BACK, _FREE, "a forced checkpoint that is not the end"),
     _edge(8, _HELD, Trigger.END_CHECKPOINTED, _OVER, "read-only and checkpointed at its end"),
@@ -126,7 +126,7 @@ EDGES: tuple[Edge, ...] = (
     _edge(13, _MOVING, Trigger.END_CHECKPOINTED, _OVER, "the holder reached the end while it drained"),
     _edge(14, _FREE, Trigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
     _edge(14, _WAIT, Trigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
-    _edge(15, _MOVING, Trigger.RECALLED, _HELD, "balance no longer wants it at the next holder"),
+    _edge(15, _MOVING, Trigger.RECALLED, _HELD, "balance no longer assigns it to the next holder"),
 )
 
 _TABLE: dict[tuple[ShardState | None, Trigger], Edge] = {(e.old, e.trigger): e for e in EDGES}

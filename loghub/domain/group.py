@@ -131,7 +131,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class SaveCheckpoint:
     """Save a cursor. ``updated_unix_us`` is the wall-clock time of the request, stored as it is."""
 
     consumer: str
@@ -161,7 +161,7 @@ class Configure:
     order: bool | None = None
 
 
-Event = Heartbeat | Leave | Checkpoint | Tick | ShardsChanged | Configure
+Event = Heartbeat | Leave | SaveCheckpoint | Tick | ShardsChanged | Configure
 
 
 # --- the result of a step --------------------------------------------------------------------
@@ -176,23 +176,23 @@ class GroupSaved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardSaved:
+class GroupShardSaved:
     """To persist: this entry, which replaces the stored entry of the shard."""
 
     entry: ShardEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardForgotten:
+class GroupShardForgotten:
     """To persist: the shard no longer exists; delete its stored entry."""
 
     shard: int
 
 
-Fact = GroupSaved | ShardSaved | ShardForgotten
+Fact = GroupSaved | GroupShardSaved | GroupShardForgotten
 
 
-class Refusal(StrEnum):
+class RefusalCode(StrEnum):
     """Why a request was refused. The values are error codes of the wire (docs/sls-protocol.md 2.4)."""
 
     # A checkpoint without force from a consumer, known or unknown, that does not hold the shard:
@@ -230,6 +230,6 @@ class Step:
 
     state: GroupState
     answer: tuple[int, ...] = ()
-    refusal: Refusal | None = None
+    refusal: RefusalCode | None = None
     facts: tuple[Fact, ...] = ()
     transitions: tuple[Transition, ...] = ()

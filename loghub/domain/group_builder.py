@@ -44,16 +44,16 @@ class Draft:
             last_holder=last_holder,
         )
         self.shards[shard] = new
-        self._note(old, new, trigger)
+        self._record(old, new, trigger)
         return new
 
     def add(self, log_shard: LogShard, trigger: Trigger) -> None:
         """Add a shard that is new to the group (edge 1)."""
         new = ShardEntry(log_shard=log_shard, state=transition(None, trigger))
         self.shards[new.shard] = new
-        self._note(None, new, trigger)
+        self._record(None, new, trigger)
 
-    def _note(self, old: ShardEntry | None, new: ShardEntry, trigger: Trigger) -> None:
+    def _record(self, old: ShardEntry | None, new: ShardEntry, trigger: Trigger) -> None:
         self.unsettled = True
         self.transitions.append(
             Transition(
@@ -85,7 +85,7 @@ class Draft:
             self.unsettled = True
         self.consumers[consumer.name] = consumer
 
-    def drop_consumers(self, names: Collection[str]) -> None:
+    def remove_consumers(self, names: Collection[str]) -> None:
         """Remove consumers.
 
         The caller frees their shards; without shards to free, the others stay balanced.

@@ -50,7 +50,7 @@ class HashRange:
         # An end of exactly all-f would be parsed as the top when it returns from the wire, so the
         # key all-f is never a bound.
         if not 0 <= self.begin < self.end <= TOP or MAX_KEY in (self.begin, self.end):
-            raise BadHashKey(f"[{self.begin:#x}, {self.end:#x}) is no range of the MD5 key space")
+            raise BadHashKey(f"[{self.begin:#x}, {self.end:#x}) is not a valid range of the MD5 key space")
 
     @classmethod
     def parse(cls, *, begin_key: str, end_key: str) -> "HashRange":
@@ -104,6 +104,6 @@ def even_ranges(count: int) -> tuple[HashRange, ...]:
     Raises BadHashKey for a count outside 1 to 65536.
     """
     if not 1 <= count <= 1 << 16:
-        raise BadHashKey(f"the key space is cut into 1 to {1 << 16} parts, not {count}")
+        raise BadHashKey(f"the key space can be divided into 1 to {1 << 16} parts, not {count}")
     bounds = [TOP * i // count for i in range(count + 1)]
     return tuple(HashRange(begin=b, end=e) for b, e in pairwise(bounds))

@@ -40,7 +40,7 @@ class Reshard:
 
     after: ShardMap
     closed: tuple[Shard, ...]
-    made: tuple[Shard, ...]
+    created: tuple[Shard, ...]
 
 
 class ShardError(Exception):
@@ -58,21 +58,21 @@ class ShardIsReadOnly(ShardError):  # noqa: N818 - says what is wrong
     """A read-only shard can be neither split nor merged."""
 
     def __init__(self, shard: int) -> None:
-        super().__init__(f"shard {shard} is read-only, it was split or merged before")
+        super().__init__(f"shard {shard} is read-only because it was split or merged")
 
 
 class ShardIsWritable(ShardError):  # noqa: N818 - says what is wrong
     """Only a read-only shard can be deleted: the others must cover the key space."""
 
     def __init__(self, shard: int) -> None:
-        super().__init__(f"shard {shard} takes writes, only a read-only shard can be deleted")
+        super().__init__(f"shard {shard} accepts writes; only a read-only shard can be deleted")
 
 
 class NoRightNeighbour(ShardError):  # noqa: N818 - says what is wrong
     """The last shard by key has nothing to merge with."""
 
     def __init__(self, shard: int) -> None:
-        super().__init__(f"shard {shard} is the last one by key and has no right neighbour to merge with")
+        super().__init__(f"shard {shard} is the last by key and has no right neighbor to merge with")
 
 
 def create(count: int) -> ShardMap:
@@ -116,10 +116,10 @@ def route(shards: ShardMap, *, key: int) -> Shard:
 
     Raises BadHashKey for a key outside the key space.
     """
-    found = next((s for s in shards.writable() if key in s.keys), None)
-    if found is None:
+    shard = next((s for s in shards.writable() if key in s.keys), None)
+    if shard is None:
         raise BadHashKey(f"the key {key:#x} is outside the MD5 key space")
-    return found
+    return shard
 
 
 def infer_parents(shards: Iterable[Shard]) -> dict[int, tuple[int, ...]]:
@@ -150,25 +150,25 @@ def _without(part: HashRange, cover: HashRange) -> list[HashRange]:
 
 
 def _get(shards: ShardMap, shard: int) -> Shard:
-    found = shards.shards.get(shard)
-    if found is None:
+    existing = shards.shards.get(shard)
+    if existing is None:
         raise ShardNotFound(shard)
-    return found
+    return existing
 
 
 def _writable(shards: ShardMap, shard: int) -> Shard:
-    found = _get(shards, shard)
-    if found.read_only:
+    existing = _get(shards, shard)
+    if existing.read_only:
         raise ShardIsReadOnly(shard)
-    return found
+    return existing
 
 
 def _reshard(before: ShardMap, *, closing: tuple[Shard, ...], ranges: tuple[HashRange, ...]) -> Reshard:
     closed = tuple(replace(s, read_only=True) for s in closing)
     parents = tuple(sorted(s.shard for s in closing))
-    made = tuple(
+    created = tuple(
         Shard(shard=before.next_shard + i, keys=keys, parents=parents) for i, keys in enumerate(ranges)
     )
-    shards = {**before.shards, **{s.shard: s for s in (*closed, *made)}}
-    after = ShardMap(shards=shards, next_shard=before.next_shard + len(made))
-    return Reshard(after=after, closed=closed, made=made)
+    shards = {**before.shards, **{s.shard: s for s in (*closed, *created)}}
+    after = ShardMap(shards=shards, next_shard=before.next_shard + len(created))
+    return Reshard(after=after, closed=closed, created=created)

@@ -103,9 +103,9 @@ def _from_reports(shard: int, reports: Mapping[str, WorkerReport | None]) -> Inf
     if len(holders) > 1 or (holders and draining):
         # Reports are some seconds old: between two of them a shard can move to another worker.
         names = ", ".join(sorted({*holders, *draining}))
-        return Inferred(state=None, holder=None, reason=f"it is changing hands: reported by {names}")
+        return Inferred(state=None, holder=None, reason=f"it is being handed over: reported by {names}")
     if draining:
-        return Inferred(state=ShardState.TRANSFER, holder=draining[0], reason="its holder is giving it up")
+        return Inferred(state=ShardState.TRANSFER, holder=draining[0], reason="its holder is releasing it")
     if holders:
         return Inferred(state=ShardState.ALREADY_ALLOC, holder=holders[0], reason="reported by its holder")
     return None
@@ -115,10 +115,10 @@ def _from_ancestors(
     shard: SeenShard, seen: Mapping[int, SeenShard], over: Mapping[int, bool | None]
 ) -> Inferred | None:
     ancestors = _ancestors(shard, seen)
-    open_ones = [n for n in ancestors if over[n] is False]
-    if open_ones:
+    unconsumed = [n for n in ancestors if over[n] is False]
+    if unconsumed:
         return Inferred(
-            state=ShardState.WAIT, holder=None, reason=f"ancestor {open_ones[0]} is not consumed yet"
+            state=ShardState.WAIT, holder=None, reason=f"ancestor {unconsumed[0]} is not consumed yet"
         )
     unknown = [n for n in ancestors if over[n] is None]
     if unknown:
@@ -129,14 +129,14 @@ def _from_ancestors(
 
 
 def _ancestors(shard: SeenShard, seen: Mapping[int, SeenShard]) -> list[int]:
-    found: set[int] = set()
+    ancestors: set[int] = set()
     todo = list(shard.parents)
     while todo:
         number = todo.pop()
-        if number in seen and number not in found:
-            found.add(number)
+        if number in seen and number not in ancestors:
+            ancestors.add(number)
             todo.extend(seen[number].parents)
-    return sorted(found)
+    return sorted(ancestors)
 
 
 def _from_checkpoint_list(
@@ -154,7 +154,9 @@ def _from_checkpoint_list(
         )
     if shard.checkpoint_consumer and shard.checkpoint_consumer not in reports:
         return Inferred(
-            state=None, holder=None, reason=f"last checkpoint by {shard.checkpoint_consumer}, not one of ours"
+            state=None,
+            holder=None,
+            reason=f"last checkpoint by {shard.checkpoint_consumer}, which is not a worker of this group",
         )
     if silent:
         return Inferred(state=None, holder=None, reason=f"no fresh report from {silent[0]}")

@@ -1,6 +1,6 @@
 """``python -m loghub.service``: the embedded LogHub service as a process.
 
-Translates the command line to `Settings`, and exceptions to one line on stderr and an exit status.
+Translates the command line to `ServiceSettings`, and exceptions to one line on stderr and an exit status.
 """
 
 import argparse
@@ -16,8 +16,9 @@ from loghub.clock import SystemClock
 from loghub.service.disk import OsDice, OsDisk
 from loghub.service.faults import ServiceFault
 from loghub.service.log_setup import configure
+from loghub.service.ports import Platform
 from loghub.service.server import serve
-from loghub.service.settings import MIB, Settings
+from loghub.service.settings import MIB, ServiceSettings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _raise_open_files()
     os.umask(0o077)  # only the service may read log data and keys
     try:
-        uvloop.run(serve(settings, clock=SystemClock(), disk=OsDisk(), dice=OsDice()))
+        uvloop.run(serve(settings, Platform(clock=SystemClock(), disk=OsDisk(), dice=OsDice())))
     except (ServiceFault, OSError) as error:
         print(f"loghub.service: {error}", file=sys.stderr)  # noqa: T201 - the reason for the exit
         return 1
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parse(arguments: Sequence[str] | None) -> Settings:
+def parse(arguments: Sequence[str] | None) -> ServiceSettings:
     """Parse the command line; if it is invalid, print the usage and exit with status 2."""
     parser = argparse.ArgumentParser(
         prog="python -m loghub.service", description="Run the embedded LogHub service.", allow_abbrev=False
@@ -59,17 +60,17 @@ def parse(arguments: Sequence[str] | None) -> Settings:
         "--segment-mib", type=_positive, default=16, help="size of a log segment in MiB (default: 16)"
     )
     parser.add_argument("--log-format", choices=("json", "console"), default="json", help="default: json")
-    given = parser.parse_args(arguments)
-    host, port = given.listen
-    return Settings(
-        data=os.path.abspath(given.data),
+    parsed = parser.parse_args(arguments)
+    host, port = parsed.listen
+    return ServiceSettings(
+        data=os.path.abspath(parsed.data),
         host=host,
         port=port,
-        port_file=given.port_file,
-        base_names=tuple(given.base_name),
-        credentials_dir=given.credentials_dir,
-        segment_bytes=given.segment_mib * MIB,
-        log_format=given.log_format,
+        port_file=parsed.port_file,
+        base_names=tuple(parsed.base_name),
+        credentials_dir=parsed.credentials_dir,
+        segment_bytes=parsed.segment_mib * MIB,
+        log_format=parsed.log_format,
     )
 
 

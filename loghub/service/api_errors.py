@@ -9,7 +9,7 @@ from loghub.domain.hashrange import BadHashKey
 from loghub.domain.shards import ShardError, ShardNotFound
 from loghub.wire.errors import Code, LogHubError, MalformedInput
 
-Refusable = (MalformedInput, BadHashKey, ShardError)
+InvalidInput = (MalformedInput, BadHashKey, ShardError)
 
 
 def failure(code: Code, message: str) -> LogHubError:
@@ -18,7 +18,7 @@ def failure(code: Code, message: str) -> LogHubError:
 
 
 def refusal(error: Exception) -> LogHubError:
-    """The error to return for one of the `Refusable` exceptions."""
+    """The error to return for one of the `InvalidInput` exceptions."""
     if isinstance(error, MalformedInput):
         return failure(error.code, str(error))
     code = Code.SHARD_NOT_EXIST if isinstance(error, ShardNotFound) else Code.PARAMETER_INVALID

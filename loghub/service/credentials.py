@@ -36,25 +36,25 @@ class CredentialsFolder:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._stamp = self._look()
+        self._stamp = self._file_stamps()
         self.current = _read(folder)
 
     def refresh(self) -> bool:
         """Read the folder again if it changed; True if the key changed. While a rotation is incomplete, the
         old key stays in use."""
-        stamp = self._look()
+        stamp = self._file_stamps()
         if stamp == self._stamp:
             return False
         try:
-            fresh = _read(self.folder)
+            key = _read(self.folder)
         except (CredentialsMissing, OSError):
             return False
         self._stamp = stamp
-        changed = fresh != self.current
-        self.current = fresh
+        changed = key != self.current
+        self.current = key
         return changed
 
-    def _look(self) -> tuple[tuple[int, int], ...]:
+    def _file_stamps(self) -> tuple[tuple[int, int], ...]:
         try:
             stats = [os.stat(os.path.join(self.folder, name)) for name in _FILES]
         except OSError:
@@ -75,9 +75,9 @@ def _read_file(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             text = file.read(_MAX_BYTES).strip()
     except FileNotFoundError as error:
-        raise CredentialsMissing(f"{path} is missing") from error
+        raise CredentialsMissing(f"{path} does not exist") from error
     except UnicodeDecodeError as error:
-        raise CredentialsMissing(f"{path} is no text") from error
+        raise CredentialsMissing(f"{path} is not UTF-8 text") from error
     if not text:
         raise CredentialsMissing(f"{path} is empty")
     return text
@@ -98,10 +98,10 @@ def own_folder(data: str, dice: Dice) -> str:
 
 
 def _write_private(path: str, value: str) -> None:
-    fresh = f"{path}.new"
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    new_path = f"{path}.new"
+    fd = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         file.write(value)
         file.flush()
         os.fsync(file.fileno())
-    os.rename(fresh, path)
+    os.rename(new_path, path)

@@ -11,14 +11,13 @@ from typing import TypeVar, cast
 
 import structlog
 
-from loghub.clock import Clock
 from loghub.domain import coordinator
 from loghub.domain.group import LogShard, ShardsChanged
 from loghub.service.catalog import Catalog, Logstore
-from loghub.service.facts import CatalogFact, Fact, ShardSaved
-from loghub.service.group_registry import Group, Groups
-from loghub.service.ports import Dice, Disk
-from loghub.service.settings import KEEP_FOR_EVER_DAYS, Settings
+from loghub.service.facts import CatalogFact, ServiceFact, ShardSaved
+from loghub.service.group_registry import GroupRegistry, RegisteredGroup
+from loghub.service.ports import Platform
+from loghub.service.settings import KEEP_FOREVER_DAYS, ServiceSettings
 from loghub.service.storage.batches import Batches, StartBatches, StorageFailed, ThreadedBatches
 from loghub.service.storage.commits import Append, LogItem, commit_logs
 from loghub.service.storage.database import Database
@@ -36,31 +35,29 @@ class Engine:
 
     def __init__(
         self,
-        *,
-        settings: Settings,
-        clock: Clock,
-        disk: Disk,
-        dice: Dice,
+        settings: ServiceSettings,
+        platform: Platform,
         database: Database,
+        *,
         start_batches: StartBatches,
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self.settings = settings
-        self.clock = clock
-        self.dice = dice
+        self.clock = platform.clock
+        self.dice = platform.dice
         self.catalog = Catalog()
         self.admin = asyncio.Lock()  # serializes changes of projects, logstores and shards
         self.logs: dict[tuple[int, int], ShardLog] = {}
         self.sealing: dict[tuple[int, int], asyncio.Event] = {}
-        self._disk = disk
+        self._disk = platform.disk
         self._database = database
         self._log_batches: Batches[LogItem] = start_batches(
             name="log-commit", commit=commit_logs, on_failed=on_failed
         )
-        self._fact_batches: Batches[tuple[Fact, ...]] = start_batches(
+        self._fact_batches: Batches[tuple[ServiceFact, ...]] = start_batches(
             name="fact-commit", commit=database.commit, on_failed=on_failed
         )
-        self.groups = Groups(clock=clock, batches=self._fact_batches)
+        self.groups = GroupRegistry(clock=platform.clock, batches=self._fact_batches)
 
     # Start and stop
 
@@ -85,7 +82,7 @@ class Engine:
                 entries=self._database.group_entries(logstore=logstore, group=name),
                 now=self.clock.monotonic_s(),
             )
-            group = Group(logstore=logstore, state=state)
+            group = RegisteredGroup(logstore=logstore, state=state)
             self.groups.restore(group)
             shards = self.log_shards(self.catalog.logstores_by_id[logstore])
             await self.groups.step(group, ShardsChanged(shards=shards))
@@ -169,7 +166,7 @@ class Engine:
         """Drop segments that are older than their logstore's ttl. Read-only shards that become empty are
         ``over`` in every group."""
         for logstore in list(self.catalog.logstores_by_id.values()):
-            if logstore.saved.ttl_days >= KEEP_FOR_EVER_DAYS:
+            if logstore.saved.ttl_days >= KEEP_FOREVER_DAYS:
                 continue
             before_us = self.now_us() - logstore.saved.ttl_days * _DAY_US
             dropped = 0
@@ -185,10 +182,12 @@ class Engine:
         try:
             dropped = await self.on_log_thread(lambda: log.drop_before(before_us))
         except OSError as error:
-            _log.warning("retention failed", logstore=logstore, shard=shard, error=str(error))
+            _log.warning(
+                "expired log groups not removed, will retry", logstore=logstore, shard=shard, error=str(error)
+            )
             return 0
         if dropped:
-            _log.info("retention", logstore=logstore, shard=shard, groups=dropped)
+            _log.info("expired log groups removed", logstore=logstore, shard=shard, log_groups=dropped)
         return dropped
 
     def _open_log(self, shard: ShardSaved) -> None:
@@ -197,7 +196,12 @@ class Engine:
         birth = SegmentHeader(first_cursor=shard.first_cursor, logs_before=0, received_us=shard.born_us)
         log, cut = open_log(self._disk, folder=folder, birth=birth, segment_bytes=self.settings.segment_bytes)
         if cut:
-            _log.warning("torn tail cut", logstore=shard.logstore, shard=shard.shard, bytes=cut)
+            _log.warning(
+                "incomplete record at the end of the log removed",
+                logstore=shard.logstore,
+                shard=shard.shard,
+                bytes=cut,
+            )
         self.logs[shard.logstore, shard.shard] = log
 
     def _folder(self, logstore: int, shard: int | None = None) -> str:
@@ -218,11 +222,9 @@ class Engine:
 
 
 async def open_engine(
+    settings: ServiceSettings,
+    platform: Platform,
     *,
-    settings: Settings,
-    clock: Clock,
-    disk: Disk,
-    dice: Dice,
     on_failed: Callable[[BaseException], None],
     start_batches: StartBatches = ThreadedBatches,
 ) -> Engine:
@@ -231,16 +233,8 @@ async def open_engine(
     ``on_failed`` is called once, on the event loop, when storage has failed permanently.
     """
     database = Database(f"{settings.data}/metadata.sqlite")
-    disk.sync_dir(settings.data)
-    engine = Engine(
-        settings=settings,
-        clock=clock,
-        disk=disk,
-        dice=dice,
-        database=database,
-        start_batches=start_batches,
-        on_failed=on_failed,
-    )
+    platform.disk.sync_dir(settings.data)
+    engine = Engine(settings, platform, database, start_batches=start_batches, on_failed=on_failed)
     try:
         engine.restore()
         await engine.restore_groups()

@@ -81,4 +81,4 @@ class GroupDeleted:
 
 
 CatalogFact = ProjectSaved | ProjectDeleted | LogstoreSaved | LogstoreDeleted | ShardSaved | ShardDeleted
-Fact = CatalogFact | GroupStepped | GroupDeleted
+ServiceFact = CatalogFact | GroupStepped | GroupDeleted

@@ -18,14 +18,14 @@ import structlog
 from loghub.clock import Clock
 from loghub.domain import coordinator
 from loghub.domain.group import Event, GroupState, LogShard, ShardsChanged, Step, Tick, Transition
-from loghub.service.facts import Fact, GroupDeleted, GroupStepped
+from loghub.service.facts import GroupDeleted, GroupStepped, ServiceFact
 from loghub.service.storage.batches import Batches
 
 _log = structlog.get_logger("loghub.service.group_registry")
 
 
 @dataclass(slots=True)
-class Group:
+class RegisteredGroup:
     """One group. ``saved`` is the commit of its newest facts."""
 
     logstore: int
@@ -41,33 +41,33 @@ class Group:
             saved.result()
 
 
-class Groups:
+class GroupRegistry:
     """All groups of all logstores, by logstore id and name."""
 
-    def __init__(self, *, clock: Clock, batches: Batches[tuple[Fact, ...]]) -> None:
+    def __init__(self, *, clock: Clock, batches: Batches[tuple[ServiceFact, ...]]) -> None:
         self._clock = clock
         self._batches = batches
-        self._groups: dict[int, dict[str, Group]] = {}
+        self._groups: dict[int, dict[str, RegisteredGroup]] = {}
 
-    def of(self, logstore: int) -> dict[str, Group]:
+    def of(self, logstore: int) -> dict[str, RegisteredGroup]:
         """The groups of a logstore by name. The caller must not change the mapping."""
         return self._groups.get(logstore, {})
 
     async def create(
         self, *, logstore: int, name: str, timeout_s: float, order: bool, shards: tuple[LogShard, ...]
     ) -> None:
-        made = coordinator.create_group(
+        created = coordinator.create_group(
             group=name, timeout_s=timeout_s, order=order, shards=shards, now=self._clock.monotonic_s()
         )
-        group = Group(logstore=logstore, state=made.state)
+        group = RegisteredGroup(logstore=logstore, state=created.state)
         self._groups.setdefault(logstore, {})[name] = group
-        self._keep(group, made)
+        self._submit_facts(group, created)
         await group.durable()
 
-    def restore(self, group: Group) -> None:
+    def restore(self, group: RegisteredGroup) -> None:
         self._groups.setdefault(group.logstore, {})[group.state.group] = group
 
-    async def delete(self, group: Group) -> None:
+    async def delete(self, group: RegisteredGroup) -> None:
         """Delete a group. A later heartbeat fails because the group does not exist."""
         name = group.state.group
         del self._groups[group.logstore][name]
@@ -78,25 +78,25 @@ class Groups:
         also deletes the groups' rows."""
         self._groups.pop(logstore, None)
 
-    async def step(self, group: Group, event: Event) -> Step:
+    async def step(self, group: RegisteredGroup, event: Event) -> Step:
         """Apply one event; return once everything that the response depends on is durable."""
         step = self.apply(group, event)
         await group.durable()
         return step
 
-    def apply(self, group: Group, event: Event) -> Step:
+    def apply(self, group: RegisteredGroup, event: Event) -> Step:
         """Apply one event and submit its facts without waiting, for callers that send no response."""
         step = coordinator.step(group.state, event, now=self._clock.monotonic_s())
         group.state = step.state
-        self._keep(group, step)
+        self._submit_facts(group, step)
         return step
 
-    def _keep(self, group: Group, step: Step) -> None:
+    def _submit_facts(self, group: RegisteredGroup, step: Step) -> None:
         if step.facts:
             fact = GroupStepped(logstore=group.logstore, group=step.state.group, facts=step.facts)
             group.saved = self._batches.submit((fact,))
         for change in step.transitions:
-            _say(change)
+            _log_transition(change)
 
     def tick(self) -> None:
         """Remove the consumers whose sessions have timed out; cheap if there are none."""
@@ -116,9 +116,9 @@ class Groups:
             await group.durable()
 
 
-def _say(change: Transition) -> None:
+def _log_transition(change: Transition) -> None:
     _log.info(
-        "shard state",
+        "shard state changed",
         group=change.group,
         shard=change.shard,
         old=change.old.value if change.old else None,

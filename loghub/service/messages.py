@@ -1,8 +1,7 @@
 """The two values between ASGI and the API actions: a request that was received, and a response to send.
 
-An action accepts a `Request` and returns an `Answer`; `loghub.service.http.app` receives the first and
-sends the second. Actions therefore run without an HTTP server, for example in tests.
-"""
+An action accepts a `Request` and returns a `ServiceResponse`; `loghub.service.http.app` receives the first
+and sends the second. Actions therefore run without an HTTP server, for example in tests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ServiceResponse:
     """Status, body, and the headers beyond those that every response has."""
 
     status: int = 200
@@ -38,14 +37,14 @@ class Answer:
     content_type: str = "application/json"
 
 
-EMPTY = Answer()
+EMPTY = ServiceResponse()
 
 
-def json_answer(value: object) -> Answer:
-    return Answer(body=msgspec.json.encode(value))
+def json_response(value: object) -> ServiceResponse:
+    return ServiceResponse(body=msgspec.json.encode(value))
 
 
-def error_answer(error: LogHubError) -> Answer:
+def error_response(error: LogHubError) -> ServiceResponse:
     """The body is JSON with exactly these two fields (docs/sls-protocol.md 1.7)."""
     body = msgspec.json.encode({"errorCode": error.code, "errorMessage": error.message})
-    return Answer(status=error.status, body=body)
+    return ServiceResponse(status=error.status, body=body)

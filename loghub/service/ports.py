@@ -4,7 +4,10 @@ They allow a seeded simulator to run the same service code with its own disk and
 `loghub.clock`, and the network is ASGI. The production implementations are in `loghub.service.disk`.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
+
+from loghub.clock import Clock
 
 
 class File(Protocol):
@@ -61,3 +64,12 @@ class Dice(Protocol):
 
     def below(self, bound: int) -> int:
         """A random integer in [0, bound)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """The machine that a service runs on: its clock, its disk and its randomness."""
+
+    clock: Clock
+    disk: Disk
+    dice: Dice

@@ -15,18 +15,17 @@ import structlog
 import uvicorn
 
 from loghub.atomic_file import replace_file
-from loghub.clock import Clock
 from loghub.service import datadir
 from loghub.service.credentials import CredentialsFolder, own_folder
 from loghub.service.engine import Engine, open_engine
 from loghub.service.faults import ServiceFault
 from loghub.service.http.app import Application
 from loghub.service.http.protocol import BoundedProtocol
-from loghub.service.ports import Dice, Disk
-from loghub.service.settings import Settings
+from loghub.service.ports import Platform
+from loghub.service.settings import ServiceSettings
 
 _log = structlog.get_logger("loghub.service")
-_CREDENTIALS_LOOK_S = 1.0
+_CREDENTIALS_REFRESH_S = 1.0
 _GRACEFUL_S = 10
 _BACKLOG = 1024
 
@@ -53,41 +52,38 @@ class _Server(uvicorn.Server):
             self._on_started()
 
 
-async def serve(settings: Settings, *, clock: Clock, disk: Disk, dice: Dice) -> None:
+async def serve(settings: ServiceSettings, platform: Platform) -> None:
     """Run the service until SIGTERM or SIGINT. Raises DataDirInUse, LogDamaged, CredentialsMissing, OSError,
     StorageStopped."""
     stop = _stop_on_signals()
-    with datadir.owned(disk, settings.data):
-        folder = settings.credentials_dir or own_folder(settings.data, dice)
+    with datadir.owned(platform.disk, settings.data):
+        folder = settings.credentials_dir or own_folder(settings.data, platform.dice)
         credentials = CredentialsFolder(folder)
-        _log.info("credentials", folder=folder, own=settings.credentials_dir is None)
+        _log.info("access key read", folder=folder, generated=settings.credentials_dir is None)
         with contextlib.closing(_listen(settings)) as listener:
-            await _run(settings, credentials, listener, stop, clock=clock, disk=disk, dice=dice)
+            await _run(settings, platform, credentials, listener, stop)
 
 
 async def _run(
-    settings: Settings,
+    settings: ServiceSettings,
+    platform: Platform,
     credentials: CredentialsFolder,
     listener: socket.socket,
     stop: asyncio.Event,
-    *,
-    clock: Clock,
-    disk: Disk,
-    dice: Dice,
 ) -> None:
     failed: list[BaseException] = []
 
     def on_failed(error: BaseException) -> None:
-        _log.critical("storage failed, stopping", error=str(error))
+        _log.critical("storage failed, the service stops", error=str(error))
         failed.append(error)
         stop.set()
 
-    engine = await open_engine(settings=settings, clock=clock, disk=disk, dice=dice, on_failed=on_failed)
+    engine = await open_engine(settings, platform, on_failed=on_failed)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.close)
         server = _Server(
             _config(settings, Application(engine, key=lambda: credentials.current)),
-            on_started=lambda: _say_started(settings, listener),
+            on_started=lambda: _announce(settings, listener),
         )
         async with asyncio.TaskGroup() as tasks:
             upkeep = [tasks.create_task(loop) for loop in _upkeep(engine, credentials)]
@@ -100,12 +96,12 @@ async def _run(
         raise StorageStopped(f"storage failed: {failed[0]}")
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _listen(settings: ServiceSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
 
 
-def _config(settings: Settings, application: Application) -> uvicorn.Config:
+def _config(settings: ServiceSettings, application: Application) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         loop="none",
@@ -123,7 +119,7 @@ def _config(settings: Settings, application: Application) -> uvicorn.Config:
     )
 
 
-def _say_started(settings: Settings, listener: socket.socket) -> None:
+def _announce(settings: ServiceSettings, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if settings.port_file is not None:
@@ -155,12 +151,12 @@ def _upkeep(engine: Engine, credentials: CredentialsFolder) -> list[Coroutine[No
 
     async def refresh() -> None:
         if await asyncio.to_thread(credentials.refresh):
-            _log.info("credentials changed", folder=credentials.folder)
+            _log.info("access key changed", folder=credentials.folder)
 
     return [
         _every(settings.tick_interval_s, tick),
         _every(settings.retention_interval_s, engine.apply_retention),
-        _every(_CREDENTIALS_LOOK_S, refresh),
+        _every(_CREDENTIALS_REFRESH_S, refresh),
     ]
 
 
@@ -171,4 +167,4 @@ async def _every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
         try:
             await act()
         except Exception:  # noqa: BLE001 - it is logged, and the next call may succeed
-            _log.exception("upkeep failed")
+            _log.exception("background task failed")

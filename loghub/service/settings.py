@@ -7,7 +7,7 @@ code paths.
 from dataclasses import dataclass, field
 
 MIB = 1 << 20
-KEEP_FOR_EVER_DAYS = 3650
+KEEP_FOREVER_DAYS = 3650
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Limits:
     raw_bytes: int = 10 * MIB  # of a log group after decompression
     inflight_bytes: int = 128 * MIB  # total of the bodies that are being received or committed
     inflight_requests: int = 2000
-    answer_bytes: int = 128 * MIB  # total of the responses that clients have not read yet
+    response_bytes: int = 128 * MIB  # total of the responses that clients have not read yet
     body_timeout_s: float = 60
     pull_bytes: int = 10 * MIB  # the last log group of a response may exceed it
     pull_groups: int = 1000
@@ -33,7 +33,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ServiceSettings:
     """The data directory, the listening address, and the intervals of background tasks."""
 
     data: str

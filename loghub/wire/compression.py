@@ -38,20 +38,20 @@ def decompress(body: bytes, how: Compression, *, raw_size: int, max_size: int) -
     Raises TooLarge before anything is decompressed, and MalformedCompression in all other cases.
     """
     if raw_size > max_size:
-        raise TooLarge(f"{raw_size} bytes are announced, {max_size} are taken")
+        raise TooLarge(f"the announced size of {raw_size} bytes exceeds the limit of {max_size}")
     if raw_size < 0:
-        raise MalformedCompression(f"a size of {raw_size} is announced")
+        raise MalformedCompression(f"the announced size {raw_size} is negative")
     if raw_size == 0 and not body:
         return b""
     raw = _unzstd(body, raw_size) if how is Compression.ZSTD else _unlz4(body, raw_size)
     if len(raw) != raw_size:
-        raise MalformedCompression(f"{len(raw)} bytes came out of {how}, {raw_size} were announced")
+        raise MalformedCompression(f"{how} decompressed to {len(raw)} bytes, not to the announced {raw_size}")
     return raw
 
 
 def _unlz4(body: bytes, raw_size: int) -> bytes:
     if raw_size > _LZ4_MAX_RATIO * len(body):
-        raise MalformedCompression(f"{len(body)} bytes of lz4 cannot hold {raw_size}")
+        raise MalformedCompression(f"{len(body)} bytes of lz4 cannot decompress to {raw_size}")
     try:
         raw: bytes = lz4.block.decompress(body, uncompressed_size=raw_size)
     except (lz4.block.LZ4BlockError, ValueError) as error:
@@ -62,9 +62,9 @@ def _unlz4(body: bytes, raw_size: int) -> bytes:
 def _unzstd(body: bytes, raw_size: int) -> bytes:
     # The frame's own size is checked first, because the decompressor would allocate that much.
     try:
-        told = zstandard.frame_content_size(body)
-        if told > raw_size:
-            raise MalformedCompression(f"a zstd frame of {told} bytes, {raw_size} were announced")
+        frame_size = zstandard.frame_content_size(body)
+        if frame_size > raw_size:
+            raise MalformedCompression(f"the zstd frame has {frame_size} bytes, not the announced {raw_size}")
         decompressor = zstandard.ZstdDecompressor()
         return decompressor.decompress(body, max_output_size=max(raw_size, 1), allow_extra_data=False)
     except zstandard.ZstdError as error:

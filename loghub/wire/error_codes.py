@@ -1,14 +1,13 @@
 """The registry of the error codes that the service sends: HTTP status, meaning and remedy.
 
-The service selects its answers from this registry and the clients interpret answers by it; `markdown`
-renders it for the documentation. maelstrom's errors.edn is the model. `client_quirks` describes how the
-real client libraries react to some codes.
+The service selects its answers from this registry and the clients interpret answers by it. maelstrom's
+errors.edn is the model. `client_quirks` describes how the real client libraries react to some codes.
 
 "Definite" is maelstrom's term: the request was surely not done, so it can be sent again without being
 done twice.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -70,10 +69,10 @@ class Code(StrEnum):
 
 # doc: the vendor documents code and status. unverified: we remember or infer them.
 # own: the code is ours, and the real SLS never sends it.
-Mark = Literal["doc", "unverified", "own"]
+Evidence = Literal["doc", "unverified", "own"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ErrorEntry:
     """One row of the registry. ``definite``: the request was surely not done."""
 
@@ -81,221 +80,207 @@ class ErrorEntry:
     status: int
     meaning: str
     remedy: str  # what the caller can do
-    definite: bool
-    source: str
-    mark: Mark
+    _: KW_ONLY
+    evidence: Evidence = "doc"
+    definite: bool = True
+    source: str = "docs/sls-protocol.md 2.4"
 
 
-def _entry(
-    code: Code,
-    status: int,
-    meaning: str,
-    remedy: str,
-    *,
-    mark: Mark = "doc",
-    definite: bool = True,
-    source: str = "docs/sls-protocol.md 2.4",
-) -> ErrorEntry:
-    return ErrorEntry(
-        code=code,
-        status=status,
-        meaning=meaning,
-        remedy=remedy,
-        definite=definite,
-        source=source,
-        mark=mark,
-    )
-
-
-_SEND_IT = "Send the header as docs/sls-protocol.md 1.2 has it."
-_SLOWER = "Slow down and send again; ask for a higher quota if it lasts."
+_SEND_IT = "Send the header that docs/sls-protocol.md 1.2 describes."
+_SLOWER = "Send fewer requests; request a higher quota if the error persists."
 
 _ENTRIES = (
-    _entry(
+    ErrorEntry(
         Code.REQUEST_TIME_EXPIRED,
         400,
-        "The request's time is more than 15 minutes off the service's.",
-        "Set the clock of the machine that sends.",
+        "The request's time differs by more than 15 minutes from the service's clock.",
+        "Correct the clock of the machine that sends the request.",
         source="docs/sls-protocol.md 1.5",
     ),
-    _entry(Code.INVALID_REQUEST_TIME, 400, "The request's time makes no sense.", "Send the current time."),
-    _entry(Code.MISSING_DATE, 400, "A signed request without Date.", _SEND_IT),
-    _entry(Code.INVALID_DATE_FORMAT, 400, "Date is not RFC 1123 in GMT.", _SEND_IT),
-    _entry(
+    ErrorEntry(Code.INVALID_REQUEST_TIME, 400, "The request's time is not valid.", "Send the current time."),
+    ErrorEntry(Code.MISSING_DATE, 400, "A signed request has no Date header.", _SEND_IT),
+    ErrorEntry(Code.INVALID_DATE_FORMAT, 400, "Date is not RFC 1123 in GMT.", _SEND_IT),
+    ErrorEntry(
         Code.MISSING_HOST,
         400,
-        "No project can be read from the Host header.",
+        "The Host header does not name a project.",
         "Address the endpoint as <project>.<endpoint>.",
         source="docs/sls-protocol.md 1.1, 2.4",
     ),
-    _entry(Code.MISSING_CONTENT_TYPE, 400, "A body without Content-Type.", _SEND_IT),
-    _entry(Code.INVALID_CONTENT_TYPE, 415, "PutLogs with a type that is not protobuf.", _SEND_IT),
-    _entry(Code.MISSING_CONTENT_LENGTH, 411, "A body without Content-Length.", _SEND_IT),
-    _entry(Code.MISSING_BODY_RAW_SIZE, 400, "A compressed body without x-log-bodyrawsize.", _SEND_IT),
-    _entry(Code.INVALID_BODY_RAW_SIZE, 400, "x-log-bodyrawsize is not the body's size.", _SEND_IT),
-    _entry(
+    ErrorEntry(Code.MISSING_CONTENT_TYPE, 400, "A request with a body has no Content-Type.", _SEND_IT),
+    ErrorEntry(Code.INVALID_CONTENT_TYPE, 415, "The content type of PutLogs is not protobuf.", _SEND_IT),
+    ErrorEntry(Code.MISSING_CONTENT_LENGTH, 411, "A request with a body has no Content-Length.", _SEND_IT),
+    ErrorEntry(Code.MISSING_BODY_RAW_SIZE, 400, "A compressed body has no x-log-bodyrawsize.", _SEND_IT),
+    ErrorEntry(Code.INVALID_BODY_RAW_SIZE, 400, "x-log-bodyrawsize is not the size of the body.", _SEND_IT),
+    ErrorEntry(
         Code.INVALID_COMPRESS_TYPE,
         400,
-        "x-log-compresstype is none of those known here.",
+        "x-log-compresstype is not supported.",
         "Use lz4 or zstd.",
         source="docs/sls-protocol.md 1.6, 2.4",
     ),
-    _entry(Code.MISSING_API_VERSION, 400, "No x-log-apiversion.", _SEND_IT),
-    _entry(Code.INVALID_API_VERSION, 400, "x-log-apiversion is not 0.6.0.", _SEND_IT),
-    _entry(
+    ErrorEntry(Code.MISSING_API_VERSION, 400, "The request has no x-log-apiversion.", _SEND_IT),
+    ErrorEntry(Code.INVALID_API_VERSION, 400, "x-log-apiversion is not 0.6.0.", _SEND_IT),
+    ErrorEntry(
         Code.INVALID_METHOD,
         405,
         "No API has this method and path.",
-        "Look whether a name in the path is empty.",
+        "Check whether a name in the path is empty.",
     ),
-    _entry(
+    ErrorEntry(
         Code.NOT_IMPLEMENTED,
         501,
-        "An API of SLS that the embedded service does not have.",
+        "The embedded service does not have this API of SLS.",
         "Use the real SLS for it.",
-        mark="own",
+        evidence="own",
         source="docs/decisions/wire.md",
     ),
-    _entry(
+    ErrorEntry(
         Code.SIGNATURE_NOT_MATCH,
         401,
-        "The signature is not that of the request under this key's secret.",
+        "The signature does not match the request and this key's secret.",
         "Check the secret; a proxy may have changed signed headers.",
         source="docs/sls-protocol.md 1.3, 2.4",
     ),
-    _entry(
+    ErrorEntry(
         Code.UNAUTHORIZED,
         401,
-        "No access key is named, or it may not do this.",
-        "Send Authorization; look at the key's permissions.",
+        "The request names no access key, or the key lacks the permission.",
+        "Send Authorization; check the key's permissions.",
     ),
-    _entry(
+    ErrorEntry(
         Code.INVALID_ACCESS_KEY_ID,
         401,
-        "The access key is not known.",
-        "Check the key id; keys may have been rotated.",
-        mark="unverified",
+        "The access key is unknown.",
+        "Check the key id; the key may have been rotated.",
+        evidence="unverified",
     ),
-    _entry(
+    ErrorEntry(
         Code.PARAMETER_INVALID,
         400,
-        "A parameter or a name breaks its rule; the message says which.",
-        "Correct it.",
+        "A parameter or a name is not valid; the message names it.",
+        "Correct the request.",
     ),
-    _entry(Code.JSON_INFO_INVALID, 400, "The body is not the JSON that this API takes.", "Correct it."),
-    _entry(
+    ErrorEntry(
+        Code.JSON_INFO_INVALID, 400, "The body is not the JSON that this API expects.", "Correct the request."
+    ),
+    ErrorEntry(
         Code.POST_BODY_INVALID,
         400,
         "The body of PutLogs is not a LogGroup.",
-        "Correct it; sending it again changes nothing.",
-        mark="unverified",
+        "Correct the request; a retry does not help.",
+        evidence="unverified",
         source="docs/sls-protocol.md 3",
     ),
-    _entry(
+    ErrorEntry(
         Code.POST_BODY_UNCOMPRESS_ERROR,
         400,
         "The body cannot be decompressed to the announced size.",
-        "Correct it; sending it again changes nothing.",
-        mark="unverified",
+        "Correct the request; a retry does not help.",
+        evidence="unverified",
         source="docs/sls-protocol.md 1.6",
     ),
-    _entry(
+    ErrorEntry(
         Code.POST_BODY_TOO_LARGE,
         400,
-        "The body is larger than the service takes.",
-        "Put fewer logs into a group.",
-        mark="unverified",
+        "The body is larger than the service accepts.",
+        "Put fewer logs into a log group.",
+        evidence="unverified",
         source="docs/sls-protocol.md 2.4, 5",
     ),
-    _entry(
+    ErrorEntry(
         Code.INVALID_CURSOR,
         400,
-        "The cursor is not one of this shard.",
+        "The cursor does not belong to this shard.",
         "Get a cursor by time. Some clients lose or repeat data on it (2.4).",
-        mark="unverified",
+        evidence="unverified",
     ),
-    _entry(Code.PROJECT_NOT_EXIST, 404, "No such project here.", "Create it, or check the endpoint."),
-    _entry(Code.PROJECT_ALREADY_EXIST, 400, "A project of this name exists.", "Go on with it."),
-    _entry(Code.LOG_STORE_NOT_EXIST, 404, "No such logstore in the project.", "Create it."),
-    _entry(
+    ErrorEntry(
+        Code.PROJECT_NOT_EXIST, 404, "The project does not exist.", "Create it, or check the endpoint."
+    ),
+    ErrorEntry(Code.PROJECT_ALREADY_EXIST, 400, "The project exists already.", "Use the existing one."),
+    ErrorEntry(Code.LOG_STORE_NOT_EXIST, 404, "The logstore does not exist in the project.", "Create it."),
+    ErrorEntry(
         Code.LOG_STORE_ALREADY_EXIST,
         400,
-        "A logstore of this name exists.",
-        "Go on with it.",
-        mark="unverified",
+        "The logstore exists already.",
+        "Use the existing one.",
+        evidence="unverified",
     ),
-    _entry(Code.LOG_STORE_WITHOUT_SHARD, 400, "The logstore has no shard to write to.", "Split one."),
-    _entry(
+    ErrorEntry(
+        Code.LOG_STORE_WITHOUT_SHARD, 400, "The logstore has no shard that accepts writes.", "Split a shard."
+    ),
+    ErrorEntry(
         Code.SHARD_NOT_EXIST,
         400,
-        "No such shard, or no longer.",
-        "List the shards; on a checkpoint, drop it.",
+        "The shard does not exist, or no longer exists.",
+        "List the shards; release the shard if this was a checkpoint.",
     ),
-    _entry(
+    ErrorEntry(
         Code.CONSUMER_GROUP_NOT_EXIST,
         404,
-        "No such consumer group in the logstore.",
-        "Create it; Go's client never does so after its start.",
-        mark="unverified",
+        "The consumer group does not exist in the logstore.",
+        "Create it; the Go client does that only at its start.",
+        evidence="unverified",
     ),
-    _entry(
+    ErrorEntry(
         Code.CONSUMER_GROUP_ALREADY_EXIST,
         400,
-        "A consumer group of this name exists.",
-        "Go on with it, and update its settings.",
+        "The consumer group exists already.",
+        "Use it, and update its settings.",
     ),
-    _entry(
+    ErrorEntry(
         Code.CONSUMER_NOT_EXIST,
         404,
-        "The consumer is not in the group. We send ConsumerNotMatch in its place.",
+        "The consumer is not in the group. The embedded service sends ConsumerNotMatch instead.",
         "Release the shard.",
-        mark="unverified",
+        evidence="unverified",
     ),
-    _entry(
+    ErrorEntry(
         Code.CONSUMER_NOT_MATCH,
         400,
-        "The consumer does not hold the shard, so its checkpoint was not taken.",
-        "Release the shard; another consumer has it or gets it.",
-        mark="unverified",
+        "The consumer does not hold the shard, so its checkpoint was not saved.",
+        "Release the shard; it is assigned to another consumer.",
+        evidence="unverified",
     ),
-    _entry(
+    ErrorEntry(
         Code.PROJECT_QUOTA_EXCEED,
         403,
-        "The project or the account has as many of these as it may.",
-        "Delete some, or ask for a higher quota.",
+        "The project or the account has reached the limit for this kind of resource.",
+        "Delete some, or request a higher quota.",
     ),
-    _entry(
+    ErrorEntry(
         Code.CONSUMER_GROUP_QUOTA_EXCEED,
         403,
-        "The logstore has as many consumer groups as it may (30).",
+        "The logstore has reached the limit of 30 consumer groups.",
         "Delete some.",
-        mark="unverified",
+        evidence="unverified",
         source="docs/sls-protocol.md 5",
     ),
-    _entry(Code.WRITE_QUOTA_EXCEED, 403, "The project is written to too fast.", _SLOWER),
-    _entry(Code.READ_QUOTA_EXCEED, 403, "The project is read too fast.", _SLOWER),
-    _entry(Code.SHARD_WRITE_QUOTA_EXCEED, 403, "The shard is written to too fast.", "Split it."),
-    _entry(Code.SHARD_READ_QUOTA_EXCEED, 403, "The shard is read too fast.", _SLOWER),
-    _entry(
+    ErrorEntry(Code.WRITE_QUOTA_EXCEED, 403, "The project exceeds its write quota.", _SLOWER),
+    ErrorEntry(Code.READ_QUOTA_EXCEED, 403, "The project exceeds its read quota.", _SLOWER),
+    ErrorEntry(Code.SHARD_WRITE_QUOTA_EXCEED, 403, "The shard exceeds its write quota.", "Split it."),
+    ErrorEntry(Code.SHARD_READ_QUOTA_EXCEED, 403, "The shard exceeds its read quota.", _SLOWER),
+    ErrorEntry(
         Code.INTERNAL_SERVER_ERROR,
         500,
-        "The service failed; whether the request was done is not known.",
-        "Look whether it was done before sending it again.",
+        "The service failed; it is not known whether the request was done.",
+        "Check whether it was done before sending it again.",
         definite=False,
     ),
-    _entry(
+    ErrorEntry(
         Code.SERVER_BUSY,
         503,
-        "The service did not take the request up.",
-        "Send it again a little later.",
-        mark="unverified",
+        "The service did not process the request.",
+        "Send it again later.",
+        evidence="unverified",
     ),
-    _entry(
+    ErrorEntry(
         Code.BAD_RESPONSE,
         502,
-        "An answer that SLS does not give; something else answered.",
-        "Check the endpoint and the proxies on the way.",
-        mark="own",
+        "The answer is not one of SLS; another server answered.",
+        "Check the endpoint and any proxy in between.",
+        evidence="own",
         definite=False,
         source="docs/sls-protocol.md 1.7",
     ),

@@ -54,8 +54,8 @@ class LogHubError(LogHubException):
     """
 
     def __init__(self, code: str, status: int, message: str, request_id: str = "") -> None:
-        told = f", request {request_id}" if request_id else ""
-        super().__init__(f"{code} (HTTP {status}{told}): {message}")
+        request_note = f", request {request_id}" if request_id else ""
+        super().__init__(f"{code} (HTTP {status}{request_note}): {message}")
         self.code = str(code)
         self.status = status
         self.message = message
@@ -80,8 +80,8 @@ class EndpointUnreachable(LogHubException):
     """No answer arrived. ``definite``: the request never reached the service, so it was not done."""
 
     def __init__(self, endpoint: str, reason: str, *, definite: bool) -> None:
-        doubt = "" if definite else "; whether the request was done is not known"
-        super().__init__(f"{endpoint} did not answer: {reason}{doubt}")
+        outcome_note = "" if definite else "; it is not known whether the request was done"
+        super().__init__(f"{endpoint} did not answer: {reason}{outcome_note}")
         self.endpoint = endpoint
         self.reason = reason
         self.definite = definite

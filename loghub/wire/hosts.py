@@ -53,13 +53,13 @@ def project_of(host: str, base_names: Iterable[str]) -> str | None:
     name = strip_port(host)
     fitting = [base for base in map(strip_port, base_names) if name == base or name.endswith("." + base)]
     if not fitting:
-        raise UnknownHost(f"Host {host[:300]!r} ends in no name of this endpoint")
+        raise UnknownHost(f"Host {host[:300]!r} does not end in a name of this endpoint")
     base = max(fitting, key=len)
     if name == base:
         return None
     project = name[: -len(base) - 1]
     if not names.PROJECT.allows(project):
-        raise UnknownHost(f"Host {host[:300]!r} has no project name before {base!r}")
+        raise UnknownHost(f"Host {host[:300]!r} has no valid project name before {base!r}")
     return project
 
 

@@ -140,9 +140,9 @@ def _decode_pair(view: memoryview) -> tuple[str, bytes]:
     return key, value
 
 
-def _expect(wire_type: int, wanted: int, number: int) -> None:
-    if wire_type != wanted:
-        raise MalformedLogGroup(f"field {number} has wire type {wire_type}, not {wanted}")
+def _expect(wire_type: int, expected: int, number: int) -> None:
+    if wire_type != expected:
+        raise MalformedLogGroup(f"field {number} has wire type {wire_type}, not {expected}")
 
 
 def _text(raw: Buffer) -> str:

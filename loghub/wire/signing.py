@@ -23,7 +23,7 @@ _UNSIGNED_PREFIX = "x-log-meta-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class SignatureClaim:
     """The content of an Authorization header: the access key id and the signature."""
 
     access_key_id: str
@@ -85,15 +85,15 @@ def version(authorization_value: str) -> Literal[1, 4] | None:
     return 4 if authorization_value.startswith(_SCHEME_V4) else None
 
 
-def parse(authorization_value: str) -> Claim:
+def parse(authorization_value: str) -> SignatureClaim:
     """The claim of a version 1 Authorization header. Raises MalformedSignature."""
     rest = authorization_value.removeprefix(_SCHEME)
     key_id, colon, signature = rest.partition(":")
     if rest == authorization_value or not colon or not key_id or not signature:
         raise MalformedSignature("Authorization is not of the form 'LOG <access key id>:<signature>'")
-    return Claim(access_key_id=key_id, signature=signature)
+    return SignatureClaim(access_key_id=key_id, signature=signature)
 
 
-def verify(claim: Claim, text: str, *, secret: str) -> bool:
+def verify(claim: SignatureClaim, text: str, *, secret: str) -> bool:
     """Whether the claim's signature matches the text; a constant-time comparison."""
     return hmac.compare_digest(sign(text, secret=secret).encode(), claim.signature.encode())

@@ -13,10 +13,16 @@ from loghub.worker_contract import WorkerStatus
 from loghub_operator.api.labels import worker_selector
 from loghub_operator.clients.kube import EVENT, POD, STATEFUL_SET
 from loghub_operator.resources.services import METRICS_PORT
-from loghub_worker.log_service import ServiceError
-from loghub_worker.membership.state import Beat, Membership, MembershipTimings, Phase, ShutdownMode
+from loghub_worker.log_service import ReportedError
+from loghub_worker.membership.state import (
+    HeartbeatRequest,
+    Membership,
+    MembershipTimings,
+    ShardPhase,
+    ShutdownMode,
+)
 from loghub_worker.metrics import Figures, MetricsServer
-from loghub_worker.status import status_of
+from loghub_worker.status import Moment, status_of
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Player, Stage, stage
 
@@ -45,13 +51,13 @@ class Member:
         if not batch_runs:
             consumer.source_saw(consumer.version)
         request = consumer.poll(time.monotonic())
-        if isinstance(request, Beat):
+        if isinstance(request, HeartbeatRequest):
             named = hub.heartbeat(LOGSTORE, GROUP, consumer=self.name, held=request.held)
             consumer.answered(request.number, named, now=time.monotonic())
         elif request is not None:
             consumer.left(request.number)
         for shard in consumer.shards:
-            if shard.phase is Phase.OPENING:
+            if shard.phase is ShardPhase.OPENING:
                 consumer.opened(shard.shard, epoch=shard.epoch, position=0, saved=0)
         self.status = self._status()
 
@@ -59,9 +65,8 @@ class Member:
         return status_of(
             self.membership,
             name=self.name,
-            now=time.monotonic(),
-            unix_s=time.time(),
-            trouble=ServiceError(),
+            now=Moment(monotonic_s=time.monotonic(), unix_s=time.time()),
+            error=ReportedError(),
             rows=0,
             oldest_unix_s={},
         )

@@ -15,7 +15,7 @@ from loghub_operator.api.labels import worker_selector
 from loghub_operator.metrics.collector import Exposition
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
 from loghub_operator.model.observed import Placement
-from loghub_operator.resources.statefulset import stateful_set
+from loghub_operator.resources.statefulset import worker_spec
 from loghub_operator.resources.worker_config import worker_config
 from loghub_worker.metrics import Figures
 from tests.charts.chart import FOLDER, Chart, Object, only
@@ -127,7 +127,7 @@ def test_the_operator_is_found_by_its_service_and_port(chart: Chart) -> None:
 def test_the_workers_are_found_by_label_and_port(chart: Chart, namespaces: list[str]) -> None:
     values = MONITORING | (NAMESPACED if namespaces else {})
     monitor = only(chart.render(values), "PodMonitor")["spec"]
-    workers = stateful_set(resource(), worker_config(resource(), SITE), replicas=1, image="i")
+    workers = worker_spec(resource(), worker_config(resource(), SITE), image="i").stateful_set
     labels = workers["spec"]["template"]["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
     assert monitor["podMetricsEndpoints"][0]["port"] in _ports(workers)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loghub_operator.logservice.access import site_of
-from loghub_operator.resources.statefulset import stateful_set
+from loghub_operator.observe.observer import placement_of
+from loghub_operator.resources.statefulset import worker_spec
 from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
 from tests.charts.chart import Chart, Object, Values, only
@@ -83,8 +83,8 @@ def test_the_operator_reaches_dns_the_apiserver_and_the_endpoint(
 def test_the_operator_reaches_the_statuses_of_its_workers_and_no_other_pods(chart: Chart) -> None:
     (rule,) = [rule for rule in policy_of(chart.render(ON))["egress"] if "to" in rule]
     group = resource()
-    config = worker_config(group, site_of(group, Settings(embedded_endpoint="http://127.0.0.1:1")))
-    pods = stateful_set(group, config, replicas=1, image="i")
+    config = worker_config(group, placement_of(group, Settings(embedded_endpoint="http://127.0.0.1:1")))
+    pods = worker_spec(group, config, image="i").stateful_set
     assert ports([rule]) == list(container_ports(pods).values())
     (peer,) = rule["to"]
     assert peer["namespaceSelector"] == {}  # groups are in any namespace

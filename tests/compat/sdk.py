@@ -1,8 +1,7 @@
 """The real Python SDK on a loopback service: through the service's forward-proxy mode.
 
-What for: the SDK puts the project before the endpoint's host name and cannot address IP:port,
-so it gets a name that no DNS has, and an HTTP proxy: the service itself (docs/sls-protocol.md
-1.1). What it must not know: what is tested.
+The SDK puts the project before the endpoint's host name and cannot address IP:port. So it gets a name that no
+DNS serves, and the service itself as an HTTP proxy (docs/sls-protocol.md 1.1).
 """
 
 import os
@@ -51,19 +50,19 @@ def real_lines(count: int) -> list[str]:
 
 
 class Sink:
-    """What the consumers of a test took, from all their threads."""
+    """Collects what all consumers of a test have read, from all their threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.taken: list[tuple[str, int, str]] = []  # consumer, shard, line
+        self.read_lines: list[tuple[str, int, str]] = []  # consumer, shard, line
 
     def add(self, consumer: str, shard: int, lines: list[str]) -> None:
         with self._lock:
-            self.taken += [(consumer, shard, line) for line in lines]
+            self.read_lines += [(consumer, shard, line) for line in lines]
 
     def lines(self) -> list[str]:
         with self._lock:
-            return [line for _, _, line in self.taken]
+            return [line for _, _, line in self.read_lines]
 
 
 class Processor(ConsumerProcessorBase):  # type: ignore[misc]

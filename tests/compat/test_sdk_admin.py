@@ -10,7 +10,7 @@ def _code(raised: pytest.ExceptionInfo[LogException]) -> str:
     return str(raised.value.get_error_code())
 
 
-def test_project_life(client: LogClient) -> None:
+def test_a_project_is_created_updated_and_deleted(client: LogClient) -> None:
     """Create, get, list, update, delete. Verified against SLS: no."""
     client.create_project(PROJECT, "words")
     with pytest.raises(LogException) as raised:
@@ -25,7 +25,7 @@ def test_project_life(client: LogClient) -> None:
     assert (_code(raised), raised.value.get_resp_status()) == ("ProjectNotExist", 404)
 
 
-def test_logstore_life(client: LogClient) -> None:
+def test_a_logstore_is_created_updated_and_deleted(client: LogClient) -> None:
     """Create, get, list, update, delete. Verified against SLS: no."""
     client.create_project(PROJECT, "")
     client.create_logstore(PROJECT, LOGSTORE, ttl=3, shard_count=2)
@@ -66,7 +66,7 @@ def test_shards_are_split_merged_and_deleted(logstore: LogClient) -> None:
     assert left == [1, 2, 3, 4, 5, 6]
 
 
-def test_consumer_group_life(logstore: LogClient) -> None:
+def test_a_consumer_group_is_created_updated_and_deleted(logstore: LogClient) -> None:
     """Create, list, update, delete, and the code that every client goes on with. Verified against SLS: no."""
     logstore.create_consumer_group(PROJECT, LOGSTORE, GROUP, 30, True)
     with pytest.raises(LogException) as raised:
@@ -81,7 +81,7 @@ def test_consumer_group_life(logstore: LogClient) -> None:
     assert logstore.list_consumer_group(PROJECT, LOGSTORE).get_consumer_groups() == []
 
 
-def test_query_family_is_refused(logstore: LogClient) -> None:
+def test_queries_are_refused(logstore: LogClient) -> None:
     """GetLogs gets a clear error. The real service has queries, so: verified against SLS: no."""
     with pytest.raises(LogException) as raised:
         logstore.get_log(PROJECT, LOGSTORE, 0, 1, query="*")

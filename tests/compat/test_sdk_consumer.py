@@ -1,4 +1,4 @@
-"""The real consumer library of the Python SDK lives its whole life on the service."""
+"""The real consumer library of the Python SDK consumes a logstore of the service."""
 
 import threading
 
@@ -56,7 +56,7 @@ def test_two_consumers_share_four_shards_and_one_takes_over(
             wait_until(lambda: _owned(service) == {"c-0": 2, "c-1": 2}, "two shards each")
             _put_everywhere(logstore, lines[:200])
             _settled(service, sink, lines[:200])
-            assert {consumer for consumer, _, _ in sink.taken} == {"c-0", "c-1"}
+            assert {consumer for consumer, _, _ in sink.read_lines} == {"c-0", "c-1"}
             # While both live undisturbed nothing is consumed twice.
             assert sorted(sink.lines()) == sorted(lines[:200])
         wait_until(lambda: _owned(service) == {"c-0": 4}, "the one that stays to have all shards")
@@ -78,7 +78,9 @@ def test_a_restarted_consumer_goes_on_from_its_checkpoints(
         assert sorted(sink.lines()) == sorted(part)
 
 
-def test_consumers_outlive_a_restart_of_the_service(logstore: LogClient, service: ServiceProcess) -> None:
+def test_consumers_continue_after_a_restart_of_the_service(
+    logstore: LogClient, service: ServiceProcess
+) -> None:
     """Killed and started again in the middle: same holders, nothing lost. Verified against SLS: no."""
     lines = real_lines(300)
     sink = Sink()

@@ -84,7 +84,7 @@ def test_count_and_end_cursor_bound_a_pull(logstore: LogClient) -> None:
     assert (at_end.get_loggroup_count(), at_end.get_next_cursor()) == (0, third)
 
 
-def test_wrong_secret_is_refused(logstore: LogClient, service: ServiceProcess) -> None:
+def test_a_wrong_secret_is_refused(logstore: LogClient, service: ServiceProcess) -> None:
     """401 SignatureNotMatch. Verified against SLS: no."""
     stranger = LogClient("http://sls.invalid", service.credentials.access_key_id, "wrong")
     with pytest.raises(LogException) as raised:

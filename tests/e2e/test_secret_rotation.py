@@ -1,7 +1,7 @@
-"""The Secret's key is changed, refused, and missing for a while under a group that runs.
+"""The Secret's key is changed, refused, and missing for a while, while a group runs.
 
-The operator (with the rights of deploy/: `get` on Secrets, no watch) follows without a restart and
-stops no worker; no key is ever shown.
+The operator (with the permissions of deploy/: `get` on Secrets, no watch) uses the new key without a restart
+and stops no worker. No key appears in any output.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ ROUNDS = 5
 
 
 def key(number: int) -> Credentials:
-    """Told apart from everything else that is written anywhere."""
+    """A key that differs from all other texts, so that it can be searched for."""
     return Credentials(
         access_key_id=f"LTAIrotating{number}KeyId",
         access_key_secret=f"rotating-{number}-Z9vQ/secret+",
@@ -49,8 +49,8 @@ def key(number: int) -> Credentials:
     )
 
 
-class Locked:
-    """A log service that takes some keys and refuses others, and notes which were used."""
+class KeyCheckedService:
+    """A log service that accepts some keys, refuses others, and records which were used."""
 
     def __init__(self, on: Stage, *valid: Credentials) -> None:
         self._on = on
@@ -58,94 +58,96 @@ class Locked:
         self.used: list[Credentials] = []
 
     def connect(self, endpoint: str, project: str, credentials: Credentials) -> LogHub:
-        return cast(LogHub, _Door(self, credentials, self._on.connect(endpoint, project, credentials)))
+        return cast(
+            LogHub, _KeyCheckedClient(self, credentials, self._on.connect(endpoint, project, credentials))
+        )
 
-    def let_in(self, credentials: Credentials) -> None:
+    def check(self, credentials: Credentials) -> None:
         self.used.append(credentials)
         if credentials not in self.valid:
             raise LogHubError.of(Code.UNAUTHORIZED, "the access key is unknown")
 
 
-class _Door:
-    def __init__(self, lock: Locked, credentials: Credentials, hub: LogHub) -> None:
-        self._lock = lock
+class _KeyCheckedClient:
+    def __init__(self, service: KeyCheckedService, credentials: Credentials, client: LogHub) -> None:
+        self._service = service
         self._credentials = credentials
-        self._hub = hub
+        self._client = client
 
     def __getattr__(self, name: str) -> Any:
-        call: Callable[..., Any] = getattr(self._hub, name)
+        call: Callable[..., Any] = getattr(self._client, name)
 
-        def locked(*args: Any, **kwargs: Any) -> Any:
-            self._lock.let_in(self._credentials)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            self._service.check(self._credentials)
             return call(*args, **kwargs)
 
-        return call if name == "close" else locked
+        return call if name == "close" else checked
 
 
-class Looking(AioKube):
-    """Counts how often a Secret was asked for."""
+class CountingKube(AioKube):
+    """Counts how often a Secret was read."""
 
-    looks = 0
+    reads = 0
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
-        found = await super().get(kind, namespace, name)
-        self.looks += kind is SECRET
-        return found
+        result = await super().get(kind, namespace, name)
+        self.reads += kind is SECRET
+        return result
 
 
-async def put_secret(on: Stage, held: Credentials) -> None:
+async def put_secret(on: Stage, credentials: Credentials) -> None:
     values = {
-        "accessKeyId": held.access_key_id,
-        "accessKeySecret": held.access_key_secret,
-        "securityToken": held.security_token,
+        "accessKeyId": credentials.access_key_id,
+        "accessKeySecret": credentials.access_key_secret,
+        "securityToken": credentials.security_token,
     }
     data = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
-    about = {"name": SECRET_NAME, "namespace": on.namespace}
-    await on.kube.apply({"apiVersion": "v1", "kind": "Secret", "metadata": about, "data": data})
+    secret = {"name": SECRET_NAME, "namespace": on.namespace}
+    await on.kube.apply({"apiVersion": "v1", "kind": "Secret", "metadata": secret, "data": data})
 
 
 async def running_workers(on: Stage) -> dict[str, str]:
-    """Each pod's incarnation, and that of what it is made from."""
+    """The uid of each pod, and the generation of the StatefulSet."""
     pods = await on.kube.list(POD, on.namespace, {})
     owner = await on.get(STATEFUL_SET) or {}
-    made = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
-    return {**made, "generation": str(owner["metadata"]["generation"])}
+    uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+    return {**uids, "generation": str(owner["metadata"]["generation"])}
 
 
-async def until_used(on: Stage, lock: Locked, wanted: Credentials) -> int:
-    """The log service was asked with this key, in the last rounds only; how many calls there were."""
+async def until_used(on: Stage, service: KeyCheckedService, expected: Credentials) -> int:
+    """Wait until the recent calls use only this key; return the number of calls so far."""
 
-    async def holds() -> bool:
-        before = len(lock.used)
+    async def is_used() -> bool:
+        before = len(service.used)
         await on.until_rounds(2)
-        return set(lock.used[before:]) == {wanted}
+        return set(service.used[before:]) == {expected}
 
-    await on.until("the new key in use", holds)
-    return len(lock.used)
+    await on.until("the new key in use", is_used)
+    return len(service.used)
 
 
 async def everything(on: Stage) -> str:
-    """All that the operator writes in this namespace."""
+    """Everything that the operator writes in this namespace."""
     return json.dumps([await on.kube.list(kind, on.namespace, {}) for kind in SHOWN])
 
 
-async def followed_without_a_restart(on: Stage, lock: Locked) -> None:
+async def followed_without_a_restart(on: Stage, service: KeyCheckedService) -> None:
     workers = await running_workers(on)
-    lock.valid = {key(1), key(2)}
+    service.valid = {key(1), key(2)}
     await put_secret(on, key(2))
-    mark = await until_used(on, lock, key(2))
-    lock.valid = {key(2)}
+    calls = await until_used(on, service, key(2))
+    service.valid = {key(2)}
     await on.until_rounds(ROUNDS)
-    assert set(lock.used[mark:]) == {key(2)}, "the old key is used no more"
+    assert set(service.used[calls:]) == {key(2)}, "the old key is no longer used"
     assert (await on.condition("GroupSynced"))["status"] == "True"
     assert await running_workers(on) == workers
 
 
-async def refused_until_it_is_changed(on: Stage, lock: Locked) -> str:
+async def refused_until_it_is_changed(on: Stage, service: KeyCheckedService) -> str:
     workers = await running_workers(on)
-    lock.valid = {key(3)}
-    told = await on.until_reason("GroupSynced", "AuthenticationFailed")
-    assert SECRET_NAME in told["message"]
+    service.valid = {key(3)}
+    condition = await on.until_reason("GroupSynced", "AuthenticationFailed")
+    assert SECRET_NAME in condition["message"]
     shown = await everything(on)
     await put_secret(on, key(3))
     await on.until_reason("GroupSynced", "UpToDate")
@@ -153,17 +155,17 @@ async def refused_until_it_is_changed(on: Stage, lock: Locked) -> str:
     return shown
 
 
-async def missing_for_a_while(on: Stage, kube: Looking) -> str:
+async def missing_for_a_while(on: Stage, kube: CountingKube) -> str:
     workers = await running_workers(on)
     await on.kube.delete(SECRET, on.namespace, SECRET_NAME)
-    told = await on.until_reason("GroupSynced", "CredentialsMissing")
-    assert f"there is no Secret {SECRET_NAME} in namespace {on.namespace}" in told["message"]
-    seen = kube.looks
+    condition = await on.until_reason("GroupSynced", "CredentialsMissing")
+    assert f"there is no Secret {SECRET_NAME} in namespace {on.namespace}" in condition["message"]
+    reads = kube.reads
 
-    async def looked_on() -> bool:
-        return kube.looks >= seen + ROUNDS
+    async def is_read_again() -> bool:
+        return kube.reads >= reads + ROUNDS
 
-    await on.until("further looks", looked_on)
+    await on.until("further reads", is_read_again)
     assert await running_workers(on) == workers
     assert (await on.condition("WorkersAvailable"))["status"] == "True"
     shown = await everything(on)
@@ -173,7 +175,7 @@ async def missing_for_a_while(on: Stage, kube: Looking) -> str:
     return shown
 
 
-def test_a_key_is_changed_refused_and_missing(
+def test_the_operator_follows_a_key_that_is_changed_refused_and_missing(
     server: Apiserver,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -182,17 +184,17 @@ def test_a_key_is_changed_refused_and_missing(
     caplog.set_level(logging.DEBUG)
     shown: list[str] = []
 
-    async def story(on: Stage) -> None:
-        lock, stop = Locked(on, key(1)), asyncio.Event()
+    async def rotate(on: Stage) -> None:
+        service, stop = KeyCheckedService(on, key(1)), asyncio.Event()
         await put_secret(on, key(1))
-        async with Looking(await configured()) as kube:
-            running = asyncio.create_task(program.run(on.settings, stop, connect=lock.connect, kube=kube))
+        async with CountingKube(await configured()) as kube:
+            running = asyncio.create_task(program.run(on.settings, stop, connect=service.connect, kube=kube))
             try:
                 await on.apply({"replicas": 2})
                 await on.until_phase("Running", "2/2")
-                await followed_without_a_restart(on, lock)
-                shown.append(await refused_until_it_is_changed(on, lock))
-                lock.valid = {key(3), key(4)}
+                await followed_without_a_restart(on, service)
+                shown.append(await refused_until_it_is_changed(on, service))
+                service.valid = {key(3), key(4)}
                 shown.append(await missing_for_a_while(on, kube))
                 shown.append(await everything(on))
                 assert not running.done()
@@ -201,19 +203,19 @@ def test_a_key_is_changed_refused_and_missing(
                 stop.set()
                 await running
 
-    stage(server, tmp_path, story, secret=False, operator=False)
-    told = capfd.readouterr()
-    texts = [*shown, told.out, told.err, caplog.text]
-    assert "CredentialsMissing" in "".join(texts), "what is searched is what was told"
+    stage(server, tmp_path, rotate, secret=False, operator=False)
+    output = capfd.readouterr()
+    texts = [*shown, output.out, output.err, caplog.text]
+    assert "CredentialsMissing" in "".join(texts), "the searched texts include the status"
     assert [value for value in spellings() if any(value in text for text in texts)] == []
 
 
 def spellings() -> list[str]:
-    """Each key in plain text, as a JSON text has it, and as a Secret has it."""
+    """Each key as plain text, escaped as in JSON, and encoded as in a Secret."""
     plain = [
         value
-        for held in map(key, range(1, 5))
-        for value in (held.access_key_id, held.access_key_secret, held.security_token)
+        for credentials in map(key, range(1, 5))
+        for value in (credentials.access_key_id, credentials.access_key_secret, credentials.security_token)
     ]
     return [
         *plain,

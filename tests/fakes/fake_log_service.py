@@ -1,11 +1,10 @@
-"""The port in memory: a fake beside the real adapters, fast and on a clock of the test's choice.
+"""The client port in memory: a fast fake with a clock of the test's choice.
 
-What for: tests of operator and worker that need a LogHub but no process. The contract suite
-runs against it and against the real service, which is what keeps it honest. What it must not
-know: the service, HTTP. Read next: `fake_store`, `port`.
+Tests of operator and worker use it where they need a log service but no process. The contract suite runs
+against it and against the real service, so that both behave the same.
 
-    hub = MemoryServer(clock).client("demo")
-    hub.create_project()
+    client = MemoryServer(clock).client("demo")
+    client.create_project()
 """
 
 import threading
@@ -24,7 +23,7 @@ from loghub.client.port import (
 )
 from loghub.client.validation import check_count, check_group, check_logstore
 from loghub.clock import Clock, SystemClock
-from loghub.domain.group import Checkpoint, GroupState, Heartbeat, Leave, ShardEntry
+from loghub.domain.group import GroupState, Heartbeat, Leave, SaveCheckpoint, ShardEntry
 from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup, names
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, MalformedInput
@@ -39,7 +38,7 @@ _MAX_TTL_DAYS = 3650
 
 
 class MemoryServer:
-    """What several clients share: all projects. Set ``unreachable`` to play an outage."""
+    """The projects, which several clients share. Set ``unreachable`` to simulate an outage."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
@@ -59,7 +58,7 @@ class MemoryLogHub:
         self._server = server
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
     def _projects(self) -> dict[str, dict[str, Logstore]]:
         if self._server.unreachable:
@@ -218,7 +217,7 @@ class MemoryLogHub:
         with self._server.lock:
             store = self._store(logstore)
             data = store.data.get(shard)
-            event = Checkpoint(
+            event = SaveCheckpoint(
                 consumer=_consumer(consumer) if consumer else "",
                 shard=shard,
                 cursor=_cursor(cursor) if data is None else _position(data, cursor),
@@ -255,10 +254,10 @@ class MemoryLogHub:
             self._store(logstore).step(check_group(group), Leave(consumer=_consumer(consumer)))
 
 
-def _refused(ask: Callable[[], T]) -> T:
-    """What the wire refuses is the service's answer with that code."""
+def _refused(request: Callable[[], T]) -> T:
+    """Translate input that the wire rejects into the service's error."""
     try:
-        return ask()
+        return request()
     except MalformedInput as error:
         raise LogHubError.of(error.code, str(error)) from error
 

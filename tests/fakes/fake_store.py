@@ -1,9 +1,7 @@
 """Logstores in memory: shards with their log groups, and consumer groups on the real coordinator.
 
-What for: what `fake_log_service` answers from. Rules are the domain's, so a test against it is a test
-against the same decisions as the service's. What it must not know: names of projects,
-threads, the wire's JSON. Read next: `fake_log_service`, `loghub.domain.coordinator`.
-"""
+`fake_log_service` answers from it. It uses the rules of `loghub.domain`, so a test that uses the fake tests
+the same decisions as in the service."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -79,7 +77,7 @@ class Logstore:
 
     def __init__(self, *, shard_count: int, clock: Clock) -> None:
         self._clock = clock
-        self._turn = 0
+        self._next_shard = 0
         self.shard_map = shards.create(shard_count)
         self.data: dict[int, ShardData] = {}
         self._groups: dict[str, GroupState] = {}
@@ -112,8 +110,8 @@ class Logstore:
                 raise LogHubError.of(Code.PARAMETER_INVALID, str(error)) from error
         else:
             writable = self.shard_map.writable()
-            shard = writable[self._turn % len(writable)]
-            self._turn += 1
+            shard = writable[self._next_shard % len(writable)]
+            self._next_shard += 1
         self.data[shard.shard].append(group, logs=logs, now_us=self._now_us())
 
     def split(self, shard: int, key: str | None) -> tuple[int, ...]:
@@ -135,7 +133,7 @@ class Logstore:
         self._make_data()
         for name in self._groups:
             self.step(name, ShardsChanged(shards=self.log_shards()))
-        return tuple(s.shard for s in (*reshard.closed, *reshard.made))
+        return tuple(s.shard for s in (*reshard.closed, *reshard.created))
 
     def log_shards(self) -> tuple[LogShard, ...]:
         """The shards as a consumer group sees them."""
@@ -157,14 +155,14 @@ class Logstore:
     def create_group(self, name: str, *, timeout_s: float, order: bool) -> None:
         if name in self._groups:
             raise LogHubError.of(Code.CONSUMER_GROUP_ALREADY_EXIST, f"consumer group {name} exists")
-        made = coordinator.create_group(
+        created = coordinator.create_group(
             group=name,
             timeout_s=timeout_s,
             order=order,
             shards=self.log_shards(),
             now=self._clock.monotonic_s(),
         )
-        self._groups[name] = made.state
+        self._groups[name] = created.state
 
     def configure(self, name: str, *, timeout_s: float, order: bool) -> None:
         self.step(name, Configure(timeout_s=timeout_s, order=order))

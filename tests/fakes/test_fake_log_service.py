@@ -26,47 +26,47 @@ GROUP = GroupInfo(name="g", timeout_s=30, order=False)
 ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 
 
-def test_silent_consumer_is_gone_exactly_at_its_timeout() -> None:
+def test_a_silent_consumer_is_removed_exactly_at_its_timeout() -> None:
     clock = FakeClock()
-    hub = MemoryServer(clock).client("demo")
-    hub.create_project()
-    hub.create_logstore("access", shards=1)
-    hub.create_group("access", GROUP)
-    hub.heartbeat("access", "g", consumer="a", held=())
+    client = MemoryServer(clock).client("demo")
+    client.create_project()
+    client.create_logstore("access", shards=1)
+    client.create_group("access", GROUP)
+    client.heartbeat("access", "g", consumer="a", held=())
     clock.now += 29.9
-    assert [c.name for c in hub.group_status("access", "g").consumers] == ["a"]
+    assert [c.name for c in client.group_status("access", "g").consumers] == ["a"]
     clock.now += 0.1
-    assert hub.group_status("access", "g").consumers == ()
+    assert client.group_status("access", "g").consumers == ()
 
 
 def test_lag_ages_by_the_clock() -> None:
     clock = FakeClock()
-    hub = MemoryServer(clock).client("demo")
-    hub.create_project()
-    hub.create_logstore("access", shards=1)
-    hub.create_group("access", GROUP)
-    begin = hub.get_cursor("access", 0, "begin")
-    hub.put_logs("access", ONE)
-    hub.update_checkpoint("access", "g", shard=0, cursor=begin, consumer="", force=True)
+    client = MemoryServer(clock).client("demo")
+    client.create_project()
+    client.create_logstore("access", shards=1)
+    client.create_group("access", GROUP)
+    begin = client.get_cursor("access", 0, "begin")
+    client.put_logs("access", ONE)
+    client.update_checkpoint("access", "g", shard=0, cursor=begin, consumer="", force=True)
     clock.now += 12
-    (shard,) = hub.group_status("access", "g").shards
+    (shard,) = client.group_status("access", "g").shards
     assert (shard.lag_groups, shard.lag_logs, shard.lag_s) == (1, 1, 12.0)
 
 
-def test_clients_of_one_server_share_what_is_in_it() -> None:
+def test_clients_of_one_server_share_its_data() -> None:
     server = MemoryServer(FakeClock())
     server.client("demo").create_project()
     assert server.client("demo").project_exists()
     assert not server.client("other").project_exists()
 
 
-def test_outage_reaches_every_call() -> None:
+def test_an_outage_affects_every_call() -> None:
     server = MemoryServer(FakeClock())
-    hub = server.client("demo")
-    hub.create_project()
+    client = server.client("demo")
+    client.create_project()
     server.unreachable = True
-    for call in (hub.project_exists, hub.has_extensions, hub.list_logstores):
+    for call in (client.project_exists, client.has_extensions, client.list_logstores):
         with pytest.raises(EndpointUnreachable):
             call()
     server.unreachable = False
-    assert hub.project_exists()
+    assert client.project_exists()

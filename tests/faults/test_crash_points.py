@@ -1,7 +1,8 @@
-"""Killed with -9 between any two calls, the operator reaches the same end.
+"""The operator reaches the same result when it is killed with -9 between any two calls.
 
-Whole lives of a group (`tests.loghub_operator.support.lifecycles`) over the real apiserver, with an operator
-that dies and is started anew."""
+Complete life cycles of a group (`tests.loghub_operator.support.lifecycles`) on the real apiserver, with an
+operator that is killed and started again.
+"""
 
 import asyncio
 import os
@@ -34,11 +35,12 @@ from tests.loghub_operator.support.lifecycles import (
 
 pytestmark = pytest.mark.cluster
 
-Story = Callable[[Stage], Awaitable[None]]
+Lifecycle = Callable[[Stage], Awaitable[None]]
 
-AT_ONCE = 4
-# Of so many reads one is tried. A life takes about 5, 8, 2 and 40 s, all of them about 40 minutes.
-DEEP: tuple[tuple[Story, int], ...] = (
+CONCURRENT = 4
+# The life cycles, and of how many reads one is tested. One run takes about 5, 8, 2 and 40 s, all about 40
+# minutes.
+DEEP: tuple[tuple[Lifecycle, int], ...] = (
     (whole_life, 8),
     (life_with_orders, 8),
     (adopted_life, 4),
@@ -47,20 +49,20 @@ DEEP: tuple[tuple[Story, int], ...] = (
 
 
 class Deployment:
-    """Starts the operator anew whenever it was killed."""
+    """Starts the operator again whenever it was killed."""
 
     def __init__(self, on: Stage, doom: Doom) -> None:
         self._on = on
         self._doom = doom
-        self.lives = 0
+        self.starts = 0
 
     async def run(self) -> None:
         async with AioKube(await configured()) as kube:
             while True:
-                self.lives += 1
-                await self._life(kube)
+                self.starts += 1
+                await self._run_once(kube)
 
-    async def _life(self, kube: AioKube) -> None:
+    async def _run_once(self, kube: AioKube) -> None:
         loop, dead = asyncio.get_running_loop(), asyncio.Event()
 
         def dies() -> None:
@@ -69,38 +71,38 @@ class Deployment:
         fate = Fate(self._doom, dies)
         on, stop = self._on, asyncio.Event()
         connect = mortal_connect(on.connect, fate)
-        life = asyncio.create_task(
+        operator = asyncio.create_task(
             program.run(on.settings, stop, connect=connect, kube=MortalKube(kube, fate))
         )
         died = asyncio.create_task(dead.wait())
         try:
-            await asyncio.wait((life, died), return_when=asyncio.FIRST_COMPLETED)
-            assert dead.is_set(), f"it ended by itself: {life}"
+            await asyncio.wait((operator, died), return_when=asyncio.FIRST_COMPLETED)
+            assert dead.is_set(), f"it ended by itself: {operator}"
         finally:
-            for task in (life, died):
+            for task in (operator, died):
                 task.cancel()
-            # Not by suppressing what they raise: who cancels us meanwhile, in the last life, is heard.
-            await asyncio.gather(life, died, return_exceptions=True)
+            # Without suppressing what they raise, so that a cancellation of this task is noticed.
+            await asyncio.gather(operator, died, return_exceptions=True)
 
 
-async def _with(on: Stage, doom: Doom, story: Story) -> int:
-    """Play it over an operator of this fate; how many lives that took."""
+async def _with(on: Stage, doom: Doom, lifecycle: Lifecycle) -> int:
+    """Play the life cycle with an operator that is killed so; return how often it was started."""
     deployment = Deployment(on, doom)
     running = asyncio.create_task(deployment.run())
-    telling = asyncio.ensure_future(story(on))
+    lifecycle_task = asyncio.ensure_future(lifecycle(on))
     try:
-        await asyncio.wait((running, telling), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((running, lifecycle_task), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()
-        telling.result()
+        lifecycle_task.result()
     finally:
-        for task in (running, telling):
+        for task in (running, lifecycle_task):
             task.cancel()
-        await asyncio.gather(running, telling, return_exceptions=True)
-    return deployment.lives
+        await asyncio.gather(running, lifecycle_task, return_exceptions=True)
+    return deployment.starts
 
 
-def test_killed_once_at_each_kind_of_call(server: Apiserver, tmp_path: Path) -> None:
+def test_the_operator_survives_a_kill_at_each_kind_of_call(server: Apiserver, tmp_path: Path) -> None:
     doom = EachSiteOnce()
     _killed_often(server, tmp_path, doom, whole_life)
     struck = {site for site, _ in doom.struck}
@@ -115,8 +117,9 @@ def test_killed_once_at_each_kind_of_call(server: Apiserver, tmp_path: Path) -> 
     assert ("log service create_group", "after") in doom.struck
 
 
-def test_killed_amid_orders_each_is_carried_out_once(server: Apiserver, tmp_path: Path) -> None:
-    """What is kept for undo are the checkpoints from before, not those that a killed try had moved."""
+def test_each_checkpoint_reset_is_executed_once_despite_kills(server: Apiserver, tmp_path: Path) -> None:
+    """The backup contains the checkpoints from before the reset, not those that a killed attempt had
+    moved."""
     doom = EachSiteOnce()
     _killed_often(server, tmp_path, doom, life_with_orders)
     for moment in (("log service update_checkpoint", "before"), ("log service update_checkpoint", "after")):
@@ -124,7 +127,7 @@ def test_killed_amid_orders_each_is_carried_out_once(server: Apiserver, tmp_path
     assert "log service delete_group" not in {site for site, _ in doom.struck}
 
 
-def test_killed_with_a_group_of_others_it_is_never_taken_for_our_own(
+def test_an_adopted_group_is_never_treated_as_created_despite_kills(
     server: Apiserver, tmp_path: Path
 ) -> None:
     doom = EachSiteOnce()
@@ -134,45 +137,44 @@ def test_killed_with_a_group_of_others_it_is_never_taken_for_our_own(
     assert not struck & {"log service create_group", "log service delete_group"}
 
 
-def _killed_often(server: Apiserver, folder: Path, doom: EachSiteOnce, life: Story) -> None:
-    async def story(on: Stage) -> None:
-        lives = await _with(on, doom, life)
-        # The story may be over before who was killed last is started anew.
-        assert lives - len(doom.struck) in (0, 1)
+def _killed_often(server: Apiserver, folder: Path, doom: EachSiteOnce, lifecycle: Lifecycle) -> None:
+    async def play_it(on: Stage) -> None:
+        starts = await _with(on, doom, lifecycle)
+        # The life cycle may be over before the operator is started after its last kill.
+        assert starts - len(doom.struck) in (0, 1)
 
-    stage(server, folder, story, operator=False)
+    stage(server, folder, play_it, operator=False)
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("story", "every"), DEEP, ids=[story.__name__ for story, _ in DEEP])
-def test_killed_before_and_after_every_write_and_between_reads(
-    story: Story, every: int, server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("lifecycle", "every"), DEEP, ids=[lifecycle.__name__ for lifecycle, _ in DEEP])
+def test_the_operator_survives_a_kill_before_and_after_every_write_and_between_reads(
+    lifecycle: Lifecycle, every: int, server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A life for each death, `AT_ONCE` at a time: before each write, after it, and before every so
-    many-th read, beginning with that of `LOGHUB_TEST_KILL_OFFSET` (default 0), so that runs with 0, 1,
-    2 and so on try them all. How many calls there are is seen in a life that is not disturbed.
-    """
+    """One life cycle for each kill, `CONCURRENT` at a time: before each write, after it, and before every
+    n-th read, beginning with that of `LOGHUB_TEST_KILL_OFFSET` (default 0), so that runs with 0, 1, 2 and so
+    on test them all. An undisturbed life cycle shows how many calls there are."""
     monkeypatch.setenv("KUBECONFIG", str(server.as_the_operator(tmp_path)))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     seen = Never()
-    _live(server, story, seen)
+    _live(server, lifecycle, seen)
     chosen = dooms(seen, every=every, offset=int(os.environ.get("LOGHUB_TEST_KILL_OFFSET", "0")))
-    # A loop, and so a thread, for each: Kopf ends with all tasks of its loop.
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        ends = list(threads.map(lambda doom: _end(server, story, doom), chosen))
+    # Each has a loop and so a thread of its own, because Kopf ends all tasks of its loop.
+    with ThreadPoolExecutor(CONCURRENT) as threads:
+        ends = list(threads.map(lambda doom: _end(server, lifecycle, doom), chosen))
     assert [end for end in ends if end] == []
-    # Lives differ by a few rounds, so the last numbers may not be reached.
+    # Life cycles differ by a few rounds, so the last calls may not be reached.
     assert sum(bool(doom.struck) for doom in chosen) > 0.8 * len(chosen)
 
 
 def dooms(seen: Never, *, every: int, offset: int) -> list[AtCall]:
-    """All writes, and of the reads every so many-th."""
+    """Kills at all writes, and at every n-th read."""
     writes = set(seen.writes)
     reads = [number for number, site in enumerate(seen.sites) if site not in writes]
-    tried = {number for number, site in enumerate(seen.sites) if site in writes}
-    tried |= set(reads[offset % every :: every])
-    before = [AtCall(number, "before") for number in sorted(tried)]
+    attempted = {number for number, site in enumerate(seen.sites) if site in writes}
+    attempted |= set(reads[offset % every :: every])
+    before = [AtCall(number, "before") for number in sorted(attempted)]
     return before + [AtCall(number, "after") for number in range(len(seen.writes))]
 
 
@@ -181,9 +183,9 @@ def test_the_offsets_try_every_call() -> None:
     sites = ["get A", "apply A", "get B", "get A", "get A", "delete A", "get B"]
     for site in sites:
         seen.strikes(site, "before", write=not site.startswith("get"))
-    tried = [dooms(seen, every=2, offset=offset) for offset in (0, 1, 2)]
-    assert [len(one) for one in tried] == [2 + 3 + 2, 2 + 2 + 2, 2 + 3 + 2]
-    deaths = {_death(doom, sites) for one in tried for doom in one}
+    attempted = [dooms(seen, every=2, offset=offset) for offset in (0, 1, 2)]
+    assert [len(kills) for kills in attempted] == [2 + 3 + 2, 2 + 2 + 2, 2 + 3 + 2]
+    deaths = {_death(doom, sites) for kills in attempted for doom in kills}
     befores = {(number, "before") for number in range(len(sites))}
     assert deaths == befores | {(1, "after"), (5, "after")}
 
@@ -198,17 +200,17 @@ def _death(doom: AtCall, sites: list[str]) -> tuple[int, When]:
     )
 
 
-def _live(server: Apiserver, story: Story, doom: Doom) -> None:
-    async def told(on: Stage) -> None:
-        await _with(on, doom, story)
+def _live(server: Apiserver, lifecycle: Lifecycle, doom: Doom) -> None:
+    async def play_it(on: Stage) -> None:
+        await _with(on, doom, lifecycle)
 
-    asyncio.run(play(server.kubeconfig, make_namespace(server), told, operator=False))
+    asyncio.run(play(server.kubeconfig, make_namespace(server), play_it, operator=False))
 
 
-def _end(server: Apiserver, story: Story, doom: AtCall) -> str:
-    """What went wrong in this life, if anything did."""
+def _end(server: Apiserver, lifecycle: Lifecycle, doom: AtCall) -> str:
+    """A description of the failure of this life cycle, or an empty text."""
     try:
-        _live(server, story, doom)
-    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all lives are told of
+        _live(server, lifecycle, doom)
+    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all failures are reported together
         return f"killed {doom.struck}: {error!r}"
     return ""

@@ -8,7 +8,7 @@ import pytest
 from loghub.atomic_file import replace_file
 
 
-def test_old_to_new_with_nothing_left_beside(tmp_path: Path) -> None:
+def test_the_old_content_is_replaced_and_no_other_file_remains(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     replace_file(path, b"old")
     replace_file(path, b"new", private=True)
@@ -17,7 +17,7 @@ def test_old_to_new_with_nothing_left_beside(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["status.json"]
 
 
-def test_a_failure_leaves_the_old_content_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "status.json"
     replace_file(path, b"old")
 

@@ -1,10 +1,8 @@
-"""How much CPU a worker needs for a log, beside a plain loop over the vendor SDK in the same run.
+"""How much CPU time a worker needs for a log, compared with a plain loop over the vendor SDK in the same run.
 
-What for: ``python -m tests.loghub_worker.bench_throughput [LOGS]`` prints both and their ratio. CPU
-seconds are compared, not wall time: they mean something on a busy machine too. The SDK loop only
-pulls and flattens into dicts; the worker goes all the way into Parquet files. What it must not
-know: whether the figures are good. Read next: `tests.loghub_worker.support`.
-"""
+``python -m tests.loghub_worker.bench_throughput [LOGS]`` prints both and their ratio. It compares CPU seconds
+and not wall time, because they are meaningful on a busy machine too. The SDK loop only pulls and flattens
+into dicts; the worker writes Parquet files."""
 
 import os
 import resource
@@ -22,7 +20,7 @@ from tests.loghub_worker.support import (
     PROJECT,
     Producer,
     delivered,
-    prepared,
+    prepare,
     worker_config,
     worker_processes,
 )
@@ -68,25 +66,26 @@ def _children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def worker(service: ServiceProcess, hub: HttpLogHub, folder: Path, wanted: Producer) -> tuple[int, float]:
-    """Rows in the sink, and the CPU seconds of the worker and all its processes from the moment
-    that it is a member on."""
+def worker(
+    service: ServiceProcess, client: HttpLogHub, folder: Path, producer: Producer
+) -> tuple[int, float]:
+    """Rows in the sink, and the CPU seconds of the worker and all its processes since it became a member."""
     sink = folder / "sink"
     sink_folder = ParquetSink(path=str(sink))
     config = worker_config(service.endpoint, sink_folder, max_log_groups=1000, spark_conf={})
     with worker_processes(folder, service) as workers:
-        one = workers.start("w-0", config)
-        wait_until(lambda: one.phase == "running", "the worker", guard_s=GUARD_S)
-        before = _tree_cpu_s(one.process.pid)
-        wait_until(lambda: _saved(hub), "all to be delivered", guard_s=GUARD_S)
-        spent = _tree_cpu_s(one.process.pid) - before
+        started = workers.start("w-0", config)
+        wait_until(lambda: started.phase == "running", "the worker", guard_s=GUARD_S)
+        before = _tree_cpu_s(started.process.pid)
+        wait_until(lambda: _saved(client), "all to be delivered", guard_s=GUARD_S)
+        spent = _tree_cpu_s(started.process.pid) - before
     rows = delivered(sink)
-    assert rows == wanted.sent
+    assert rows == producer.sent
     return rows.total(), spent
 
 
-def _saved(hub: HttpLogHub) -> bool:
-    return all(s.checkpoint == s.end_cursor for s in hub.group_status(LOGSTORE, GROUP).shards)
+def _saved(client: HttpLogHub) -> bool:
+    return all(s.checkpoint == s.end_cursor for s in client.group_status(LOGSTORE, GROUP).shards)
 
 
 def _tree_cpu_s(root: int) -> float:
@@ -96,7 +95,7 @@ def _tree_cpu_s(root: int) -> float:
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # ended meanwhile
+            continue  # the process has ended
         pid = int(stat.parent.name)
         parents[pid] = int(fields[1])
         ticks[pid] = sum(int(field) for field in fields[11:15])
@@ -111,11 +110,11 @@ def _tree_cpu_s(root: int) -> float:
 
 def main(logs: int) -> None:
     with tempfile.TemporaryDirectory() as name, running_service(Path(name, "service")) as service:
-        hub = prepared(service, shards=SHARDS)
-        producer = Producer(hub)
+        client = prepare(service, shards=SHARDS)
+        producer = Producer(client)
         producer.put(groups=logs // LOGS_PER_GROUP, logs=LOGS_PER_GROUP)
         sdk_logs, sdk_s = sdk_loop(service)
-        rows, worker_s = worker(service, hub, Path(name), producer)
+        rows, worker_s = worker(service, client, Path(name), producer)
         assert rows == sdk_logs
     sdk, ours = sdk_s * 1e6 / sdk_logs, worker_s * 1e6 / rows
     print(f"SDK loop, pull and flatten:  {sdk:7.1f} CPU s per million logs, {sdk_logs} logs")

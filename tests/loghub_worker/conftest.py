@@ -1,4 +1,4 @@
-"""One Spark for all tests of the worker that need it in this process."""
+"""One Spark session for all tests of the worker that need one in this process."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.loghub_worker.support import worker_config
 if TYPE_CHECKING:  # so that tests without Spark do not wait for its import
     from pyspark.sql import SparkSession
 
-CODE = "code"  # folder in which tests put modules of a user's
+CODE = "code"  # folder for the user modules of the tests
 
 
 @pytest.fixture(scope="package")

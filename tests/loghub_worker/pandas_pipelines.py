@@ -1,6 +1,6 @@
 """Pipelines that use Spark's functions over pandas and Arrow, run by a process that has pandas.
 
-``python -m tests.loghub_worker.pandas_pipelines FOLDER`` prints what each makes of one log, as JSON.
+``python -m tests.loghub_worker.pandas_pipelines FOLDER`` prints the result of each for one log, as JSON.
 The environment of the tests has no pandas, so `test_pandas` puts it on this process's path.
 """
 
@@ -14,7 +14,7 @@ from loghub_worker.query.transform import empty_logs, make_transform
 from tests.loghub_worker.support import worker_config
 
 LOGS = "SELECT map('line', 'a line') AS contents, 3 AS __shard__"
-SHARDS = [4]  # what each pipeline makes of `LOGS`
+SHARDS = [4]  # the result of each pipeline for `LOGS`
 
 # Each adds one to the number of the shard.
 NEED_PANDAS = {

@@ -1,7 +1,6 @@
-"""What the worker's tests share: real log lines, a filled logstore, and worker processes.
+"""Helpers of the worker's tests: log lines, a logstore with logs, and worker processes.
 
-What for: tests say what happens; how a worker is started is here. What it must not know: which
-test asks. Read next: `tests.support` (the service process).
+`tests.support` starts the service process that they use.
 """
 
 import json
@@ -36,12 +35,14 @@ SELECT contents['id'] AS id, contents['line'] AS line, __time__, __shard__, __cu
 GUARD_S = 420.0  # a hang guard; a busy machine may need minutes to start three JVMs
 
 
-def real_lines(most_per_file: int = 500) -> list[str]:
-    """Lines of the log files; made up ones where there is no such folder."""
+def real_lines(max_per_file: int = 500) -> list[str]:
+    """Lines of the log files, or generated lines if the folder does not exist."""
     files = sorted(LOGS.glob("*.log")) if LOGS.is_dir() else []
-    made_up = [f'10.0.{n % 9}.{n % 250} - - "GET /p/{n}?q=ü%20{n} HTTP/1.1" 200 {n * 7}' for n in range(2000)]
-    found = [line for file in files for line in islice(_lines(file), most_per_file)]
-    return found or made_up
+    generated = [
+        f'10.0.{n % 9}.{n % 250} - - "GET /p/{n}?q=ü%20{n} HTTP/1.1" 200 {n * 7}' for n in range(2000)
+    ]
+    lines = [line for file in files for line in islice(_lines(file), max_per_file)]
+    return lines or generated
 
 
 def _lines(file: Path) -> Iterator[str]:
@@ -53,43 +54,43 @@ def _lines(file: Path) -> Iterator[str]:
 class Producer:
     """Writes lines with ids into a logstore and remembers every id."""
 
-    def __init__(self, hub: HttpLogHub, logstore: str = LOGSTORE) -> None:
-        self._hub = hub
+    def __init__(self, client: HttpLogHub, logstore: str = LOGSTORE) -> None:
+        self._client = client
         self._logstore = logstore
         self._lines = real_lines()
         self._ids = count()
         self.sent: Counter[str] = Counter()
 
-    def use(self, hub: HttpLogHub) -> None:
-        """Go on with another client."""
-        self._hub = hub
+    def use(self, client: HttpLogHub) -> None:
+        """Write with this client from now on."""
+        self._client = client
 
     def put(self, *, groups: int, logs: int = 10, hash_key: str | None = None) -> None:
         for _ in range(groups):
             self._put([next(self._ids) for _ in range(logs)], hash_key)
 
     def _put(self, ids: Iterable[int], hash_key: str | None) -> None:
-        named = [(f"id-{n}", self._lines[n % len(self._lines)]) for n in ids]
+        lines = [(f"id-{n}", self._lines[n % len(self._lines)]) for n in ids]
         logs = tuple(
-            Log(time=int(time.time()), contents=(("id", name), ("line", line))) for name, line in named
+            Log(time=int(time.time()), contents=(("id", name), ("line", line))) for name, line in lines
         )
-        self._hub.put_logs(
+        self._client.put_logs(
             self._logstore, encode(LogGroup(logs=logs, topic="t", source="s")), hash_key=hash_key
         )
-        self.sent.update(name for name, _ in named)
+        self.sent.update(name for name, _ in lines)
 
 
-def prepared(service: ServiceProcess, *, shards: int = 4, timeout_s: int = 30) -> HttpLogHub:
-    """A project, a logstore and a consumer group on the service."""
-    hub = HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)
-    hub.create_project("tests")
-    hub.create_logstore(LOGSTORE, shards=shards)
-    hub.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=timeout_s, order=False))
-    return hub
+def prepare(service: ServiceProcess, *, shards: int = 4, timeout_s: int = 30) -> HttpLogHub:
+    """Create a project, a logstore and a consumer group; return a client of the project."""
+    client = HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)
+    client.create_project("tests")
+    client.create_logstore(LOGSTORE, shards=shards)
+    client.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=timeout_s, order=False))
+    return client
 
 
 def worker_config(endpoint: str, sink: Sink, **changes: Any) -> WorkerConfig:
-    """Settings with short times, but for the group's timeout."""
+    """Settings with short intervals, except for the group's timeout."""
     settings: dict[str, Any] = {
         "endpoint": endpoint,
         "project": PROJECT,
@@ -156,7 +157,7 @@ class WorkerProcess:
 
     @property
     def phase(self) -> str:
-        """As its status says; fails at once if the process has died unasked."""
+        """The phase in its status file. Fails if the process has ended with an error."""
         assert self.process.poll() in (None, 0), f"{self.name} died:\n{self.log_tail()}"
         status = self.status
         return "" if status is None else status.phase
@@ -170,14 +171,17 @@ class WorkerProcess:
         return (self.folder / "log").read_text(errors="replace")[-4000:]
 
     def end(self, how: signal.Signals) -> int:
-        """Send the signal, wait for the end, give the exit status."""
+        """Send the signal, wait for the process to end, and return its exit status."""
         self.process.send_signal(how)
         return self.wait()
 
     def drain(self) -> int:
-        """As a pod ends, whose hook runs first."""
-        words, environment = [sys.executable, "-m", "loghub_worker.pre_stop"], os.environ | self._environment
-        subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=GUARD_S)
+        """Run the preStop hook, as when a pod ends; return the exit status of the worker."""
+        command, environment = (
+            [sys.executable, "-m", "loghub_worker.pre_stop"],
+            os.environ | self._environment,
+        )
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=GUARD_S)
         return self.wait()
 
     def wait(self) -> int:
@@ -196,15 +200,15 @@ class WorkerProcess:
 
 
 def processes_of(worker: WorkerProcess) -> list[tuple[str, str]]:
-    """Command line and environment of every process that was started for this worker and runs yet."""
-    mark = f"LOGHUB_STATE_DIR={worker.folder}/".encode()
-    found = []
+    """Command line and environment of every running process that was started for this worker."""
+    variable = f"LOGHUB_STATE_DIR={worker.folder}/".encode()
+    processes = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             texts = [(process / name).read_bytes() for name in ("cmdline", "environ")]
-            if mark in texts[1]:
-                found.append((texts[0].decode(errors="replace"), texts[1].decode(errors="replace")))
-    return found
+            if variable in texts[1]:
+                processes.append((texts[0].decode(errors="replace"), texts[1].decode(errors="replace")))
+    return processes
 
 
 class Workers:
@@ -244,20 +248,20 @@ def delivered(sink: Path) -> Counter[str]:
 
 @cache
 def _ids_in(file: Path) -> tuple[str, ...]:
-    """A file of the sink never changes; reading all of them at every look took a core from Spark."""
+    """A file of the sink never changes; reading all of them at every poll would take a core from Spark."""
     return tuple(pq.read_table(file, columns=["id"]).column("id").to_pylist())
 
 
 def wait_delivered(sink: Path, sent: Counter[str], workers: Iterable[WorkerProcess] = ()) -> None:
-    """Until the sink holds at least as many rows as were sent."""
+    """Wait until the sink has at least as many rows as were sent."""
 
-    def enough() -> bool:
+    def is_delivered() -> bool:
         for worker in workers:
             assert worker.process.poll() is None, f"{worker.name} died:\n{worker.log_tail()}"
         return delivered(sink).total() >= sent.total()
 
     try:
-        wait_until(enough, f"{sent.total()} rows in the sink", guard_s=GUARD_S)
+        wait_until(is_delivered, f"{sent.total()} rows in the sink", guard_s=GUARD_S)
     except AssertionError as error:
-        told = {w.name: json.loads(msgspec.json.encode(w.status)) for w in workers}
-        raise AssertionError(f"{error}; {delivered(sink).total()} are there; {told}") from None
+        statuses = {w.name: json.loads(msgspec.json.encode(w.status)) for w in workers}
+        raise AssertionError(f"{error}; the sink has {delivered(sink).total()}; {statuses}") from None

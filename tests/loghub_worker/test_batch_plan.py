@@ -1,13 +1,13 @@
-"""What the next batch reads."""
+"""The plan of the next batch."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loghub_worker.batch_plan import (
+    EMPTY_PLAN,
     LARGEST_GROUP_BYTES,
-    NOTHING,
-    Bounds,
-    Plan,
+    BatchLimits,
+    BatchPlan,
     Range,
     next_plan,
     pack,
@@ -17,41 +17,41 @@ from loghub_worker.batch_plan import (
 RANGES = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 1000)), unique_by=lambda r: r[0]).map(
     lambda pairs: [Range(shard, 7, 7 + groups) for shard, groups in pairs]
 )
-TEN = Bounds(log_groups=10, bytes=1 << 30)
+TEN = BatchLimits(log_groups=10, bytes=1 << 30)
 SMALL = {0: 1.0, 1: 1.0}
-BOUNDS = st.builds(Bounds, log_groups=st.integers(1, 1000), bytes=st.integers(1 << 16, 1 << 30))
+LIMITS = st.builds(BatchLimits, log_groups=st.integers(1, 1000), bytes=st.integers(1 << 16, 1 << 30))
 SIZES = st.integers(1, LARGEST_GROUP_BYTES)
 
 
-def test_nothing_new_is_the_last_plan_itself() -> None:
-    last = Plan(4, (Range(0, 1, 2),))
-    assert next_plan(last, positions={0: 2, 1: 5}, ends={0: 2}, sizes=SMALL, bounds=TEN) is last
+def test_the_last_plan_is_returned_if_there_is_nothing_to_read() -> None:
+    last = BatchPlan(4, (Range(0, 1, 2),))
+    assert next_plan(last, positions={0: 2, 1: 5}, ends={0: 2}, sizes=SMALL, limits=TEN) is last
 
 
-def test_each_shard_goes_on_from_its_position_up_to_the_bound_or_its_end() -> None:
-    plan = next_plan(NOTHING, positions={1: 5, 0: 100}, ends={0: 103, 1: 500}, sizes=SMALL, bounds=TEN)
-    assert plan == Plan(1, (Range(0, 100, 103), Range(1, 5, 15)))
+def test_a_range_begins_at_the_position_and_ends_at_the_limit_or_the_end() -> None:
+    plan = next_plan(EMPTY_PLAN, positions={1: 5, 0: 100}, ends={0: 103, 1: 500}, sizes=SMALL, limits=TEN)
+    assert plan == BatchPlan(1, (Range(0, 100, 103), Range(1, 5, 15)))
 
 
-def test_the_same_range_again_is_a_new_plan() -> None:
-    first = next_plan(NOTHING, positions={0: 5}, ends={0: 9}, sizes=SMALL, bounds=TEN)
-    again = next_plan(first, positions={0: 5}, ends={0: 9}, sizes=SMALL, bounds=TEN)
+def test_a_range_that_is_planned_again_makes_a_different_plan() -> None:
+    first = next_plan(EMPTY_PLAN, positions={0: 5}, ends={0: 9}, sizes=SMALL, limits=TEN)
+    again = next_plan(first, positions={0: 5}, ends={0: 9}, sizes=SMALL, limits=TEN)
     assert again.ranges == first.ranges
     assert again.to_json() != first.to_json()
 
 
-def test_position_past_the_known_end_is_nothing_to_read() -> None:
-    assert next_plan(NOTHING, positions={0: 9}, ends={0: 5}, sizes=SMALL, bounds=TEN) is NOTHING
+def test_a_position_after_the_known_end_is_not_read() -> None:
+    assert next_plan(EMPTY_PLAN, positions={0: 9}, ends={0: 5}, sizes=SMALL, limits=TEN) is EMPTY_PLAN
 
 
 @given(RANGES)
-def test_plan_survives_json(ranges: list[Range]) -> None:
-    plan = Plan(3, tuple(sorted(ranges)))
-    assert Plan.from_json(plan.to_json()) == plan
+def test_a_plan_is_equal_after_json(ranges: list[Range]) -> None:
+    plan = BatchPlan(3, tuple(sorted(ranges)))
+    assert BatchPlan.from_json(plan.to_json()) == plan
 
 
 @given(RANGES, st.integers(1, 8))
-def test_pack_keeps_every_range_in_few_even_bins(ranges: list[Range], bins: int) -> None:
+def test_pack_distributes_every_range_evenly_over_few_bins(ranges: list[Range], bins: int) -> None:
     packed = pack(ranges, bins=bins)
     assert sorted(r for b in packed for r in b) == sorted(ranges)
     assert len(packed) == min(bins, len(ranges))
@@ -60,57 +60,61 @@ def test_pack_keeps_every_range_in_few_even_bins(ranges: list[Range], bins: int)
         assert max(loads) - min(loads) <= max(r.groups for r in ranges)
 
 
-@given(BOUNDS, st.none() | st.floats(0, 1e9))
-def test_never_no_group_and_never_more_than_asked(bounds: Bounds, size: float | None) -> None:
-    assert 1 <= bounds.groups_of(size) <= bounds.log_groups
+@given(LIMITS, st.none() | st.floats(0, 1e9))
+def test_at_least_one_log_group_and_at_most_the_limit_is_read(
+    limits: BatchLimits, size: float | None
+) -> None:
+    assert 1 <= limits.groups_of(size) <= limits.log_groups
 
 
-@given(BOUNDS)
-def test_the_first_batch_of_a_shard_is_within_the_bytes_whatever_it_holds(bounds: Bounds) -> None:
-    groups = bounds.groups_of(None)
-    assert groups == 1 or groups * LARGEST_GROUP_BYTES <= bounds.bytes
+@given(LIMITS)
+def test_the_first_batch_of_a_shard_never_exceeds_the_bytes(limits: BatchLimits) -> None:
+    groups = limits.groups_of(None)
+    assert groups == 1 or groups * LARGEST_GROUP_BYTES <= limits.bytes
 
 
-@given(BOUNDS, SIZES, SIZES)
-def test_it_converges_to_as_much_as_the_bytes_hold(bounds: Bounds, before: int, size: int) -> None:
-    """However the shard began: after some batches of like groups each one takes what fits."""
+@given(LIMITS, SIZES, SIZES)
+def test_the_plan_converges_to_as_many_log_groups_as_fit_into_the_bytes(
+    limits: BatchLimits, before: int, size: int
+) -> None:
+    """Whatever the mean was: after some batches of equal log groups, each batch reads as many as fit."""
     mean: float | None = float(before)
     for _ in range(40):
-        groups = bounds.groups_of(mean)
+        groups = limits.groups_of(mean)
         mean = smoothed(mean, read_bytes=groups * size, groups=groups)
-    fits = max(1, min(bounds.log_groups, bounds.bytes // size))
-    assert fits - 1 <= bounds.groups_of(mean) <= fits
+    fits = max(1, min(limits.log_groups, limits.bytes // size))
+    assert fits - 1 <= limits.groups_of(mean) <= fits
 
 
-@given(BOUNDS, st.lists(SIZES, min_size=1, max_size=2000))
-def test_a_batch_passes_the_bytes_by_no_more_than_its_groups_outgrow_those_before(
-    bounds: Bounds, stream: list[int]
+@given(LIMITS, st.lists(SIZES, min_size=1, max_size=2000))
+def test_a_batch_exceeds_the_bytes_only_as_far_as_its_log_groups_grew(
+    limits: BatchLimits, stream: list[int]
 ) -> None:
     mean, at = None, 0
     while at < len(stream):
-        groups = bounds.groups_of(mean)
+        groups = limits.groups_of(mean)
         batch = stream[at : at + groups]
         expected = LARGEST_GROUP_BYTES if mean is None else mean
         growth = max(1.0, sum(batch) / len(batch) / expected)
-        assert groups == 1 or sum(batch) <= bounds.bytes * growth + 1
+        assert groups == 1 or sum(batch) <= limits.bytes * growth + 1
         mean = smoothed(mean, read_bytes=sum(batch), groups=len(batch))
         at += groups
 
 
-def test_a_mean_rises_at_once_and_falls_by_half() -> None:
+def test_the_mean_size_rises_immediately_and_falls_by_half_of_the_difference() -> None:
     assert smoothed(None, read_bytes=100, groups=10) == 10
     assert smoothed(10, read_bytes=400, groups=10) == 40
     assert smoothed(40, read_bytes=100, groups=10) == 25
     assert smoothed(25, read_bytes=0, groups=10) == 25, "all of it had expired"
 
 
-def test_each_shard_has_its_own_size() -> None:
-    bounds = Bounds(log_groups=10, bytes=1 << 20)
+def test_each_shard_has_its_own_mean_size() -> None:
+    limits = BatchLimits(log_groups=10, bytes=1 << 20)
     plan = next_plan(
-        NOTHING,
+        EMPTY_PLAN,
         positions={0: 0, 1: 0, 2: 0},
         ends={0: 99, 1: 99, 2: 99},
         sizes={0: 9, 1: 1 << 18},
-        bounds=bounds,
+        limits=limits,
     )
-    assert [piece.groups for piece in plan.ranges] == [10, 4, 1]
+    assert [shard_range.groups for shard_range in plan.ranges] == [10, 4, 1]

@@ -1,4 +1,4 @@
-"""What makes a worker start fast really takes effect: Spark would pass over it in silence."""
+"""The class-data archive and the compiled pyspark are really used: Spark would silently ignore either."""
 
 import os
 import subprocess
@@ -19,10 +19,10 @@ GUARD_S = 300.0
 
 
 def test_most_classes_come_from_the_archive(tmp_path: Path) -> None:
-    """In a process of its own: one that has a JVM already would start no other."""
+    """In a process of its own, because a process with a JVM does not start another."""
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
     if not archive or not Path(archive).exists():
-        pytest.skip(f"{ENV_CLASS_ARCHIVE} names no archive: make test makes one and sets it")
+        pytest.skip(f"{ENV_CLASS_ARCHIVE} names no archive; `make test` creates one and sets the variable")
     command = [sys.executable, "-m", "tests.loghub_worker.test_cds_archive", str(tmp_path), archive]
     subprocess.run(command, check=True, timeout=GUARD_S)
     loaded = (tmp_path / "classes").read_text().splitlines()
@@ -34,16 +34,16 @@ def test_sparks_python_processes_import_the_compiled_pyspark(spark: SparkSession
     """`make setup` and the image remove the archives of pyspark, which Spark would put first."""
 
     @udf("string")
-    def place() -> str:
+    def path_of_pyspark() -> str:
         import pyspark
 
         return pyspark.__file__
 
-    assert [row[0] for row in spark.range(1).select(place()).collect()] == [pyspark.__file__]
+    assert [row[0] for row in spark.range(1).select(path_of_pyspark()).collect()] == [pyspark.__file__]
 
 
 def start_and_count(folder: Path, archive: Path) -> None:
-    """A worker's Spark, whose JVM writes down where it had each class from."""
+    """Start a worker's Spark whose JVM writes the source of each class to a file."""
     from loghub_worker.query.spark_session import start_spark
 
     java = f"-XX:TieredStopAtLevel=1 -Xlog:class+load=info:file={folder / 'classes'}"

@@ -1,4 +1,4 @@
-"""A whole worker with a function of the user's and JSON files, whose access key is replaced meanwhile."""
+"""A worker process with a user function and JSON files, whose access key is rotated while it runs."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.loghub_worker.support import (
     PROJECT,
     Producer,
     WorkerProcess,
-    prepared,
+    prepare,
     processes_of,
     worker_config,
     worker_processes,
@@ -43,7 +43,7 @@ def run(logs):
 
 
 def mount(folder: Path, version: str, files: dict[str, str]) -> None:
-    """As the kubelet does with a Secret: all files change in one step, by one link."""
+    """Write a Secret's files as the kubelet does: all of them change in one step, by one link."""
     old = folder / os.readlink(folder / "..data") if (folder / "..data").exists() else None
     real = folder / f"..{version}"
     real.mkdir(parents=True)
@@ -59,31 +59,31 @@ def mount(folder: Path, version: str, files: dict[str, str]) -> None:
 
 
 def rows(sink: Path) -> list[dict[str, str]]:
-    """What is in the folder's files of JSON lines."""
+    """The rows in the folder's files of JSON lines."""
     texts = (file.read_text(encoding="utf-8") for file in sink.glob("*.json"))
     return [json.loads(line) for text in texts for line in text.split("\n") if line]
 
 
 def wait_for(sent: Counter[str], sink: Path, worker: WorkerProcess) -> None:
-    def there() -> bool:
+    def is_delivered() -> bool:
         assert worker.process.poll() is None, worker.log_tail()
         return len(rows(sink)) >= sent.total()
 
-    wait_until(there, "the rows", guard_s=GUARD_S)
+    wait_until(is_delivered, "the rows", guard_s=GUARD_S)
     assert Counter(row["id"] for row in rows(sink)) == sent
 
 
-def accepted(hub: HttpLogHub) -> bool:
+def accepted(client: HttpLogHub) -> bool:
     try:
-        return hub.project_exists()
+        return client.project_exists()
     except LogHubError:
         return False
 
 
-def rotated(service: ServiceProcess) -> HttpLogHub:
-    """Replace the key everywhere; a client with the new one, once the service takes no other."""
+def rotate_key(service: ServiceProcess) -> HttpLogHub:
+    """Replace the key; return a client with the new key once the service accepts no other."""
     mount(service.credentials_dir, "second", NEW)
-    hub = HttpLogHub(
+    client = HttpLogHub(
         service.endpoint,
         PROJECT,
         credentials=Credentials(
@@ -92,13 +92,13 @@ def rotated(service: ServiceProcess) -> HttpLogHub:
             security_token=NEW["securityToken"],
         ),
     )
-    wait_until(lambda: accepted(hub), "the service to take the new key")
+    wait_until(lambda: accepted(client), "the service to accept the new key")
     assert not accepted(HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials))
-    return hub
+    return client
 
 
-def seen_of_processes(worker: WorkerProcess, service: ServiceProcess) -> list[str]:
-    """What anybody on the machine may read of them, and their environment, which a child inherits."""
+def visible_texts(worker: WorkerProcess, service: ServiceProcess) -> list[str]:
+    """The command lines and environments of all processes, which other users or child processes can read."""
     running = processes_of(worker)
     assert any("org.apache.spark" in command for command, _ in running), "the JVM is one of them"
     assert any("pyspark" in command and "java" not in command for command, _ in running), "so is its Python"
@@ -112,14 +112,14 @@ def assert_no_key_in(texts: list[str]) -> None:
         assert not [text for text in texts if secret in text]
 
 
-def test_a_new_key_restarts_nothing_and_moves_nothing(tmp_path: Path) -> None:
+def test_a_new_key_restarts_no_worker_and_moves_no_shard(tmp_path: Path) -> None:
     sink = tmp_path / "sink"
     mount(tmp_path / "service" / "credentials", "first", OLD)
     with (
         running_service(tmp_path / "service") as service,
         worker_processes(tmp_path / "workers", service) as workers,
     ):
-        producer = Producer(prepared(service, shards=2))
+        producer = Producer(prepare(service, shards=2))
         producer.put(groups=10)
         pipeline = PythonPipeline(function="enrich:run", files={"enrich.py": CODE})
         worker = workers.start(
@@ -128,16 +128,16 @@ def test_a_new_key_restarts_nothing_and_moves_nothing(tmp_path: Path) -> None:
         wait_for(producer.sent, sink, worker)
         assert all(row["line"] == row["was"].upper() for row in rows(sink))
 
-        producer.use(rotated(service))
+        producer.use(rotate_key(service))
         producer.put(groups=10)
         wait_for(producer.sent, sink, worker)
-        wait_until(lambda: worker.status is not None and not worker.status.reason, "the trouble to pass")
+        wait_until(lambda: worker.status is not None and not worker.status.reason, "the error to be cleared")
         assert (worker.phase, worker.shards) == ("running", {0, 1})
-        assert_no_key_in(seen_of_processes(worker, service))
+        assert_no_key_in(visible_texts(worker, service))
         assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
-        told = (worker.folder / "log").read_text()
-        assert told.count("shard opened") == 2, "no shard was lost and taken again"
-        assert told.count("after=member") == 1
+        log_text = (worker.folder / "log").read_text()
+        assert log_text.count("shard opened") == 2, "no shard was lost and assigned again"
+        assert log_text.count("after=member") == 1
         files = ("log", "config.json", "status.json")
         assert_no_key_in([(worker.folder / name).read_text() for name in files])
         assert_no_key_in([service.log.read_text()])

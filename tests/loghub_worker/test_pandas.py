@@ -1,4 +1,4 @@
-"""Pipelines over pandas and Arrow, in a worker that has pandas and in one that has not."""
+"""Pipelines over pandas and Arrow, in a worker with pandas and in one without."""
 
 import importlib.util
 import json
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from loghub.worker_contract import PythonPipeline
 from loghub_worker.query.spark_session import FatalError
-from loghub_worker.query.streaming_query import trouble_in
+from loghub_worker.query.streaming_query import query_error
 from loghub_worker.query.transform import empty_logs, make_transform
 from tests import locked
 from tests.loghub_worker.conftest import CODE
@@ -43,7 +43,7 @@ def code(spark_state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", NEED_PANDAS)
-def test_without_pandas_the_message_says_which_image_has_it(
+def test_without_pandas_the_message_names_the_image_that_has_it(
     name: str, code: Path, spark: SparkSession
 ) -> None:
     (code / f"lacking_{name}.py").write_text(NEED_PANDAS[name])
@@ -56,14 +56,14 @@ def test_without_pandas_the_message_says_which_image_has_it(
     assert_names_the_image(message)
 
 
-def test_a_function_that_imports_it_in_sparks_processes_gets_the_same_advice(
+def test_an_import_of_pandas_in_sparks_processes_gets_the_same_message(
     code: Path, spark: SparkSession
 ) -> None:
     (code / "lacking_later.py").write_text(IMPORTED_BY_A_FUNCTION)
     transform = make_transform(PythonPipeline(function="lacking_later:run"), code)
     with pytest.raises(Exception, match="No module named 'pandas'") as raised:
         transform(spark.sql(LOGS)).collect()
-    assert_names_the_image(trouble_in(raised.value).message)
+    assert_names_the_image(query_error(raised.value).message)
 
 
 @pytest.mark.parametrize("name", WITHOUT)
@@ -75,7 +75,7 @@ def test_arrow_udf_needs_no_pandas(name: str, code: Path, spark: SparkSession) -
 
 
 @pytest.mark.timeout(1200)
-def test_with_pandas_each_of_them_works(tmp_path: Path) -> None:
+def test_with_pandas_every_pipeline_works(tmp_path: Path) -> None:
     pandas = locked.folder("worker-pandas", without="dev")
     environment = {**os.environ, "PYTHONPATH": f"{pandas}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-m", "tests.loghub_worker.pandas_pipelines", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""The pod's preStop hook: a process beside the worker asks it to stop."""
+"""The pod's preStop hook: a second process in the container requests a stop of the worker."""
 
 import os
 import subprocess
@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.pre_stop import PID_FILE, ask
+from loghub_worker.pre_stop import PID_FILE, request_stop
 
 GUARD_S = 60.0
 WORKER = """
 import pathlib, signal, sys
-from loghub_worker.pre_stop import can_be_asked
+from loghub_worker.pre_stop import record_pid
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("drained"))
-can_be_asked(pathlib.Path(sys.argv[1]))
+record_pid(pathlib.Path(sys.argv[1]))
 print("ready", flush=True)
 signal.pause()
 """
 
 
 def hook(state: Path) -> int:
-    """As the kubelet runs it, in the container's own environment."""
-    words = [sys.executable, "-m", "loghub_worker.pre_stop"]
+    """Run the hook as the kubelet does, in the container's environment; return its exit status."""
+    command = [sys.executable, "-m", "loghub_worker.pre_stop"]
     return subprocess.run(
-        words, env=os.environ | {"LOGHUB_STATE_DIR": str(state)}, timeout=GUARD_S
+        command, env=os.environ | {"LOGHUB_STATE_DIR": str(state)}, timeout=GUARD_S
     ).returncode
 
 
-def test_behind_an_entry_point_that_passes_no_signal_on_the_worker_is_asked(tmp_path: Path) -> None:
+def test_the_hook_stops_a_worker_whose_entry_point_forwards_no_signal(tmp_path: Path) -> None:
     worker = subprocess.Popen(
         ["sh", "-c", '"$@"; exit $?', "entry", sys.executable, "-c", WORKER, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -40,19 +40,19 @@ def test_behind_an_entry_point_that_passes_no_signal_on_the_worker_is_asked(tmp_
             assert worker.stdout is not None
             assert worker.stdout.readline() == "ready\n"
             assert hook(tmp_path) == 0
-            _, said = worker.communicate(timeout=GUARD_S)
+            _, output = worker.communicate(timeout=GUARD_S)
         finally:
             worker.kill()
-    assert said == "drained\n"
+    assert output == "drained\n"
 
 
-@pytest.mark.parametrize("left", [None, "", "not a number", "4194305"])
-def test_where_no_worker_runs_there_is_nothing_to_do(left: str | None, tmp_path: Path) -> None:
-    """None yet, or what an earlier container left."""
-    if left is not None:
-        (tmp_path / PID_FILE).write_text(left)
-    ask({"LOGHUB_STATE_DIR": str(tmp_path)})
+@pytest.mark.parametrize("content", [None, "", "not a number", "4194305"])
+def test_without_a_running_worker_the_hook_does_nothing(content: str | None, tmp_path: Path) -> None:
+    """The pid file does not exist yet, or is one of an earlier container."""
+    if content is not None:
+        (tmp_path / PID_FILE).write_text(content)
+    request_stop({"LOGHUB_STATE_DIR": str(tmp_path)})
 
 
-def test_outside_of_a_worker_there_is_nobody_to_ask() -> None:
-    ask({})
+def test_without_a_state_folder_the_hook_does_nothing() -> None:
+    request_stop({})

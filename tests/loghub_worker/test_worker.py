@@ -1,5 +1,4 @@
-"""Whole workers in this process, on the Spark that all tests share: a process of its own would only
-add the start of one more JVM."""
+"""Complete workers in this process, on the Spark session that the tests share."""
 
 import os
 import signal
@@ -16,14 +15,14 @@ from loghub.clock import SystemClock
 from loghub.worker_contract import ParquetSink, SqlPipeline, WorkerConfig, WorkerStatus
 from loghub_worker import __main__ as program
 from loghub_worker.settings import read_settings
-from loghub_worker.worker import Worker
+from loghub_worker.worker import WorkerRuntime
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,
     LOGSTORE,
     Producer,
     delivered,
-    prepared,
+    prepare,
     worker_config,
     worker_environment,
 )
@@ -40,7 +39,7 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 @pytest.fixture
 def as_before() -> Iterator[None]:
-    """The program's signal handlers and its log go with it."""
+    """Restore the signal handlers and the log configuration that the program replaces."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in handlers.items():
@@ -59,50 +58,52 @@ def status_in(folder: Path) -> WorkerStatus:
 
 
 @pytest.mark.usefixtures("spark", "as_before")
-def test_wrong_sql_ends_the_worker_before_it_takes_a_shard(
+def test_invalid_sql_ends_the_worker_before_its_first_heartbeat(
     service: ServiceProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub = prepared(service)
+    client = prepare(service)
     sink = ParquetSink(path=str(tmp_path / "sink"))
     config = worker_config(service.endpoint, sink, pipeline=SqlPipeline(text="SELECT nope FROM logs"))
     folder = tmp_path / "w-0"
     for name, value in environment(folder, service, config).items():
         monkeypatch.setenv(name, value)
     assert program.main() == program.FATAL
-    words = (folder / "termination").read_text()
-    assert words.startswith("InvalidPipeline: [UNRESOLVED_COLUMN")
-    assert "nope" in words
+    message = (folder / "termination").read_text()
+    assert message.startswith("InvalidPipeline: [UNRESOLVED_COLUMN")
+    assert "nope" in message
     status = status_in(folder)
     assert (status.phase, status.reason) == ("failed", "InvalidPipeline")
-    assert hub.group_status(LOGSTORE, GROUP).consumers == ()
+    assert client.group_status(LOGSTORE, GROUP).consumers == ()
 
 
-def test_unreachable_service_is_waited_for(
+def test_a_worker_waits_for_an_unreachable_service(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path
 ) -> None:
-    """The worker starts before the service can be reached, says so, and works when it can."""
+    """The worker starts before the service is reachable, reports that, and works once it is."""
     sink, folder = tmp_path / "sink", tmp_path / "w-0"
-    hub = prepared(service)
-    producer = Producer(hub)
+    client = prepare(service)
+    producer = Producer(client)
     producer.put(groups=5)
     service.kill9()
     config = worker_config(service.endpoint, ParquetSink(path=str(sink)))
-    worker = Worker(read_settings(environment(folder, service, config)), SystemClock())
+    worker = WorkerRuntime(read_settings(environment(folder, service, config)), SystemClock())
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     try:
         wait_until(
-            lambda: worker.status().reason == "EndpointUnreachable", "the worker to say so", guard_s=GUARD_S
+            lambda: worker.status().reason == "EndpointUnreachable",
+            "the worker to report it",
+            guard_s=GUARD_S,
         )
         assert worker.status().phase == "starting"
         service.start()
         wait_until(lambda: delivered(sink) == producer.sent, "the rows", guard_s=GUARD_S)
-        wait_until(lambda: worker.status().reason == "", "the reason to go", guard_s=GUARD_S)
+        wait_until(lambda: worker.status().reason == "", "the reason to be cleared", guard_s=GUARD_S)
     finally:
         worker.request_stop()
         thread.join(GUARD_S)
     assert not thread.is_alive()
     assert delivered(sink) == producer.sent
-    assert [c.name for c in hub.group_status(LOGSTORE, GROUP).consumers] == ["w-0"], "it stays a member"
-    assert all(s.checkpoint == s.end_cursor for s in hub.group_status(LOGSTORE, GROUP).shards)
+    assert [c.name for c in client.group_status(LOGSTORE, GROUP).consumers] == ["w-0"], "it stays a member"
+    assert all(s.checkpoint == s.end_cursor for s in client.group_status(LOGSTORE, GROUP).shards)
     assert status_in(folder).phase == "draining"

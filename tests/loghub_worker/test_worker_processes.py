@@ -1,4 +1,4 @@
-"""Real worker processes on a real service: nothing is lost, nothing comes twice."""
+"""Real worker processes on a real service: no log is lost and none is delivered twice."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.loghub_worker.support import (
     Producer,
     WorkerProcess,
     delivered,
-    prepared,
+    prepare,
     processes_of,
     wait_delivered,
     worker_config,
@@ -33,18 +33,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 ALL = {0, 1, 2, 3}
 
 
-def holders(hub: HttpLogHub) -> dict[int, str]:
-    """Who holds what, as the service says."""
-    shards = hub.group_status(LOGSTORE, GROUP).shards
+def holders(client: HttpLogHub) -> dict[int, str]:
+    """The holder of each shard according to the service."""
+    shards = client.group_status(LOGSTORE, GROUP).shards
     return {s.shard: s.holder for s in shards if s.state == "already_alloc"}
 
 
-def all_saved(hub: HttpLogHub) -> bool:
-    return all(s.checkpoint == s.end_cursor for s in hub.group_status(LOGSTORE, GROUP).shards)
+def all_saved(client: HttpLogHub) -> bool:
+    return all(s.checkpoint == s.end_cursor for s in client.group_status(LOGSTORE, GROUP).shards)
 
 
-def wait_shared(workers: list[WorkerProcess], hub: HttpLogHub) -> None:
-    """Until each of the workers reads its half."""
+def wait_shared(workers: list[WorkerProcess], client: HttpLogHub) -> None:
+    """Wait until each of the workers reads half of the shards."""
 
     def shared() -> bool:
         running = all(worker.phase == "running" for worker in workers)
@@ -52,49 +52,49 @@ def wait_shared(workers: list[WorkerProcess], hub: HttpLogHub) -> None:
         return running and set().union(*halves) == ALL and all(len(half) == 2 for half in halves)
 
     wait_until(shared, "the shards to be shared", guard_s=GUARD_S)
-    assert holders(hub) == {shard: w.name for w in workers for shard in w.shards}
+    assert holders(client) == {shard: w.name for w in workers for shard in w.shards}
 
 
-def test_killed_then_fenced_then_stopped_every_line_comes_once(tmp_path: Path) -> None:
-    """Two workers share the shards; one is killed while it works; the other takes over, loses the
-    service for longer than its timeout, comes back, and at last is stopped without leaving the group."""
+def test_every_line_is_delivered_once_after_a_kill_a_fence_and_a_stop(tmp_path: Path) -> None:
+    """Two workers share the shards. One is killed while it works. The other takes over, does not reach the
+    service for longer than its timeout, recovers, and is finally stopped without leaving the group."""
     sink = tmp_path / "sink"
     timeout_s = 8
     with (
         running_service(tmp_path / "service") as service,
         worker_processes(tmp_path / "workers", service) as workers,
     ):
-        hub = prepared(service, timeout_s=timeout_s)
-        producer = Producer(hub)
+        client = prepare(service, timeout_s=timeout_s)
+        producer = Producer(client)
         config = worker_config(
             service.endpoint, ParquetSink(path=str(sink)), timeout_s=timeout_s, max_log_groups=7
         )
         first, second = workers.start("w-0", config), workers.start("w-1", config)
         producer.put(groups=40)
-        wait_shared([first, second], hub)
+        wait_shared([first, second], client)
         producer.put(groups=120)
         rows = delivered(sink).total()
-        wait_until(lambda: delivered(sink).total() > rows, "the work to be under way", guard_s=GUARD_S)
+        wait_until(lambda: delivered(sink).total() > rows, "the workers to deliver", guard_s=GUARD_S)
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
         producer.put(groups=40)
         wait_delivered(sink, producer.sent, [second])
         assert delivered(sink) == producer.sent
-        assert holders(hub) == dict.fromkeys(ALL, "w-1")
+        assert holders(client) == dict.fromkeys(ALL, "w-1")
 
         fence(service, second, producer, sink)
         assert delivered(sink) == producer.sent
 
         producer.put(groups=40)
         assert second.end(signal.SIGTERM) == 0, second.log_tail()
-        assert holders(hub) == dict.fromkeys(ALL, "w-1"), "it stays a member"
+        assert holders(client) == dict.fromkeys(ALL, "w-1"), "it stays a member"
         third = workers.start("w-1", config)
         wait_delivered(sink, producer.sent, [third])
-        wait_until(lambda: all_saved(hub), "the last checkpoints")
+        wait_until(lambda: all_saved(client), "the last checkpoints")
     assert delivered(sink) == producer.sent
 
 
 def fence(service: ServiceProcess, worker: WorkerProcess, producer: Producer, sink: Path) -> None:
-    """Stop the service for longer than the timeout, while the worker has work."""
+    """Stop the service for longer than the timeout, while the worker has logs to deliver."""
     producer.put(groups=200)
     os.kill(service.pid, signal.SIGSTOP)
     try:
@@ -102,42 +102,43 @@ def fence(service: ServiceProcess, worker: WorkerProcess, producer: Producer, si
         assert worker.shards == set()
     finally:
         os.kill(service.pid, signal.SIGCONT)
-    wait_until(lambda: worker.phase == "running", "the worker to come back", guard_s=GUARD_S)
+    wait_until(lambda: worker.phase == "running", "the worker to recover", guard_s=GUARD_S)
     wait_delivered(sink, producer.sent, [worker])
 
 
-def test_leaving_hands_the_shards_over_at_once_into_another_logstore(tmp_path: Path) -> None:
-    """The group's timeout is far longer than the hang guard: only a leave can move the shards."""
+def test_a_worker_that_leaves_releases_its_shards_immediately(tmp_path: Path) -> None:
+    """The group's timeout is far longer than the hang guard, so only the leave can move the shards. The sink
+    is another logstore."""
     copy = LogstoreSink(project=PROJECT, logstore="copy")
     with (
         running_service(tmp_path / "service") as service,
         worker_processes(tmp_path / "workers", service) as workers,
     ):
-        hub = prepared(service, timeout_s=3600)
-        hub.create_logstore("copy", shards=1)
-        producer = Producer(hub)
+        client = prepare(service, timeout_s=3600)
+        client.create_logstore("copy", shards=1)
+        producer = Producer(client)
         sql = "SELECT __time__, contents['id'] AS id, contents, CAST(NULL AS STRING) AS nothing FROM logs"
         config = worker_config(service.endpoint, copy, timeout_s=3600, pipeline=SqlPipeline(text=sql))
-        stays, goes = workers.start("w-0", config), workers.start("w-1", config)
+        remaining, leaving = workers.start("w-0", config), workers.start("w-1", config)
         producer.put(groups=40)
-        wait_shared([stays, goes], hub)
+        wait_shared([remaining, leaving], client)
         producer.put(groups=40)
-        goes.drain_file.write_text(DRAIN_REQUESTED)
-        wait_until(lambda: goes.phase == "left", "the worker to leave", guard_s=GUARD_S)
-        wait_until(lambda: stays.shards == ALL, "the other to take all", guard_s=GUARD_S)
-        assert [consumer.name for consumer in hub.group_status(LOGSTORE, GROUP).consumers] == ["w-0"]
-        assert goes.end(signal.SIGTERM) == 0
+        leaving.drain_file.write_text(DRAIN_REQUESTED)
+        wait_until(lambda: leaving.phase == "left", "the worker to leave", guard_s=GUARD_S)
+        wait_until(lambda: remaining.shards == ALL, "the other worker to get all shards", guard_s=GUARD_S)
+        assert [consumer.name for consumer in client.group_status(LOGSTORE, GROUP).consumers] == ["w-0"]
+        assert leaving.end(signal.SIGTERM) == 0
         producer.put(groups=40)
-        wait_until(lambda: all_saved(hub), "all to be copied", guard_s=GUARD_S)
-        assert copied(hub) == producer.sent
-        assert stays.drain() == 0
+        wait_until(lambda: all_saved(client), "all to be copied", guard_s=GUARD_S)
+        assert copied(client) == producer.sent
+        assert remaining.drain() == 0
 
 
-def copied(hub: HttpLogHub) -> Counter[str]:
+def copied(client: HttpLogHub) -> Counter[str]:
     """The ids in the logstore `copy`; every log must have exactly the columns that were not null."""
     ids: Counter[str] = Counter()
-    cursor = hub.get_cursor("copy", 0, "begin")
-    while (pulled := hub.pull_logs("copy", 0, cursor=cursor, count=1000)).count:
+    cursor = client.get_cursor("copy", 0, "begin")
+    while (pulled := client.pull_logs("copy", 0, cursor=cursor, count=1000)).count:
         cursor = pulled.next_cursor
         for group in loggroup.split(pulled.body):
             for log in loggroup.decode(group).logs:
@@ -153,17 +154,17 @@ def bytes_of(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode()
 
 
-def test_stopped_while_spark_starts_it_ends_at_once(tmp_path: Path) -> None:
+def test_a_worker_that_is_stopped_while_spark_starts_ends_immediately(tmp_path: Path) -> None:
     with (
         running_service(tmp_path / "service") as service,
         worker_processes(tmp_path / "workers", service) as workers,
     ):
-        hub = prepared(service)
+        client = prepare(service)
         worker = workers.start(
             "w-0", worker_config(service.endpoint, ParquetSink(path=str(tmp_path / "sink")))
         )
         wait_until(lambda: worker.phase == "starting", "the first status", guard_s=GUARD_S)
         assert worker.end(signal.SIGTERM) == 0
-        assert "standing" not in worker.log_tail(), "it never joined"
+        assert "membership changed" not in worker.log_tail(), "it never joined"
         wait_until(lambda: not processes_of(worker), "Spark's processes to end with it")
-        assert hub.group_status(LOGSTORE, GROUP).consumers == ()
+        assert client.group_status(LOGSTORE, GROUP).consumers == ()

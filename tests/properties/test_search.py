@@ -8,42 +8,42 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.properties.simulation import World, check_settled, check_world, new_world, settle, successors
+from tests.properties.simulation import System, check_exclusive, check_settled, new_system, settle, successors
 
 pytestmark = pytest.mark.long
 
 
 @dataclass
-class Found:
-    """What a search came to."""
+class SearchResult:
+    """The result of a search."""
 
     worlds: int
     steps: int
 
 
-def search(start: World, *, depth: int, max_shards: int) -> Found:
-    """Breadth first, so that a failure comes with the shortest story that leads to it."""
+def search(start: System, *, depth: int, max_shards: int) -> SearchResult:
+    """Search breadth first, so that a failure is reported with the shortest sequence that leads to it."""
     seen = {start.key()}
     layer = [(start, "start")]
     steps = 0
     for _ in range(depth):
-        following: list[tuple[World, str]] = []
-        for world, story in layer:
-            for words, after in _successors(world, story, max_shards):
+        following: list[tuple[System, str]] = []
+        for system, story in layer:
+            for words, after in _successors(system, story, max_shards):
                 steps += 1
                 if after.key() not in seen:
                     seen.add(after.key())
                     following.append((after, f"{story}; {words}"))
         layer = following
-    return Found(worlds=len(seen), steps=steps)
+    return SearchResult(worlds=len(seen), steps=steps)
 
 
-def _successors(world: World, story: str, max_shards: int) -> list[tuple[str, World]]:
+def _successors(system: System, story: str, max_shards: int) -> list[tuple[str, System]]:
     try:
-        after = list(successors(world, max_shards=max_shards))
+        after = list(successors(system, max_shards=max_shards))
         for _, each in after:
-            check_world(each)
-        check_settled(settle(world))
+            check_exclusive(each)
+        check_settled(settle(system))
     except AssertionError as error:
         raise AssertionError(f"after: {story}") from error
     return after
@@ -67,7 +67,7 @@ SIZES = ("shards", "names", "order", "depth", "max_shards", "at_least")
 
 
 def check_search(shards: int, names: str, order: bool, depth: int, max_shards: int, at_least: int) -> None:
-    found = search(new_world(shards=shards, names=names, order=order), depth=depth, max_shards=max_shards)
+    found = search(new_system(shards=shards, names=names, order=order), depth=depth, max_shards=max_shards)
     assert found.worlds >= at_least, found
 
 

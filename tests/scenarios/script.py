@@ -1,20 +1,20 @@
-"""The language of the scenario files: a story of one consumer group, told in commands.
+"""The language of the scenario files: a sequence of events of one consumer group, written as commands.
 
 A file opens with a sentence of intent (lines with ``#``). Then come blocks: one command a line, a
 line of four dashes, and what the commands print, up to a blank line. Commands::
 
     group shards=0,1 timeout=30 order=false     a new group; first of all
-    beat a 0 1          consumer a beats and names shards 0 and 1
+    heartbeat a 0 1     consumer a sends a heartbeat that reports shards 0 and 1
     leave a             a leaves the group
     checkpoint a 0 7 [force]                    a saves cursor 7 of shard 0; - is no consumer
-    advance 10          ten seconds pass, and nobody notices yet
-    tick                the service looks at the clock
-    add 2 parents=0     the logstore has a new shard, not told yet
+    advance 10          ten seconds pass; the group is not informed yet
+    tick                the service applies a tick
+    add 2 parents=0     the logstore has a new shard; the group is not informed yet
     close 0 end=5 [begin=5]                     a shard becomes read-only, or its begin moves
-    drop 0              the logstore no longer has the shard
-    tell                the group is told what shards there are
+    delete 0            the logstore no longer has the shard
+    report              the group is informed of the current shards
     configure [timeout=60] [order=true]
-    restart             the service comes back from what it persisted
+    restart             the service restarts from what it persisted
     show                every shard: state, holder -> next holder
     deadline            seconds until the next consumer times out
 
@@ -65,20 +65,20 @@ def render(blocks: list[Block]) -> str:
 
 def replay(blocks: list[Block]) -> list[Block]:
     """The same blocks with the output that the commands really have."""
-    story = Story()
-    return [Block(block.head, tuple(_output(story, block.head))) for block in blocks]
+    scenario = Scenario()
+    return [Block(block.head, tuple(_output(scenario, block.head))) for block in blocks]
 
 
-def _output(story: "Story", head: tuple[str, ...]) -> list[str]:
+def _output(scenario: "Scenario", head: tuple[str, ...]) -> list[str]:
     commands = [line for line in head if not line.startswith("#")]
     lines = []
     for command in commands:
         lines += [f"> {command}"] if len(commands) > 1 else []
-        lines += story.run(command)
+        lines += scenario.run(command)
     return lines
 
 
-class Story:
+class Scenario:
     """Runs commands against one `Driver`."""
 
     def __init__(self) -> None:
@@ -86,58 +86,60 @@ class Story:
 
     def run(self, line: str) -> list[str]:
         """What one command prints."""
-        command, *words = line.split()
-        positional = [w for w in words if "=" not in w]
-        options = dict(w.split("=", 1) for w in words if "=" in w)
+        command, *arguments = line.split()
+        positional = [w for w in arguments if "=" not in w]
+        options = dict(w.split("=", 1) for w in arguments if "=" in w)
         run: Callable[[list[str], dict[str, str]], list[str]] = getattr(self, f"do_{command}")
         return run(positional, options)
 
-    def _passages(self) -> list[str]:
-        return [passage_line(p) for p in self.driver.last.transitions]
+    def _transition_lines(self) -> list[str]:
+        return [transition_line(p) for p in self.driver.last.transitions]
 
     def do_group(self, _: list[str], options: dict[str, str]) -> list[str]:
         shards = tuple(LogShard(shard=int(s)) for s in options["shards"].split(","))
         self.driver = Driver(shards, timeout_s=float(options["timeout"]), order=options["order"] == "true")
-        return self._passages()
+        return self._transition_lines()
 
-    def do_beat(self, words: list[str], _: dict[str, str]) -> list[str]:
-        answer = self.driver.beat(words[0], *map(int, words[1:]))
-        return [f"answer: {' '.join(map(str, answer)) or 'none'}", *self._passages()]
+    def do_heartbeat(self, arguments: list[str], _: dict[str, str]) -> list[str]:
+        answer = self.driver.heartbeat(arguments[0], *map(int, arguments[1:]))
+        return [f"answer: {' '.join(map(str, answer)) or 'none'}", *self._transition_lines()]
 
-    def do_leave(self, words: list[str], _: dict[str, str]) -> list[str]:
-        self.driver.leave(words[0])
-        return self._passages()
+    def do_leave(self, arguments: list[str], _: dict[str, str]) -> list[str]:
+        self.driver.leave(arguments[0])
+        return self._transition_lines()
 
-    def do_checkpoint(self, words: list[str], _: dict[str, str]) -> list[str]:
-        consumer = "" if words[0] == "-" else words[0]
-        force = words[3:] == ["force"]
-        refusal = self.driver.checkpoint(consumer, int(words[1]), int(words[2]), force=force)
-        return [f"refused: {refusal}" if refusal else "saved", *self._passages()]
+    def do_checkpoint(self, arguments: list[str], _: dict[str, str]) -> list[str]:
+        consumer = "" if arguments[0] == "-" else arguments[0]
+        force = arguments[3:] == ["force"]
+        refusal = self.driver.checkpoint(consumer, int(arguments[1]), int(arguments[2]), force=force)
+        return [f"refused: {refusal}" if refusal else "saved", *self._transition_lines()]
 
-    def do_advance(self, words: list[str], _: dict[str, str]) -> list[str]:
-        self.driver.advance(float(words[0]))
+    def do_advance(self, arguments: list[str], _: dict[str, str]) -> list[str]:
+        self.driver.advance(float(arguments[0]))
         return []
 
     def do_tick(self, _: list[str], __: dict[str, str]) -> list[str]:
         self.driver.tick()
-        return self._passages()
+        return self._transition_lines()
 
-    def do_add(self, words: list[str], options: dict[str, str]) -> list[str]:
+    def do_add(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         parents = tuple(int(p) for p in options.get("parents", "").split(",") if p)
-        self.driver.put_shard(int(words[0]), parents=parents)
+        self.driver.put_shard(int(arguments[0]), parents=parents)
         return []
 
-    def do_close(self, words: list[str], options: dict[str, str]) -> list[str]:
-        self.driver.close_shard(int(words[0]), begin=int(options.get("begin", "0")), end=int(options["end"]))
+    def do_close(self, arguments: list[str], options: dict[str, str]) -> list[str]:
+        self.driver.close_shard(
+            int(arguments[0]), begin=int(options.get("begin", "0")), end=int(options["end"])
+        )
         return []
 
-    def do_drop(self, words: list[str], _: dict[str, str]) -> list[str]:
-        self.driver.drop_shard(int(words[0]))
+    def do_delete(self, arguments: list[str], _: dict[str, str]) -> list[str]:
+        self.driver.delete_shard(int(arguments[0]))
         return []
 
-    def do_tell(self, _: list[str], __: dict[str, str]) -> list[str]:
-        self.driver.tell_shards()
-        return self._passages()
+    def do_report(self, _: list[str], __: dict[str, str]) -> list[str]:
+        self.driver.report_shards()
+        return self._transition_lines()
 
     def do_configure(self, _: list[str], options: dict[str, str]) -> list[str]:
         timeout, order = options.get("timeout"), options.get("order")
@@ -145,11 +147,11 @@ class Story:
             timeout_s=None if timeout is None else float(timeout),
             order=None if order is None else order == "true",
         )
-        return self._passages()
+        return self._transition_lines()
 
     def do_restart(self, _: list[str], __: dict[str, str]) -> list[str]:
         self.driver.restart()
-        return self._passages()
+        return self._transition_lines()
 
     def do_show(self, _: list[str], __: dict[str, str]) -> list[str]:
         live = " ".join(self.driver.state.consumers) or "none"
@@ -163,7 +165,7 @@ class Story:
         return ["deadline: none" if deadline is None else f"deadline: in {deadline - self.driver.now:g} s"]
 
 
-def passage_line(passage: Transition) -> str:
+def transition_line(passage: Transition) -> str:
     """One transition as a story tells it."""
     holders = f" {passage.holder}" if passage.holder else ""
     if passage.next_holder:

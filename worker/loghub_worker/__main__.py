@@ -1,8 +1,8 @@
 """``python -m loghub_worker``: run one worker process.
 
-The process reads its settings from the environment and turns the outcome of `loghub_worker.worker.Worker`
-into an exit status. It also writes the message of a failure to the termination log, from which the kubelet
-copies it into the container's status.
+The process reads its settings from the environment and turns the outcome of
+`loghub_worker.worker.WorkerRuntime` into an exit status. It also writes the message of a failure to the
+termination log, from which the kubelet copies it into the container's status.
 
 Exit status: 0 the worker stopped on request; 1 a fatal error; 2 invalid settings.
 """
@@ -17,15 +17,15 @@ import structlog
 
 from loghub.clock import SystemClock
 from loghub.worker_contract import ENV_TERMINATION_LOG
-from loghub_worker.pre_stop import can_be_asked
+from loghub_worker.pre_stop import record_pid
 from loghub_worker.query.spark_session import FatalError, end_jvm
 from loghub_worker.settings import BadSettingsError, read_settings
-from loghub_worker.worker import Worker
+from loghub_worker.worker import WorkerRuntime
 
 log = structlog.get_logger()
 
-STOPPED, FATAL, MISUSED = 0, 1, 2
-LAST_WORDS_BYTES = 4000  # the kubelet keeps 4096 bytes
+STOPPED, FATAL, INVALID_SETTINGS = 0, 1, 2
+TERMINATION_MESSAGE_BYTES = 4000  # the kubelet keeps 4096 bytes
 
 
 def main() -> int:
@@ -34,22 +34,24 @@ def main() -> int:
     try:
         settings = read_settings(os.environ)
     except BadSettingsError as error:
-        log.error("wrong settings", message=str(error))
-        _last_words(os.environ.get(ENV_TERMINATION_LOG), str(error))
-        return MISUSED
+        log.error("invalid settings", message=str(error))
+        _write_termination_message(os.environ.get(ENV_TERMINATION_LOG), str(error))
+        return INVALID_SETTINGS
     try:
-        worker = Worker(settings, SystemClock())
+        worker = WorkerRuntime(settings, SystemClock())
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: worker.request_stop())
-        can_be_asked(settings.state_dir)
+        record_pid(settings.state_dir)
         worker.run()
     except FatalError as fatal:
-        log.error("fatal", reason=fatal.reason, message=fatal.message)
-        _last_words(settings.termination_log, str(fatal))
+        log.error("the worker failed", reason=fatal.reason, message=fatal.message)
+        _write_termination_message(settings.termination_log, str(fatal))
         return FATAL
     except Exception as fault:
-        log.exception("fault")
-        _last_words(settings.termination_log, f"InternalError: {type(fault).__name__}: {fault}")
+        log.exception("internal error")
+        _write_termination_message(
+            settings.termination_log, f"InternalError: {type(fault).__name__}: {fault}"
+        )
         return FATAL
     return STOPPED
 
@@ -69,13 +71,13 @@ def configure_log() -> None:
     )
 
 
-def _last_words(path: Path | str | None, text: str) -> None:
+def _write_termination_message(path: Path | str | None, text: str) -> None:
     if not path:
         return
     try:
-        Path(path).write_bytes(text.encode(errors="replace")[:LAST_WORDS_BYTES])
+        Path(path).write_bytes(text.encode(errors="replace")[:TERMINATION_MESSAGE_BYTES])
     except OSError as error:  # the log contains the message as well
-        log.warning("no last words", message=str(error))
+        log.warning("termination message not written", message=str(error))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """The ranges of one batch. The number makes every plan differ from the one before it, so that for Spark a
     range that is read again, after a discarded batch, is new data."""
 
@@ -36,20 +36,20 @@ class Plan:
         return {"plan": self.number, "ranges": {str(r.shard): [r.begin, r.end] for r in self.ranges}}
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> "Plan":
+    def from_json(value: Mapping[str, Any]) -> "BatchPlan":
         pieces = value["ranges"].items()
         ranges = sorted(Range(int(shard), int(begin), int(end)) for shard, (begin, end) in pieces)
-        return Plan(int(value["plan"]), tuple(ranges))
+        return BatchPlan(int(value["plan"]), tuple(ranges))
 
 
-NOTHING = Plan(0, ())
+EMPTY_PLAN = BatchPlan(0, ())
 # The largest log group that a service accepts: 5 MB in SLS, 10 MiB in the embedded service
 # (docs/sls-protocol.md 5).
 LARGEST_GROUP_BYTES = 10 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class BatchLimits:
     """The most that a batch reads of one shard. The smaller limit applies, but one log group is always
     read."""
 
@@ -73,24 +73,24 @@ def smoothed(before: float | None, *, read_bytes: int, groups: int) -> float | N
 
 
 def next_plan(
-    last: Plan,
+    last: BatchPlan,
     *,
     positions: Mapping[int, int],
     ends: Mapping[int, int],
     sizes: Mapping[int, float],
-    bounds: Bounds,
-) -> Plan:
+    limits: BatchLimits,
+) -> BatchPlan:
     """The next batch: from each position as much as `bounds` allows, and never past the known end.
 
     `sizes` are the mean sizes of the shards' log groups in bytes, where known. `last` itself is returned if
     there is nothing to read.
     """
     ranges = [
-        Range(shard, begin, min(begin + bounds.groups_of(sizes.get(shard)), ends[shard]))
+        Range(shard, begin, min(begin + limits.groups_of(sizes.get(shard)), ends[shard]))
         for shard, begin in sorted(positions.items())
         if ends.get(shard, begin) > begin
     ]
-    return Plan(last.number + 1, tuple(ranges)) if ranges else last
+    return BatchPlan(last.number + 1, tuple(ranges)) if ranges else last
 
 
 def pack(ranges: Sequence[Range], *, bins: int) -> tuple[tuple[Range, ...], ...]:
@@ -100,6 +100,6 @@ def pack(ranges: Sequence[Range], *, bins: int) -> tuple[tuple[Range, ...], ...]
     empty.
     """
     filled: list[list[Range]] = [[] for _ in range(max(1, min(bins, len(ranges))))]
-    for piece in sorted(ranges, key=lambda r: (-r.groups, r.shard)):
-        min(filled, key=lambda b: sum(r.groups for r in b)).append(piece)
+    for shard_range in sorted(ranges, key=lambda r: (-r.groups, r.shard)):
+        min(filled, key=lambda b: sum(r.groups for r in b)).append(shard_range)
     return tuple(tuple(b) for b in filled if b)

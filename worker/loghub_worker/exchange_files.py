@@ -33,7 +33,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Count(msgspec.Struct, frozen=True, kw_only=True):
+class ReadCount(msgspec.Struct, frozen=True, kw_only=True):
     """What reading one range yielded. The process that read it writes the count; the last reading counts."""
 
     logs: int
@@ -43,7 +43,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     oldest: int = 0  # cursor of the oldest group that still exists, if that is past the range's end
 
 
-class Handover:
+class ExchangeFiles:
     """The folder that contains the exchange files."""
 
     def __init__(self, folder: Path) -> None:
@@ -66,15 +66,15 @@ class Handover:
     def _count_path(self, plan: int, shard: int) -> Path:
         return self.folder / "counts" / f"{plan}-{shard}.json"
 
-    def write_count(self, count: Count, *, plan: int, shard: int) -> None:
+    def write_count(self, count: ReadCount, *, plan: int, shard: int) -> None:
         path = self._count_path(plan, shard)
         path.parent.mkdir(exist_ok=True)
         replace_file(path, msgspec.json.encode(count))
 
-    def take_count(self, *, plan: int, shard: int) -> Count:
+    def take_count(self, *, plan: int, shard: int) -> ReadCount:
         """Return the count of one range and remove its file. The count is zero if nothing was read."""
         path = self._count_path(plan, shard)
-        count = _read(path, Count) or Count(logs=0, bytes=0)
+        count = _read(path, ReadCount) or ReadCount(logs=0, bytes=0)
         path.unlink(missing_ok=True)
         return count
 

@@ -17,7 +17,17 @@ from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import EndpointUnreachable, LogHubError
 
-__all__ = ["Address", "ServiceError", "connect", "decode_cursor", "encode_cursor", "shared", "trouble_of"]
+__all__ = [
+    "Address",
+    "ConsumerIdentity",
+    "ReportedError",
+    "connect",
+    "decode_cursor",
+    "encode_cursor",
+    "reason_of_code",
+    "shared_client",
+    "to_reported_error",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +39,17 @@ class Address:
     credentials_dir: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerIdentity:
+    """The consumer that this worker is: one member of one consumer group of a logstore."""
+
+    logstore: str
+    group: str
+    consumer: str
+
+
 @dataclass(frozen=True, slots=True)
-class ServiceError:
+class ReportedError:
     """An error for the status: a CamelCase reason and a sentence. Both are empty if there is no error."""
 
     reason: str = ""
@@ -57,11 +76,11 @@ def read_credentials(folder: Path) -> Credentials:
     try:
         return read_key(folder)
     except OSError as error:
-        raise LogHubError("Unauthorized", 401, f"no access key can be read: {error}") from error
+        raise LogHubError("Unauthorized", 401, f"the access key cannot be read: {error}") from error
 
 
 @cache
-def shared(address: Address) -> LogHub:
+def shared_client(address: Address) -> LogHub:
     """The connection of this process, open until the process ends (Spark reuses its reader processes)."""
     return connect(address)
 
@@ -76,15 +95,15 @@ _REASONS = {
 }
 
 
-def trouble_of(error: Exception) -> ServiceError:
+def to_reported_error(error: Exception) -> ReportedError:
     """An error of the client as a reason and a message. The reason is the error's own code if there is no
     better one."""
     if isinstance(error, EndpointUnreachable):
-        return ServiceError("EndpointUnreachable", str(error))
+        return ReportedError("EndpointUnreachable", str(error))
     if isinstance(error, LogHubError):
         known = error.code in _REASONS or error.status != HTTPStatus.UNAUTHORIZED
-        return ServiceError(reason_of_code(error.code) if known else "AuthenticationFailed", error.message)
-    return ServiceError(type(error).__name__, str(error))
+        return ReportedError(reason_of_code(error.code) if known else "AuthenticationFailed", error.message)
+    return ReportedError(type(error).__name__, str(error))
 
 
 def reason_of_code(code: str) -> str:

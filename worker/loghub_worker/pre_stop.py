@@ -20,17 +20,17 @@ from loghub.worker_contract import ENV_STATE_DIR
 PID_FILE = "pid"
 
 
-def can_be_asked(state_dir: Path) -> None:
-    """Record this process as the worker that `ask` signals; its signal handlers must be set. Raises
+def record_pid(state_dir: Path) -> None:
+    """Record this process as the worker that `request_stop` signals; its signal handlers must be set. Raises
     `OSError`."""
     replace_file(state_dir / PID_FILE, str(os.getpid()).encode())
 
 
-def ask(environment: Mapping[str, str]) -> None:
+def request_stop(environment: Mapping[str, str]) -> None:
     """Signal the worker whose state folder this environment names."""
     with contextlib.suppress(OSError, ValueError, KeyError):  # not started yet, or already ended
         os.kill(int(Path(environment[ENV_STATE_DIR], PID_FILE).read_text()), signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    ask(os.environ)
+    request_stop(os.environ)

@@ -19,7 +19,7 @@ class BadSettingsError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class WorkerSettings:
     """The settings that `loghub.worker_contract` describes."""
 
     config: WorkerConfig
@@ -33,13 +33,13 @@ class Settings:
     class_archive: Path | None
 
 
-def read_settings(environment: Mapping[str, str]) -> Settings:
+def read_settings(environment: Mapping[str, str]) -> WorkerSettings:
     """The settings in an environment. Raises `BadSettingsError` with the name of the variable."""
     optional = {
         name: environment.get(name)
         for name in (contract.ENV_DRAIN_FILE, contract.ENV_TERMINATION_LOG, contract.ENV_CLASS_ARCHIVE)
     }
-    return Settings(
+    return WorkerSettings(
         config=_config(_required(environment, contract.ENV_CONFIG)),
         consumer=_required(environment, contract.ENV_CONSUMER),
         credentials_dir=_required(environment, contract.ENV_CREDENTIALS_DIR),

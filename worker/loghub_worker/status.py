@@ -5,51 +5,61 @@ scraper show the same values. `loghub.worker_contract.WorkerStatus` describes it
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from loghub.wire.cursor import encode
 from loghub.worker_contract import ShardProgress, WorkerStatus
-from loghub_worker.log_service import ServiceError
-from loghub_worker.membership.state import HeldShard, Membership, MemberState, Phase, ShutdownMode
+from loghub_worker.log_service import ReportedError
+from loghub_worker.membership.state import HeldShard, Membership, MemberState, ShardPhase, ShutdownMode
 
-PhaseWord = Literal["starting", "running", "fenced", "draining", "left", "failed"]
+PhaseName = Literal["starting", "running", "fenced", "draining", "left", "failed"]
 
 
-def phase_of(consumer: Membership) -> PhaseWord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One moment on both clocks."""
+
+    monotonic_s: float
+    unix_s: float
+
+
+def phase_of(membership: Membership) -> PhaseName:
     """The phase of the worker."""
-    if consumer.standing is MemberState.LEFT:
+    if membership.state is MemberState.LEFT:
         return "left"
-    if consumer.goal is not ShutdownMode.SERVE:
+    if membership.shutdown_mode is not ShutdownMode.SERVE:
         return "draining"
-    words: dict[MemberState, PhaseWord] = {
+    names: dict[MemberState, PhaseName] = {
         MemberState.JOINING: "starting",
         MemberState.MEMBER: "running",
         MemberState.FENCED: "fenced",
     }
-    return words[consumer.standing]
+    return names[membership.state]
 
 
 def status_of(
-    consumer: Membership,
+    membership: Membership,
     *,
     name: str,
-    now: float,
-    unix_s: float,
-    trouble: ServiceError,
+    now: Moment,
+    error: ReportedError,
     rows: int,
     oldest_unix_s: Mapping[int, float | None],
 ) -> WorkerStatus:
-    """The status at one moment; `now` is monotonic."""
+    """The status at one moment. `rows` is the number of rows written to the sink, and `oldest_unix_s` maps a
+    shard to the time at which the log group to be read next was received."""
+    last_s = membership.last_good_s
     return WorkerStatus(
         consumer=name,
-        phase=phase_of(consumer),
-        reason=trouble.reason,
+        phase=phase_of(membership),
+        reason=error.reason,
         # Messages of other programs may contain lone surrogates, which JSON cannot represent.
-        message=trouble.message.encode(errors="replace").decode(),
+        message=error.message.encode(errors="replace").decode(),
         rows_written=rows,
-        last_heartbeat_age_s=None if consumer.last_good_s is None else now - consumer.last_good_s,
-        shards=[progress_of(s, lag_of(oldest_unix_s, s.shard, unix_s=unix_s)) for s in consumer.shards],
-        written_at=unix_s,
+        last_heartbeat_age_s=None if last_s is None else now.monotonic_s - last_s,
+        shards=[progress_of(s, lag_of(oldest_unix_s, s.shard, unix_s=now.unix_s)) for s in membership.shards],
+        written_at=now.unix_s,
     )
 
 
@@ -70,5 +80,5 @@ def progress_of(shard: HeldShard, lag_s: float | None) -> ShardProgress:
         checkpoint=None if shard.saved is None else encode(shard.saved),
         logs=shard.logs,
         lag_s=lag_s,
-        draining=shard.phase in (Phase.DRAINING, Phase.DRAINED),
+        draining=shard.phase in (ShardPhase.DRAINING, ShardPhase.DRAINED),
     )

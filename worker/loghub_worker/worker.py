@@ -17,19 +17,19 @@ import structlog
 from loghub.atomic_file import replace_file
 from loghub.clock import Clock
 from loghub.worker_contract import WorkerStatus
-from loghub_worker.exchange_files import Handover
-from loghub_worker.log_service import Address, ServiceError, connect
+from loghub_worker.exchange_files import ExchangeFiles
+from loghub_worker.log_service import Address, ConsumerIdentity, ReportedError, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_state import SharedState
 from loghub_worker.membership.state import Membership, MembershipTimings, MemberState, ShutdownMode
 from loghub_worker.metrics import Figures, MetricsServer
 from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError, invalid, start_spark
-from loghub_worker.query.streaming_query import Job
+from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
 from loghub_worker.query.transform import empty_logs, make_transform, place_code
-from loghub_worker.settings import Settings, is_drain_requested
-from loghub_worker.sink.sinks import InvalidSinkError, Sink, make_sink
-from loghub_worker.status import status_of
+from loghub_worker.settings import WorkerSettings, is_drain_requested
+from loghub_worker.sink.sinks import BatchSink, InvalidSinkError, make_sink
+from loghub_worker.status import Moment, status_of
 
 log = structlog.get_logger()
 
@@ -37,17 +37,17 @@ STEP_S = 0.4  # how often the drain file and the threads are checked
 STATUS_S = 1.0
 # The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
 # seconds, so that a commit has time to finish.
-MARGIN_PART, MOST_MARGIN_S = 0.2, 5.0
+MARGIN_FRACTION, MAX_MARGIN_S = 0.2, 5.0
 
 
 class _StoppedAtStart(BaseException):
     """Ends the start of the worker when a stop is requested before the first heartbeat."""
 
 
-class Worker:
+class WorkerRuntime:
     """One worker process. `run` blocks until it ends."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: WorkerSettings, clock: Clock) -> None:
         config = settings.config
         self._settings = settings
         self._config = config
@@ -57,18 +57,21 @@ class Worker:
         self._address = Address(
             endpoint=config.endpoint, project=config.project, credentials_dir=settings.credentials_dir
         )
-        self._handover = Handover(_emptied(settings.state_dir / "handover"))
-        margin_s = min(MOST_MARGIN_S, config.timeout_s * MARGIN_PART)
-        terms = MembershipTimings(
+        self._identity = ConsumerIdentity(
+            logstore=config.logstore, group=config.consumer_group, consumer=settings.consumer
+        )
+        self._exchange = ExchangeFiles(_empty_folder(settings.state_dir / "exchange"))
+        margin_s = min(MAX_MARGIN_S, config.timeout_s * MARGIN_FRACTION)
+        timings = MembershipTimings(
             interval_s=config.heartbeat_interval_s, timeout_s=config.timeout_s, margin_s=margin_s
         )
-        self._session = SharedState(Membership(terms), self._handover, clock)
-        self._membership: HeartbeatThread | None = None
-        self._keeper: ShardManager | None = None
-        self._job: Job | None = None
-        self._failed = ServiceError()
+        self._shared_state = SharedState(Membership(timings), self._exchange, clock)
+        self._heartbeat: HeartbeatThread | None = None
+        self._shard_manager: ShardManager | None = None
+        self._query_runner: QueryRunner | None = None
+        self._failed = ReportedError()
         self._starting = False
-        self._told = self.status()  # the status as last written
+        self._written_status = self.status()  # the status as last written
 
     def request_stop(self) -> None:
         """Request a drain and then the end of the process. Only for a signal handler in the main thread.
@@ -93,9 +96,9 @@ class Worker:
             self._serve()
             self._end()
         except _StoppedAtStart:
-            log.info("stopped before the first beat")
+            log.info("stopped before the first heartbeat")
         except FatalError as fatal:
-            self._failed = ServiceError(fatal.reason, fatal.message)
+            self._failed = ReportedError(fatal.reason, fatal.message)
             raise
         finally:
             self._starting = False
@@ -109,68 +112,68 @@ class Worker:
 
     def _start(self) -> None:
         self._starting = True
-        self._end_if_asked()
+        self._end_if_stopped()
         sink = self._make_sink()
         code = place_code(self._config.pipeline, self._settings.state_dir / "code")
         spark = start_spark(
             self._config,
-            _emptied(self._settings.state_dir / "spark"),
+            _empty_folder(self._settings.state_dir / "spark"),
             class_archive=self._settings.class_archive,
             code=code,
         )
-        self._end_if_asked()
+        self._end_if_stopped()
         transform = make_transform(self._config.pipeline, code)
         result = transform.check(empty_logs(spark))
-        self._end_if_asked()
+        self._end_if_stopped()
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
-        beats = connect(
+        heartbeat_client = connect(
             self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
         )
-        self._membership = HeartbeatThread(self._session, beats, **self._names())
-        self._keeper = self._make_keeper(sink)
-        self._job = Job(
-            self._config,
+        self._heartbeat = HeartbeatThread(self._shared_state, heartbeat_client, self._identity)
+        self._shard_manager = self._make_shard_manager(sink)
+        self._query_runner = QueryRunner(
+            QuerySettings(
+                config=self._config,
+                consumer=self._settings.consumer,
+                credentials_dir=self._settings.credentials_dir,
+                scratch=self._settings.state_dir / "query",
+            ),
             spark,
-            session=self._session,
-            keeper=self._keeper,
+            self._shared_state,
+            self._shard_manager,
             transform=transform,
             sink=sink,
-            handover=self._handover,
-            clock=self._clock,
-            credentials_dir=self._settings.credentials_dir,
-            scratch=self._settings.state_dir / "query",
-            name=self._settings.consumer,
         )
-        with self._session.use():
+        with self._shared_state.use():
             pass  # writes the initial, empty positions
-        self._job.start()
+        self._query_runner.start()
         self._check_sink(partial(sink.check, result))  # while the query warms up
         self._wait_until_warm()
         self._starting = False
-        self._keeper.start()
-        self._membership.start()
+        self._shard_manager.start()
+        self._heartbeat.start()
 
     def _check_sink(self, check: Callable[[], None]) -> None:
         try:
             check()
         except (*SPARK_ERRORS, ValueError) as error:
             raise invalid(error) from error
-        self._end_if_asked()
+        self._end_if_stopped()
 
-    def _end_if_asked(self) -> None:
+    def _end_if_stopped(self) -> None:
         """End the start if a stop was requested. The exception of the signal handler may have been lost:
         Python ignores exceptions that are raised in a finalizer or in a hook at a fork, and Spark's start
         forks."""
         if self._stop:
             raise _StoppedAtStart
 
-    def _make_sink(self) -> Sink:
+    def _make_sink(self) -> BatchSink:
         try:
             return make_sink(
                 self._config,
                 consumer=self._settings.consumer,
                 credentials_dir=self._settings.credentials_dir,
-                scratch=self._handover.folder,
+                scratch=self._exchange.folder,
                 now_unix_s=self._clock.unix_s(),
             )
         except InvalidSinkError as error:
@@ -178,35 +181,27 @@ class Worker:
         except OSError as error:
             raise FatalError("SinkUnavailable", str(error)) from error
 
-    def _make_keeper(self, sink: Sink) -> ShardManager:
+    def _make_shard_manager(self, sink: BatchSink) -> ShardManager:
         return ShardManager(
-            self._session,
+            self._shared_state,
             connect(self._address, agent=self._agent()),
             sink,
-            self._handover,
-            self._clock,
-            initial=self._config.start_position,
-            interval_s=self._config.checkpoint_interval_s,
-            **self._names(),
+            self._identity,
+            start_position=self._config.start_position,
+            checkpoint_interval_s=self._config.checkpoint_interval_s,
         )
 
     def _agent(self) -> str:
         return f"{self._config.consumer_group}/{self._settings.consumer}"
 
-    def _names(self) -> dict[str, str]:
-        return {
-            "logstore": self._config.logstore,
-            "group": self._config.consumer_group,
-            "name": self._settings.consumer,
-        }
-
     def _wait_until_warm(self) -> None:
-        """Wait until the source has planned for the first time. The bound is the job's limit of failures and
-        not a time: a worker that joins before it can read only keeps shards from workers that can."""
-        while self._handover.report().version < 0:
+        """Wait until the source has planned for the first time. The bound is the query runner's limit of
+        failures and not a time: a worker that joins before it can read only keeps shards from workers that
+        can."""
+        while self._exchange.report().version < 0:
             self._raise_failures()
             self._is_stopped_in(0.05)
-            self._end_if_asked()
+            self._end_if_stopped()
 
     # -- serve
 
@@ -229,11 +224,11 @@ class Worker:
         return self._stop
 
     def _has_left(self) -> bool:
-        with self._session.use() as (consumer, _):
-            return consumer.standing is MemberState.LEFT
+        with self._shared_state.use() as (membership, _):
+            return membership.state is MemberState.LEFT
 
     def _raise_failures(self) -> None:
-        parts = (self._membership, self._keeper, self._job)
+        parts = (self._heartbeat, self._shard_manager, self._query_runner)
         for failure in (part.failure for part in parts if part is not None):
             if isinstance(failure, FatalError):
                 raise failure
@@ -247,103 +242,107 @@ class Worker:
             self._drain(
                 ShutdownMode.LEAVE if is_drain_requested(self._settings.drain_file) else ShutdownMode.STOP
             )
-        for part in (self._membership, self._keeper, self._job):
+        for part in (self._heartbeat, self._shard_manager, self._query_runner):
             if part is not None:
                 part.stop()
 
-    def _drain(self, goal: ShutdownMode) -> None:
+    def _drain(self, mode: ShutdownMode) -> None:
         """Deliver the batch in progress and save its checkpoints. The drain timeout bounds the wait."""
-        log.info("draining", goal=goal)
-        with self._session.use() as (consumer, _):
-            consumer.set_goal(goal)
+        log.info("draining", mode=mode)
+        with self._shared_state.use() as (membership, _):
+            membership.set_shutdown_mode(mode)
         deadline_s = self._clock.monotonic_s() + self._config.drain_timeout_s
-        since = self._session.changes
-        while not self._is_drained(goal):
+        since = self._shared_state.changes
+        while not self._is_drained(mode):
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
-                log.warning("drain timeout: what is under way will be delivered by the next holder")
+                log.warning("drain timeout: the next holder of the shards delivers what is not yet saved")
                 return
             self._raise_failures()
-            self._session.wait(since, min(left_s, STEP_S))
-            since = self._session.changes  # before the next check, so that no change is missed
+            self._shared_state.wait(since, min(left_s, STEP_S))
+            since = self._shared_state.changes  # before the next check, so that no change is missed
 
-    def _is_drained(self, goal: ShutdownMode) -> bool:
-        if goal is ShutdownMode.LEAVE:
+    def _is_drained(self, mode: ShutdownMode) -> bool:
+        if mode is ShutdownMode.LEAVE:
             return self._has_left()
-        with self._session.use() as (consumer, _):
-            return consumer.drained
+        with self._shared_state.use() as (membership, _):
+            return membership.drained
 
     # -- status and metrics
 
     def status(self) -> WorkerStatus:
         """The current status of the worker."""
-        with self._session.use() as (consumer, now):
+        with self._shared_state.use() as (membership, now):
             status = status_of(
-                consumer,
+                membership,
                 name=self._settings.consumer,
-                now=now,
-                unix_s=self._clock.unix_s(),
-                trouble=self._trouble(),
-                rows=self._job.tally.rows if self._job else 0,
+                now=Moment(monotonic_s=now, unix_s=self._clock.unix_s()),
+                error=self._current_error(),
+                rows=self._query_runner.totals.rows if self._query_runner else 0,
                 # A copy, because the shard manager's thread changes the original.
-                oldest_unix_s=dict(self._keeper.oldest_unix_s) if self._keeper else {},
+                oldest_unix_s=dict(self._shard_manager.oldest_unix_s) if self._shard_manager else {},
             )
         return msgspec.structs.replace(status, phase="failed") if self._failed.reason else status
 
-    def _trouble(self) -> ServiceError:
+    def _current_error(self) -> ReportedError:
         """The first error of the parts, those closest to the cause first; empty if there is none."""
-        troubles = [self._failed]
-        if self._membership and self._keeper and self._job:
-            keeper = self._keeper
-            troubles += [self._membership.trouble, self._job.trouble, keeper.trouble, keeper.source_trouble]
-        return next((trouble for trouble in troubles if trouble.reason), ServiceError())
+        errors = [self._failed]
+        if self._heartbeat and self._shard_manager and self._query_runner:
+            shard_manager = self._shard_manager
+            errors += [
+                self._heartbeat.error,
+                self._query_runner.error,
+                shard_manager.error,
+                shard_manager.source_error,
+            ]
+        return next((error for error in errors if error.reason), ReportedError())
 
     def _tick_status(self) -> None:
         while not self._ended.wait(STATUS_S):
             self._write_status()
 
     def _write_status(self) -> None:
-        self._told = self.status()
+        self._written_status = self.status()
         try:
-            replace_file(self._settings.status_file, msgspec.json.encode(self._told))
+            replace_file(self._settings.status_file, msgspec.json.encode(self._written_status))
         except OSError as error:  # a full disk must not end the worker; `written_at` shows that it is stale
-            log.warning("status not written", message=str(error))
+            log.warning("status file not written", message=str(error))
 
-    def _numbers(self) -> dict[str, tuple[str, float]]:
-        if self._job is None:
+    def _counters(self) -> dict[str, tuple[str, float]]:
+        if self._query_runner is None:
             return {}
-        tally = self._job.tally
+        totals = self._query_runner.totals
         return {
-            "loghub_worker_batches": ("Number of micro-batches committed to the sink.", tally.batches),
+            "loghub_worker_batches": ("Number of micro-batches committed to the sink.", totals.batches),
             "loghub_worker_batches_discarded": (
                 "Number of micro-batches discarded because the worker no longer held their shards.",
-                tally.refused,
+                totals.discarded,
             ),
             "loghub_worker_invalid_utf8_values": (
                 "Number of text values in which invalid UTF-8 was replaced.",
-                tally.replaced,
+                totals.replaced,
             ),
             "loghub_worker_log_groups_expired": (
                 "Number of log groups that expired before they were read.",
-                tally.missing,
+                totals.missing,
             ),
             "loghub_worker_batch_duration_seconds": (
                 "Total duration of the committed micro-batches.",
-                tally.seconds,
+                totals.seconds,
             ),
         }
 
     def _serve_metrics(self) -> MetricsServer | None:
         if self._settings.metrics_address is None:
             return None
-        figures = Figures(self.status, self._numbers)
-        told = partial(getattr, self, "_told")
-        server = MetricsServer(self._settings.metrics_address, figures, told, self._clock.unix_s)
+        figures = Figures(self.status, self._counters)
+        written_status = partial(getattr, self, "_written_status")
+        server = MetricsServer(self._settings.metrics_address, figures, written_status, self._clock.unix_s)
         server.start()
         return server
 
 
-def _emptied(folder: Path) -> Path:
+def _empty_folder(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

@@ -5,7 +5,7 @@ import asyncio
 from loghub.service.api import lookup, parse
 from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.messages import Answer, Request, json_answer
+from loghub.service.messages import Request, ServiceResponse, json_response
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import Code
@@ -14,13 +14,13 @@ _SECOND_US = 1_000_000
 _MAX_UNIX_S = 1 << 40
 
 
-async def get_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
+async def get_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> ServiceResponse:
     log = lookup.shard_log(engine, request, ls, shard)
     kind = request.query.get("type")
     if kind == "cursor":
-        return json_answer({"cursor": wire_cursor.encode(await _find(log, request.query.get("from", "")))})
+        return json_response({"cursor": wire_cursor.encode(await _find(log, request.query.get("from", "")))})
     if kind == "cursor_time":
-        return json_answer({"cursor_time": await _time_of(log, request.query.get("cursor", ""))})
+        return json_response({"cursor_time": await _time_of(log, request.query.get("cursor", ""))})
     raise failure(Code.PARAMETER_INVALID, "type must be cursor, cursor_time, log or logs")
 
 
@@ -51,5 +51,5 @@ def check_cursor(log: ShardLog, text: str) -> int:
     """
     cursor = wire_cursor.decode(text)
     if cursor > log.extent.end_cursor:
-        raise failure(Code.INVALID_CURSOR, f"cursor {text} lies beyond the end of the shard")
+        raise failure(Code.INVALID_CURSOR, f"cursor {text} is beyond the end of the shard")
     return cursor

@@ -10,10 +10,10 @@ import asyncio
 from loghub.domain.group import ConsumerEntry, Leave, ShardEntry
 from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag
 from loghub.service.api import lookup, parse
-from loghub.service.api.groups import shown
+from loghub.service.api.groups import settings_json
 from loghub.service.engine import Engine
-from loghub.service.group_registry import Group
-from loghub.service.messages import EMPTY, Answer, Request, json_answer
+from loghub.service.group_registry import RegisteredGroup
+from loghub.service.messages import EMPTY, Request, ServiceResponse, json_response
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import cursor as wire_cursor
 
@@ -21,27 +21,27 @@ EXTENSIONS = ("leave", "group_status")
 VERSION = "0.1.0"
 
 
-async def info() -> Answer:
+async def info() -> ServiceResponse:
     """A client calls this to detect the extensions; it requires neither Host nor authentication."""
-    return json_answer({"service": "loghub-embedded", "version": VERSION, "extensions": EXTENSIONS})
+    return json_response({"service": "loghub-embedded", "version": VERSION, "extensions": EXTENSIONS})
 
 
-async def health() -> Answer:
-    return json_answer({"status": "ok"})
+async def health() -> ServiceResponse:
+    return json_response({"status": "ok"})
 
 
-async def leave(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+async def leave(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """Remove the consumer immediately; it no longer works on any shard. Unknown names are accepted."""
     group = lookup.group(engine, request, ls, cg)
     await engine.groups.step(group, Leave(consumer=parse.consumer(request)))
     return EMPTY
 
 
-async def group_status(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+async def group_status(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """The state of a group; the field names are those of `loghub.client.port.GroupStatus`."""
     group = lookup.group(engine, request, ls, cg)
     await group.durable()
-    settings = shown(group)
+    settings = settings_json(group)
     now_s = engine.clock.monotonic_s()
     consumers = [_consumer(group, entry, now_s) for entry in group.state.consumers.values()]
     now_unix_s = engine.clock.unix_s()
@@ -51,7 +51,7 @@ async def group_status(engine: Engine, request: Request, *, ls: str, cg: str) ->
         if (group.logstore, entry.shard) in engine.logs
     ]
     shards = await asyncio.to_thread(lambda: [_shard(entry, log, now_unix_s) for entry, log in pairs])
-    return json_answer(
+    return json_response(
         {
             "group": {
                 "name": settings["name"],
@@ -64,7 +64,7 @@ async def group_status(engine: Engine, request: Request, *, ls: str, cg: str) ->
     )
 
 
-def _consumer(group: Group, entry: ConsumerEntry, now_s: float) -> dict[str, object]:
+def _consumer(group: RegisteredGroup, entry: ConsumerEntry, now_s: float) -> dict[str, object]:
     return {
         "name": entry.name,
         "last_heartbeat_age_s": max(0.0, now_s - entry.last_heartbeat_s),

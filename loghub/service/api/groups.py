@@ -3,32 +3,32 @@
 These are the actions on ``/logstores/{ls}/consumergroups``. `loghub.domain.coordinator` assigns the shards.
 """
 
-from loghub.domain.group import Checkpoint, Configure, Heartbeat, Refusal, ShardEntry
+from loghub.domain.group import Configure, Heartbeat, RefusalCode, SaveCheckpoint, ShardEntry
 from loghub.service.api import lookup, parse
 from loghub.service.api.cursors import check_cursor
 from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.group_registry import Group
-from loghub.service.messages import EMPTY, Answer, Request, json_answer
+from loghub.service.group_registry import RegisteredGroup
+from loghub.service.messages import EMPTY, Request, ServiceResponse, json_response
 from loghub.wire import client_quirks, names
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import Code, LogHubError
 
 
-async def list_groups(engine: Engine, request: Request, *, ls: str) -> Answer:
+async def list_groups(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
     store = lookup.logstore(engine, request, ls)
     groups = engine.groups.of(store.saved.id)
     for group in list(groups.values()):
         await group.durable()
-    return json_answer([shown(group) for _, group in sorted(groups.items())])
+    return json_response([settings_json(group) for _, group in sorted(groups.items())])
 
 
-def shown(group: Group) -> dict[str, object]:
+def settings_json(group: RegisteredGroup) -> dict[str, object]:
     state = group.state
     return {"name": state.group, "timeout": round(state.timeout_s), "order": state.order}
 
 
-async def create_group(engine: Engine, request: Request, *, ls: str) -> Answer:
+async def create_group(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
     """Create a group. Its name is the field ``consumerGroup`` of this request, but ``name`` in the list."""
     fields = parse.json_object(request)
     limits = engine.settings.limits
@@ -38,9 +38,12 @@ async def create_group(engine: Engine, request: Request, *, ls: str) -> Answer:
     store = lookup.logstore(engine, request, ls)
     groups = engine.groups.of(store.saved.id)
     if name in groups:
-        raise failure(Code.CONSUMER_GROUP_ALREADY_EXIST, f"consumer group {name} exists")
+        raise failure(Code.CONSUMER_GROUP_ALREADY_EXIST, f"consumer group {name} already exists")
     if len(groups) >= limits.groups_per_logstore:
-        raise failure(Code.CONSUMER_GROUP_QUOTA_EXCEED, "the logstore has as many groups as it may")
+        raise failure(
+            Code.CONSUMER_GROUP_QUOTA_EXCEED,
+            f"a logstore may have at most {limits.groups_per_logstore} consumer groups",
+        )
     await engine.groups.create(
         logstore=store.saved.id,
         name=name,
@@ -51,7 +54,7 @@ async def create_group(engine: Engine, request: Request, *, ls: str) -> Answer:
     return EMPTY
 
 
-async def update_group(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+async def update_group(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """Change the settings; either may be missing (the Go client omits a timeout of 0)."""
     fields = parse.json_object(request)
     limits = engine.settings.limits
@@ -65,12 +68,12 @@ async def update_group(engine: Engine, request: Request, *, ls: str, cg: str) ->
     return EMPTY
 
 
-async def delete_group(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+async def delete_group(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     await engine.groups.delete(lookup.group(engine, request, ls, cg))
     return EMPTY
 
 
-async def post_to_group(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+async def post_to_group(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """Serve ``type=heartbeat`` or ``type=checkpoint``."""
     kind = request.query.get("type")
     if kind == "heartbeat":
@@ -80,25 +83,26 @@ async def post_to_group(engine: Engine, request: Request, *, ls: str, cg: str) -
     raise failure(Code.PARAMETER_INVALID, "type must be heartbeat or checkpoint")
 
 
-async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """Register or renew a consumer. The response is always a JSON array, because the Python client retries
     without a pause on anything else (docs/sls-protocol.md 4.5)."""
     consumer = parse.consumer(request)
     held = parse.shard_list(request)
     group = lookup.group(engine, request, ls, cg)
     consumers = group.state.consumers
-    if consumer not in consumers and len(consumers) >= engine.settings.limits.consumers_per_group:
-        raise failure(Code.PROJECT_QUOTA_EXCEED, "the group has as many consumers as it may")
+    most = engine.settings.limits.consumers_per_group
+    if consumer not in consumers and len(consumers) >= most:
+        raise failure(Code.PROJECT_QUOTA_EXCEED, f"a group may have at most {most} consumers")
     step = await engine.groups.step(group, Heartbeat(consumer=consumer, held=held))
-    return json_answer(step.answer)
+    return json_response(step.answer)
 
 
-async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     fields = parse.json_object(request)
     consumer = request.query.get("consumer", "")
     shard = parse.integer(fields, "shard", least=0, most=1 << 31)
     group = lookup.group(engine, request, ls, cg)
-    event = Checkpoint(
+    event = SaveCheckpoint(
         consumer=names.CONSUMER.check(consumer) if consumer else "",
         shard=shard,
         cursor=_position(engine, group, shard, parse.string(fields, "checkpoint")),
@@ -107,11 +111,13 @@ async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: st
     )
     step = await engine.groups.step(group, event)
     if step.refusal is not None:
-        raise _refused(step.refusal, request, f"shard {shard}, consumer {consumer!r}")
+        raise _refused(
+            step.refusal, request, f"checkpoint of shard {shard} by consumer {consumer!r} was rejected"
+        )
     return EMPTY
 
 
-def _position(engine: Engine, group: Group, shard: int, text: str) -> int:
+def _position(engine: Engine, group: RegisteredGroup, shard: int, text: str) -> int:
     """The integer value of a cursor that may be saved.
 
     A cursor beyond the end is invalid: on a read-only shard it would count as the end, and unread logs as
@@ -121,23 +127,23 @@ def _position(engine: Engine, group: Group, shard: int, text: str) -> int:
     return wire_cursor.decode(text) if log is None else check_cursor(log, text)
 
 
-def _refused(refusal: Refusal, request: Request, message: str) -> LogHubError:
+def _refused(refusal: RefusalCode, request: Request, message: str) -> LogHubError:
     error = failure(Code(refusal.value), message)
-    if refusal is Refusal.SHARD_NOT_EXIST:
+    if refusal is RefusalCode.SHARD_NOT_EXIST:
         error.code = client_quirks.checkpoint_of_no_shard(request.headers.get("user-agent", ""))
     return error
 
 
-async def get_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str) -> Answer:
+async def get_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """The checkpoints of all shards, or of one shard. A shard without a checkpoint has an entry too, as the
     Java and Python clients require (docs/sls-protocol.md 2.1)."""
     group = lookup.group(engine, request, ls, cg)
     await group.durable()
     entries = [entry for _, entry in sorted(group.state.shards.items())]
     if "shard" in request.query:
-        wanted = parse.number_query(request, "shard", least=0, most=1 << 31)
-        entries = [entry for entry in entries if entry.shard == wanted]
-    return json_answer([_checkpoint(entry) for entry in entries])
+        number = parse.number_query(request, "shard", least=0, most=1 << 31)
+        entries = [entry for entry in entries if entry.shard == number]
+    return json_response([_checkpoint(entry) for entry in entries])
 
 
 def _checkpoint(entry: ShardEntry) -> dict[str, object]:

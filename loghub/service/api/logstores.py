@@ -15,17 +15,17 @@ from loghub.service.api_errors import failure
 from loghub.service.catalog import Logstore, Project
 from loghub.service.engine import Engine
 from loghub.service.facts import LogstoreDeleted, LogstoreSaved, ShardSaved
-from loghub.service.messages import EMPTY, Answer, Request, json_answer
-from loghub.service.settings import KEEP_FOR_EVER_DAYS, Limits
+from loghub.service.messages import EMPTY, Request, ServiceResponse, json_response
+from loghub.service.settings import KEEP_FOREVER_DAYS, Limits
 from loghub.wire import names
 from loghub.wire.errors import Code
 
 _PAGE = 500
 _DEFAULT_SHARDS = 2
 _DEFAULT_TTL_DAYS = 30
-# Settings that clients store and read back; they have no effect in this service. The Python client requires
-# the first four in the response.
-_SHOWN_DEFAULTS: dict[str, object] = {
+# Settings that clients store and read back; they have no effect in this service. The Python client
+# requires the first four in the response.
+_OPTION_DEFAULTS: dict[str, object] = {
     "enable_tracking": False,
     "appendMeta": False,
     "autoSplit": False,
@@ -36,7 +36,7 @@ _SHOWN_DEFAULTS: dict[str, object] = {
 }
 
 
-async def create_logstore(engine: Engine, request: Request) -> Answer:
+async def create_logstore(engine: Engine, request: Request) -> ServiceResponse:
     """Create a logstore. Unknown keys are accepted (docs/sls-protocol.md 2.3)."""
     fields = parse.json_object(request)
     limits = engine.settings.limits
@@ -67,38 +67,40 @@ def _new(engine: Engine, project: Project, name: str, fields: dict[str, Any], sh
 
 async def _create(engine: Engine, saved: LogstoreSaved, count: int) -> None:
     born_us = engine.now_us()
-    made = [
+    created = [
         ShardSaved(logstore=saved.id, spec=spec, born_us=born_us, first_cursor=engine.first_cursor(born_us))
         for spec in rules.create(count).shards.values()
     ]
     engine.catalog.next_logstore_id += 1  # even if the rest fails: the folder may already exist
-    for shard in made:
+    for shard in created:
         await engine.add_log(shard)
-    await engine.persist(saved, *made)
+    await engine.persist(saved, *created)
 
 
-async def get_logstore(engine: Engine, request: Request, *, ls: str) -> Answer:
+async def get_logstore(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
     """Get a logstore. A request with ``type`` is an SLS query, which this service does not support."""
     if "type" in request.query:
         return await refuse_query(engine, request, ls=ls)
-    return json_answer(_shown(lookup.logstore(engine, request, ls)))
+    return json_response(_as_json(lookup.logstore(engine, request, ls)))
 
 
-async def refuse_query(_engine: Engine, _request: Request, *, ls: str) -> Answer:
+async def refuse_query(_engine: Engine, _request: Request, *, ls: str) -> ServiceResponse:
     """Reject a query with 400, since the Python SDK retries a status of 500 or above ten times."""
-    raise failure(Code.PARAMETER_INVALID, f"no queries here: logstore {ls} is read by PullLogs alone")
+    raise failure(
+        Code.PARAMETER_INVALID, f"this service does not support queries; read logstore {ls} with PullLogs"
+    )
 
 
-async def list_logstores(engine: Engine, request: Request) -> Answer:
+async def list_logstores(engine: Engine, request: Request) -> ServiceResponse:
     offset = parse.number_query(request, "offset", least=0, most=1 << 31, default=0)
     size = parse.number_query(request, "size", least=0, most=_PAGE, default=_PAGE)
     part = request.query.get("logstoreName", "")
-    found = [name for name in sorted(lookup.project(engine, request).logstores) if part in name]
-    page = found[offset : offset + size]
-    return json_answer({"count": len(page), "total": len(found), "logstores": page})
+    matching = [name for name in sorted(lookup.project(engine, request).logstores) if part in name]
+    page = matching[offset : offset + size]
+    return json_response({"count": len(page), "total": len(matching), "logstores": page})
 
 
-async def update_logstore(engine: Engine, request: Request, *, ls: str) -> Answer:
+async def update_logstore(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
     """Change the ttl and the options. The number of shards changes only by split and merge."""
     fields = parse.json_object(request)
     async with engine.admin:
@@ -109,7 +111,7 @@ async def update_logstore(engine: Engine, request: Request, *, ls: str) -> Answe
     return EMPTY
 
 
-async def delete_logstore(engine: Engine, request: Request, *, ls: str) -> Answer:
+async def delete_logstore(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
     """Delete a logstore with its shards, their data and its consumer groups."""
     async with engine.admin:
         saved = lookup.logstore(engine, request, ls).saved
@@ -121,32 +123,36 @@ async def delete_logstore(engine: Engine, request: Request, *, ls: str) -> Answe
 
 def _check_room(project: Project, name: str, shards: int, limits: Limits) -> None:
     if name in project.logstores:
-        raise failure(Code.LOG_STORE_ALREADY_EXIST, f"logstore {name} exists")
+        raise failure(Code.LOG_STORE_ALREADY_EXIST, f"logstore {name} already exists")
     if len(project.logstores) >= limits.logstores_per_project:
-        raise failure(Code.PROJECT_QUOTA_EXCEED, "the project has as many logstores as it may")
+        raise failure(
+            Code.PROJECT_QUOTA_EXCEED, f"a project may have at most {limits.logstores_per_project} logstores"
+        )
     check_shard_room(project, shards, limits)
 
 
 def check_shard_room(project: Project, more: int, limits: Limits) -> None:
     """Raises ProjectQuotaExceed if this number of additional shards exceeds the project's limit."""
     if sum(len(store.shards) for store in project.logstores.values()) + more > limits.shards_per_project:
-        raise failure(Code.PROJECT_QUOTA_EXCEED, "the project has as many shards as it may")
+        raise failure(
+            Code.PROJECT_QUOTA_EXCEED, f"a project may have at most {limits.shards_per_project} shards"
+        )
 
 
 def _ttl(fields: dict[str, Any], default: int) -> int:
-    return parse.integer(fields, "ttl", least=1, most=KEEP_FOR_EVER_DAYS, default=default)
+    return parse.integer(fields, "ttl", least=1, most=KEEP_FOREVER_DAYS, default=default)
 
 
 def _options(fields: dict[str, Any], before: dict[str, Any]) -> str:
-    chosen = {key: fields[key] for key in _SHOWN_DEFAULTS if key in fields}
+    chosen = {key: fields[key] for key in _OPTION_DEFAULTS if key in fields}
     return msgspec.json.encode(before | chosen).decode()
 
 
-def _shown(store: Logstore) -> dict[str, Any]:
+def _as_json(store: Logstore) -> dict[str, Any]:
     saved = store.saved
     writable = len(store.shard_map().writable())
     return {
-        **_SHOWN_DEFAULTS,
+        **_OPTION_DEFAULTS,
         **msgspec.json.decode(saved.options),
         "logstoreName": saved.name,
         "ttl": saved.ttl_days,

@@ -8,7 +8,7 @@ from loghub.service.api_errors import failure
 from loghub.service.catalog import Logstore, Project
 from loghub.service.engine import Engine
 from loghub.service.facts import ShardSaved
-from loghub.service.group_registry import Group
+from loghub.service.group_registry import RegisteredGroup
 from loghub.service.messages import Request
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire.errors import Code
@@ -16,41 +16,41 @@ from loghub.wire.errors import Code
 
 def project_name(request: Request) -> str:
     if request.project is None:
-        raise failure(Code.PROJECT_NOT_EXIST, "the Host header names no project")
+        raise failure(Code.PROJECT_NOT_EXIST, "the Host header does not name a project")
     return request.project
 
 
 def project(engine: Engine, request: Request) -> Project:
     name = project_name(request)
-    found = engine.catalog.projects.get(name)
-    if found is None:
+    existing = engine.catalog.projects.get(name)
+    if existing is None:
         raise failure(Code.PROJECT_NOT_EXIST, f"The Project does not exist : {name}")
-    return found
+    return existing
 
 
 def logstore(engine: Engine, request: Request, name: str) -> Logstore:
-    found = project(engine, request).logstores.get(name)
-    if found is None:
+    existing = project(engine, request).logstores.get(name)
+    if existing is None:
         raise failure(Code.LOG_STORE_NOT_EXIST, f"logstore {name} does not exist")
-    return found
+    return existing
 
 
 def shard(store: Logstore, number: str) -> ShardSaved:
     value = parse.decimal(number)
-    found = None if value is None else store.shards.get(value)
-    if found is None:
+    existing = None if value is None else store.shards.get(value)
+    if existing is None:
         raise failure(Code.SHARD_NOT_EXIST, f"shard {number[:64]} does not exist")
-    return found
+    return existing
 
 
 def shard_log(engine: Engine, request: Request, name: str, number: str) -> ShardLog:
-    found = shard(logstore(engine, request, name), number)
-    return engine.logs[found.logstore, found.shard]
+    existing = shard(logstore(engine, request, name), number)
+    return engine.logs[existing.logstore, existing.shard]
 
 
-def group(engine: Engine, request: Request, store_name: str, name: str) -> Group:
+def group(engine: Engine, request: Request, store_name: str, name: str) -> RegisteredGroup:
     store = logstore(engine, request, store_name)
-    found = engine.groups.of(store.saved.id).get(name)
-    if found is None:
+    existing = engine.groups.of(store.saved.id).get(name)
+    if existing is None:
         raise failure(Code.CONSUMER_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
-    return found
+    return existing

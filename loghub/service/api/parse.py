@@ -19,7 +19,7 @@ _MAX_DIGITS = 18
 def _bounded(body: bytes) -> bytes:
     """Limits JSON bodies, because they are decoded on the event loop; only log groups may be large."""
     if len(body) > _JSON_MAX_BYTES:
-        raise failure(Code.POST_BODY_TOO_LARGE, f"JSON of more than {_JSON_MAX_BYTES} bytes")
+        raise failure(Code.POST_BODY_TOO_LARGE, f"a JSON body may have at most {_JSON_MAX_BYTES} bytes")
     return body
 
 
@@ -51,7 +51,7 @@ def string(fields: dict[str, Any], name: str, default: str | None = None) -> str
 def integer(fields: dict[str, Any], name: str, *, least: int, most: int, default: int | None = None) -> int:
     value = fields.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise failure(Code.PARAMETER_INVALID, f"{name} must be a number of {least} to {most}")
+        raise failure(Code.PARAMETER_INVALID, f"{name} must be a number from {least} to {most}")
     return value
 
 
@@ -68,7 +68,7 @@ def number_query(request: Request, name: str, *, least: int, most: int, default:
         return default
     value = None if text is None else decimal(text)
     if value is None or not least <= value <= most:
-        raise failure(Code.PARAMETER_INVALID, f"{name} must be a number of {least} to {most}")
+        raise failure(Code.PARAMETER_INVALID, f"{name} must be a number from {least} to {most}")
     return value
 
 

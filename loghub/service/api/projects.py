@@ -10,7 +10,7 @@ from loghub.service.api_errors import failure
 from loghub.service.catalog import Project
 from loghub.service.engine import Engine
 from loghub.service.facts import ProjectDeleted, ProjectSaved
-from loghub.service.messages import EMPTY, Answer, Request, json_answer
+from loghub.service.messages import EMPTY, Request, ServiceResponse, json_response
 from loghub.wire import names
 from loghub.wire.errors import Code
 
@@ -18,31 +18,33 @@ _PAGE = 500
 _DESCRIPTION_MAX = 1024
 
 
-async def create_project(engine: Engine, request: Request) -> Answer:
+async def create_project(engine: Engine, request: Request) -> ServiceResponse:
     """Create the project that Host names; ``projectName`` in the body is optional and must agree with it."""
     name = names.PROJECT.check(lookup.project_name(request))
     fields = parse.json_object(request)
     if parse.string(fields, "projectName", name).lower() != name:
-        raise failure(Code.PARAMETER_INVALID, "projectName is not the project of the Host header")
+        raise failure(Code.PARAMETER_INVALID, "projectName differs from the project in the Host header")
     description = parse.string(fields, "description", "")[:_DESCRIPTION_MAX]
     async with engine.admin:
         if name in engine.catalog.projects:
-            raise failure(Code.PROJECT_ALREADY_EXIST, f"project {name} exists")
+            raise failure(Code.PROJECT_ALREADY_EXIST, f"project {name} already exists")
         if len(engine.catalog.projects) >= engine.settings.limits.projects:
-            raise failure(Code.PROJECT_QUOTA_EXCEED, "there are as many projects as there may be")
+            raise failure(
+                Code.PROJECT_QUOTA_EXCEED, f"there may be at most {engine.settings.limits.projects} projects"
+            )
         now = engine.now_s()
         await engine.persist(ProjectSaved(name=name, description=description, created_s=now, modified_s=now))
     return EMPTY
 
 
-async def get_project(engine: Engine, request: Request) -> Answer:
+async def get_project(engine: Engine, request: Request) -> ServiceResponse:
     """Get the project that Host names, or list all projects if it names none."""
     if request.project is None:
         return _list_projects(engine, request)
-    return json_answer(_shown(lookup.project(engine, request)))
+    return json_response(_as_json(lookup.project(engine, request)))
 
 
-async def update_project(engine: Engine, request: Request) -> Answer:
+async def update_project(engine: Engine, request: Request) -> ServiceResponse:
     fields = parse.json_object(request)
     async with engine.admin:
         saved = lookup.project(engine, request).saved
@@ -51,7 +53,7 @@ async def update_project(engine: Engine, request: Request) -> Answer:
     return EMPTY
 
 
-async def delete_project(engine: Engine, request: Request) -> Answer:
+async def delete_project(engine: Engine, request: Request) -> ServiceResponse:
     """Delete an empty project. A project with logstores is not deleted, to prevent accidental data loss."""
     async with engine.admin:
         project = lookup.project(engine, request)
@@ -61,16 +63,16 @@ async def delete_project(engine: Engine, request: Request) -> Answer:
     return EMPTY
 
 
-def _list_projects(engine: Engine, request: Request) -> Answer:
+def _list_projects(engine: Engine, request: Request) -> ServiceResponse:
     offset = parse.number_query(request, "offset", least=0, most=1 << 31, default=0)
     size = parse.number_query(request, "size", least=0, most=_PAGE, default=100)
     part = request.query.get("projectName", "")
-    found = [p for name, p in sorted(engine.catalog.projects.items()) if part in name]
-    page = [_shown(project) for project in found[offset : offset + size]]
-    return json_answer({"count": len(page), "total": len(found), "projects": page})
+    matching = [p for name, p in sorted(engine.catalog.projects.items()) if part in name]
+    page = [_as_json(project) for project in matching[offset : offset + size]]
+    return json_response({"count": len(page), "total": len(matching), "projects": page})
 
 
-def _shown(project: Project) -> dict[str, str]:
+def _as_json(project: Project) -> dict[str, str]:
     """Times are strings, as the Go client requires; region and owner have no meaning in this service."""
     saved = project.saved
     return {

@@ -9,7 +9,7 @@ from loghub.service.api import lookup, parse
 from loghub.service.api.cursors import check_cursor
 from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.messages import Answer, Request
+from loghub.service.messages import Request, ServiceResponse
 from loghub.service.settings import Limits
 from loghub.service.storage.shardlog import Read, ShardLog
 from loghub.wire import compression, loggroup
@@ -20,17 +20,17 @@ from loghub.wire.errors import Code
 _PROTOBUF = "application/x-protobuf"
 
 
-async def pull_logs(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
+async def pull_logs(engine: Engine, request: Request, *, ls: str, shard: str) -> ServiceResponse:
     """Respond immediately, even at the end of the shard: SLS has no long polling."""
     log = lookup.shard_log(engine, request, ls, shard)
     if request.query.get("query") or request.query.get("processor"):
-        raise failure(Code.PARAMETER_INVALID, "this service does not run a query or processor in a pull")
+        raise failure(Code.PARAMETER_INVALID, "this service does not support query or processor in PullLogs")
     limits = engine.settings.limits
     cursor = check_cursor(log, request.query.get("cursor", ""))
     count = parse.number_query(request, "count", least=1, most=limits.pull_groups, default=limits.pull_groups)
     end_cursor = _end_cursor(log, request)
     if cursor >= end_cursor:
-        return _nothing(log, cursor)
+        return _empty_response(log, cursor)
     how = _accepted(request)
     return await asyncio.to_thread(
         _pull, log, cursor=cursor, end_cursor=end_cursor, count=count, how=how, limits=limits
@@ -52,13 +52,13 @@ def _accepted(request: Request) -> Compression:
 
 def _pull(
     log: ShardLog, *, cursor: int, end_cursor: int, count: int, how: Compression, limits: Limits
-) -> Answer:
+) -> ServiceResponse:
     read = log.read(cursor=cursor, end_cursor=end_cursor, max_groups=count, max_bytes=limits.pull_bytes)
     if not read.entries:
-        return _nothing(log, read.next_cursor)
+        return _empty_response(log, read.next_cursor)
     body = loggroup.wrap(entry.group for entry in read.entries)
     last = read.entries[-1]
-    return Answer(
+    return ServiceResponse(
         headers=(
             *_position(log, read),
             ("x-log-bodyrawsize", str(len(body))),
@@ -80,8 +80,8 @@ def _position(log: ShardLog, read: Read) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _nothing(log: ShardLog, cursor: int) -> Answer:
+def _empty_response(log: ShardLog, cursor: int) -> ServiceResponse:
     """An empty response returns the cursor unchanged: the Go client waits by it and saves it as its
     checkpoint (docs/sls-protocol.md 2.1)."""
     headers = (*_position(log, Read(entries=(), next_cursor=cursor)), ("x-log-bodyrawsize", "0"))
-    return Answer(headers=headers, content_type=_PROTOBUF)
+    return ServiceResponse(headers=headers, content_type=_PROTOBUF)

@@ -11,7 +11,7 @@ from loghub.domain.hashrange import parse_key
 from loghub.service.api import lookup, parse
 from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.messages import EMPTY, Answer, Request
+from loghub.service.messages import EMPTY, Request, ServiceResponse
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import compression, loggroup_validation
 from loghub.wire.compression import Compression
@@ -31,7 +31,7 @@ class Checked:
     logs: int
 
 
-async def put_logs(engine: Engine, request: Request, *, ls: str, how: str = BALANCED) -> Answer:
+async def put_logs(engine: Engine, request: Request, *, ls: str, how: str = BALANCED) -> ServiceResponse:
     """Store a log group; it is durable when the response is sent."""
     lookup.logstore(engine, request, ls)  # fail before the expensive check
     key = parse_key(request.query.get("key", "")) if how == BY_KEY else None
@@ -42,14 +42,16 @@ async def put_logs(engine: Engine, request: Request, *, ls: str, how: str = BALA
     try:
         await engine.append(log, checked.group, logs=checked.logs)
     except OSError as error:
-        raise failure(Code.SERVER_BUSY, f"no room for the log group: {error.strerror}") from error
+        raise failure(Code.SERVER_BUSY, f"no disk space for the log group: {error.strerror}") from error
     return EMPTY
 
 
 async def _check(engine: Engine, request: Request) -> Checked:
     content_type = request.headers.get("content-type", "")
     if content_type.partition(";")[0].strip() != _PROTOBUF:
-        raise failure(Code.INVALID_CONTENT_TYPE, f"PutLogs takes {_PROTOBUF}, not {content_type!r}")
+        raise failure(
+            Code.INVALID_CONTENT_TYPE, f"PutLogs requires the content type {_PROTOBUF}, not {content_type!r}"
+        )
     max_size = engine.settings.limits.raw_bytes
     if _raw_size(request) > _OFF_LOOP_BYTES:
         return await asyncio.to_thread(check_group, request, max_size=max_size)
@@ -65,11 +67,11 @@ def check_group(request: Request, *, max_size: int) -> Checked:
             how = Compression(kind)
         except ValueError as error:
             raise failure(
-                Code.INVALID_COMPRESS_TYPE, f"x-log-compresstype {kind!r}: use lz4 or zstd"
+                Code.INVALID_COMPRESS_TYPE, f"x-log-compresstype must be lz4 or zstd, not {kind!r}"
             ) from error
         group = compression.decompress(group, how, raw_size=_raw_size(request), max_size=max_size)
     elif len(group) != _raw_size(request):
-        raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not the body's size")
+        raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not the size of the body")
     return Checked(group=group, logs=loggroup_validation.scan(group))
 
 
@@ -79,7 +81,7 @@ def _raw_size(request: Request) -> int:
         raise failure(Code.MISSING_BODY_RAW_SIZE, "x-log-bodyrawsize is missing")
     size = parse.decimal(text)
     if size is None:
-        raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not a size")
+        raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not a number")
     return size
 
 
@@ -92,7 +94,7 @@ async def _choose(engine: Engine, request: Request, ls: str, key: int | None) ->
         store = lookup.logstore(engine, request, ls)
         writable = store.shard_map().writable()
         if not writable:
-            raise failure(Code.LOG_STORE_WITHOUT_SHARD, f"logstore {ls} has no shard to write to")
+            raise failure(Code.LOG_STORE_WITHOUT_SHARD, f"logstore {ls} has no shard that accepts writes")
         if key is None:
             shard = writable[engine.dice.below(len(writable))].shard
         else:

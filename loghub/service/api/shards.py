@@ -16,16 +16,16 @@ from loghub.service.api_errors import failure
 from loghub.service.catalog import Logstore
 from loghub.service.engine import Engine
 from loghub.service.facts import ShardDeleted, ShardSaved
-from loghub.service.messages import EMPTY, Answer, Request, json_answer
+from loghub.service.messages import EMPTY, Request, ServiceResponse, json_response
 from loghub.wire.errors import Code
 
 
-async def list_shards(engine: Engine, request: Request, *, ls: str) -> Answer:
+async def list_shards(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
     store = lookup.logstore(engine, request, ls)
-    return json_answer([_shown(shard) for _, shard in sorted(store.shards.items())])
+    return json_response([_as_json(shard) for _, shard in sorted(store.shards.items())])
 
 
-async def change_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
+async def change_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> ServiceResponse:
     """Serve ``action=split`` with an optional ``key``, or ``action=merge``. The response lists the old shards
     first."""
     async with engine.admin:
@@ -39,12 +39,12 @@ async def change_shard(engine: Engine, request: Request, *, ls: str, shard: str)
         else:
             raise failure(Code.PARAMETER_INVALID, "action must be split or merge")
         limits = engine.settings.limits
-        check_shard_room(lookup.project(engine, request), len(reshard.made), limits)
+        check_shard_room(lookup.project(engine, request), len(reshard.created), limits)
         changed = await _carry_out(engine, store, reshard)
-    return json_answer([_shown(saved) for saved in changed])
+    return json_response([_as_json(saved) for saved in changed])
 
 
-async def delete_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> Answer:
+async def delete_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> ServiceResponse:
     """Delete a read-only shard with its data."""
     async with engine.admin:
         store = lookup.logstore(engine, request, ls)
@@ -76,26 +76,26 @@ async def _carry_out(engine: Engine, store: Logstore, reshard: Reshard) -> list[
         engine.sealing[logstore, saved.shard] = over
     try:
         await engine.on_log_thread(lambda: None)  # runs after every append submitted so far
-        made = [_born(engine, store, spec) for spec in reshard.made]
-        for saved in made:
+        created = [_new_shard(engine, store, spec) for spec in reshard.created]
+        for saved in created:
             await engine.add_log(saved)
-        await engine.persist(replace(store.saved, next_shard=reshard.after.next_shard), *closed, *made)
+        await engine.persist(replace(store.saved, next_shard=reshard.after.next_shard), *closed, *created)
     finally:
         for saved in closed:
             del engine.sealing[logstore, saved.shard]
         over.set()
     await engine.groups.shards_changed(logstore, engine.log_shards(store))
-    return [*closed, *made]
+    return [*closed, *created]
 
 
-def _born(engine: Engine, store: Logstore, spec: Shard) -> ShardSaved:
+def _new_shard(engine: Engine, store: Logstore, spec: Shard) -> ShardSaved:
     born_us = engine.now_us()
     return ShardSaved(
         logstore=store.saved.id, spec=spec, born_us=born_us, first_cursor=engine.first_cursor(born_us)
     )
 
 
-def _shown(saved: ShardSaved) -> dict[str, object]:
+def _as_json(saved: ShardSaved) -> dict[str, object]:
     return {
         "shardID": saved.shard,
         "status": "readonly" if saved.spec.read_only else "readwrite",

@@ -12,14 +12,14 @@ from urllib.parse import parse_qsl, unquote
 
 import structlog
 
-from loghub.service.api_errors import Refusable, failure, refusal
+from loghub.service.api_errors import InvalidInput, failure, refusal
 from loghub.service.credentials import AccessKey
 from loghub.service.engine import Engine, StorageFailed
 from loghub.service.http import routes
 from loghub.service.http.auth import authenticate
 from loghub.service.http.body import ClientGone, InflightBudget, Receive, read_body
-from loghub.service.http.send import AnswersInFlight, Send
-from loghub.service.messages import Answer, Request, error_answer
+from loghub.service.http.send import ResponsesInFlight, Send
+from loghub.service.messages import Request, ServiceResponse, error_response
 from loghub.wire import hosts
 from loghub.wire.errors import Code, LogHubError
 
@@ -39,57 +39,59 @@ class Application:
         self._key = key
         self._limits = engine.settings.limits
         self._budget = InflightBudget(self._limits)
-        self._answers = AnswersInFlight(self._limits)
+        self._responses = ResponsesInFlight(self._limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         request_id = self._engine.dice.hex(_ID_DIGITS)
         with contextlib.suppress(ClientGone):
-            await self._answers.send(
+            await self._responses.send(
                 send,
-                await self._answer(scope, receive, request_id),  # a variable would keep a replaced body
+                await self._respond(scope, receive, request_id),  # a variable would keep a replaced body
                 method=scope["method"],
                 request_id=request_id,
             )
 
-    async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
+    async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> ServiceResponse:
         """The only place at which an error becomes a response."""
         try:
             return await self._serve(scope, receive, request_id)
         except LogHubError as error:
-            return error_answer(error)
-        except Refusable as error:
-            return error_answer(refusal(error))
+            return error_response(error)
+        except InvalidInput as error:
+            return error_response(refusal(error))
         except ClientGone:
             raise
         except StorageFailed:
-            return error_answer(failure(Code.INTERNAL_SERVER_ERROR, "storage failed; the service stops"))
+            return error_response(failure(Code.INTERNAL_SERVER_ERROR, "storage failed, the service stops"))
         except Exception:  # noqa: BLE001 - a failed request must not stop the service
             _log.exception("request failed", request_id=request_id, path=scope["path"][:256])
-            return error_answer(failure(Code.INTERNAL_SERVER_ERROR, "the service failed at this request"))
+            return error_response(
+                failure(Code.INTERNAL_SERVER_ERROR, "the request failed because of an internal error")
+            )
 
-    async def _serve(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
-        unguarded = routes.OPEN.get((scope["method"], scope["path"]))
-        if unguarded is not None:
-            return await unguarded()
+    async def _serve(self, scope: Scope, receive: Receive, request_id: str) -> ServiceResponse:
+        open_action = routes.OPEN.get((scope["method"], scope["path"]))
+        if open_action is not None:
+            return await open_action()
         self._budget.enter()
-        taken = 0
+        reserved = 0
 
-        def take(size: int) -> None:
-            nonlocal taken
-            self._budget.take(size)
-            taken += size
+        def reserve(size: int) -> None:
+            nonlocal reserved
+            self._budget.reserve(size)
+            reserved += size
 
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            body = await read_body(receive, headers, limits=self._limits, take=take)
+            body = await read_body(receive, headers, limits=self._limits, reserve=reserve)
             request = self._request(scope, headers, body, request_id)
             await self._authenticate(request)
-            answer = await routes.hot(self._engine, request)
-            return answer if answer is not None else await routes.rest(self._engine, request)
+            response = await routes.hot(self._engine, request)
+            return response if response is not None else await routes.rest(self._engine, request)
         finally:
-            self._budget.leave(taken)
+            self._budget.leave(reserved)
 
     def _request(self, scope: Scope, headers: dict[str, str], body: bytes, request_id: str) -> Request:
         path = scope["raw_path"].decode("latin-1")
@@ -97,7 +99,9 @@ class Application:
         try:
             pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
         except ValueError as error:
-            raise failure(Code.PARAMETER_INVALID, f"more than {_MAX_PARAMETERS} parameters") from error
+            raise failure(
+                Code.PARAMETER_INVALID, f"a query may have at most {_MAX_PARAMETERS} parameters"
+            ) from error
         return Request(
             id=request_id,
             method=scope["method"],

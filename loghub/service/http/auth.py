@@ -22,18 +22,18 @@ def authenticate(request: Request, key: AccessKey, *, now_s: float) -> None:
     if not value:
         raise failure(Code.UNAUTHORIZED, "the request is not signed")
     if signing.version(value) == 4:
-        raise failure(Code.UNAUTHORIZED, "this service takes signature version 1 only, not 4")
+        raise failure(Code.UNAUTHORIZED, "this service accepts only signature version 1, not 4")
     claim = signing.parse(value)
     if claim.access_key_id != key.key_id:
-        raise failure(Code.UNAUTHORIZED, f"access key {claim.access_key_id[:128]!r} is not known")
+        raise failure(Code.UNAUTHORIZED, f"access key {claim.access_key_id[:128]!r} is unknown")
     _check_time(request.headers.get("date", ""), now_s)
     text = signing.string_to_sign(
         method=request.method, path=request.path, query=request.query.items(), headers=request.headers
     )
     if not signing.verify(claim, text, secret=key.secret):
-        raise failure(Code.SIGNATURE_NOT_MATCH, "the signature is not that of the request")
+        raise failure(Code.SIGNATURE_NOT_MATCH, "the signature does not match the request")
     if request.headers.get("content-md5", "").upper() != signing.content_md5(request.body):
-        raise failure(Code.SIGNATURE_NOT_MATCH, "Content-MD5 is not that of the body")
+        raise failure(Code.SIGNATURE_NOT_MATCH, "Content-MD5 does not match the body")
 
 
 def _check_time(text: str, now_s: float) -> None:
@@ -46,4 +46,6 @@ def _check_time(text: str, now_s: float) -> None:
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
     if abs(date.timestamp() - now_s) > SKEW_S:
-        raise failure(Code.REQUEST_TIME_EXPIRED, "the request's Date is more than 15 minutes off")
+        raise failure(
+            Code.REQUEST_TIME_EXPIRED, "Date differs by more than 15 minutes from the service's clock"
+        )

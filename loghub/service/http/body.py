@@ -29,12 +29,12 @@ class InflightBudget:
 
     def enter(self) -> None:
         if self.requests >= self._limits.inflight_requests:
-            raise failure(Code.SERVER_BUSY, "too many requests at once")
+            raise failure(Code.SERVER_BUSY, "too many concurrent requests")
         self.requests += 1
 
-    def take(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         if self.bytes + size > self._limits.inflight_bytes:
-            raise failure(Code.SERVER_BUSY, "too many bytes in flight")
+            raise failure(Code.SERVER_BUSY, "the bodies of the concurrent requests are too large")
         self.bytes += size
 
     def leave(self, size: int) -> None:
@@ -43,25 +43,27 @@ class InflightBudget:
 
 
 async def read_body(
-    receive: Receive, headers: Mapping[str, str], *, limits: Limits, take: Callable[[int], None]
+    receive: Receive, headers: Mapping[str, str], *, limits: Limits, reserve: Callable[[int], None]
 ) -> bytes:
-    """The whole body. ``take`` is called with each number of bytes before they are stored in memory.
+    """The whole body. ``reserve`` is called with each number of bytes before they are stored in memory.
 
     Raises LogHubError for a body that is too large or too slow, or for an invalid Content-Length.
     """
     declared = _declared_length(headers)
     if declared > limits.body_bytes:
-        raise failure(Code.POST_BODY_TOO_LARGE, f"the body has more than {limits.body_bytes} bytes")
+        raise failure(Code.POST_BODY_TOO_LARGE, f"a body may have at most {limits.body_bytes} bytes")
     if declared:
-        take(declared)
+        reserve(declared)
     try:
         async with asyncio.timeout(limits.body_timeout_s):
-            return await _collect(receive, declared, limits=limits, take=take)
+            return await _collect(receive, declared, limits=limits, reserve=reserve)
     except TimeoutError as error:
         raise failure(Code.SERVER_BUSY, "the body did not arrive in time") from error
 
 
-async def _collect(receive: Receive, declared: int, *, limits: Limits, take: Callable[[int], None]) -> bytes:
+async def _collect(
+    receive: Receive, declared: int, *, limits: Limits, reserve: Callable[[int], None]
+) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -71,10 +73,10 @@ async def _collect(receive: Receive, declared: int, *, limits: Limits, take: Cal
         part = message.get("body", b"")
         size += len(part)
         if size > limits.body_bytes:
-            raise failure(Code.POST_BODY_TOO_LARGE, f"the body has more than {limits.body_bytes} bytes")
+            raise failure(Code.POST_BODY_TOO_LARGE, f"a body may have at most {limits.body_bytes} bytes")
         if part:
             if size > declared:
-                take(len(part))
+                reserve(len(part))
             parts.append(part)
         if not message.get("more_body"):
             return parts[0] if len(parts) == 1 else b"".join(parts)

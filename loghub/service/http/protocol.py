@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 << 10
 HEAD_TIMEOUT_S = 30.0
-ANSWER_TIMEOUT_S = 60.0  # since sending first had to wait for the client
+RESPONSE_TIMEOUT_S = 60.0  # since sending first had to wait for the client
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -21,8 +21,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_head = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
-    _answer_timer: asyncio.TimerHandle | None = None
-    _answered = True
+    _response_timer: asyncio.TimerHandle | None = None
+    _response_complete = True
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -46,26 +46,26 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
-        self._end_answer()
+        self._end_response()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._answered = False
-        if self._answer_timer is None:
-            self._answer_timer = self.loop.call_later(ANSWER_TIMEOUT_S, self.transport.abort)
+        self._response_complete = False
+        if self._response_timer is None:
+            self._response_timer = self.loop.call_later(RESPONSE_TIMEOUT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._answered:
-            self._end_answer()
+        if self._response_complete:
+            self._end_response()
 
     def on_response_complete(self) -> None:
         """Everything is written. The timer continues while the client has not read the last part."""
         super().on_response_complete()
-        self._answered = True
+        self._response_complete = True
         if not self.flow.write_paused:
-            self._end_answer()
+            self._end_response()
 
     def _end_head(self) -> None:
         self._in_head = False
@@ -73,7 +73,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _end_answer(self) -> None:
-        if self._answer_timer is not None:
-            self._answer_timer.cancel()
-            self._answer_timer = None
+    def _end_response(self) -> None:
+        if self._response_timer is not None:
+            self._response_timer.cancel()
+            self._response_timer = None

@@ -13,16 +13,16 @@ from starlette.routing import Route, Router
 from loghub.service.api import cursors, extensions, groups, logstores, projects, pull_logs, put_logs, shards
 from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.messages import Answer, Request
+from loghub.service.messages import Request, ServiceResponse
 from loghub.wire.errors import Code
 
-Action = Callable[..., Awaitable[Answer]]
+ApiAction = Callable[..., Awaitable[ServiceResponse]]
 _PULL_TYPES = ("log", "logs")  # the Python and Java clients send log, the Go client sends logs
 _GROUP = "/logstores/{ls}/consumergroups/{cg}"
 _EXTENSION = "/_loghub/v1" + _GROUP
 
 
-async def hot(engine: Engine, request: Request) -> Answer | None:
+async def hot(engine: Engine, request: Request) -> ServiceResponse | None:
     """Serve PutLogs, PullLogs and heartbeat; None if the request is none of them."""
     match request.method, request.parts:
         case "POST", ("logstores", ls, "shards", ("lb" | "route") as how):
@@ -39,7 +39,7 @@ async def hot(engine: Engine, request: Request) -> Answer | None:
 class _Endpoint:
     """An action as an ASGI application that stores its response in the scope, where `rest` reads it."""
 
-    def __init__(self, action: Action) -> None:
+    def __init__(self, action: ApiAction) -> None:
         self._action = action
 
     async def __call__(self, scope: MutableMapping[str, Any], _receive: object, _send: object) -> None:
@@ -48,7 +48,7 @@ class _Endpoint:
         )
 
 
-def _route(method: str, path: str, action: Action) -> Route:
+def _route(method: str, path: str, action: ApiAction) -> Route:
     return Route(path, endpoint=_Endpoint(action), methods=[method])
 
 
@@ -82,13 +82,13 @@ _ROUTER = Router(
 )
 
 # Served without Host rules and without authentication.
-OPEN: dict[tuple[str, str], Callable[[], Awaitable[Answer]]] = {
+OPEN: dict[tuple[str, str], Callable[[], Awaitable[ServiceResponse]]] = {
     ("GET", "/healthz"): extensions.health,
     ("GET", "/_loghub/v1/info"): extensions.info,
 }
 
 
-async def rest(engine: Engine, request: Request, *, root_path: str = "") -> Answer:
+async def rest(engine: Engine, request: Request, *, root_path: str = "") -> ServiceResponse:
     """Serve any other request. Raises LogHubError InvalidMethod if no action matches."""
     scope: dict[str, Any] = {
         "type": "http",
@@ -103,16 +103,16 @@ async def rest(engine: Engine, request: Request, *, root_path: str = "") -> Answ
     try:
         await _ROUTER(scope, _no_receive, _no_send)
     except HTTPException as error:
-        what = f"{request.method} {request.path[:256]} is no action of this service"
-        raise failure(Code.INVALID_METHOD, what) from error
-    answer = scope["loghub.answer"]
-    assert isinstance(answer, Answer)
-    return answer
+        message = f"{request.method} {request.path[:256]} is not an API of this service"
+        raise failure(Code.INVALID_METHOD, message) from error
+    response = scope["loghub.answer"]
+    assert isinstance(response, ServiceResponse)
+    return response
 
 
 async def _no_receive() -> MutableMapping[str, Any]:
-    raise RuntimeError("the body was received before")
+    raise RuntimeError("the body was received already")
 
 
 async def _no_send(message: MutableMapping[str, Any]) -> None:
-    raise RuntimeError(f"an action sends nothing itself: {message['type']}")
+    raise RuntimeError(f"an action must not send a message: {message['type']}")

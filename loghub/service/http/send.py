@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from loghub.service.api_errors import failure
-from loghub.service.messages import Answer, error_answer
+from loghub.service.messages import ServiceResponse, error_response
 from loghub.service.settings import Limits
 from loghub.wire.errors import Code
 
@@ -18,7 +18,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _PIECE_BYTES = 64 << 10  # as much as a connection buffers before the sender has to wait
 
 
-class AnswersInFlight:
+class ResponsesInFlight:
     """Counts the bytes of responses until they are sent. The number of threads bounds how many responses are
     being built."""
 
@@ -26,32 +26,32 @@ class AnswersInFlight:
         self._limits = limits
         self.bytes = 0
 
-    async def send(self, send: Send, answer: Answer, *, method: str, request_id: str) -> None:
+    async def send(self, send: Send, response: ServiceResponse, *, method: str, request_id: str) -> None:
         """Send the response, or ServerBusy instead if too many bytes wait for clients.
 
         This replaces only responses to GET, which changed nothing and can be retried; all others are small.
         """
-        if method == "GET" and self.bytes + len(answer.body) > self._limits.answer_bytes:
-            answer = error_answer(failure(Code.SERVER_BUSY, "too many bytes of answers are on their way"))
-        self.bytes += len(answer.body)
+        if method == "GET" and self.bytes + len(response.body) > self._limits.response_bytes:
+            response = error_response(failure(Code.SERVER_BUSY, "too many responses are not read yet"))
+        self.bytes += len(response.body)
         try:
-            await _send(send, answer, request_id)
+            await _send(send, response, request_id)
         finally:
-            self.bytes -= len(answer.body)
+            self.bytes -= len(response.body)
 
 
-async def _send(send: Send, answer: Answer, request_id: str) -> None:
+async def _send(send: Send, response: ServiceResponse, request_id: str) -> None:
     """Header names are lower case, and Content-Length is always present, even if it is 0
     (docs/sls-protocol.md 1.7)."""
-    size = len(answer.body)
+    size = len(response.body)
     headers = [
         (b"x-log-requestid", request_id.encode()),
         (b"content-length", str(size).encode()),
-        *((name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers),
+        *((name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers),
     ]
-    if answer.body or answer.headers:
-        headers.append((b"content-type", answer.content_type.encode()))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    if response.body or response.headers:
+        headers.append((b"content-type", response.content_type.encode()))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     for start in range(0, max(size, 1), _PIECE_BYTES):
         end = start + _PIECE_BYTES
-        await send({"type": "http.response.body", "body": answer.body[start:end], "more_body": end < size})
+        await send({"type": "http.response.body", "body": response.body[start:end], "more_body": end < size})

@@ -72,7 +72,7 @@ class ThreadedBatches(Generic[T]):
             batch, more = self._next_batch()
             if batch:
                 outcomes = self._outcomes([item for item, _ in batch])
-                self._tell([future for _, future in batch], outcomes)
+                self._resolve([future for _, future in batch], outcomes)
 
     def _next_batch(self) -> tuple[list[tuple[T, "asyncio.Future[object]"]], bool]:
         """All waiting items, at least one unless closed, and False once `close` was called."""
@@ -98,7 +98,7 @@ class ThreadedBatches(Generic[T]):
         failure = StorageFailed(f"storage failed: {self._failed}")
         return [failure] * len(items)
 
-    def _tell(self, futures: "list[asyncio.Future[object]]", outcomes: Sequence[object]) -> None:
+    def _resolve(self, futures: "list[asyncio.Future[object]]", outcomes: Sequence[object]) -> None:
         try:
             self._loop.call_soon_threadsafe(_settle_all, futures, outcomes)
         except RuntimeError:

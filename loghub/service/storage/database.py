@@ -17,13 +17,13 @@ from loghub.domain.hashrange import HashRange
 from loghub.domain.shards import Shard
 from loghub.service.facts import (
     CatalogFact,
-    Fact,
     GroupDeleted,
     GroupStepped,
     LogstoreDeleted,
     LogstoreSaved,
     ProjectDeleted,
     ProjectSaved,
+    ServiceFact,
     ShardDeleted,
     ShardSaved,
 )
@@ -93,11 +93,13 @@ class Database:
                 run(_SCHEMA)
                 run(f"PRAGMA user_version={SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
-            raise DatabaseUnusable(f"metadata of schema version {version}, not {SCHEMA_VERSION}")
+            raise DatabaseUnusable(
+                f"the metadata has schema version {version}, but this release needs {SCHEMA_VERSION}"
+            )
         # A kill may have left a commit in the page cache only, so sync it before it is read.
         run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def commit(self, batch: Sequence[Sequence[Fact]]) -> Sequence[object]:
+    def commit(self, batch: Sequence[Sequence[ServiceFact]]) -> Sequence[object]:
         """Save all facts of all items in one durable transaction. Raises apsw.Error, which is final."""
         # Not `with self._connection`: it commits while it holds the interpreter's lock, so a
         # slow disk would block the event loop.
@@ -113,7 +115,7 @@ class Database:
             raise
         return [None] * len(batch)
 
-    def _save(self, fact: Fact) -> None:
+    def _save(self, fact: ServiceFact) -> None:
         if isinstance(fact, GroupStepped):
             for inner in fact.facts:
                 self._connection.execute(*_group_row(inner, fact.logstore, fact.group))
@@ -165,8 +167,8 @@ _Row = tuple[str, tuple[object, ...]]
 
 
 @singledispatch
-def _row(fact: Fact) -> _Row:
-    raise TypeError(f"no row for {type(fact).__name__}")
+def _row(fact: ServiceFact) -> _Row:
+    raise TypeError(f"{type(fact).__name__} has no table")
 
 
 @_row.register
@@ -233,12 +235,12 @@ def _group_row(fact: domain.Fact, logstore: int, group: str) -> _Row:
                 " timeout_s=excluded.timeout_s, ordered=excluded.ordered",
                 (logstore, group, fact.timeout_s, fact.order),
             )
-        case domain.ShardForgotten():
+        case domain.GroupShardForgotten():
             return (
                 "DELETE FROM group_shard WHERE logstore=? AND name=? AND shard=?",
                 (logstore, group, fact.shard),
             )
-        case domain.ShardSaved():
+        case domain.GroupShardSaved():
             return (
                 "INSERT OR REPLACE INTO group_shard VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 (logstore, group, *_entry_row(fact.entry)),

@@ -71,10 +71,10 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
 def unpack_segment_header(data: bytes) -> SegmentHeader:
     """Raises DamagedRecord if ``data`` does not begin with a valid segment header."""
     if len(data) < SEGMENT_HEADER_BYTES:
-        raise DamagedRecord("the segment header is cut short")
+        raise DamagedRecord("the segment header is truncated")
     magic, first_cursor, logs_before, received_us, crc = _SEGMENT.unpack_from(data)
     if magic != _MAGIC or crc != zlib.crc32(data[: _SEGMENT.size - 4]):
-        raise DamagedRecord("not a segment header")
+        raise DamagedRecord("the segment header is invalid")
     return SegmentHeader(first_cursor=first_cursor, logs_before=logs_before, received_us=received_us)
 
 
@@ -102,7 +102,7 @@ def check(data: bytes | memoryview, at: int, header: RecordHeader) -> None:
     """Raises DamagedRecord unless the record at ``at`` is complete and its CRC matches."""
     end = at + RECORD_HEADER_BYTES + header.length
     if header.length > MAX_GROUP_BYTES or end > len(data):
-        raise DamagedRecord("a record is cut short")
+        raise DamagedRecord("a record is truncated")
     if zlib.crc32(memoryview(data)[at + _CRC_SKIP : end]) != header.crc:
         raise DamagedRecord("a record's CRC does not match")
 

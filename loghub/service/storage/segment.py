@@ -82,13 +82,13 @@ class Segment:
     def append(self, groups: Sequence[NewGroup]) -> None:
         """Append the groups with one write. They are durable after `sync`. Raises WriteFailed."""
         start = self.used
-        parts = [self._take(new) for new in groups]
+        parts = [self._pack(new) for new in groups]
         try:
             self._file.write_at(b"".join(parts), offset=start)
         except OSError as error:
             raise WriteFailed(f"{self.path}: {error}") from error
 
-    def _take(self, new: NewGroup) -> bytes:
+    def _pack(self, new: NewGroup) -> bytes:
         received_us = max(new.received_us, self.received_us)  # the wall clock may go back
         data = record.pack_record(
             new.group,
@@ -97,10 +97,10 @@ class Segment:
             logs=new.logs,
             synced=self._synced,
         )
-        self._note(stored=len(data), received_us=received_us, logs=new.logs)
+        self._index_record(stored=len(data), received_us=received_us, logs=new.logs)
         return data
 
-    def _note(self, *, stored: int, received_us: int, logs: int) -> None:
+    def _index_record(self, *, stored: int, received_us: int, logs: int) -> None:
         if not self.marks or self.used - self.marks[-1].offset >= MARK_EVERY_BYTES:
             self.marks.append(
                 Mark(
@@ -198,8 +198,8 @@ class Segment:
             except DamagedRecord as error:
                 return str(error)
             if header.cursor != self.next_cursor:
-                return f"cursor {header.cursor} where {self.next_cursor} was due"
-            self._note(stored=header.stored_bytes, received_us=header.received_us, logs=header.logs)
+                return f"a record has cursor {header.cursor} instead of {self.next_cursor}"
+            self._index_record(stored=header.stored_bytes, received_us=header.received_us, logs=header.logs)
         return ""
 
     def _refuse_lost_sync(self, data: bytes) -> None:

@@ -47,7 +47,7 @@ class NoRoom(Exception):  # noqa: N818 - the name states the problem
     OSError."""
 
     def __init__(self, written: int) -> None:
-        super().__init__(f"no room after {written} groups")
+        super().__init__(f"no space for a new segment after {written} log groups")
         self.written = written
 
 
@@ -248,4 +248,4 @@ def _scan(segments: tuple[Segment, ...], cursor: int, end_cursor: int) -> Iterat
 
 def _refuse_gap(before: list[Segment], segment: Segment) -> None:
     if before and segment.first_cursor != before[-1].next_cursor:
-        raise LogDamaged(f"{segment.path}: a segment before it is missing or cut short")
+        raise LogDamaged(f"{segment.path}: the segment before it is missing or truncated")

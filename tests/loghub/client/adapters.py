@@ -18,7 +18,7 @@ from tests.support import running_service
 Opener = Callable[[str], LogHub]
 
 # A client of project demo at an endpoint; further parameters are the adapter's.
-Client = Callable[..., AbstractContextManager[LogHub]]
+OpenClient = Callable[..., AbstractContextManager[LogHub]]
 
 KEY = Credentials(access_key_id="keyId", access_key_secret="secret")
 BODY = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
@@ -32,36 +32,36 @@ def opener(adapter: str, folder: Path) -> Iterator[Opener]:
     """Open clients by this adapter; for `http` and `aliyun` a real service process serves them."""
     opened: list[LogHub] = []
 
-    def keep(hub: LogHub) -> LogHub:
-        opened.append(hub)
-        return hub
+    def remember(client: LogHub) -> LogHub:
+        opened.append(client)
+        return client
 
     try:
         if adapter == "memory":
             server = MemoryServer()
-            yield lambda project: keep(server.client(project))
+            yield lambda project: remember(server.client(project))
             return
         with running_service(folder) as service:
-            yield lambda project: keep(
+            yield lambda project: remember(
                 OVER_HTTP[adapter](
                     service.endpoint, project, credentials=service.credentials, agent="group/consumer"
                 )
             )
     finally:
-        for hub in opened:
-            hub.close()
+        for client in opened:
+            client.close()
 
 
-def client_of(adapter: str) -> Client:
+def opener_of(adapter: str) -> OpenClient:
     """Open clients by this adapter, which goes over HTTP; each is closed at its end."""
 
     @contextmanager
     def opened(endpoint: str, **options: Any) -> Iterator[LogHub]:
-        hub = OVER_HTTP[adapter](endpoint, "demo", **{"credentials": KEY, **options})
+        client = OVER_HTTP[adapter](endpoint, "demo", **{"credentials": KEY, **options})
         try:
-            yield hub
+            yield client
         finally:
-            hub.close()
+            client.close()
 
     return opened
 

@@ -5,24 +5,34 @@ from collections.abc import Iterator
 import pytest
 
 from loghub.client.port import LogHub
-from tests.loghub.client.adapters import ADAPTERS, OVER_HTTP, Client, Opener, client_of, fresh_project, opener
+from tests.loghub.client.adapters import (
+    ADAPTERS,
+    OVER_HTTP,
+    OpenClient,
+    Opener,
+    fresh_project,
+    opener,
+    opener_of,
+)
 from tests.loghub.client.contract import GROUP, STORE
 
 
 @pytest.fixture(scope="module", params=ADAPTERS)
-def open_hub(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opener]:
+def open_project(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Opener]:
     with opener(request.param, tmp_path_factory.mktemp(request.param)) as opened:
         yield opened
 
 
 @pytest.fixture
-def empty(open_hub: Opener) -> LogHub:
+def empty(open_project: Opener) -> LogHub:
     """A project that has not been created."""
-    return open_hub(fresh_project())
+    return open_project(fresh_project())
 
 
 @pytest.fixture
-def hub(empty: LogHub) -> LogHub:
+def client(empty: LogHub) -> LogHub:
     """A project with a logstore of two shards."""
     empty.create_project("for a test")
     empty.create_logstore(STORE, shards=2)
@@ -30,13 +40,13 @@ def hub(empty: LogHub) -> LogHub:
 
 
 @pytest.fixture
-def grouped(hub: LogHub) -> LogHub:
+def grouped(client: LogHub) -> LogHub:
     """The same, with a consumer group."""
-    hub.create_group(STORE, GROUP)
-    return hub
+    client.create_group(STORE, GROUP)
+    return client
 
 
 @pytest.fixture(params=OVER_HTTP)
-def client(request: pytest.FixtureRequest) -> Client:
+def open_client(request: pytest.FixtureRequest) -> OpenClient:
     """One test for every adapter that goes over HTTP."""
-    return client_of(request.param)
+    return opener_of(request.param)

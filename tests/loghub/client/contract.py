@@ -1,4 +1,4 @@
-"""What the tests of the port's contract share: names, groups of logs, and reading them back."""
+"""Helpers of the tests of the port's contract: names, log groups, and reading them."""
 
 import pytest
 
@@ -25,8 +25,8 @@ def lines_of(pulled: Pulled) -> list[str]:
     return [value.decode() if isinstance(value, bytes) else value for value in values]
 
 
-def pull_from_begin(hub: LogHub, shard: int, count: int = 1000) -> Pulled:
-    return hub.pull_logs(STORE, shard, cursor=hub.get_cursor(STORE, shard, "begin"), count=count)
+def pull_from_begin(client: LogHub, shard: int, count: int = 1000) -> Pulled:
+    return client.pull_logs(STORE, shard, cursor=client.get_cursor(STORE, shard, "begin"), count=count)
 
 
 def assert_refused(code: str, error: pytest.ExceptionInfo[LogHubError]) -> None:

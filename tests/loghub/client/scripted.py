@@ -1,6 +1,6 @@
-"""A server that answers what the test wrote down, and remembers what it was asked.
+"""A server that sends the answers of a script and records the requests.
 
-What for: the answers that a healthy service never gives. What it must not know: the client.
+Tests use it for answers that a healthy service never sends.
 """
 
 import json
@@ -31,8 +31,8 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """One request as it came."""
+class ReceivedRequest:
+    """One request as it was received."""
 
     method: str
     target: str
@@ -56,14 +56,14 @@ def reply_error(code: str, status: int, message: str = "words") -> Reply:
 
 
 class ScriptedServer(ThreadingHTTPServer):
-    """Gives the replies in turn, and the last one for ever."""
+    """Sends the replies in order, and repeats the last one."""
 
     daemon_threads = True
 
     def __init__(self, replies: list[Reply]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.replies = list(replies)
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.lock = threading.Lock()
         self.speaking = threading.Event()  # clear it to hold every answer back
         self.speaking.set()
@@ -73,13 +73,13 @@ class ScriptedServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up before the end is part of some tests."""
+        """Ignore it: in some tests the client closes the connection early."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
-    def next_reply(self, asked: Asked) -> Reply:
+    def next_reply(self, requests: ReceivedRequest) -> Reply:
         with self.lock:
-            self.asked.append(asked)
+            self.requests.append(requests)
         self.speaking.wait(HANG_GUARD_S)
         with self.lock:
             return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
@@ -90,13 +90,13 @@ class _Handler(BaseHTTPRequestHandler):
     server: ScriptedServer
 
     def log_message(self, format: str, *args: object) -> None:
-        """The test's output is the test's."""
+        """Log nothing."""
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         reply = self.server.next_reply(
-            Asked(method=self.command, target=self.path, headers=headers, body=body)
+            ReceivedRequest(method=self.command, target=self.path, headers=headers, body=body)
         )
         if reply.hang_up:
             self.connection.shutdown(socket.SHUT_RDWR)
@@ -135,7 +135,7 @@ def scripted(*replies: Reply) -> Iterator[ScriptedServer]:
 
 
 def refused_endpoint() -> str:
-    """An address at which nobody listens."""
+    """An address without a server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}"

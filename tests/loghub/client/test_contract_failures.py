@@ -1,4 +1,4 @@
-"""The contract of every adapter over HTTP, against answers that a healthy service never gives."""
+"""The contract of every adapter over HTTP, for answers that a healthy service never sends."""
 
 import logging
 import shutil
@@ -17,7 +17,7 @@ from loghub.client.port import Credentials
 from loghub.client.transport import Timeouts
 from loghub.wire import signing
 from loghub.wire.errors import EndpointUnreachable, LogHubError
-from tests.loghub.client.adapters import BODY, Client
+from tests.loghub.client.adapters import BODY, OpenClient
 from tests.loghub.client.scripted import (
     HANG_UP,
     OK,
@@ -36,21 +36,21 @@ SHARDS = reply_json([])
 # --- what is tried again, and what is not ----------------------------------------------------
 
 
-@pytest.mark.parametrize("trouble", [HANG_UP, FAILED, BUSY, Reply(status=502, body=b"<html>")])
-def test_get_is_tried_again(client: Client, trouble: Reply) -> None:
-    with scripted(trouble, trouble, SHARDS) as server, client(server.endpoint) as hub:
-        assert hub.list_shards("access") == ()
-        assert len(server.asked) == 3
+@pytest.mark.parametrize("failure", [HANG_UP, FAILED, BUSY, Reply(status=502, body=b"<html>")])
+def test_a_get_is_retried(open_client: OpenClient, failure: Reply) -> None:
+    with scripted(failure, failure, SHARDS) as server, open_client(server.endpoint) as client:
+        assert client.list_shards("access") == ()
+        assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize("trouble", [HANG_UP, FAILED, Reply(body=b"half", cut=True)])
-def test_put_with_unknown_outcome_is_sent_once(client: Client, trouble: Reply) -> None:
-    with scripted(trouble, OK) as server, client(server.endpoint) as hub:
+@pytest.mark.parametrize("failure", [HANG_UP, FAILED, Reply(body=b"half", cut=True)])
+def test_put_with_unknown_outcome_is_sent_once(open_client: OpenClient, failure: Reply) -> None:
+    with scripted(failure, OK) as server, open_client(server.endpoint) as client:
         with pytest.raises((EndpointUnreachable, LogHubError)) as error:
-            hub.put_logs("access", BODY)
+            client.put_logs("access", BODY)
         told: Any = error.value
         assert told.definite is False
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 @pytest.fixture
@@ -66,101 +66,101 @@ def named(monkeypatch: pytest.MonkeyPatch) -> str:
     return "sls.test"
 
 
-@pytest.mark.parametrize("trouble", [HANG_UP, FAILED, Reply(body=b"half", cut=True)])
+@pytest.mark.parametrize("failure", [HANG_UP, FAILED, Reply(body=b"half", cut=True)])
 def test_put_with_unknown_outcome_is_sent_once_to_a_name_too(
-    client: Client, trouble: Reply, named: str
+    open_client: OpenClient, failure: Reply, named: str
 ) -> None:
-    with scripted(trouble, OK) as server, client(f"http://{named}:{server.server_address[1]}") as hub:
+    with scripted(failure, OK) as server, open_client(f"http://{named}:{server.server_address[1]}") as client:
         with pytest.raises((EndpointUnreachable, LogHubError)) as error:
-            hub.put_logs("access", BODY)
+            client.put_logs("access", BODY)
         outcome: Any = error.value
         assert outcome.definite is False
-        (request,) = server.asked
+        (request,) = server.requests
         assert request.headers["host"] == "demo.sls.test"
 
 
-def test_name_at_which_nobody_listens(client: Client, named: str) -> None:
+def test_a_host_name_without_a_server_is_unreachable(open_client: OpenClient, named: str) -> None:
     port = refused_endpoint().rpartition(":")[2]
     with (
-        client(f"http://{named}:{port}") as hub,
+        open_client(f"http://{named}:{port}") as client,
         pytest.raises(EndpointUnreachable, match="refused") as error,
     ):
-        hub.put_logs("access", BODY)
+        client.put_logs("access", BODY)
     assert error.value.definite
 
 
-def test_silent_service_with_a_name_gets_a_heartbeat_once(client: Client, named: str) -> None:
+def test_a_heartbeat_to_a_silent_service_is_sent_once(open_client: OpenClient, named: str) -> None:
     with silent() as server:
         endpoint = f"http://{named}:{server.server_address[1]}"
-        with client(endpoint, timeouts=Timeouts(read_s=0.2)) as hub:
+        with open_client(endpoint, timeouts=Timeouts(read_s=0.2)) as client:
             with pytest.raises(EndpointUnreachable, match="timed out"):
-                hub.heartbeat("access", "g", consumer="c", held=())
-            assert len(server.asked) == 1
+                client.heartbeat("access", "g", consumer="c", held=())
+            assert len(server.requests) == 1
 
 
-def test_put_that_was_surely_not_done_is_sent_again(client: Client) -> None:
-    with scripted(BUSY, OK) as server, client(server.endpoint) as hub:
-        hub.put_logs("access", BODY)
-        assert len(server.asked) == 2
+def test_a_put_that_was_surely_not_done_is_retried(open_client: OpenClient) -> None:
+    with scripted(BUSY, OK) as server, open_client(server.endpoint) as client:
+        client.put_logs("access", BODY)
+        assert len(server.requests) == 2
 
 
-def test_nobody_listens(client: Client) -> None:
+def test_a_refused_connection_is_unreachable(open_client: OpenClient) -> None:
     endpoint = refused_endpoint()
-    with client(endpoint) as hub, pytest.raises(EndpointUnreachable) as error:
-        hub.put_logs("access", BODY)
+    with open_client(endpoint) as client, pytest.raises(EndpointUnreachable) as error:
+        client.put_logs("access", BODY)
     assert error.value.definite
     assert endpoint in str(error.value)
     assert "refused" in str(error.value)
 
 
-def test_name_that_does_not_resolve(client: Client) -> None:
-    with client("http://no-such-host.invalid") as hub, pytest.raises(EndpointUnreachable) as error:
-        hub.list_logstores()
+def test_name_that_does_not_resolve(open_client: OpenClient) -> None:
+    with open_client("http://no-such-host.invalid") as client, pytest.raises(EndpointUnreachable) as error:
+        client.list_logstores()
     assert error.value.definite
 
 
-def test_tries_are_bounded(client: Client) -> None:
-    with scripted(BUSY) as server, client(server.endpoint) as hub:
+def test_attempts_are_bounded(open_client: OpenClient) -> None:
+    with scripted(BUSY) as server, open_client(server.endpoint) as client:
         with pytest.raises(LogHubError, match="ServerBusy"):
-            hub.list_shards("access")
-        assert len(server.asked) == 3
+            client.list_shards("access")
+        assert len(server.requests) == 3
 
 
-def test_no_try_begins_after_the_total_time(client: Client) -> None:
+def test_no_attempt_begins_after_the_total_time(open_client: OpenClient) -> None:
     limits = Timeouts(total_s=0.0)
-    with scripted(BUSY) as server, client(server.endpoint, timeouts=limits) as hub:
+    with scripted(BUSY) as server, open_client(server.endpoint, timeouts=limits) as client:
         with pytest.raises(LogHubError, match="ServerBusy"):
-            hub.list_shards("access")
-        assert len(server.asked) == 1
+            client.list_shards("access")
+        assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("code", ["ParameterInvalid", "LogStoreNotExist", "ConsumerNotMatch"])
-def test_refusal_is_final(client: Client, code: str) -> None:
-    with scripted(reply_error(code, 400)) as server, client(server.endpoint) as hub:
+def test_a_refused_request_is_not_retried(open_client: OpenClient, code: str) -> None:
+    with scripted(reply_error(code, 400)) as server, open_client(server.endpoint) as client:
         with pytest.raises(LogHubError) as error:
-            hub.list_shards("access")
+            client.list_shards("access")
         assert (error.value.code, error.value.request_id) == (code, "REQ7")
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
-def test_heartbeat_and_checkpoint_are_tried_again(client: Client) -> None:
-    with scripted(HANG_UP, reply_json([1]), HANG_UP, OK) as server, client(server.endpoint) as hub:
-        assert hub.heartbeat("access", "g", consumer="c", held=()) == (1,)
-        hub.update_checkpoint("access", "g", shard=1, cursor="MTI=", consumer="c", force=False)
-        assert len(server.asked) == 4
+def test_heartbeat_and_checkpoint_are_retried(open_client: OpenClient) -> None:
+    with scripted(HANG_UP, reply_json([1]), HANG_UP, OK) as server, open_client(server.endpoint) as client:
+        assert client.heartbeat("access", "g", consumer="c", held=()) == (1,)
+        client.update_checkpoint("access", "g", shard=1, cursor="MTI=", consumer="c", force=False)
+        assert len(server.requests) == 4
 
 
-def test_close_ends_the_pause_before_the_next_try(client: Client) -> None:
-    with scripted(BUSY) as server, client(server.endpoint) as hub:
-        hub.close()
+def test_close_ends_the_pause_before_the_next_attempt(open_client: OpenClient) -> None:
+    with scripted(BUSY) as server, open_client(server.endpoint) as client:
+        client.close()
         with pytest.raises(LogHubError, match="ServerBusy"):
-            hub.list_shards("access")
-        assert len(server.asked) == 1
+            client.list_shards("access")
+        assert len(server.requests) == 1
 
 
 @contextmanager
 def silent() -> Iterator[ScriptedServer]:
-    """It accepts, and says nothing until the end of the test."""
+    """A server that accepts connections and sends nothing until the end of the test."""
     with scripted(SHARDS) as server:
         server.speaking.clear()
         try:
@@ -169,178 +169,180 @@ def silent() -> Iterator[ScriptedServer]:
             server.speaking.set()
 
 
-def test_silent_service_is_given_up_and_a_get_asked_again(client: Client) -> None:
+def test_a_request_to_a_silent_service_times_out_and_a_get_is_retried(open_client: OpenClient) -> None:
     limits = Timeouts(read_s=0.2)
-    with silent() as server, client(server.endpoint, timeouts=limits) as hub:
+    with silent() as server, open_client(server.endpoint, timeouts=limits) as client:
         with pytest.raises(EndpointUnreachable, match="timed out") as error:
-            hub.list_shards("access")
+            client.list_shards("access")
         assert not error.value.definite
-        assert len(server.asked) == 3
+        assert len(server.requests) == 3
 
 
-def test_slow_heartbeat_and_checkpoint_are_not_sent_twice(client: Client) -> None:
+def test_slow_heartbeat_and_checkpoint_are_not_sent_twice(open_client: OpenClient) -> None:
     """The first may still arrive, even after the caller's next one."""
-    with silent() as server, client(server.endpoint, timeouts=Timeouts(read_s=0.2)) as hub:
+    with silent() as server, open_client(server.endpoint, timeouts=Timeouts(read_s=0.2)) as client:
         with pytest.raises(EndpointUnreachable):
-            hub.heartbeat("access", "g", consumer="c", held=())
+            client.heartbeat("access", "g", consumer="c", held=())
         with pytest.raises(EndpointUnreachable):
-            hub.update_checkpoint("access", "g", shard=0, cursor="MTI=", consumer="c", force=False)
-        assert len(server.asked) == 2
+            client.update_checkpoint("access", "g", shard=0, cursor="MTI=", consumer="c", force=False)
+        assert len(server.requests) == 2
 
 
-def test_answer_that_trickles_for_ever_is_given_up(client: Client) -> None:
+def test_an_answer_that_arrives_too_slowly_is_abandoned(open_client: OpenClient) -> None:
     """Each byte comes in time; all of them would take 20 s."""
     trickle = Reply(body=b"[" + b" " * 1000 + b"]", trickle=True)
     limits = Timeouts(read_s=5.0, total_s=0.3)
-    with scripted(trickle) as server, client(server.endpoint, timeouts=limits) as hub:
-        with pytest.raises(EndpointUnreachable, match=r"timed out: .* not whole after 0\.3 s") as error:
-            hub.list_shards("access")
+    with scripted(trickle) as server, open_client(server.endpoint, timeouts=limits) as client:
+        with pytest.raises(EndpointUnreachable, match=r"timed out: .* not complete after 0\.3 s") as error:
+            client.list_shards("access")
         assert not error.value.definite
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 # --- what an answer may be -------------------------------------------------------------------
 
 
-def test_cut_answer_is_noticed_and_asked_for_again(client: Client) -> None:
+def test_a_truncated_answer_is_detected_and_requested_again(open_client: OpenClient) -> None:
     whole = reply_json([])
-    with scripted(Reply(body=b"[", cut=True), whole) as server, client(server.endpoint) as hub:
-        assert hub.list_shards("access") == ()
-        assert len(server.asked) == 2
+    with scripted(Reply(body=b"[", cut=True), whole) as server, open_client(server.endpoint) as client:
+        assert client.list_shards("access") == ()
+        assert len(server.requests) == 2
 
 
-def test_answer_without_end_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_answer_is_refused(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_MAX_BODY_BYTES", 1000)
     monkeypatch.setattr(retry, "_PIECE_BYTES", 300)
-    with scripted(Reply(body=b"x" * 1001)) as server, client(server.endpoint) as hub:
+    with scripted(Reply(body=b"x" * 1001)) as server, open_client(server.endpoint) as client:
         with pytest.raises(LogHubError, match="more than 1000 bytes"):
-            hub.list_shards("access")
+            client.list_shards("access")
         server.replies = [Reply(body=b"[]" + b" " * 998)]
-        assert hub.list_shards("access") == ()
+        assert client.list_shards("access") == ()
 
 
 @pytest.mark.parametrize("status", [201, 204, 301, 404])
-def test_only_200_is_success_and_a_redirect_is_not_followed(client: Client, status: int) -> None:
+def test_only_200_is_success_and_a_redirect_is_not_followed(open_client: OpenClient, status: int) -> None:
     elsewhere = Reply(status=status, headers={"Location": "http://127.0.0.1:1/"})
-    with scripted(elsewhere) as server, client(server.endpoint) as hub:
+    with scripted(elsewhere) as server, open_client(server.endpoint) as client:
         with pytest.raises(LogHubError) as error:
-            hub.delete_logstore("access")
+            client.delete_logstore("access")
         assert (error.value.code, error.value.status) == ("BadResponse", status)
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"null", b'[{"shardID": "x"}]'])
-def test_answer_of_another_form_is_a_bad_response(client: Client, body: bytes) -> None:
+def test_an_answer_in_another_form_is_a_bad_response(open_client: OpenClient, body: bytes) -> None:
     with (
         scripted(Reply(body=body)) as server,
-        client(server.endpoint) as hub,
+        open_client(server.endpoint) as client,
         pytest.raises(LogHubError, match="BadResponse"),
     ):
-        hub.list_shards("access")
+        client.list_shards("access")
 
 
 # --- what is sent ----------------------------------------------------------------------------
 
 
-def test_rotated_key_is_used_at_once_and_the_token_travels(client: Client) -> None:
+def test_a_rotated_key_is_used_immediately_and_the_token_is_sent(open_client: OpenClient) -> None:
     keys = [
         Credentials(access_key_id="old", access_key_secret="a"),
         Credentials(access_key_id="new", access_key_secret="b", security_token="token"),
     ]
-    with scripted(SHARDS) as server, client(server.endpoint, credentials=lambda: keys.pop(0)) as hub:
-        hub.list_shards("access")
-        hub.list_shards("access")
-        first, second = server.asked
+    with scripted(SHARDS) as server, open_client(server.endpoint, credentials=lambda: keys.pop(0)) as client:
+        client.list_shards("access")
+        client.list_shards("access")
+        first, second = server.requests
     assert signing.parse(first.headers["authorization"]).access_key_id == "old"
     assert "x-acs-security-token" not in first.headers
     assert signing.parse(second.headers["authorization"]).access_key_id == "new"
     assert second.headers["x-acs-security-token"] == "token"
 
 
-def test_secret_stands_in_no_error_and_no_repr(client: Client) -> None:
+def test_no_error_and_no_repr_contains_the_secret(open_client: OpenClient) -> None:
     key = Credentials(access_key_id="keyId", access_key_secret="hush-hush")
     with (
         scripted(reply_error("SignatureNotMatch", 401)) as server,
-        client(server.endpoint, credentials=key) as hub,
+        open_client(server.endpoint, credentials=key) as client,
         pytest.raises(LogHubError) as error,
     ):
-        hub.list_shards("access")
+        client.list_shards("access")
     assert "hush-hush" not in f"{error.value}{error.value!r}{key}{key!r}"
 
 
 @pytest.mark.parametrize("odd", ["hush\nhush", "hush\r\nx-log-date: now", "hush\x00hush", "hüsh€"])
 @pytest.mark.parametrize("field", ["access_key_id", "security_token"])
-def test_a_key_that_no_header_can_carry_is_refused_without_being_quoted(
-    client: Client, field: str, odd: str
+def test_a_key_that_is_not_allowed_in_a_header_is_refused_without_being_quoted(
+    open_client: OpenClient, field: str, odd: str
 ) -> None:
     key = Credentials(**({"access_key_id": "keyId", "access_key_secret": "hush-secret"} | {field: odd}))
     with (
         scripted(SHARDS) as server,
-        client(server.endpoint, credentials=key) as hub,
+        open_client(server.endpoint, credentials=key) as client,
         pytest.raises(LogHubError, match=field.replace("_", " ")) as error,
     ):
-        hub.list_shards("access")
+        client.list_shards("access")
     assert error.value.status == 401
     assert error.value.definite
     assert "hush" not in repr(error.value)
     assert "hüsh" not in str(error.value)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_proxy_of_the_environment_is_not_used_on_this_machine(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", refused_endpoint())
     monkeypatch.setenv("http_proxy", refused_endpoint())
     monkeypatch.setenv("ALL_PROXY", refused_endpoint())
-    with scripted(SHARDS) as server, client(server.endpoint) as hub:
-        assert hub.list_shards("access") == ()
+    with scripted(SHARDS) as server, open_client(server.endpoint) as client:
+        assert client.list_shards("access") == ()
 
 
-def test_proxy_of_the_environment_is_used_for_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_of_the_environment_is_used_for_others(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     with scripted(SHARDS) as proxy:
         monkeypatch.setenv("http_proxy", proxy.endpoint)
-        with client("http://cn-somewhere.example.com") as hub:
-            hub.list_shards("access")
-        (request,) = proxy.asked
+        with open_client("http://cn-somewhere.example.com") as client:
+            client.list_shards("access")
+        (request,) = proxy.requests
     assert request.target == "http://demo.cn-somewhere.example.com:80/logstores/access/shards"
     assert request.headers["host"] == "demo.cn-somewhere.example.com"
 
 
 def test_netrc_of_the_environment_does_not_replace_the_signature(
-    client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "netrc").write_text("default login somebody password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    with scripted(SHARDS) as server, client(server.endpoint) as hub:
-        hub.list_shards("access")
-        (request,) = server.asked
+    with scripted(SHARDS) as server, open_client(server.endpoint) as client:
+        client.list_shards("access")
+        (request,) = server.requests
     assert request.headers["authorization"].startswith("LOG keyId:")
 
 
-def test_cookies_are_not_returned(client: Client) -> None:
+def test_cookies_are_not_returned(open_client: OpenClient) -> None:
     reply = Reply(body=b"[]", headers={"Set-Cookie": "session=1; Path=/"})
-    with scripted(reply) as server, client(server.endpoint) as hub:
-        hub.list_shards("access")
-        hub.list_shards("access")
-        assert len(server.asked) == 2
-        assert "cookie" not in server.asked[1].headers
+    with scripted(reply) as server, open_client(server.endpoint) as client:
+        client.list_shards("access")
+        client.list_shards("access")
+        assert len(server.requests) == 2
+        assert "cookie" not in server.requests[1].headers
 
 
 def test_nothing_is_printed_and_no_key_is_logged(
-    client: Client, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    open_client: OpenClient, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
     key = Credentials(access_key_id="keyId", access_key_secret="hush-secret", security_token="hush-token")
     with scripted(SHARDS, reply_error("SignatureNotMatch", 401), HANG_UP, HANG_UP, HANG_UP) as server:
-        with client(server.endpoint, credentials=key) as hub:
-            hub.list_shards("access")
+        with open_client(server.endpoint, credentials=key) as client:
+            client.list_shards("access")
             for _ in range(2):
                 with pytest.raises((LogHubError, EndpointUnreachable)):
-                    hub.list_shards("access")
-        assert len(server.asked) == 5
+                    client.list_shards("access")
+        assert len(server.requests) == 5
     assert "GET" in caplog.text  # urllib3 at its most talkative
     assert "hush" not in caplog.text
     assert capfd.readouterr() == ("", "")
@@ -374,19 +376,19 @@ def tls_server(certificate: Path) -> Iterator[tuple[ScriptedServer, str]]:
         yield server, f"https://sls.test:{server.server_address[1]}"
 
 
-def test_certificate_of_an_unknown_authority_is_refused(client: Client, certificate: Path) -> None:
-    with tls_server(certificate) as (server, endpoint), client(endpoint) as hub:
+def test_certificate_of_an_unknown_authority_is_refused(open_client: OpenClient, certificate: Path) -> None:
+    with tls_server(certificate) as (server, endpoint), open_client(endpoint) as client:
         with pytest.raises(EndpointUnreachable, match="certificate") as error:
-            hub.put_logs("access", BODY)
+            client.put_logs("access", BODY)
         assert error.value.definite
-        assert server.asked == []
+        assert server.requests == []
 
 
-def test_authorities_are_those_of_openssl(
-    client: Client, certificate: Path, monkeypatch: pytest.MonkeyPatch
+def test_certificate_authorities_are_those_of_openssl(
+    open_client: OpenClient, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SSL_CERT_FILE is where OpenSSL finds them; a company's own authority is made known by it."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    with tls_server(certificate) as (server, endpoint), client(endpoint) as hub:
-        assert hub.list_shards("access") == ()
-        assert len(server.asked) == 1
+    with tls_server(certificate) as (server, endpoint), open_client(endpoint) as client:
+        assert client.list_shards("access") == ()
+        assert len(server.requests) == 1

@@ -1,6 +1,6 @@
 """The port's contract for consumer groups and extensions, run against every adapter.
 
-What for: see `test_contract`. Each test has a project of its own.
+See `test_contract`. Each test has its own project.
 """
 
 from collections.abc import Callable
@@ -25,33 +25,33 @@ from tests.support import wait_until
 # --- consumer groups -------------------------------------------------------------------------
 
 
-def test_groups_come_and_go(hub: LogHub) -> None:
-    assert hub.list_groups(STORE) == ()
-    hub.create_group(STORE, GROUP)
+def test_groups_are_created_and_deleted(client: LogHub) -> None:
+    assert client.list_groups(STORE) == ()
+    client.create_group(STORE, GROUP)
     ordered = GroupInfo(name="Ordered_2", timeout_s=60, order=True)
-    hub.create_group(STORE, ordered)
-    assert set(hub.list_groups(STORE)) == {GROUP, ordered}
+    client.create_group(STORE, ordered)
+    assert set(client.list_groups(STORE)) == {GROUP, ordered}
     changed = GroupInfo(name=GROUP.name, timeout_s=45, order=True)
-    hub.update_group(STORE, changed)
-    assert set(hub.list_groups(STORE)) == {changed, ordered}
-    hub.delete_group(STORE, GROUP.name)
-    assert hub.list_groups(STORE) == (ordered,)
+    client.update_group(STORE, changed)
+    assert set(client.list_groups(STORE)) == {changed, ordered}
+    client.delete_group(STORE, GROUP.name)
+    assert client.list_groups(STORE) == (ordered,)
 
 
-def test_group_made_twice_is_told(grouped: LogHub) -> None:
+def test_creating_a_group_twice_is_refused(grouped: LogHub) -> None:
     with pytest.raises(LogHubError) as error:
         grouped.create_group(STORE, GROUP)
     assert_refused("ConsumerGroupAlreadyExist", error)
 
 
-def test_missing_group_is_told_by_every_call(hub: LogHub) -> None:
-    mark = hub.get_cursor(STORE, 0, "begin")
+def test_every_call_reports_a_missing_group(client: LogHub) -> None:
+    mark = client.get_cursor(STORE, 0, "begin")
     calls: list[Callable[[], object]] = [
-        lambda: hub.update_group(STORE, GROUP),
-        lambda: hub.delete_group(STORE, GROUP.name),
-        lambda: hub.heartbeat(STORE, GROUP.name, consumer="a", held=()),
-        lambda: hub.get_checkpoints(STORE, GROUP.name),
-        lambda: hub.update_checkpoint(STORE, GROUP.name, shard=0, cursor=mark, consumer="a", force=True),
+        lambda: client.update_group(STORE, GROUP),
+        lambda: client.delete_group(STORE, GROUP.name),
+        lambda: client.heartbeat(STORE, GROUP.name, consumer="a", held=()),
+        lambda: client.get_checkpoints(STORE, GROUP.name),
+        lambda: client.update_checkpoint(STORE, GROUP.name, shard=0, cursor=mark, consumer="a", force=True),
     ]
     for call in calls:
         with pytest.raises(LogHubError) as error:
@@ -59,9 +59,9 @@ def test_missing_group_is_told_by_every_call(hub: LogHub) -> None:
         assert_refused("ConsumerGroupNotExist", error)
 
 
-def test_bad_group_name_is_refused(hub: LogHub) -> None:
+def test_an_invalid_group_name_is_refused(client: LogHub) -> None:
     with pytest.raises(LogHubError) as error:
-        hub.create_group(STORE, GroupInfo(name="no spaces", timeout_s=30, order=False))
+        client.create_group(STORE, GroupInfo(name="no spaces", timeout_s=30, order=False))
     assert_refused("ParameterInvalid", error)
 
 
@@ -70,7 +70,7 @@ def test_first_heartbeat_registers_and_gets_all_shards(grouped: LogHub) -> None:
     assert grouped.heartbeat(STORE, GROUP.name, consumer="a", held=(0, 1)) == (0, 1)
 
 
-def test_shard_moves_only_when_its_holder_names_it_no_more(grouped: LogHub) -> None:
+def test_a_shard_moves_only_once_its_holder_no_longer_reports_it(grouped: LogHub) -> None:
     grouped.heartbeat(STORE, GROUP.name, consumer="a", held=())
     grouped.heartbeat(STORE, GROUP.name, consumer="a", held=(0, 1))
     assert grouped.heartbeat(STORE, GROUP.name, consumer="b", held=()) == ()
@@ -80,16 +80,16 @@ def test_shard_moves_only_when_its_holder_names_it_no_more(grouped: LogHub) -> N
     assert grouped.heartbeat(STORE, GROUP.name, consumer="b", held=()) == (1 - kept,)
 
 
-def test_silent_consumer_loses_its_shards(hub: LogHub) -> None:
-    hub.create_group(STORE, GroupInfo(name="short", timeout_s=1, order=False))
-    hub.heartbeat(STORE, "short", consumer="a", held=())
-    hub.heartbeat(STORE, "short", consumer="a", held=(0, 1))
+def test_silent_consumer_loses_its_shards(client: LogHub) -> None:
+    client.create_group(STORE, GroupInfo(name="short", timeout_s=1, order=False))
+    client.heartbeat(STORE, "short", consumer="a", held=())
+    client.heartbeat(STORE, "short", consumer="a", held=(0, 1))
     # The other one beats and says what it holds, until the silent one is gone.
     held: tuple[int, ...] = ()
 
     def beat() -> bool:
         nonlocal held
-        held = hub.heartbeat(STORE, "short", consumer="b", held=held)
+        held = client.heartbeat(STORE, "short", consumer="b", held=held)
         return held == (0, 1)
 
     wait_until(beat, "the timeout of the silent consumer")
@@ -117,7 +117,7 @@ def test_holder_saves_its_checkpoint(grouped: LogHub) -> None:
     assert saved.updated_unix_us > 1_700_000_000_000_000
 
 
-def test_stranger_saves_only_with_force(grouped: LogHub) -> None:
+def test_an_unknown_consumer_saves_only_with_force(grouped: LogHub) -> None:
     grouped.heartbeat(STORE, GROUP.name, consumer="a", held=())
     mark = grouped.get_cursor(STORE, 0, "begin")
     with pytest.raises(LogHubError) as error:
@@ -136,7 +136,7 @@ def test_checkpoint_without_consumer_needs_force(grouped: LogHub) -> None:
     grouped.update_checkpoint(STORE, GROUP.name, shard=0, cursor=mark, consumer="", force=True)
 
 
-def test_checkpoint_of_no_shard(grouped: LogHub) -> None:
+def test_a_checkpoint_of_a_missing_shard_is_refused(grouped: LogHub) -> None:
     mark = grouped.get_cursor(STORE, 0, "begin")
     with pytest.raises(LogHubError) as error:
         grouped.update_checkpoint(STORE, GROUP.name, shard=9, cursor=mark, consumer="a", force=True)
@@ -153,30 +153,30 @@ def test_checkpoint_beyond_the_end_is_refused(grouped: LogHub) -> None:
     assert saved.cursor == ""
 
 
-def test_ordered_group_gets_the_children_when_the_parent_is_consumed(hub: LogHub) -> None:
+def test_ordered_group_gets_the_children_when_the_parent_is_consumed(client: LogHub) -> None:
     ordered = GroupInfo(name="ordered", timeout_s=60, order=True)
-    hub.create_group(STORE, ordered)
-    hub.put_logs(STORE, group_of("before"), hash_key=LOW)
-    assert hub.heartbeat(STORE, "ordered", consumer="a", held=()) == (0, 1)
-    hub.split_shard(STORE, 0)
-    hub.put_logs(STORE, group_of("after"), hash_key=LOW)
-    assert hub.heartbeat(STORE, "ordered", consumer="a", held=(0, 1)) == (0, 1)
-    end = hub.get_cursor(STORE, 0, "end")
-    for mark, owned in ((hub.get_cursor(STORE, 0, "begin"), (0, 1)), (end, (1, 2, 3))):
-        hub.update_checkpoint(STORE, "ordered", shard=0, cursor=mark, consumer="a", force=False)
-        assert hub.heartbeat(STORE, "ordered", consumer="a", held=(0, 1)) == owned
-    assert lines_of(pull_from_begin(hub, 2)) == ["after"]
+    client.create_group(STORE, ordered)
+    client.put_logs(STORE, group_of("before"), hash_key=LOW)
+    assert client.heartbeat(STORE, "ordered", consumer="a", held=()) == (0, 1)
+    client.split_shard(STORE, 0)
+    client.put_logs(STORE, group_of("after"), hash_key=LOW)
+    assert client.heartbeat(STORE, "ordered", consumer="a", held=(0, 1)) == (0, 1)
+    end = client.get_cursor(STORE, 0, "end")
+    for mark, owned in ((client.get_cursor(STORE, 0, "begin"), (0, 1)), (end, (1, 2, 3))):
+        client.update_checkpoint(STORE, "ordered", shard=0, cursor=mark, consumer="a", force=False)
+        assert client.heartbeat(STORE, "ordered", consumer="a", held=(0, 1)) == owned
+    assert lines_of(pull_from_begin(client, 2)) == ["after"]
 
 
 # --- extensions ------------------------------------------------------------------------------
 
 
-def test_all_but_the_vendor_sdk_know_the_extensions(hub: LogHub) -> None:
-    """Else the tests below would ask for the refusal alone."""
-    assert hub.has_extensions() is not isinstance(hub, AliyunLogHub)
+def test_all_adapters_except_the_vendor_sdk_support_the_extensions(client: LogHub) -> None:
+    """Otherwise the tests below would only check the refusal."""
+    assert client.has_extensions() is not isinstance(client, AliyunLogHub)
 
 
-def test_group_status_tells_holders_checkpoints_and_lag(grouped: LogHub) -> None:
+def test_group_status_has_holders_checkpoints_and_lag(grouped: LogHub) -> None:
     if not grouped.has_extensions():
         with pytest.raises(ExtensionMissing, match="extension"):
             grouped.group_status(STORE, GROUP.name)
@@ -203,7 +203,7 @@ def test_group_status_tells_holders_checkpoints_and_lag(grouped: LogHub) -> None
     assert (second.lag_groups, second.lag_logs, second.lag_s) == (0, 0, 0)
 
 
-def test_group_status_tells_a_move_and_the_parents(grouped: LogHub) -> None:
+def test_group_status_has_the_next_holder_and_the_parents(grouped: LogHub) -> None:
     if not grouped.has_extensions():
         return
     grouped.heartbeat(STORE, GROUP.name, consumer="a", held=())
@@ -217,7 +217,7 @@ def test_group_status_tells_a_move_and_the_parents(grouped: LogHub) -> None:
     assert (shards[2].parents, shards[3].parents) == ((0,), (0,))
 
 
-def test_leaving_frees_the_shards_at_once(grouped: LogHub) -> None:
+def test_a_consumer_that_leaves_frees_its_shards_immediately(grouped: LogHub) -> None:
     if not grouped.has_extensions():
         with pytest.raises(ExtensionMissing, match="extension"):
             grouped.leave(STORE, GROUP.name, consumer="a")

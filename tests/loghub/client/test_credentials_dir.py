@@ -10,7 +10,7 @@ from loghub.client.credentials_dir import read_key
 from loghub.client.port import Credentials
 
 
-def test_files_to_key(tmp_path: Path) -> None:
+def test_the_files_of_a_folder_become_a_key(tmp_path: Path) -> None:
     (tmp_path / "accessKeyId").write_text("id\n")
     with pytest.raises(FileNotFoundError, match="accessKeySecret"):
         read_key(tmp_path)
@@ -35,7 +35,7 @@ def mount(folder: Path, version: str, secret: str) -> None:
         shutil.rmtree(old)
 
 
-def test_a_secret_replaced_between_two_files_gives_no_mixed_key(
+def test_a_secret_that_is_replaced_while_it_is_read_gives_no_mixed_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mount(tmp_path, "..first", "old")
@@ -53,7 +53,7 @@ def test_a_secret_replaced_between_two_files_gives_no_mixed_key(
     assert replaced
 
 
-def test_a_key_that_is_no_text_is_a_wrong_key_and_no_fault_of_ours(tmp_path: Path) -> None:
+def test_a_key_that_is_not_text_is_read_as_a_wrong_key(tmp_path: Path) -> None:
     (tmp_path / "accessKeyId").write_bytes(b"id")
     (tmp_path / "accessKeySecret").write_bytes(b"\xff\xfe secret")
     assert read_key(tmp_path).access_key_id == "id"

@@ -1,6 +1,6 @@
-"""Our HTTP adapter: what it sends, its reading of pulled logs, and the extensions.
+"""Our HTTP adapter: its requests, its decoding of pulled logs, and the extensions.
 
-What it has in common with the vendor's SDK is in `test_contract_failures`.
+`test_contract_failures` tests what it has in common with the vendor's SDK.
 """
 
 import pytest
@@ -8,11 +8,11 @@ import pytest
 from loghub.wire import compression, loggroup, signing
 from loghub.wire.compression import Compression
 from loghub.wire.errors import ExtensionMissing, LogHubError
-from tests.loghub.client.adapters import BODY, client_of
+from tests.loghub.client.adapters import BODY, opener_of
 from tests.loghub.client.scripted import Reply, reply_error, reply_json, scripted
 
 FAILED = reply_error("InternalServerError", 500)
-client = client_of("http")
+open_client = opener_of("http")
 
 
 def pulled(**headers: str) -> Reply:
@@ -42,18 +42,18 @@ def pulled(**headers: str) -> Reply:
         {"x_log_compresstype": "zstd"},
     ],
 )
-def test_pull_answer_that_does_not_fit_its_headers(headers: dict[str, str]) -> None:
+def test_a_pull_answer_that_contradicts_its_headers_is_a_bad_response(headers: dict[str, str]) -> None:
     with (
         scripted(pulled(**headers)) as server,
-        client(server.endpoint) as hub,
+        open_client(server.endpoint) as client,
         pytest.raises(LogHubError, match="BadResponse"),
     ):
-        hub.pull_logs("access", 0, cursor="MTI=", count=10)
+        client.pull_logs("access", 0, cursor="MTI=", count=10)
 
 
 def test_pull_without_a_cursor_in_the_answer_keeps_its_own() -> None:
-    with scripted(pulled(x_log_cursor="")) as server, client(server.endpoint) as hub:
-        answer = hub.pull_logs("access", 0, cursor="MTI=", count=10)
+    with scripted(pulled(x_log_cursor="")) as server, open_client(server.endpoint) as client:
+        answer = client.pull_logs("access", 0, cursor="MTI=", count=10)
     assert (answer.next_cursor, answer.count, answer.end_of_shard) == ("MTI=", 1, False)
     assert answer.body == loggroup.wrap([BODY])
 
@@ -61,10 +61,10 @@ def test_pull_without_a_cursor_in_the_answer_keeps_its_own() -> None:
 # --- what is sent ----------------------------------------------------------------------------
 
 
-def test_request_is_signed_and_says_who_asks() -> None:
-    with scripted(reply_json([])) as server, client(server.endpoint, agent="readers/pod-0") as hub:
-        hub.heartbeat("access", "readers", consumer="pod 0+1", held=(3, 1))
-        (request,) = server.asked
+def test_a_request_is_signed_and_names_its_client() -> None:
+    with scripted(reply_json([])) as server, open_client(server.endpoint, agent="readers/pod-0") as client:
+        client.heartbeat("access", "readers", consumer="pod 0+1", held=(3, 1))
+        (request,) = server.requests
     path, _, query = request.target.partition("?")
     assert (path, query) == (
         "/logstores/access/consumergroups/readers",
@@ -98,22 +98,22 @@ def test_request_is_signed_and_says_who_asks() -> None:
         Reply(body=b"hello"),
     ],
 )
-def test_other_services_have_no_extensions_and_are_asked_once(reply: Reply) -> None:
-    with scripted(reply) as server, client(server.endpoint) as hub:
-        assert not hub.has_extensions()
-        assert not hub.has_extensions()
+def test_other_services_have_no_extensions_and_are_asked_only_once(reply: Reply) -> None:
+    with scripted(reply) as server, open_client(server.endpoint) as client:
+        assert not client.has_extensions()
+        assert not client.has_extensions()
         with pytest.raises(ExtensionMissing):
-            hub.leave("access", "g", consumer="c")
+            client.leave("access", "g", consumer="c")
         with pytest.raises(ExtensionMissing):
-            hub.group_status("access", "g")
-        assert len(server.asked) == 1
-        assert server.asked[0].target == "/_loghub/v1/info"
-        assert "authorization" not in server.asked[0].headers
+            client.group_status("access", "g")
+        assert len(server.requests) == 1
+        assert server.requests[0].target == "/_loghub/v1/info"
+        assert "authorization" not in server.requests[0].headers
 
 
-def test_failing_service_says_nothing_about_extensions() -> None:
+def test_a_failing_service_does_not_decide_about_extensions() -> None:
     info = reply_json({"service": "loghub-embedded", "extensions": ["leave", "group_status", "more"]})
-    with scripted(FAILED, FAILED, FAILED, info) as server, client(server.endpoint) as hub:
+    with scripted(FAILED, FAILED, FAILED, info) as server, open_client(server.endpoint) as client:
         with pytest.raises(LogHubError, match="InternalServerError"):
-            hub.has_extensions()
-        assert hub.has_extensions()
+            client.has_extensions()
+        assert client.has_extensions()

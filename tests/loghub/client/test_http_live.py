@@ -7,45 +7,47 @@ import pytest
 
 from loghub.client.port import Credentials
 from loghub.wire.errors import EndpointUnreachable, LogHubError
-from tests.loghub.client.adapters import BODY, Client
+from tests.loghub.client.adapters import BODY, OpenClient
 from tests.support import running_service
 
 
-def test_wrong_key_is_told_and_a_restart_is_survived(client: Client, tmp_path: Path) -> None:
+def test_a_wrong_key_is_reported_and_clients_survive_a_restart(
+    open_client: OpenClient, tmp_path: Path
+) -> None:
     with running_service(tmp_path) as service:
         wrong = Credentials(access_key_id="testKeyId", access_key_secret="guess")
-        with client(service.endpoint, credentials=wrong) as hub:
+        with open_client(service.endpoint, credentials=wrong) as client:
             with pytest.raises(LogHubError) as error:
-                hub.create_project()
+                client.create_project()
             assert (error.value.code, error.value.status) == ("SignatureNotMatch", 401)
             assert error.value.request_id
-        with client(service.endpoint, credentials=service.credentials) as hub:
-            hub.create_project()
-            hub.create_logstore("access", shards=1)
-            hub.put_logs("access", BODY)
+        with open_client(service.endpoint, credentials=service.credentials) as client:
+            client.create_project()
+            client.create_logstore("access", shards=1)
+            client.put_logs("access", BODY)
             service.kill9()
             with pytest.raises(EndpointUnreachable) as gone:
-                hub.put_logs("access", BODY)
+                client.put_logs("access", BODY)
             assert gone.value.definite
             service.start()
-            begin = hub.get_cursor("access", 0, "begin")
-            assert hub.pull_logs("access", 0, cursor=begin, count=10).count == 1
+            begin = client.get_cursor("access", 0, "begin")
+            assert client.pull_logs("access", 0, cursor=begin, count=10).count == 1
 
 
-def test_many_threads_share_one_client(client: Client, tmp_path: Path) -> None:
+def test_many_threads_share_one_client(open_client: OpenClient, tmp_path: Path) -> None:
     threads, puts = 8, 20
     failures: list[BaseException] = []
     with (
         running_service(tmp_path) as service,
-        client(service.endpoint, credentials=service.credentials) as hub,
+        open_client(service.endpoint, credentials=service.credentials) as client,
     ):
-        hub.create_project()
-        hub.create_logstore("access", shards=1)
+        client.create_project()
+        client.create_logstore("access", shards=1)
 
         def write() -> None:
             try:
                 for _ in range(puts):
-                    hub.put_logs("access", BODY)
+                    client.put_logs("access", BODY)
             except BaseException as error:  # noqa: BLE001 - told in the main thread
                 failures.append(error)
 
@@ -55,5 +57,5 @@ def test_many_threads_share_one_client(client: Client, tmp_path: Path) -> None:
         for worker in workers:
             worker.join(120)
         assert failures == []
-        begin = hub.get_cursor("access", 0, "begin")
-        assert hub.pull_logs("access", 0, cursor=begin, count=1000).count == threads * puts
+        begin = client.get_cursor("access", 0, "begin")
+        assert client.pull_logs("access", 0, cursor=begin, count=1000).count == threads * puts

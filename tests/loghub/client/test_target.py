@@ -1,4 +1,4 @@
-"""Where requests go (docs/sls-protocol.md 1.1)."""
+"""The address, host header and proxy of a request (docs/sls-protocol.md 1.1)."""
 
 import pytest
 

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from loghub.domain.coordinator import create_group, restore, step
 from loghub.domain.fsm import Trigger
 from loghub.domain.group import (
-    Checkpoint,
     Configure,
     Event,
     Fact,
     GroupSaved,
+    GroupShardForgotten,
     GroupState,
     Heartbeat,
     Leave,
     LogShard,
-    Refusal,
+    RefusalCode,
+    SaveCheckpoint,
     ShardEntry,
-    ShardForgotten,
     ShardsChanged,
     Step,
     Tick,
@@ -30,7 +30,7 @@ from tests.loghub.domain.invariants import check_state, check_step
 
 @dataclass
 class Store:
-    """What a service has on disk of one group."""
+    """The persisted facts of one group."""
 
     timeout_s: float = 0.0
     order: bool = False
@@ -40,14 +40,14 @@ class Store:
         for fact in facts:
             if isinstance(fact, GroupSaved):
                 self.timeout_s, self.order = fact.timeout_s, fact.order
-            elif isinstance(fact, ShardForgotten):
+            elif isinstance(fact, GroupShardForgotten):
                 del self.entries[fact.shard]
             else:
                 self.entries[fact.entry.shard] = fact.entry
 
 
 class Driver:
-    """One group ``g``, its logstore and its store; cursors of a closed shard end where told."""
+    """One group ``g``, its logstore and its persisted facts."""
 
     def __init__(
         self, shards: int | tuple[LogShard, ...] = 1, *, timeout_s: float = 30.0, order: bool = False
@@ -74,17 +74,19 @@ class Driver:
     def _check_store(self) -> None:
         stored = (self.store.timeout_s, self.store.order, self.store.entries)
         assert stored == (self.state.timeout_s, self.state.order, dict(self.state.shards)), (
-            "facts lack a change"
+            "a change is missing from the facts"
         )
 
-    def beat(self, consumer: str, *held: int) -> tuple[int, ...]:
+    def heartbeat(self, consumer: str, *held: int) -> tuple[int, ...]:
         return self.do(Heartbeat(consumer=consumer, held=frozenset(held))).answer
 
     def leave(self, consumer: str) -> None:
         self.do(Leave(consumer=consumer))
 
-    def checkpoint(self, consumer: str, shard: int, cursor: int, *, force: bool = False) -> Refusal | None:
-        return self.do(Checkpoint(consumer=consumer, shard=shard, cursor=cursor, force=force)).refusal
+    def checkpoint(
+        self, consumer: str, shard: int, cursor: int, *, force: bool = False
+    ) -> RefusalCode | None:
+        return self.do(SaveCheckpoint(consumer=consumer, shard=shard, cursor=cursor, force=force)).refusal
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
@@ -101,10 +103,10 @@ class Driver:
     def close_shard(self, shard: int, *, begin: int = 0, end: int) -> None:
         self.logstore[shard] = replace(self.logstore[shard], begin_cursor=begin, end_cursor=end)
 
-    def drop_shard(self, shard: int) -> None:
+    def delete_shard(self, shard: int) -> None:
         del self.logstore[shard]
 
-    def tell_shards(self) -> None:
+    def report_shards(self) -> None:
         self.do(ShardsChanged(shards=tuple(self.logstore.values())))
 
     def split(self, shard: int, *, end: int, into: tuple[int, int], begin: int = 0) -> None:
@@ -112,7 +114,7 @@ class Driver:
         self.close_shard(shard, begin=begin, end=end)
         for child in into:
             self.put_shard(child, parents=(shard,))
-        self.tell_shards()
+        self.report_shards()
 
     def restart(self) -> GroupState:
         """A new service over the old store, which then hears what shards the logstore has."""
@@ -123,7 +125,7 @@ class Driver:
             entries=self.store.entries.values(),
             now=self.now,
         )
-        self.tell_shards()
+        self.report_shards()
         return self.state
 
     def line(self, shard: int) -> str:
@@ -137,25 +139,25 @@ class Driver:
         return " ".join(parts)
 
 
-def triggers(made: Step, shard: int) -> list[Trigger]:
-    return [p.trigger for p in made.transitions if p.shard == shard]
+def triggers(created: Step, shard: int) -> list[Trigger]:
+    return [p.trigger for p in created.transitions if p.shard == shard]
 
 
 def two_consumers() -> Driver:
     """a holds 0, b holds 1, both have said so."""
     driver = Driver(2)
-    driver.beat("a")
-    driver.beat("b")
-    driver.beat("a", 0)
-    driver.beat("b", 1)
+    driver.heartbeat("a")
+    driver.heartbeat("b")
+    driver.heartbeat("a", 0)
+    driver.heartbeat("b", 1)
     return driver
 
 
 def in_transfer() -> Driver:
     """a holds 0, and 1 is under way from a to b."""
     driver = Driver(2)
-    driver.beat("a")
-    driver.beat("b")
-    driver.beat("a", 0, 1)
+    driver.heartbeat("a")
+    driver.heartbeat("b")
+    driver.heartbeat("a", 0, 1)
     assert driver.line(1) == "transfer a -> b"
     return driver

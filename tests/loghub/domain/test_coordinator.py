@@ -1,20 +1,20 @@
-"""Each edge of the table as the coordinator takes it; tests are named from-state to-state.
+"""Each edge of the table as the coordinator applies it. A test is named from state to state.
 
-What is not an edge is in test_coordinator_rest. Longer stories are in tests/scenarios, and every
-order of events in tests/properties.
+`test_coordinator_facts` tests what is not an edge, tests/scenarios longer sequences, and tests/properties
+every order of events.
 """
 
 import pytest
 
 from loghub.domain.coordinator import next_deadline
 from loghub.domain.fsm import Trigger
-from loghub.domain.group import Checkpoint, LogShard
+from loghub.domain.group import LogShard, SaveCheckpoint
 from tests.loghub.domain.driver import Driver, in_transfer, triggers, two_consumers
 
 # --- edge 1 ------------------------------------------------------------------------------------
 
 
-def test_new_to_not_alloc_when_nothing_is_before_it() -> None:
+def test_new_to_not_alloc_when_it_has_no_ancestor() -> None:
     assert Driver(1, order=True).line(0) == "not_alloc"
 
 
@@ -30,7 +30,7 @@ def test_new_to_not_alloc_behind_an_ancestor_in_an_unordered_group() -> None:
     assert [driver.line(s) for s in (0, 1, 2)] == ["not_alloc"] * 3
 
 
-def test_new_to_not_alloc_when_its_parent_is_long_gone() -> None:
+def test_new_to_not_alloc_when_its_parent_was_deleted() -> None:
     assert Driver((LogShard(shard=7, parents=(3,)),), order=True).line(7) == "not_alloc"
 
 
@@ -45,7 +45,7 @@ def test_a_new_ordered_group_over_old_splits_waits_by_generation() -> None:
         order=True,
     )
     assert [driver.line(s) for s in range(4)] == ["not_alloc", "wait", "wait", "wait"]
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.checkpoint("a", 0, 5)
     assert [driver.line(s) for s in range(4)] == ["over", "already_alloc a", "already_alloc a", "wait"]
 
@@ -55,31 +55,31 @@ def test_a_new_ordered_group_over_old_splits_waits_by_generation() -> None:
 
 def test_wait_to_not_alloc_to_already_alloc_when_the_parent_is_consumed() -> None:
     driver = Driver(1, order=True)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.split(0, end=5, into=(1, 2))
-    made = driver.do(Checkpoint(consumer="a", shard=0, cursor=5, force=False))
-    assert triggers(made, 1) == [Trigger.ANCESTORS_CONSUMED, Trigger.ASSIGNED]
+    created = driver.do(SaveCheckpoint(consumer="a", shard=0, cursor=5, force=False))
+    assert triggers(created, 1) == [Trigger.ANCESTORS_CONSUMED, Trigger.ASSIGNED]
 
 
 def test_not_alloc_to_already_alloc_on_the_first_heartbeat() -> None:
     driver = Driver(3)
-    assert driver.beat("a") == (0, 1, 2)
+    assert driver.heartbeat("a") == (0, 1, 2)
 
 
-def test_not_alloc_to_already_alloc_at_once_for_a_new_shard() -> None:
+def test_not_alloc_to_already_alloc_immediately_for_a_new_shard() -> None:
     driver = two_consumers()
     driver.put_shard(2)
-    driver.tell_shards()
+    driver.report_shards()
     assert driver.line(2) == "already_alloc a"
 
 
-def test_not_alloc_to_already_alloc_to_transfer_for_a_latecomer_that_names_it() -> None:
-    """The latecomer has it first; from there it moves like any other."""
+def test_not_alloc_to_already_alloc_to_transfer_for_a_late_consumer_that_reports_it() -> None:
+    """The late consumer gets it first; then balance moves it like any other."""
     driver = Driver(2)
-    driver.beat("b")
+    driver.heartbeat("b")
     driver.advance(20)
-    driver.beat("a", 0, 1)  # not its, but it works on them
-    driver.beat("c")
+    driver.heartbeat("a", 0, 1)  # not its, but it works on them
+    driver.heartbeat("c")
     driver.advance(10)
     driver.tick()  # b is gone
     assert triggers(driver.last, 0)[-1] is Trigger.ASSIGNED
@@ -92,7 +92,7 @@ def test_not_alloc_to_already_alloc_to_transfer_for_a_latecomer_that_names_it() 
 
 def test_already_alloc_to_not_alloc_when_the_holder_times_out() -> None:
     driver = Driver(1)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.advance(30)
     driver.tick()
     assert driver.line(0) == "not_alloc"
@@ -101,7 +101,7 @@ def test_already_alloc_to_not_alloc_when_the_holder_times_out() -> None:
 
 def test_already_alloc_stays_one_moment_before_the_timeout() -> None:
     driver = Driver(1)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.advance(29.999)
     driver.tick()
     assert driver.line(0) == "already_alloc a"
@@ -109,9 +109,9 @@ def test_already_alloc_stays_one_moment_before_the_timeout() -> None:
 
 def test_already_alloc_stays_when_a_late_heartbeat_comes_before_the_tick() -> None:
     driver = Driver(1)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.advance(31)
-    driver.beat("a", 0)
+    driver.heartbeat("a", 0)
     driver.tick()
     assert driver.line(0) == "already_alloc a"
 
@@ -119,7 +119,7 @@ def test_already_alloc_stays_when_a_late_heartbeat_comes_before_the_tick() -> No
 def test_transfer_to_not_alloc_to_already_alloc_when_the_holder_times_out() -> None:
     driver = in_transfer()
     driver.advance(20)
-    driver.beat("b")
+    driver.heartbeat("b")
     driver.advance(10)
     driver.tick()
     assert triggers(driver.last, 1) == [Trigger.HOLDER_TIMED_OUT, Trigger.ASSIGNED]
@@ -139,40 +139,40 @@ def test_transfer_to_not_alloc_when_holder_and_next_holder_time_out_in_one_tick(
 
 def test_already_alloc_to_transfer_when_a_consumer_joins() -> None:
     driver = Driver(2)
-    driver.beat("a")
-    assert driver.beat("b") == ()
+    driver.heartbeat("a")
+    assert driver.heartbeat("b") == ()
     assert driver.line(1) == "transfer a -> b"
 
 
-def test_transfer_stays_while_the_holder_names_the_shard() -> None:
+def test_transfer_stays_while_the_holder_reports_the_shard() -> None:
     driver = in_transfer()
     for _ in range(5):
-        assert driver.beat("a", 0, 1) == (0,)
-        assert driver.beat("b") == ()
+        assert driver.heartbeat("a", 0, 1) == (0,)
+        assert driver.heartbeat("b") == ()
     assert driver.line(1) == "transfer a -> b"
 
 
-def test_transfer_stays_when_the_next_holder_does_not_name_it() -> None:
+def test_transfer_stays_when_the_next_holder_does_not_report_it() -> None:
     driver = in_transfer()
-    driver.beat("b")
+    driver.heartbeat("b")
     assert driver.line(1) == "transfer a -> b"
 
 
 def test_transfer_to_already_alloc_of_the_next_holder() -> None:
     driver = in_transfer()
-    driver.beat("a", 0)
-    assert triggers(driver.last, 1) == [Trigger.HOLDER_GAVE_UP]
-    assert driver.beat("b") == (1,)
+    driver.heartbeat("a", 0)
+    assert triggers(driver.last, 1) == [Trigger.HOLDER_RELEASED]
+    assert driver.heartbeat("b") == (1,)
 
 
 def test_transfer_to_already_alloc_of_the_holder_when_the_next_holder_times_out() -> None:
     driver = in_transfer()
     driver.advance(20)
-    driver.beat("a", 0, 1)
+    driver.heartbeat("a", 0, 1)
     driver.advance(10)
     driver.tick()
     assert triggers(driver.last, 1) == [Trigger.NEXT_TIMED_OUT]
-    assert driver.beat("a", 0, 1) == (0, 1)
+    assert driver.heartbeat("a", 0, 1) == (0, 1)
 
 
 # --- edges 7, 8, 13, 14 ------------------------------------------------------------------------
@@ -180,28 +180,28 @@ def test_transfer_to_already_alloc_of_the_holder_when_the_next_holder_times_out(
 
 def test_already_alloc_to_over_at_the_end_only() -> None:
     driver = Driver(1)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.close_shard(0, end=5)
-    driver.tell_shards()
+    driver.report_shards()
     assert driver.checkpoint("a", 0, 4) is None
     assert driver.line(0) == "already_alloc a"
     assert driver.checkpoint("a", 0, 5) is None
     assert driver.line(0) == "over"
-    assert driver.beat("a", 0) == ()
+    assert driver.heartbeat("a", 0) == ()
 
 
 def test_already_alloc_stays_while_the_shard_takes_writes() -> None:
     driver = Driver(1)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.checkpoint("a", 0, 5)
     assert driver.line(0) == "already_alloc a"
 
 
 def test_over_to_not_alloc_to_already_alloc_by_force() -> None:
     driver = Driver(1)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.close_shard(0, end=5)
-    driver.tell_shards()
+    driver.report_shards()
     driver.checkpoint("a", 0, 5)
     assert driver.checkpoint("", 0, 2, force=True) is None
     assert triggers(driver.last, 0) == [Trigger.FORCED_BACK, Trigger.ASSIGNED]
@@ -218,11 +218,11 @@ def test_over_stays_when_forced_to_the_end_again_or_when_empty() -> None:
 def test_transfer_to_over_when_the_holder_reaches_the_end() -> None:
     driver = in_transfer()
     driver.close_shard(1, end=5)
-    driver.tell_shards()
+    driver.report_shards()
     assert driver.checkpoint("a", 1, 5) is None
     assert triggers(driver.last, 1) == [Trigger.END_CHECKPOINTED]
-    driver.beat("a", 0)
-    assert driver.beat("b") == ()
+    driver.heartbeat("a", 0)
+    assert driver.heartbeat("b") == ()
 
 
 @pytest.mark.parametrize("order", [False, True])
@@ -230,7 +230,7 @@ def test_not_alloc_and_wait_to_over_by_force_at_the_end(order: bool) -> None:
     driver = Driver(1, order=order)
     driver.split(0, end=5, into=(1, 2))
     driver.close_shard(1, end=3)
-    driver.tell_shards()
+    driver.report_shards()
     driver.checkpoint("", 1, 3, force=True)
     assert triggers(driver.last, 1) == [Trigger.END_CHECKPOINTED]
     driver.checkpoint("", 0, 5, force=True)
@@ -244,21 +244,21 @@ def test_every_state_to_over_when_nothing_is_left() -> None:
     driver = in_transfer()  # 0 already_alloc, 1 transfer
     driver.configure(order=True)
     driver.put_shard(2, parents=(0,))  # wait
-    driver.tell_shards()
+    driver.report_shards()
     for shard in (0, 1, 2):
         driver.close_shard(shard, begin=5, end=5)
-    driver.tell_shards()
+    driver.report_shards()
     assert [driver.line(s) for s in (0, 1, 2)] == ["over"] * 3
 
-    nobody = Driver(1)
-    nobody.close_shard(0, begin=5, end=5)
-    nobody.tell_shards()
-    assert triggers(nobody.last, 0) == [Trigger.NOTHING_LEFT]
+    unassigned = Driver(1)
+    unassigned.close_shard(0, begin=5, end=5)
+    unassigned.report_shards()
+    assert triggers(unassigned.last, 0) == [Trigger.NOTHING_LEFT]
 
 
 def test_already_alloc_to_over_when_all_was_saved_before_the_split() -> None:
     driver = Driver(1, order=True)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.checkpoint("a", 0, 5)
     driver.split(0, end=5, into=(1, 2))
     assert [driver.line(s) for s in (0, 1, 2)] == ["over", "already_alloc a", "already_alloc a"]
@@ -269,7 +269,7 @@ def test_already_alloc_to_over_when_all_was_saved_before_the_split() -> None:
 
 def test_already_alloc_to_not_alloc_when_the_holder_leaves() -> None:
     driver = Driver(1)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.leave("a")
     assert triggers(driver.last, 0) == [Trigger.HOLDER_LEFT]
     assert next_deadline(driver.state) is None
@@ -279,17 +279,17 @@ def test_transfer_to_not_alloc_when_the_holder_leaves() -> None:
     driver = in_transfer()
     driver.leave("a")
     assert triggers(driver.last, 1) == [Trigger.HOLDER_LEFT, Trigger.ASSIGNED]
-    assert driver.beat("b") == (0, 1)
+    assert driver.heartbeat("b") == (0, 1)
 
 
 def test_transfer_to_already_alloc_of_the_holder_when_the_next_holder_leaves() -> None:
     driver = in_transfer()
     driver.leave("b")
     assert triggers(driver.last, 1) == [Trigger.NEXT_LEFT]
-    assert driver.beat("a", 0, 1) == (0, 1)
+    assert driver.heartbeat("a", 0, 1) == (0, 1)
 
 
-def test_leave_of_one_who_is_not_there_changes_nothing() -> None:
+def test_a_leave_of_an_unknown_consumer_changes_nothing() -> None:
     driver = two_consumers()
     before = driver.state
     driver.leave("z")
@@ -297,7 +297,7 @@ def test_leave_of_one_who_is_not_there_changes_nothing() -> None:
     assert driver.last.facts == ()
 
 
-def test_wait_to_not_alloc_when_order_is_dropped() -> None:
+def test_wait_to_not_alloc_when_order_is_switched_off() -> None:
     driver = Driver(1, order=True)
     driver.split(0, end=5, into=(1, 2))
     driver.configure(order=False)
@@ -315,20 +315,20 @@ def test_not_alloc_stays_when_order_is_switched_on() -> None:
 
 def test_transfer_to_already_alloc_when_balance_recalls_it() -> None:
     driver = Driver(4)
-    driver.beat("a")
-    driver.beat("b")
+    driver.heartbeat("a")
+    driver.heartbeat("b")
     assert [driver.line(s) for s in (2, 3)] == ["transfer a -> b"] * 2
     for shard in (0, 1):
         driver.close_shard(shard, begin=5, end=5)
-    driver.tell_shards()
+    driver.report_shards()
     assert triggers(driver.last, 3) == [Trigger.RECALLED]
     assert [driver.line(s) for s in (2, 3)] == ["transfer a -> b", "already_alloc a"]
 
 
 def test_transfer_to_already_alloc_to_transfer_when_balance_binds_it_to_another() -> None:
     driver = Driver(4)
-    driver.beat("a")
-    driver.beat("b")
-    driver.beat("c")
+    driver.heartbeat("a")
+    driver.heartbeat("b")
+    driver.heartbeat("c")
     assert triggers(driver.last, 3) == [Trigger.RECALLED, Trigger.MOVED_TO_BALANCE]
     assert driver.line(3) == "transfer a -> c"

@@ -1,17 +1,17 @@
-"""What the coordinator does besides the edges: checkpoints, facts, restart, time, its values."""
+"""The coordinator apart from the edges: checkpoints, facts, restart, time, and its values."""
 
 from loghub.domain.coordinator import create_group, next_deadline, restore, step
 from loghub.domain.fsm import ShardState, Trigger
 from loghub.domain.group import (
-    Checkpoint,
     GroupSaved,
+    GroupShardForgotten,
+    GroupShardSaved,
     GroupState,
     Heartbeat,
     LogShard,
-    Refusal,
+    RefusalCode,
+    SaveCheckpoint,
     SavedCheckpoint,
-    ShardForgotten,
-    ShardSaved,
     ShardsChanged,
     Tick,
 )
@@ -23,16 +23,16 @@ from tests.loghub.domain.driver import Driver, in_transfer, two_consumers
 def test_without_force_only_the_holder_saves() -> None:
     driver = in_transfer()
     assert driver.checkpoint("a", 1, 1) is None
-    assert driver.checkpoint("b", 1, 2) is Refusal.CONSUMER_NOT_MATCH
-    assert driver.checkpoint("nobody", 1, 2) is Refusal.CONSUMER_NOT_MATCH
-    assert driver.checkpoint("", 1, 2) is Refusal.PARAMETER_INVALID
-    assert driver.checkpoint("a", 9, 2) is Refusal.SHARD_NOT_EXIST
-    assert driver.checkpoint("nobody", 9, 2, force=True) is Refusal.SHARD_NOT_EXIST
+    assert driver.checkpoint("b", 1, 2) is RefusalCode.CONSUMER_NOT_MATCH
+    assert driver.checkpoint("nobody", 1, 2) is RefusalCode.CONSUMER_NOT_MATCH
+    assert driver.checkpoint("", 1, 2) is RefusalCode.PARAMETER_INVALID
+    assert driver.checkpoint("a", 9, 2) is RefusalCode.SHARD_NOT_EXIST
+    assert driver.checkpoint("nobody", 9, 2, force=True) is RefusalCode.SHARD_NOT_EXIST
     saved = driver.state.shards[1].checkpoint
     assert saved == SavedCheckpoint(cursor=1, consumer="a", updated_unix_us=0)
 
 
-def test_with_force_anybody_saves_and_nothing_moves() -> None:
+def test_with_force_any_consumer_saves_and_no_shard_moves() -> None:
     driver = two_consumers()
     assert driver.checkpoint("b", 0, 3, force=True) is None
     assert driver.line(0) == "already_alloc a"
@@ -42,9 +42,9 @@ def test_with_force_anybody_saves_and_nothing_moves() -> None:
     assert (saved.cursor, saved.consumer) == (3, "b")
 
 
-def test_the_time_of_the_checkpoint_is_the_callers() -> None:
+def test_the_time_of_a_checkpoint_is_an_argument() -> None:
     driver = Driver(1)
-    driver.do(Checkpoint(consumer="x", shard=0, cursor=3, force=True, updated_unix_us=77))
+    driver.do(SaveCheckpoint(consumer="x", shard=0, cursor=3, force=True, updated_unix_us=77))
     saved = driver.state.shards[0].checkpoint
     assert saved is not None
     assert saved.updated_unix_us == 77
@@ -53,62 +53,62 @@ def test_the_time_of_the_checkpoint_is_the_callers() -> None:
 # --- facts, shards that vanish, restart --------------------------------------------------------
 
 
-def test_a_plain_heartbeat_persists_nothing() -> None:
+def test_a_heartbeat_without_changes_persists_nothing() -> None:
     driver = two_consumers()
-    driver.beat("a", 0)
+    driver.heartbeat("a", 0)
     assert driver.last.facts == ()
     assert driver.last.transitions == ()
 
 
-def test_facts_are_whole_entries_and_settings() -> None:
-    made = create_group(group="g", timeout_s=30.0, order=True, shards=(LogShard(shard=4),), now=0.0)
-    assert made.facts == (
+def test_facts_contain_whole_entries_and_settings() -> None:
+    created = create_group(group="g", timeout_s=30.0, order=True, shards=(LogShard(shard=4),), now=0.0)
+    assert created.facts == (
         GroupSaved(timeout_s=30.0, order=True),
-        ShardSaved(entry=made.state.shards[4]),
+        GroupShardSaved(entry=created.state.shards[4]),
     )
-    gone = step(made.state, ShardsChanged(shards=()), now=0.0)
-    assert gone.facts == (ShardForgotten(shard=4),)
+    gone = step(created.state, ShardsChanged(shards=()), now=0.0)
+    assert gone.facts == (GroupShardForgotten(shard=4),)
 
 
-def test_a_vanished_shard_is_forgotten_in_every_state() -> None:
+def test_a_deleted_shard_is_removed_in_every_state() -> None:
     driver = in_transfer()
-    driver.drop_shard(0)
-    driver.drop_shard(1)
-    driver.tell_shards()
+    driver.delete_shard(0)
+    driver.delete_shard(1)
+    driver.report_shards()
     assert driver.state.shards == {}
-    assert driver.beat("a", 0, 1) == ()
+    assert driver.heartbeat("a", 0, 1) == ()
     assert driver.state.consumers["a"].held == frozenset()
 
 
-def test_wait_to_not_alloc_when_the_ancestor_vanishes() -> None:
+def test_wait_to_not_alloc_when_the_ancestor_is_deleted() -> None:
     driver = Driver(1, order=True)
     driver.split(0, end=5, into=(1, 2))
-    driver.drop_shard(0)
-    driver.tell_shards()
+    driver.delete_shard(0)
+    driver.report_shards()
     assert [driver.line(s) for s in (1, 2)] == ["not_alloc", "not_alloc"]
 
 
-def test_a_restart_moves_nothing_and_gives_fresh_leases() -> None:
+def test_a_restart_keeps_assignments_and_gives_new_sessions() -> None:
     driver = in_transfer()
     driver.advance(29)
     before = {s: driver.line(s) for s in (0, 1)}
     driver.restart()
     assert {s: driver.line(s) for s in (0, 1)} == before
     assert next_deadline(driver.state) == driver.now + 30
-    driver.beat("b")
+    driver.heartbeat("b")
     assert driver.line(1) == "transfer a -> b", "not before a has spoken"
-    driver.beat("a", 0)
+    driver.heartbeat("a", 0)
     assert driver.line(1) == "already_alloc b"
 
 
-def test_a_restart_remembers_who_may_still_work_on_an_over_shard() -> None:
+def test_a_restart_keeps_the_last_holder_of_an_over_shard() -> None:
     driver = Driver(1)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.close_shard(0, end=5)
-    driver.tell_shards()
+    driver.report_shards()
     driver.checkpoint("a", 0, 5)
     driver.restart()
-    driver.beat("b")
+    driver.heartbeat("b")
     driver.checkpoint("", 0, 2, force=True)
     assert driver.line(0) == "already_alloc a"
 
@@ -121,19 +121,19 @@ def test_restore_of_nothing_is_a_group_without_consumers() -> None:
 # --- time, and the values themselves -----------------------------------------------------------
 
 
-def test_the_deadline_is_the_first_of_all_and_moves_with_heartbeat_and_timeout() -> None:
+def test_the_deadline_is_the_earliest_and_moves_with_heartbeat_and_timeout() -> None:
     driver = Driver(1)
-    driver.beat("a")
+    driver.heartbeat("a")
     driver.advance(5)
-    driver.beat("b")
+    driver.heartbeat("b")
     assert next_deadline(driver.state) == 130.0
-    driver.beat("a")
+    driver.heartbeat("a")
     assert next_deadline(driver.state) == 135.0
     driver.configure(timeout_s=60.0)
     assert next_deadline(driver.state) == 165.0
 
 
-def test_a_tick_at_the_deadline_ends_it() -> None:
+def test_a_consumer_is_removed_by_the_tick_at_its_deadline() -> None:
     # Not a round number on purpose: deadline and tick must use the same sum.
     state = create_group(group="g", timeout_s=0.1, order=False, shards=(LogShard(shard=0),), now=0.0).state
     state = step(state, Heartbeat(consumer="a"), now=0.7).state
@@ -142,7 +142,7 @@ def test_a_tick_at_the_deadline_ends_it() -> None:
     assert step(state, Tick(), now=deadline).state.consumers == {}
 
 
-def test_a_step_does_not_touch_the_state_it_started_from() -> None:
+def test_a_step_does_not_change_its_input_state() -> None:
     driver = in_transfer()
     state = driver.state
     consumers, shards = dict(state.consumers), dict(state.shards)
@@ -151,10 +151,10 @@ def test_a_step_does_not_touch_the_state_it_started_from() -> None:
     assert (dict(state.consumers), dict(state.shards)) == (consumers, shards)
 
 
-def test_a_transition_says_all_that_its_log_line_needs() -> None:
+def test_a_transition_has_all_values_of_its_log_line() -> None:
     driver = Driver(2)
-    driver.beat("a")
-    driver.beat("b")
+    driver.heartbeat("a")
+    driver.heartbeat("b")
     (moved,) = driver.last.transitions
     assert (moved.group, moved.shard, moved.old, moved.new) == (
         "g",
@@ -165,11 +165,11 @@ def test_a_transition_says_all_that_its_log_line_needs() -> None:
     assert (moved.trigger, moved.holder, moved.next_holder) == (Trigger.MOVED_TO_BALANCE, "a", "b")
 
 
-def test_the_order_of_the_events_alone_decides() -> None:
+def test_only_the_order_of_events_decides() -> None:
     def run() -> Driver:
         driver = Driver(5)
         for name in ("c", "a", "b"):
-            driver.beat(name)
+            driver.heartbeat(name)
         return driver
 
     assert run().state == run().state

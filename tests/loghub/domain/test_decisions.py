@@ -1,4 +1,4 @@
-"""The rows beyond the nine of docs/shard-states.md are in docs/decisions/domain.md, each with its reason."""
+"""The edges beyond the nine of docs/shard-states.md are explained in docs/decisions/domain.md."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from loghub.domain.fsm import EDGES
 PAGE = Path(__file__).parents[3] / "docs" / "decisions" / "domain.md"
 
 
-def test_every_row_from_10_on_has_its_reason_there_and_no_other_has() -> None:
+def test_every_edge_from_10_on_is_explained_in_the_decisions() -> None:
     page = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \|(?:[^|]*\|){3} ([^|]+) \|$", page, flags=re.MULTILINE)
     assert [int(number) for number, _ in rows] == sorted({e.number for e in EDGES if e.number >= 10})

@@ -1,4 +1,4 @@
-"""docs/shard-states.md 2: every state x trigger, refusals included."""
+"""The state machine (docs/shard-states.md 2): every state with every trigger, refusals included."""
 
 import itertools
 
@@ -21,7 +21,7 @@ EXPECTED = {
     ("not_alloc", "assigned"): (3, "already_alloc"),
     ("already_alloc", "holder_timed_out"): (4, "not_alloc"),
     ("already_alloc", "moved_to_balance"): (5, "transfer"),
-    ("transfer", "holder_gave_up"): (6, "already_alloc"),
+    ("transfer", "holder_released"): (6, "already_alloc"),
     ("transfer", "next_timed_out"): (6, "already_alloc"),
     ("over", "forced_back"): (7, "not_alloc"),
     ("already_alloc", "end_checkpointed"): (8, "over"),
@@ -54,11 +54,11 @@ def test_every_state_and_trigger(state: ShardState | None, trigger: Trigger) -> 
     assert trigger.value in str(refused.value)
 
 
-def test_the_words_are_those_of_the_wire() -> None:
+def test_the_state_names_are_those_of_the_wire() -> None:
     assert set(ShardState) == {"not_alloc", "already_alloc", "wait", "transfer", "over"}
 
 
-def test_each_row_is_one_way_out_with_its_number_and_reason() -> None:
+def test_each_row_has_a_number_and_a_reason() -> None:
     rows = {(e.old and e.old.value, e.trigger.value): (e.number, e.new.value) for e in EDGES}
     assert rows == EXPECTED
     assert len(EDGES) == len(EXPECTED)
@@ -70,7 +70,7 @@ def test_every_trigger_has_a_row() -> None:
     assert {e.trigger for e in EDGES} == set(Trigger)
 
 
-def test_the_picture_shows_every_row() -> None:
+def test_the_diagram_shows_every_row() -> None:
     diagram = mermaid().splitlines()
     assert diagram[0] == "stateDiagram-v2"
     assert "    [*] --> wait: 1 appeared_behind_ancestor" in diagram

@@ -35,7 +35,7 @@ def test_the_top_key_belongs_to_the_last_range() -> None:
     assert all(MAX_KEY not in keys for keys in others)
 
 
-def test_begin_is_inside_and_end_is_not() -> None:
+def test_a_range_contains_its_begin_and_not_its_end() -> None:
     left, right = WHOLE.split(100)
     assert 99 in left
     assert 100 not in left
@@ -53,7 +53,7 @@ def test_a_bad_key_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("begin", "end"), [(5, 5), (6, 5), (-1, 5), (0, TOP + 1), (0, MAX_KEY), (MAX_KEY, TOP)]
 )
-def test_a_range_that_the_wire_cannot_say_is_refused(begin: int, end: int) -> None:
+def test_a_range_that_the_wire_cannot_express_is_refused(begin: int, end: int) -> None:
     with pytest.raises(BadHashKey):
         HashRange(begin=begin, end=end)
 
@@ -74,7 +74,7 @@ def test_one_key_has_no_middle() -> None:
         HashRange(begin=7, end=8).midpoint()
 
 
-def test_keys_outside_the_space_have_no_form() -> None:
+def test_keys_outside_the_key_space_cannot_be_formatted() -> None:
     for key in (-1, TOP + 1):
         with pytest.raises(BadHashKey):
             format_key(key)

@@ -1,4 +1,4 @@
-"""Split, merge, delete, route (docs/sls-protocol.md 2.3, 5)."""
+"""Creation, split, merge, deletion and lookup of shards (docs/sls-protocol.md 2.3, 5)."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def test_create_numbers_from_0_over_even_ranges() -> None:
 def test_split_in_the_middle() -> None:
     done = split(create(1), shard=0)
     assert [s.shard for s in done.closed] == [0]
-    assert [(s.shard, s.keys.begin, s.keys.end, s.parents) for s in done.made] == [
+    assert [(s.shard, s.keys.begin, s.keys.end, s.parents) for s in done.created] == [
         (1, 0, TOP // 2, (0,)),
         (2, TOP // 2, TOP, (0,)),
     ]
@@ -42,7 +42,7 @@ def test_split_in_the_middle() -> None:
 
 
 def test_split_at_a_key() -> None:
-    left, right = split(create(1), shard=0, key=100).made
+    left, right = split(create(1), shard=0, key=100).created
     assert (left.keys.end, right.keys.begin) == (100, 100)
 
 
@@ -56,12 +56,12 @@ def test_merge_takes_the_right_neighbour_by_key() -> None:
     before = split(create(2), shard=0).after  # by key: 2 3 1
     done = merge(before, shard=3)
     assert [s.shard for s in done.closed] == [3, 1]
-    assert [(s.shard, s.parents) for s in done.made] == [(4, (1, 3))]
-    assert done.made[0].keys == HashRange(begin=TOP // 4, end=TOP)
+    assert [(s.shard, s.parents) for s in done.created] == [(4, (1, 3))]
+    assert done.created[0].keys == HashRange(begin=TOP // 4, end=TOP)
 
 
 def test_the_last_shard_by_key_cannot_be_merged() -> None:
-    with pytest.raises(NoRightNeighbour, match="shard 1 is the last one"):
+    with pytest.raises(NoRightNeighbour, match="shard 1 is the last by key"):
         merge(create(2), shard=1)
 
 
@@ -79,26 +79,26 @@ def test_an_unknown_shard_is_refused() -> None:
 
 
 def test_only_a_read_only_shard_is_deleted_and_its_number_never_comes_back() -> None:
-    with pytest.raises(ShardIsWritable, match="shard 0 takes writes"):
+    with pytest.raises(ShardIsWritable, match="shard 0 accepts writes"):
         delete(create(1), shard=0)
     after = delete(split(create(1), shard=0).after, shard=0)
     assert list(after.shards) == [1, 2]
-    assert [s.shard for s in split(after, shard=2).made] == [3, 4]
+    assert [s.shard for s in split(after, shard=2).created] == [3, 4]
 
 
-def test_a_key_goes_to_the_writable_shard_that_holds_it() -> None:
+def test_a_key_is_routed_to_the_writable_shard_whose_range_contains_it() -> None:
     after = split(create(2), shard=1).after
     assert route(after, key=0).shard == 0
     assert route(after, key=TOP // 2).shard == 2
     assert route(after, key=MAX_KEY).shard == 3
 
 
-def test_a_key_outside_the_space_goes_nowhere() -> None:
+def test_a_key_outside_the_key_space_is_refused() -> None:
     with pytest.raises(BadHashKey):
         route(create(2), key=TOP)
 
 
-def test_a_parent_that_is_gone_is_stood_in_for_by_an_older_ancestor() -> None:
+def test_an_older_ancestor_is_returned_for_a_deleted_parent() -> None:
     after = split(split(create(1), shard=0).after, shard=1).after  # 0; 1 2; 3 4 of 1
     without = [Shard(shard=s.shard, keys=s.keys) for s in delete(after, shard=1).shards.values()]
     assert infer_parents(without) == {0: (), 2: (0,), 3: (0,), 4: (0,)}
@@ -120,7 +120,7 @@ class Logstore(RuleBasedStateMachine):
         width = old.keys.end - old.keys.begin
         if width > 1000 and len(writable) < 30:
             done = split(self.map, shard=old.shard, key=old.keys.begin + width * share // 100)
-            self._took(done.after, done.made)
+            self._took(done.after, done.created)
 
     @rule(pick=st.integers(0, 50))
     def merge(self, pick: int) -> None:
@@ -128,7 +128,7 @@ class Logstore(RuleBasedStateMachine):
         left = writable[pick % len(writable)]
         if left is not writable[-1]:
             done = merge(self.map, shard=left.shard)
-            self._took(done.after, done.made)
+            self._took(done.after, done.created)
 
     @rule(pick=st.integers(0, 50))
     def delete(self, pick: int) -> None:
@@ -137,9 +137,9 @@ class Logstore(RuleBasedStateMachine):
             self.map = delete(self.map, shard=closed[pick % len(closed)])
             self.deleted = True
 
-    def _took(self, after: ShardMap, made: tuple[Shard, ...]) -> None:
+    def _took(self, after: ShardMap, created: tuple[Shard, ...]) -> None:
         self.map = after
-        numbers = {s.shard for s in made}
+        numbers = {s.shard for s in created}
         assert not numbers & self.given_out, "a number given twice"
         self.given_out |= numbers
 

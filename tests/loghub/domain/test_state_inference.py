@@ -1,4 +1,4 @@
-"""FSM states worked out from outside (docs/shard-states.md 4); unknown is said."""
+"""Shard states that are inferred from outside (docs/shard-states.md 4), and None where they are not known."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from loghub.domain.fsm import ShardState
 from loghub.domain.state_inference import Inferred, SeenShard, WorkerReport, infer_state
 from tests.loghub.domain.driver import Driver
 
-NOBODY: Mapping[str, WorkerReport | None] = {}
+NO_REPORTS: Mapping[str, WorkerReport | None] = {}
 
 
 def one(shard: SeenShard, reports: Mapping[str, WorkerReport | None], *, order: bool = False) -> Inferred:
@@ -49,7 +49,7 @@ def test_unknown_while_two_report_it() -> None:
     for reports in ({"w-0": held(0), "w-1": held(0)}, {"w-0": held(0, draining=(0,)), "w-1": held(0)}):
         found = one(OPEN, reports)
         assert (found.state, found.holder) == (None, None)
-        assert found.reason == "it is changing hands: reported by w-0, w-1"
+        assert found.reason == "it is being handed over: reported by w-0, w-1"
 
 
 def test_wait_when_ordered_and_any_ancestor_is_not_consumed() -> None:
@@ -69,7 +69,7 @@ def test_unknown_when_ordered_and_the_ancestors_end_is_not_known() -> None:
         SeenShard(shard=0, read_only=True, checkpoint=4),
         SeenShard(shard=1, read_only=False, parents=(0,)),
     ]
-    found = infer_state(shards, order=True, reports=NOBODY)
+    found = infer_state(shards, order=True, reports=NO_REPORTS)
     assert [found[n].state for n in range(2)] == [None, None]
     assert found[1].reason == "not known whether ancestor 0 is consumed"
 
@@ -82,7 +82,7 @@ def test_not_wait_when_its_holder_reports_it() -> None:
     assert infer_state(shards, order=True, reports={"w-0": held(1)})[1].state is ShardState.ALREADY_ALLOC
 
 
-def test_not_wait_when_its_parent_is_gone() -> None:
+def test_not_wait_when_its_parent_was_deleted() -> None:
     orphan = SeenShard(shard=1, read_only=False, parents=(0,))
     assert one(orphan, {"w-0": held()}, order=True).state is ShardState.NOT_ALLOC
 
@@ -93,26 +93,26 @@ def test_already_alloc_by_the_checkpoint_list_while_the_worker_is_silent() -> No
     assert (found.state, found.holder) == (ShardState.ALREADY_ALLOC, "w-0")
 
 
-def test_not_alloc_when_the_checkpoint_lists_consumer_says_it_has_it_not() -> None:
+def test_not_alloc_when_the_consumer_of_the_checkpoint_reports_without_it() -> None:
     shard = SeenShard(shard=0, read_only=False, checkpoint=3, checkpoint_consumer="w-0")
     assert one(shard, {"w-0": held(), "w-1": held()}).state is ShardState.NOT_ALLOC
 
 
-def test_unknown_when_a_stranger_checkpointed_last() -> None:
+def test_unknown_when_another_consumer_checkpointed_last() -> None:
     shard = SeenShard(shard=0, read_only=False, checkpoint=3, checkpoint_consumer="laptop")
     found = one(shard, {"w-0": held()})
     assert found.state is None
     assert "laptop" in found.reason
 
 
-def test_unknown_when_somebody_who_could_hold_it_is_silent() -> None:
+def test_unknown_when_a_worker_that_may_hold_it_is_silent() -> None:
     found = one(OPEN, {"w-0": held(), "w-1": None})
     assert (found.state, found.reason) == (None, "no fresh report from w-1")
 
 
-def test_not_alloc_when_all_have_reported_and_none_names_it() -> None:
+def test_not_alloc_when_all_have_reported_and_none_holds_it() -> None:
     assert one(OPEN, {"w-0": held()}).state is ShardState.NOT_ALLOC
-    assert one(OPEN, NOBODY).state is ShardState.NOT_ALLOC
+    assert one(OPEN, NO_REPORTS).state is ShardState.NOT_ALLOC
 
 
 @pytest.mark.parametrize(
@@ -128,18 +128,18 @@ def test_unknown_when_the_end_or_the_checkpoint_is_not_known(shard: SeenShard) -
     assert (found.state, found.reason) == (None, "not known whether it is consumed to its end")
 
 
-def test_it_says_what_the_coordinator_knows_once_the_workers_have_reported() -> None:
-    """The same group from inside and from outside."""
+def test_inferred_states_equal_those_of_the_coordinator_once_all_workers_report() -> None:
+    """Compares the coordinator with the inference for the same group."""
     driver = Driver(3, order=True)
-    driver.beat("w-0")
-    driver.beat("w-1")
-    driver.beat("w-0", 0, 1)
-    driver.beat("w-1", 2)
+    driver.heartbeat("w-0")
+    driver.heartbeat("w-1")
+    driver.heartbeat("w-0", 0, 1)
+    driver.heartbeat("w-1", 2)
     driver.split(0, end=5, into=(3, 4))
     driver.close_shard(1, begin=7, end=7)
-    driver.tell_shards()
-    driver.beat("w-0", 0)
-    driver.beat("w-1", 2)
+    driver.report_shards()
+    driver.heartbeat("w-0", 0)
+    driver.heartbeat("w-1", 2)
     seen = [
         SeenShard(
             shard=e.shard,

@@ -1,4 +1,4 @@
-"""One service for a test module; each test has a project of its own."""
+"""Fixtures: one service per test module, and one project per test."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Engines without a process: a clock in the test's hand, any disk, commits in a thread or in the caller.
+"""Runs an engine without a process, for tests of restarts, retention and crashes.
 
-What for: tests of restarts, retention and crashes. What it must not know: HTTP.
+The test controls the clock, the disk, and whether commits run in a thread.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from loghub.domain import shards as rules
 from loghub.service.disk import OsDice, OsDisk
 from loghub.service.engine import Engine, open_engine
 from loghub.service.facts import LogstoreSaved, ProjectSaved, ShardSaved
-from loghub.service.ports import Disk
-from loghub.service.settings import Settings
+from loghub.service.ports import Disk, Platform
+from loghub.service.settings import ServiceSettings
 from loghub.service.storage.batches import StartBatches, ThreadedBatches
 
 STORE_ID = 1
 
 
-class HandClock:
-    """Stands still until it is set forward."""
+class ManualClock:
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now_s = 1_700_000_000.0
@@ -33,37 +33,35 @@ class HandClock:
 
 def live(
     data: Path,
-    clock: HandClock,
-    story: Callable[[Engine], Awaitable[None]],
+    clock: ManualClock,
+    scenario: Callable[[Engine], Awaitable[None]],
     *,
     disk: Disk | None = None,
     start_batches: StartBatches = ThreadedBatches,
 ) -> None:
-    """One life of an engine on this folder, log data on ``disk``."""
+    """Open an engine on this folder, run the scenario, and close it. Log data is on ``disk``."""
 
-    async def life() -> None:
-        settings = Settings(data=str(data), host="127.0.0.1", port=0, segment_bytes=4096)
+    async def run() -> None:
+        settings = ServiceSettings(data=str(data), host="127.0.0.1", port=0, segment_bytes=4096)
         failed: list[BaseException] = []
         engine = await open_engine(
-            settings=settings,
-            clock=clock,
-            disk=disk or OsDisk(),
-            dice=OsDice(),
+            settings,
+            Platform(clock=clock, disk=disk or OsDisk(), dice=OsDice()),
             on_failed=failed.append,
             start_batches=start_batches,
         )
         try:
-            await story(engine)
+            await scenario(engine)
         finally:
             await engine.close()
         assert failed == []
 
     data.mkdir(exist_ok=True)
-    asyncio.run(life())
+    asyncio.run(run())
 
 
-async def make(engine: Engine, *, ttl_days: int = 2, order: bool = False) -> None:
-    """Project, logstore with one shard, group ``g``."""
+async def create_group_of_one_shard(engine: Engine, *, ttl_days: int = 2, order: bool = False) -> None:
+    """Create a project, a logstore with one shard, and the group ``g``."""
     now = engine.now_s()
     store = LogstoreSaved(
         id=STORE_ID,

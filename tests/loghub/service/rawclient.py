@@ -1,7 +1,6 @@
 """Signed requests over one plain connection: the test sees status, headers and bytes as sent.
 
-What for: service tests that must not share the code of `loghub.client`. What it must not
-know: what is tested.
+Tests of the service use it because they must not share the code of `loghub.client`.
 """
 
 import http.client

@@ -1,7 +1,6 @@
-"""A disk in memory that can lose power: what was not synced survives in part, in any part.
+"""A simulated disk that can lose power: of the changes that were not synced, any part survives.
 
-What for: `loghub.service.ports.Disk` for tests of recovery, driven by a seed. What it must
-not know: segments.
+It implements `loghub.service.ports.Disk` for tests of recovery, and is driven by a seed.
 """
 
 import errno
@@ -47,21 +46,21 @@ class SimFile:
         return bytes(self._content.live[offset : offset + length])
 
     def write_at(self, data: bytes, *, offset: int) -> None:
-        self._disk.fail_if_told("write")
+        self._disk.fail_if_set("write")
         if offset + len(data) > len(self._content.live):
             self._content.change_size(offset + len(data))
         self._content.live[offset : offset + len(data)] = data
         self._content.pending.append((offset, data))
 
     def allocate(self, size: int) -> None:
-        self._disk.fail_if_told("allocate")
+        self._disk.fail_if_set("allocate")
         self._content.change_size(max(size, len(self._content.live)))
 
     def truncate(self, size: int) -> None:
         self._content.change_size(size)
 
     def sync_data(self) -> None:
-        self._disk.fail_if_told("sync")
+        self._disk.fail_if_set("sync")
         self._disk.syncs += 1
         self._content.sync()
 
@@ -78,7 +77,7 @@ class SimDisk:
         self.live: dict[str, Content] = {}
         self._durable: dict[str, Content] = {}
 
-    def fail_if_told(self, what: str) -> None:
+    def fail_if_set(self, what: str) -> None:
         if what in self.fail:
             raise OSError(errno.ENOSPC if what == "allocate" else errno.EIO, f"{what} fails")
 
@@ -95,7 +94,7 @@ class SimDisk:
         self.live[new] = self.live.pop(old)
 
     def remove(self, path: str) -> None:
-        self.fail_if_told("remove")
+        self.fail_if_set("remove")
         if path not in self.live:
             raise FileNotFoundError(errno.ENOENT, "nothing to remove", path)
         del self.live[path]
@@ -113,7 +112,7 @@ class SimDisk:
         """Folders are implied by their files."""
 
     def sync_dir(self, path: str) -> None:
-        self.fail_if_told("sync_dir")
+        self.fail_if_set("sync_dir")
         inside = {n: c for n, c in self.live.items() if n.rpartition("/")[0] == path}
         outside = {n: c for n, c in self._durable.items() if n.rpartition("/")[0] != path}
         self._durable = outside | inside

@@ -1,7 +1,7 @@
 """Runs a service above `stable_storage.c` and makes the folder that a power cut would leave.
 
-What for: a kill cannot lose the page cache; this loses everything that was not synced, files'
-contents and folders' entries alike. What it must not know: what the service stores.
+A kill does not lose the page cache. This loses everything that was not synced: contents of files and
+entries of folders.
 """
 
 import shutil

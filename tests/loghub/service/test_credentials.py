@@ -1,4 +1,4 @@
-"""The access key: read, made, read again."""
+"""The service's access key: it is read from a folder or generated, and read again after a rotation."""
 
 import os
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_an_unchanged_folder_is_not_read_again(tmp_path: Path) -> None:
     assert folder.current.secret == "other"
 
 
-def test_half_a_rotation_keeps_the_old_key(tmp_path: Path) -> None:
+def test_an_incomplete_rotation_keeps_the_old_key(tmp_path: Path) -> None:
     _write(tmp_path, "id", "secret")
     folder = CredentialsFolder(str(tmp_path))
     (tmp_path / "accessKeySecret").unlink()
@@ -40,13 +40,13 @@ def test_half_a_rotation_keeps_the_old_key(tmp_path: Path) -> None:
     assert folder.refresh() is True
 
 
-def test_a_rotation_to_what_is_no_text_keeps_the_old_key(tmp_path: Path) -> None:
+def test_a_rotation_to_bytes_that_are_not_text_keeps_the_old_key(tmp_path: Path) -> None:
     _write(tmp_path, "id", "secret")
     folder = CredentialsFolder(str(tmp_path))
     (tmp_path / "accessKeySecret").write_bytes(b"\xff\xfe")
     assert folder.refresh() is False
     assert folder.current.secret == "secret"
-    with pytest.raises(CredentialsMissing, match="accessKeySecret is no text"):
+    with pytest.raises(CredentialsMissing, match="accessKeySecret is not UTF-8 text"):
         CredentialsFolder(str(tmp_path))
 
 
@@ -61,6 +61,6 @@ def test_the_secret_is_not_shown() -> None:
     assert "hidden" not in repr(AccessKey(key_id="id", secret="hidden"))
 
 
-def test_the_own_key_is_made_once(tmp_path: Path) -> None:
+def test_the_own_key_is_generated_once(tmp_path: Path) -> None:
     first = CredentialsFolder(own_folder(str(tmp_path), OsDice())).current
     assert CredentialsFolder(own_folder(str(tmp_path), OsDice())).current == first

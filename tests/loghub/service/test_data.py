@@ -20,7 +20,7 @@ def store(client: RawClient) -> RawClient:
     return client
 
 
-def test_groups_come_back_byte_for_byte(store: RawClient) -> None:
+def test_log_groups_are_read_unchanged(store: RawClient) -> None:
     odd = group_of("x") + b"\x4a\x03abc"  # an unknown field stays where it was
     groups = [group_of("a", "b"), odd, group_of("\u00e9" * 1000, topic="")]
     for group in groups:
@@ -71,7 +71,7 @@ def test_type_log_is_the_same_as_logs(store: RawClient) -> None:
     assert len(store.pull(store.cursor(), type="log")[1]) == 1
 
 
-def test_zstd_both_ways(store: RawClient) -> None:
+def test_zstd_in_both_directions(store: RawClient) -> None:
     group = group_of("a" * 500)
     body = compression.compress(group, Compression.ZSTD)
     headers = {
@@ -94,7 +94,7 @@ def test_put_without_the_shards_path_is_balanced(store: RawClient) -> None:
     assert store.pull_all() == [group]
 
 
-def test_put_by_key_goes_to_the_shard_of_the_key(client: RawClient) -> None:
+def test_a_put_with_a_key_goes_to_the_shard_of_the_key(client: RawClient) -> None:
     client.create(shards=4)
     for shard, key in enumerate(("0" * 32, "7" + "f" * 31, "80" + "0" * 30, "f" * 32)):
         client.put(group_of(str(shard)), key=key)
@@ -114,7 +114,7 @@ def test_put_by_key_goes_to_the_shard_of_the_key(client: RawClient) -> None:
         ({"Content-Type": "text/plain"}, b"abc", 415, "InvalidContentType"),
     ],
 )
-def test_bad_puts_are_refused_and_store_nothing(
+def test_invalid_puts_are_refused_and_store_nothing(
     store: RawClient, headers: dict[str, str], body: bytes, status: int, code: str
 ) -> None:
     reply = store.send("POST", LB, body=body, headers={"Content-Type": "application/x-protobuf"} | headers)
@@ -123,27 +123,27 @@ def test_bad_puts_are_refused_and_store_nothing(
 
 
 @pytest.mark.parametrize("key", ["", "abc", "g" * 32, "0" * 33])
-def test_bad_keys_are_refused(store: RawClient, key: str) -> None:
+def test_invalid_keys_are_refused(store: RawClient, key: str) -> None:
     group = group_of("a")
     headers = {"Content-Type": "application/x-protobuf", "x-log-bodyrawsize": str(len(group))}
     reply = store.send("POST", "/logstores/access/shards/route", {"key": key}, body=group, headers=headers)
     assert (reply.status, reply.code) == (400, "ParameterInvalid")
 
 
-def test_a_group_without_logs_is_taken_and_not_stored(store: RawClient) -> None:
+def test_a_group_without_logs_is_accepted_but_not_stored(store: RawClient) -> None:
     empty = loggroup.encode(loggroup.LogGroup(logs=(), topic="t"))
     assert store.put(empty).status == 200
     assert store.cursor() == store.cursor("end")
 
 
 @pytest.mark.parametrize("count", ["0", "1001", "x", "-1", "9" * 5000])
-def test_bad_counts_are_refused(store: RawClient, count: str) -> None:
+def test_invalid_counts_are_refused(store: RawClient, count: str) -> None:
     query = {"type": "logs", "cursor": store.cursor(), "count": count}
     assert store.send("GET", "/logstores/access/shards/0", query).code == "ParameterInvalid"
 
 
 @pytest.mark.parametrize("cursor", ["", "!", "YWJj", wire_cursor.encode(2**63 - 1)])
-def test_bad_cursors_are_refused(store: RawClient, cursor: str) -> None:
+def test_invalid_cursors_are_refused(store: RawClient, cursor: str) -> None:
     """An empty cursor too: Go pulls with one after an error, and must not get data (6)."""
     reply = store.send("GET", "/logstores/access/shards/0", {"type": "logs", "cursor": cursor, "count": "1"})
     assert (reply.status, reply.code) == (400, "InvalidCursor")
@@ -167,7 +167,7 @@ def test_cursor_positions(store: RawClient) -> None:
 
 
 @pytest.mark.parametrize("shard", ["1", "x", "-1", "99999999999", "9" * 5000])
-def test_shards_that_do_not_exist(store: RawClient, shard: str) -> None:
+def test_missing_shards_are_refused(store: RawClient, shard: str) -> None:
     reply = store.send("GET", f"/logstores/access/shards/{shard}", {"type": "cursor", "from": "begin"})
     assert (reply.status, reply.code) == (400, "ShardNotExist")
 

@@ -1,4 +1,4 @@
-"""Nothing acknowledged is lost: by kill -9, and by a power cut that takes the page cache."""
+"""No acknowledged data is lost by kill -9, nor by a power cut that loses the page cache."""
 
 import shutil
 from pathlib import Path
@@ -9,13 +9,13 @@ from loghub.wire import cursor as wire_cursor
 from tests.loghub.service import stable_storage
 from tests.loghub.service.rawclient import RawClient, group_of
 from tests.loghub.service.stable_storage import StableStorage
-from tests.loghub.service.writers import Writers, lost, prepare
+from tests.loghub.service.writers import Writers, missing_data, prepare
 from tests.support import ServiceProcess, running_service, wait_until
 
 pytestmark = pytest.mark.long
 
 ACKS = 250
-QUIET_LOOKS = 10
+QUIET_READS = 10
 SMALL_SEGMENTS = ("--segment-mib", "1")
 
 
@@ -29,12 +29,12 @@ def test_kill9_during_writes_loses_nothing_acknowledged(tmp_path: Path) -> None:
             writers.join()
             assert len(writers.acked) >= ACKS
             service.start()
-            assert _lost_of(service, writers) == []
+            assert _missing_after_restart(service, writers) == []
             _start_over(service)
 
 
 def test_kill9_during_splits_and_merges_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """The rows and files of every single step are in `test_reshard_crash`; here is a real kill."""
+    """`test_reshard_crash` tests every single step; this test uses a real kill."""
     with running_service(tmp_path, extra=SMALL_SEGMENTS) as service:
         prepare(service)
         for _ in range(3):
@@ -42,14 +42,14 @@ def test_kill9_during_splits_and_merges_loses_nothing_acknowledged(tmp_path: Pat
             writers.run_until(acks=ACKS)
             service.kill9()
             writers.join()
-            assert writers.made
+            assert writers.created
             service.start()
-            assert _lost_of(service, writers) == []
+            assert _missing_after_restart(service, writers) == []
             _start_over(service)
 
 
-def _lost_of(service: ServiceProcess, writers: Writers) -> list[str]:
-    missing = lost(service, writers)
+def _missing_after_restart(service: ServiceProcess, writers: Writers) -> list[str]:
+    missing = missing_data(service, writers)
     with RawClient(service) as client:  # and it takes new data
         assert client.put(group_of("after")).status == 200
     return missing
@@ -68,7 +68,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _power_cut(tmp_path: Path, library: Path, *, ignore: str = "") -> list[str]:
-    """Write, cut the power, restart on what is left; what was acknowledged and is gone."""
+    """Write, cut the power, restart on what is left. Return the acknowledged data that is missing."""
     (tmp_path / "data").mkdir()
     storage = StableStorage(library=library, live=tmp_path / "data", shadow=tmp_path / "shadow")
     environment = storage.environment(ignore=ignore)
@@ -82,7 +82,7 @@ def _power_cut(tmp_path: Path, library: Path, *, ignore: str = "") -> list[str]:
     shutil.rmtree(tmp_path / "data")
     storage.after_power_cut(tmp_path / "data")
     with running_service(tmp_path, extra=SMALL_SEGMENTS) as service:
-        return lost(service, writers)
+        return missing_data(service, writers)
 
 
 def test_power_cut_during_writes_loses_nothing_acknowledged(tmp_path: Path, library: Path) -> None:
@@ -97,18 +97,21 @@ def test_power_cut_during_writes_loses_nothing_acknowledged(tmp_path: Path, libr
         ("/000000", "group "),  # the names of one shard's log files
     ],
 )
-def test_without_its_sync_a_power_cut_loses_data(
+def test_a_power_cut_loses_data_if_a_sync_is_left_out(
     tmp_path: Path, library: Path, ignore: str, what: str
 ) -> None:
-    """The test above can fail: the same run with one kind of sync taken out loses what it guards."""
+    """Proves that the test above can fail: the same run without one kind of sync loses the data it
+    protects."""
     missing = _power_cut(tmp_path, library, ignore=ignore)
     assert [line for line in missing if line.startswith(what)], missing
 
 
 @pytest.mark.parametrize("unsynced", [".seg", "-wal"])
-def test_what_a_restart_shows_survives_a_power_cut(tmp_path: Path, library: Path, unsynced: str) -> None:
-    """A kill before the sync leaves a write in the page cache, where the restart finds it. Who has been
-    shown it may rest on it, so from then on it must stay."""
+def test_data_that_is_read_after_a_restart_survives_a_power_cut(
+    tmp_path: Path, library: Path, unsynced: str
+) -> None:
+    """A kill before the sync leaves a write in the page cache, and the restarted service returns it. A client
+    may rely on it from then on, so it must be durable."""
     (tmp_path / "data").mkdir()
     gate = tmp_path / "gate"
     gate.touch()
@@ -126,8 +129,8 @@ def test_what_a_restart_shows_survives_a_power_cut(tmp_path: Path, library: Path
                 client.begin_put(group_of("late"))
             else:
                 client.begin_checkpoint(0, 7, consumer="", force="true")
-            looks = [before]
-            wait_until(lambda: _is_written(file, looks), "the write to be in the file")
+            contents_read = [before]
+            wait_until(lambda: _is_written(file, contents_read), "the write to be in the file")
             service.kill9()
         gate.touch()
         service.start()
@@ -141,10 +144,15 @@ def test_what_a_restart_shows_survives_a_power_cut(tmp_path: Path, library: Path
     assert shown == (late if unsynced == ".seg" else ([group_of("first")], wire_cursor.encode(7)))
 
 
-def _is_written(file: Path, looks: list[bytes]) -> bool:
-    """Something new, and since many looks no more: the sync behind it does not end."""
-    looks.append(file.read_bytes())
-    return len(looks) > QUIET_LOOKS and looks[0] != looks[-1] and len(set(looks[-QUIET_LOOKS:])) == 1
+def _is_written(file: Path, contents_read: list[bytes]) -> bool:
+    """The file has changed, and then stayed the same for many reads: the sync after the write does not
+    return."""
+    contents_read.append(file.read_bytes())
+    return (
+        len(contents_read) > QUIET_READS
+        and contents_read[0] != contents_read[-1]
+        and len(set(contents_read[-QUIET_READS:])) == 1
+    )
 
 
 def _shown(service: ServiceProcess) -> tuple[list[bytes], str]:

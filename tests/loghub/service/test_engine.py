@@ -1,17 +1,17 @@
-"""Restart, retention and deletion, with the clock in the test's hand."""
+"""Restart, retention and deletion in an engine whose clock the test controls."""
 
 import random
 from dataclasses import replace
 from pathlib import Path
 
 from loghub.domain.fsm import ShardState
-from loghub.domain.group import Checkpoint, Heartbeat, ShardsChanged
+from loghub.domain.group import Heartbeat, SaveCheckpoint, ShardsChanged
 from loghub.service.engine import Engine
 from loghub.service.facts import LogstoreDeleted
-from loghub.service.settings import KEEP_FOR_EVER_DAYS
+from loghub.service.settings import KEEP_FOREVER_DAYS
 from loghub.service.storage.batches import InlineBatches
 from loghub.service.storage.shardlog import ShardLog
-from tests.loghub.service.engines import STORE_ID, HandClock, live, make
+from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
 from tests.loghub.service.simdisk import SimDisk
 
 DAY_S = 86_400
@@ -31,10 +31,10 @@ def _group(engine: Engine):  # type: ignore[no-untyped-def]
 
 
 def test_retention_drops_what_is_older_than_the_ttl(tmp_path: Path) -> None:
-    clock = HandClock()
+    clock = ManualClock()
 
-    async def story(engine: Engine) -> None:
-        await make(engine, ttl_days=2)
+    async def scenario(engine: Engine) -> None:
+        await create_group_of_one_shard(engine, ttl_days=2)
         await _put(engine, 30)
         clock.now_s += 1.5 * DAY_S
         await _put(engine, 5)
@@ -48,7 +48,7 @@ def test_retention_drops_what_is_older_than_the_ttl(tmp_path: Path) -> None:
         await engine.apply_retention()
         assert _log(engine).extent.oldest_cursor == _log(engine).extent.end_cursor == 1035
 
-    live(tmp_path / "d", clock, story)
+    live(tmp_path / "d", clock, scenario)
 
     async def after(engine: Engine) -> None:
         assert _log(engine).extent.oldest_cursor == _log(engine).extent.end_cursor == 1035
@@ -57,24 +57,24 @@ def test_retention_drops_what_is_older_than_the_ttl(tmp_path: Path) -> None:
     live(tmp_path / "d", clock, after)
 
 
-def test_retention_for_ever(tmp_path: Path) -> None:
-    clock = HandClock()
+def test_the_longest_ttl_keeps_logs_forever(tmp_path: Path) -> None:
+    clock = ManualClock()
 
-    async def story(engine: Engine) -> None:
-        await make(engine, ttl_days=KEEP_FOR_EVER_DAYS)
+    async def scenario(engine: Engine) -> None:
+        await create_group_of_one_shard(engine, ttl_days=KEEP_FOREVER_DAYS)
         await _put(engine, 3)
         clock.now_s += 20_000 * DAY_S
         await engine.apply_retention()
         assert _log(engine).extent.oldest_cursor == 1000
 
-    live(tmp_path / "d", clock, story)
+    live(tmp_path / "d", clock, scenario)
 
 
 def test_a_read_only_shard_that_retention_empties_is_over(tmp_path: Path) -> None:
-    clock = HandClock()
+    clock = ManualClock()
 
-    async def story(engine: Engine) -> None:
-        await make(engine)
+    async def scenario(engine: Engine) -> None:
+        await create_group_of_one_shard(engine)
         await _put(engine, 3)
         store = engine.catalog.logstores_by_id[STORE_ID]
         shard = store.shards[0]
@@ -86,16 +86,16 @@ def test_a_read_only_shard_that_retention_empties_is_over(tmp_path: Path) -> Non
         await engine.apply_retention()
         assert _group(engine).state.shards[0].state is ShardState.OVER
 
-    live(tmp_path / "d", clock, story)
+    live(tmp_path / "d", clock, scenario)
 
 
-def test_a_restart_gives_holders_a_fresh_lease(tmp_path: Path) -> None:
-    clock = HandClock()
+def test_a_restart_gives_holders_a_new_session(tmp_path: Path) -> None:
+    clock = ManualClock()
 
     async def before(engine: Engine) -> None:
-        await make(engine)
+        await create_group_of_one_shard(engine)
         await engine.groups.step(_group(engine), Heartbeat(consumer="a"))
-        saved = Checkpoint(consumer="a", shard=0, cursor=1000, force=False, updated_unix_us=7)
+        saved = SaveCheckpoint(consumer="a", shard=0, cursor=1000, force=False, updated_unix_us=7)
         await engine.groups.step(_group(engine), saved)
 
     live(tmp_path / "d", clock, before)
@@ -118,11 +118,11 @@ def test_a_restart_gives_holders_a_fresh_lease(tmp_path: Path) -> None:
 
 
 def test_the_same_engine_runs_without_threads_on_a_simulated_disk(tmp_path: Path) -> None:
-    """What a seeded simulator needs: every commit in the caller, every byte in its hand."""
-    clock, disk, dice = HandClock(), SimDisk(), random.Random(3)
+    """A seeded simulator needs every commit in the caller's thread and every byte on its own disk."""
+    clock, disk, dice = ManualClock(), SimDisk(), random.Random(3)
 
     async def before(engine: Engine) -> None:
-        await make(engine)
+        await create_group_of_one_shard(engine)
         await _put(engine, 20)
 
     live(tmp_path / "d", clock, before, disk=disk, start_batches=InlineBatches)
@@ -137,13 +137,13 @@ def test_the_same_engine_runs_without_threads_on_a_simulated_disk(tmp_path: Path
     live(tmp_path / "d", clock, after, disk=disk, start_batches=InlineBatches)
 
 
-def test_folders_without_a_logstore_go_at_the_start(tmp_path: Path) -> None:
+def test_folders_without_a_logstore_are_removed_at_the_start(tmp_path: Path) -> None:
     """A crash between the deletion's commit and that of the files, or before a creation's commit."""
-    clock = HandClock()
+    clock = ManualClock()
     folder = tmp_path / "d" / "logs" / f"{STORE_ID:08d}"
 
     async def before(engine: Engine) -> None:
-        await make(engine)
+        await create_group_of_one_shard(engine)
         await _put(engine, 1)
         engine.groups.forget_logstore(STORE_ID)
         await engine.persist_deletion(LogstoreDeleted(id=STORE_ID, project="p", name="ls"))

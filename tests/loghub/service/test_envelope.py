@@ -1,4 +1,4 @@
-"""What all requests and answers have in common (docs/sls-protocol.md 1)."""
+"""The properties that all requests and responses share (docs/sls-protocol.md 1)."""
 
 import base64
 import contextlib
@@ -38,7 +38,7 @@ def test_errors_are_json_with_both_names_and_a_request_id(client: RawClient) -> 
 
 
 def test_the_signature_by_hand(client: RawClient) -> None:
-    """Worked out here, not by the code under test (docs/sls-protocol.md 1.3)."""
+    """Computed by this test and not by the code under test (docs/sls-protocol.md 1.3)."""
     date = formatdate(usegmt=True)
     body = b'{"projectName":"%s"}' % client.project.encode()
     md5 = hashlib.md5(body).hexdigest().upper()
@@ -136,7 +136,7 @@ def test_a_bare_host_lists_projects(client: RawClient) -> None:
         ("GET", "/_loghub/v2/info"),
     ],
 )
-def test_no_such_action(client: RawClient, method: str, path: str) -> None:
+def test_an_unknown_path_is_refused(client: RawClient, method: str, path: str) -> None:
     client.create()
     reply = client.send(method, path)
     assert (reply.status, reply.code) == (405, "InvalidMethod")
@@ -158,7 +158,7 @@ def test_a_body_beyond_the_bound_is_refused(client: RawClient) -> None:
     assert (reply.status, reply.code) == (400, "PostBodyTooLarge")
 
 
-def test_a_chunked_body_is_served(client: RawClient) -> None:
+def test_a_chunked_body_is_accepted(client: RawClient) -> None:
     client.create()
     group = group_of("chunked")
     headers = {
@@ -172,7 +172,7 @@ def test_a_chunked_body_is_served(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("body", [b"[", b"[1]", b'"x"', b"{", b'{"logstoreName":3}', b"\xff", b"[" * 200_000])
-def test_bad_json_is_refused(client: RawClient, body: bytes) -> None:
+def test_invalid_json_is_refused(client: RawClient, body: bytes) -> None:
     client.create()
     reply = client.send("POST", "/logstores", body=body)
     assert reply.status == 400
@@ -180,7 +180,7 @@ def test_bad_json_is_refused(client: RawClient, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 5])
-def test_an_endless_head_is_cut_off(service: ServiceProcess, head: bytes) -> None:
+def test_a_client_with_an_endless_head_is_disconnected(service: ServiceProcess, head: bytes) -> None:
     with socket.create_connection((service.host, service.port), timeout=60) as connection:
         connection.sendall(head)
         sent = 0

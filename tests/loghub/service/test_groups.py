@@ -55,7 +55,7 @@ def test_create_twice(store: RawClient) -> None:
         {"consumerGroup": "x", "timeout": 30, "order": 1},
     ],
 )
-def test_bad_groups_are_refused(store: RawClient, fields: dict[str, object]) -> None:
+def test_invalid_groups_are_refused(store: RawClient, fields: dict[str, object]) -> None:
     reply = store.send("POST", GROUPS, body=json.dumps(fields).encode())
     assert (reply.status, reply.code) == (400, "ParameterInvalid")
 
@@ -68,14 +68,14 @@ def test_no_more_than_30_groups(client: RawClient) -> None:
     assert (reply.status, reply.code) == (403, "ConsumerGroupQuotaExceed")
 
 
-def test_heartbeats_hand_a_shard_over_only_when_it_is_given_up(store: RawClient) -> None:
+def test_a_shard_is_handed_over_only_once_its_holder_releases_it(store: RawClient) -> None:
     assert store.heartbeat("a", []) == [0, 1, 2, 3]
     assert store.heartbeat("b", []) == []
-    kept = store.heartbeat("a", [0, 1, 2, 3])
-    assert len(kept) == 2
+    remaining = store.heartbeat("a", [0, 1, 2, 3])
+    assert len(remaining) == 2
     assert store.heartbeat("b", []) == []  # the old holder still works on them
-    assert store.heartbeat("a", kept) == kept
-    assert sorted(kept + store.heartbeat("b", [])) == [0, 1, 2, 3]
+    assert store.heartbeat("a", remaining) == remaining
+    assert sorted(remaining + store.heartbeat("b", [])) == [0, 1, 2, 3]
 
 
 def test_an_answer_without_shards_is_an_array(store: RawClient) -> None:
@@ -85,11 +85,11 @@ def test_an_answer_without_shards_is_an_array(store: RawClient) -> None:
     assert store.ok("POST", f"{GROUPS}/g", query, body=b"[]").body == b"[]"
 
 
-def test_a_returning_consumer_gets_its_shards_back(store: RawClient) -> None:
+def test_a_consumer_that_returns_keeps_its_shards(store: RawClient) -> None:
     assert store.heartbeat("a", []) == store.heartbeat("a", []) == [0, 1, 2, 3]
 
 
-def test_leave_frees_at_once(store: RawClient) -> None:
+def test_leave_frees_the_shards_immediately(store: RawClient) -> None:
     store.heartbeat("a", [])
     store.ok("POST", "/_loghub/v1/logstores/access/consumergroups/g/leave", {"consumer": "a"})
     assert store.status()["consumers"] == []
@@ -109,12 +109,12 @@ def test_leave_frees_at_once(store: RawClient) -> None:
         ({"type": "checkpoint", "consumer": "a"}, b'{"shard":0,"checkpoint":"x"}', "InvalidCursor"),
     ],
 )
-def test_bad_posts_are_refused(store: RawClient, query: dict[str, str], body: bytes, code: str) -> None:
+def test_invalid_posts_are_refused(store: RawClient, query: dict[str, str], body: bytes, code: str) -> None:
     reply = store.send("POST", f"{GROUPS}/g", query, body=body)
     assert (reply.status, reply.code) == (400, code)
 
 
-def test_a_group_that_is_not_there(store: RawClient) -> None:
+def test_a_missing_group_is_reported(store: RawClient) -> None:
     query = {"type": "heartbeat", "consumer": "a"}
     reply = store.send("POST", f"{GROUPS}/none", query, body=b"[]")
     assert (reply.status, reply.code) == (404, "ConsumerGroupNotExist")
@@ -139,7 +139,7 @@ def test_only_the_holder_saves_without_force(store: RawClient) -> None:
 
 
 @pytest.mark.parametrize("force", ["true", "True", "TRUE"])
-def test_force_in_any_spelling(store: RawClient, force: str) -> None:
+def test_force_is_accepted_in_any_case(store: RawClient, force: str) -> None:
     assert store.checkpoint(0, 5, consumer="", force=force).status == 200
     assert store.checkpoint(0, 5, consumer="", force="false").code == "ParameterInvalid"
 
@@ -148,8 +148,10 @@ def test_force_in_any_spelling(store: RawClient, force: str) -> None:
     ("agent", "code"),
     [("readers_pod-0", "ShardNotExsit"), ("Consumer-Library-readers/pod-0", "ShardNotExist")],
 )
-def test_a_vanished_shard_is_spelt_for_who_asks(store: RawClient, agent: str, code: str) -> None:
-    """No spelling is common to Go and Java, and either tries for ever on another (2.4)."""
+def test_the_code_for_a_deleted_shard_has_the_spelling_of_the_client(
+    store: RawClient, agent: str, code: str
+) -> None:
+    """Go and Java share no spelling, and each retries forever on that of the other (2.4)."""
     query = {"type": "checkpoint", "consumer": "a", "forceSuccess": "true"}
     body = json.dumps({"shard": 9, "checkpoint": wire_cursor.encode(5)}).encode()
     reply = store.send("POST", f"{GROUPS}/g", query, body=body, headers={"User-Agent": agent})
@@ -157,10 +159,10 @@ def test_a_vanished_shard_is_spelt_for_who_asks(store: RawClient, agent: str, co
 
 
 def test_a_checkpoint_beyond_the_end_is_refused(store: RawClient) -> None:
-    """On a read-only shard it would pass for the end, and what is unread for consumed."""
+    """On a read-only shard it would count as the end, and unread logs as consumed."""
     store.put(group_of("unread"), key="0" * 32)
     end = wire_cursor.decode(store.cursor("end"))
-    for action in ("to be read", "read-only"):
+    for action in ("writable", "read-only"):
         reply = store.checkpoint(0, end + 1, consumer="", force="true")
         assert (reply.status, reply.code) == (400, "InvalidCursor"), action
         store.send("POST", "/logstores/access/shards/0", {"action": "split"})
@@ -173,9 +175,9 @@ def test_a_silent_consumer_loses_its_shards(client: RawClient) -> None:
     client.create(shards=2)
     client.create_group(timeout=1)
     assert client.heartbeat("a", []) == [0, 1]
-    taken: list[int] = []
-    while taken != [0, 1]:  # bounded by the test's own time limit
-        taken = client.heartbeat("b", taken)
+    assigned: list[int] = []
+    while assigned != [0, 1]:  # bounded by the test's own time limit
+        assigned = client.heartbeat("b", assigned)
     assert [consumer["name"] for consumer in client.status()["consumers"]] == ["b"]
 
 
@@ -228,7 +230,7 @@ def test_a_read_only_shard_is_over_when_checkpointed_at_its_end(store: RawClient
     assert _states(store)[0] == "over"
 
 
-def test_a_deleted_logstore_takes_its_groups_along(store: RawClient) -> None:
+def test_deleting_a_logstore_deletes_its_groups(store: RawClient) -> None:
     store.heartbeat("a", [])
     store.ok("DELETE", "/logstores/access")
     query = {"type": "heartbeat", "consumer": "a"}
@@ -237,7 +239,7 @@ def test_a_deleted_logstore_takes_its_groups_along(store: RawClient) -> None:
     assert store.ok("GET", GROUPS).json() == []
 
 
-def test_a_project_with_logstores_stays(store: RawClient) -> None:
+def test_a_project_with_logstores_cannot_be_deleted(store: RawClient) -> None:
     assert store.send("DELETE", "/").code == "ParameterInvalid"
     store.ok("DELETE", "/logstores/access")
     store.ok("DELETE", "/")

@@ -30,7 +30,7 @@ def _log_lines(service: ServiceProcess) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def test_sigterm_ends_it_with_status_0_and_everything_stays(tmp_path: Path) -> None:
+def test_sigterm_ends_the_service_with_status_0_and_keeps_all_data(tmp_path: Path) -> None:
     with running_service(tmp_path) as service:
         with RawClient(service) as client:
             client.create(shards=2)
@@ -44,7 +44,7 @@ def test_sigterm_ends_it_with_status_0_and_everything_stays(tmp_path: Path) -> N
         with RawClient(service) as client:
             assert client.pull_all() == [group_of("kept")]
             after = client.status()
-            # Same holders with a fresh lease: nobody can say how long they were silent.
+            # The holders have a new session, because it is not known how long they were silent.
             assert [s["holder"] for s in after["shards"]] == ["a", "a"]
             assert [s["checkpoint"] for s in after["shards"]] == [s["checkpoint"] for s in before["shards"]]
             assert after["group"] == before["group"] == {"name": "g", "timeout_s": 33, "order": False}
@@ -61,7 +61,7 @@ def test_a_second_service_on_the_same_folder_is_refused(tmp_path: Path) -> None:
             client.create()
 
 
-def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with running_service(tmp_path) as service:
         second = _run("--data", str(tmp_path / "other"), "--listen", f"127.0.0.1:{service.port}")
     assert second.returncode == 1
@@ -70,24 +70,24 @@ def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["accessKeyId", "accessKeySecret"])
-def test_missing_credentials_are_one_clear_line(tmp_path: Path, missing: str) -> None:
+def test_missing_credentials_are_reported_in_one_line(tmp_path: Path, missing: str) -> None:
     for name in {"accessKeyId", "accessKeySecret"} - {missing}:
         (tmp_path / name).write_text("x")
     run = _run(
         "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--credentials-dir", str(tmp_path)
     )
     assert run.returncode == 1
-    assert run.stderr.splitlines()[-1].endswith(f"{missing} is missing")
+    assert run.stderr.splitlines()[-1].endswith(f"{missing} does not exist")
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", ":x", "127.0.0.1:70000"])
-def test_a_bad_address_is_a_usage_error(tmp_path: Path, listen: str) -> None:
+def test_an_invalid_address_is_a_usage_error(tmp_path: Path, listen: str) -> None:
     run = _run("--data", str(tmp_path), "--listen", listen)
     assert run.returncode == 2
     assert "HOST:PORT" in run.stderr
 
 
-def _output_of_one_life(command: list[str], port_file: Path) -> str:
+def _output_of_one_run(command: list[str], port_file: Path) -> str:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         wait_until(lambda: port_file.exists() or process.poll() is not None, "the port file")
@@ -98,14 +98,14 @@ def _output_of_one_life(command: list[str], port_file: Path) -> str:
     return output
 
 
-def test_without_a_credentials_folder_it_makes_its_own_key(tmp_path: Path) -> None:
+def test_without_a_credentials_folder_the_service_generates_a_key(tmp_path: Path) -> None:
     data, port_file = tmp_path / "data", tmp_path / "port"
     command = [sys.executable, "-m", "loghub.service", "--data", str(data)]
     command += ["--listen", "127.0.0.1:0", "--port-file", str(port_file)]
     secrets = set()
     for _ in range(2):
         port_file.unlink(missing_ok=True)
-        output = _output_of_one_life(command, port_file)
+        output = _output_of_one_run(command, port_file)
         folder = data / "credentials"
         secret = (folder / "accessKeySecret").read_text()
         secrets.add(secret)
@@ -118,19 +118,19 @@ def test_without_a_credentials_folder_it_makes_its_own_key(tmp_path: Path) -> No
     assert len(secrets) == 1  # kept over the restart
 
 
-def test_a_stop_during_the_start_is_a_clean_one(tmp_path: Path) -> None:
+def test_a_stop_during_the_start_exits_with_status_0(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loghub.service", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     with process:
         assert process.stdout is not None
-        assert '"event": "credentials"' in process.stdout.readline()  # said before the log is opened
+        assert '"event": "access key read"' in process.stdout.readline()  # logged before the data is opened
         process.terminate()
         rest, _ = process.communicate(timeout=60)
     assert process.returncode == 0, rest
     assert '"event": "stopped"' in rest
 
 
-def test_rotated_credentials_are_taken_up(tmp_path: Path) -> None:
+def test_rotated_credentials_take_effect(tmp_path: Path) -> None:
     with running_service(tmp_path) as service:
         with RawClient(service) as client:
             client.create()
@@ -147,14 +147,14 @@ def test_rotated_credentials_are_taken_up(tmp_path: Path) -> None:
             assert client.send("GET", "/").code == "Unauthorized"
 
 
-def test_each_shard_state_change_is_one_line_and_no_line_has_a_secret(tmp_path: Path) -> None:
+def test_each_state_change_is_one_log_line_and_no_line_contains_a_secret(tmp_path: Path) -> None:
     with running_service(tmp_path) as service:
         with RawClient(service) as client:
             client.create()
             client.create_group()
             client.heartbeat("a", [])
         service.terminate()
-        changes = [line for line in _log_lines(service) if line["event"] == "shard state"]
+        changes = [line for line in _log_lines(service) if line["event"] == "shard state changed"]
         keys = ("group", "shard", "old", "new", "trigger", "holder")
         assert [tuple(change[key] for key in keys) for change in changes] == [
             ("g", 0, None, "not_alloc", "appeared", None),
@@ -163,7 +163,7 @@ def test_each_shard_state_change_is_one_line_and_no_line_has_a_secret(tmp_path: 
         assert service.credentials.access_key_secret not in service.log.read_text()
 
 
-def test_damaged_log_data_stops_the_start_with_the_place(tmp_path: Path) -> None:
+def test_damaged_log_data_is_reported_with_its_place_at_the_start(tmp_path: Path) -> None:
     with running_service(tmp_path) as service:
         with RawClient(service) as client:
             client.create()
@@ -179,7 +179,7 @@ def test_damaged_log_data_stops_the_start_with_the_place(tmp_path: Path) -> None
     assert f"{segment} at {SEGMENT_HEADER_BYTES}" in run.stderr.splitlines()[-1]
 
 
-def test_base_names_bound_the_hosts(tmp_path: Path) -> None:
+def test_base_names_restrict_the_hosts(tmp_path: Path) -> None:
     extra = ("--base-name", "loghub.svc", "--base-name=loghub.svc.cluster.local")
     with running_service(tmp_path, extra=extra) as service, RawClient(service) as client:
         for host in ("demo.loghub.svc", "demo.loghub.svc.cluster.local", "demo.127.0.0.1"):
@@ -190,7 +190,7 @@ def test_base_names_bound_the_hosts(tmp_path: Path) -> None:
 
 
 def test_a_failing_disk_stops_the_service_and_nothing_unsynced_is_acknowledged(tmp_path: Path) -> None:
-    """Once a sync has failed nobody knows what the kernel dropped (docs/decisions/service.md)."""
+    """After a failed sync it is not known what the kernel has dropped (docs/decisions/service.md)."""
     library = stable_storage.build(tmp_path)
     with running_service(tmp_path) as service, RawClient(service) as client:
         client.create(shards=2)
@@ -210,7 +210,7 @@ def test_a_failing_disk_stops_the_service_and_nothing_unsynced_is_acknowledged(t
         assert client.pull_all() == [group_of("before")]
 
 
-def test_a_disk_that_cannot_sync_what_is_found_stops_the_start(tmp_path: Path) -> None:
+def test_the_start_fails_if_the_recovered_log_cannot_be_synced(tmp_path: Path) -> None:
     library = stable_storage.build(tmp_path)
     with running_service(tmp_path) as service, RawClient(service) as client:
         client.create()
@@ -223,7 +223,7 @@ def test_a_disk_that_cannot_sync_what_is_found_stops_the_start(tmp_path: Path) -
 
 @contextmanager
 def _gated(tmp_path: Path, files: str) -> Iterator[tuple[ServiceProcess, Path]]:
-    """A service whose syncs of these files wait as long as the gate, a file, is not there."""
+    """A service whose syncs of these files wait while the file that serves as the gate does not exist."""
     gate = tmp_path / "gate"
     gate.touch()
     library = stable_storage.build(tmp_path)
@@ -252,8 +252,8 @@ def test_a_slow_log_disk_does_not_delay_heartbeats(tmp_path: Path) -> None:
             assert client.pull_all() == [group_of("first"), group]
 
 
-def test_a_checkpoint_is_answered_only_when_it_is_on_disk(tmp_path: Path) -> None:
-    """And so is whatever else rests on it; a group without changes on their way goes on."""
+def test_a_checkpoint_is_answered_only_once_it_is_durable(tmp_path: Path) -> None:
+    """So is every response that depends on it. A group without unsaved changes is not delayed."""
     with _gated(tmp_path, "-wal") as (service, gate):
         with RawClient(service) as client:
             client.create()

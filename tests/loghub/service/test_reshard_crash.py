@@ -1,4 +1,4 @@
-"""Split, merge and delete a shard, killed at each step: every state that a kill can leave is tried.
+"""Split, merge and deletion of a shard, killed at each step: every state that a kill can leave is tested.
 
 The engine works on a real folder. After each change of it, by a commit or by the disk, the folder is
 copied as a kill would leave it, and another engine starts on the copy.
@@ -18,7 +18,7 @@ from loghub.service.disk import OsDisk
 from loghub.service.engine import Engine
 from loghub.service.messages import Request
 from loghub.service.storage.batches import Commit, InlineBatches, T
-from tests.loghub.service.engines import STORE_ID, HandClock, live, make
+from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
 
 Table = dict[int, tuple[bool, tuple[int, ...]]]  # shard -> read-only, parents
 
@@ -122,15 +122,15 @@ async def _check(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(("action", "shard"), [("split", 1), ("merge", 1), ("delete", 0)])
-def test_a_kill_at_any_step_leaves_the_shards_before_or_after(
+def test_a_kill_at_any_step_leaves_a_split_or_merge_done_or_undone(
     tmp_path: Path, action: str, shard: int
 ) -> None:
-    clock, camera = HandClock(), Camera(tmp_path / "d", tmp_path / "album")
+    clock, camera = ManualClock(), Camera(tmp_path / "d", tmp_path / "album")
     tables: list[Table] = []
     kept: list[Counter[bytes]] = []
 
-    async def story(engine: Engine) -> None:
-        await make(engine, order=True)
+    async def scenario(engine: Engine) -> None:
+        await create_group_of_one_shard(engine, order=True)
         await _fill(engine, "first")
         await _change(engine, "split", 0)
         await _fill(engine, "second")
@@ -141,7 +141,7 @@ def test_a_kill_at_any_step_leaves_the_shards_before_or_after(
                 await _change(engine, action, shard)
                 camera.shoot()
 
-    live(tmp_path / "d", clock, story, disk=WatchedDisk(camera), start_batches=camera.start_batches)
+    live(tmp_path / "d", clock, scenario, disk=WatchedDisk(camera), start_batches=camera.start_batches)
     found: list[Table] = []
 
     async def after_kill(engine: Engine) -> None:

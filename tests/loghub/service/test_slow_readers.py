@@ -1,4 +1,4 @@
-"""Readers that are slow, or never read: what waits for them is bounded, and so is their time."""
+"""Clients that read slowly or never: the memory and the time that they occupy are bounded."""
 
 import asyncio
 import http.client
@@ -23,7 +23,7 @@ from tests.support import ServiceProcess, running_service, wait_until
 GROUP = loggroup.encode(
     loggroup.LogGroup(logs=(loggroup.Log(time=1, contents=(("line", os.urandom(9 * MIB)),)),))
 )
-FITTING = Limits().answer_bytes // len(GROUP)  # whole answers; what LZ4 adds is far less than one
+FITTING = Limits().response_bytes // len(GROUP)  # whole answers; what LZ4 adds is far less than one
 
 
 def _unread(service: ServiceProcess) -> RawClient:
@@ -41,7 +41,7 @@ def _begin_pull(client: RawClient, cursor: str) -> None:
     client.begin("GET", "/logstores/access/shards/0", query, body=b"", headers={"Accept-Encoding": "lz4"})
 
 
-def test_answers_that_nobody_reads_are_bounded_all_together(tmp_path: Path) -> None:
+def test_the_total_of_unread_responses_is_bounded(tmp_path: Path) -> None:
     with running_service(tmp_path) as service, RawClient(service) as client, ExitStack() as stack:
         client.create()
         assert client.put(GROUP).status == 200
@@ -103,8 +103,8 @@ def _serving(body: bytes) -> Iterator[_Served]:
         served.thread.join(GUARD_S)
 
 
-def test_a_reader_that_stands_still_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "ANSWER_TIMEOUT_S", 0.2)
+def test_a_reader_that_stops_reading_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "RESPONSE_TIMEOUT_S", 0.2)
     body = bytes(64 * MIB)
     with _serving(body) as served, socket.create_connection(("127.0.0.1", served.port), GUARD_S) as reader:
         reader.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -112,9 +112,9 @@ def test_a_reader_that_stands_still_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
         wait_until(lambda: not served.state.connections, "the connection to be cut", guard_s=GUARD_S)
 
 
-def test_a_reader_that_took_all_in_time_may_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time is one answer's, not the connection's."""
-    monkeypatch.setattr(protocol, "ANSWER_TIMEOUT_S", 2.0)
+def test_a_reader_that_read_in_time_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time limit is for one response, not for the connection."""
+    monkeypatch.setattr(protocol, "RESPONSE_TIMEOUT_S", 2.0)
     body = bytes(16 * MIB)
     with _serving(body) as served:
         reader = http.client.HTTPConnection("127.0.0.1", served.port, timeout=GUARD_S)

@@ -1,6 +1,6 @@
 """Concurrent writers that remember what was acknowledged, and the check after a crash.
 
-What for: the durability tests. What it must not know: how the crash is made.
+The durability tests use it; they cause the crash themselves.
 """
 
 import http.client
@@ -28,7 +28,7 @@ class Writers:
         self.checkpoints: dict[int, int] = {}  # shard -> last acknowledged cursor
         self._threads = [threading.Thread(target=self._put, args=(n,)) for n in range(WRITERS)]
         self._threads.append(threading.Thread(target=self._save))
-        self.made: set[int] = set()  # shards that acknowledged splits and merges made
+        self.created: set[int] = set()  # shards that acknowledged splits and merges made
         if reshard:
             self._threads.append(threading.Thread(target=self._reshard))
 
@@ -82,9 +82,9 @@ class Writers:
                     return
                 if reply.status != 200:
                     return
-                made = [entry["shardID"] for entry in reply.json() if entry["status"] == "readwrite"]
-                self.made.update(made)
-                shard = made[0]
+                created = [entry["shardID"] for entry in reply.json() if entry["status"] == "readwrite"]
+                self.created.update(created)
+                shard = created[0]
 
 
 def prepare(service: ServiceProcess) -> None:
@@ -93,8 +93,8 @@ def prepare(service: ServiceProcess) -> None:
         client.create_group("g", timeout=17, order=True)
 
 
-def lost(service: ServiceProcess, writers: Writers) -> list[str]:
-    """What was acknowledged and is gone, told in words; [] when all is there.
+def missing_data(service: ServiceProcess, writers: Writers) -> list[str]:
+    """Descriptions of the acknowledged data that is missing; [] if none is.
 
     Fails outright for what no crash excuses: a changed byte, a group twice, a damaged pull.
     """
@@ -112,7 +112,7 @@ def lost(service: ServiceProcess, writers: Writers) -> list[str]:
     assert set(stored) <= set(writers.sent.values())
     _check_whole(shards)
     missing = [f"group {name}" for name in writers.acked if writers.sent[name] not in stored]
-    missing += [f"shard {shard}" for shard in writers.made - {entry["shardID"] for entry in shards}]
+    missing += [f"shard {shard}" for shard in writers.created - {entry["shardID"] for entry in shards}]
     if groups != [{"name": "g", "timeout": 17, "order": True}]:
         missing.append(f"consumer group: {groups}")
     found = {entry["shard"]: entry["checkpoint"] for entry in saved}

@@ -14,16 +14,16 @@ from loghub.wire.errors import MalformedCursor
 
 
 @given(st.integers(min_value=0, max_value=cursor.MAX_CURSOR))
-def test_cursor_comes_back(number: int) -> None:
+def test_a_cursor_is_equal_after_decoding(number: int) -> None:
     assert cursor.decode(cursor.encode(number)) == number
 
 
-def test_form_on_the_wire() -> None:
+def test_the_wire_form_of_a_range() -> None:
     assert cursor.encode(12) == "MTI="
 
 
 @given(st.integers(min_value=1, max_value=cursor.MAX_CURSOR))
-def test_vendor_sdk_can_step_back_and_we_read_its_form(number: int) -> None:
+def test_the_vendor_sdk_decrements_our_cursors_and_we_decode_its_form(number: int) -> None:
     """As its get_previous_cursor_time does; its encoder ends in a newline."""
     vendor: Any = util
     before = vendor.base64_encodestring(str(int(vendor.base64_decodestring(cursor.encode(number))) - 1))

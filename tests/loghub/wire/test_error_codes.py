@@ -1,8 +1,8 @@
-"""The registry of error codes, and what the clients make of some (docs/sls-protocol.md 2.4)."""
+"""The registry of error codes, and how clients react to some of them (docs/sls-protocol.md 2.4)."""
 
 import pytest
 
-from loghub.domain.group import Refusal
+from loghub.domain.group import RefusalCode
 from loghub.wire import client_quirks
 from loghub.wire.error_codes import REGISTRY, Code
 
@@ -25,10 +25,10 @@ DOCUMENTED = {
 @pytest.mark.parametrize(("status", "names"), DOCUMENTED.items())
 def test_documented_codes_have_their_status(status: int, names: str) -> None:
     for name in names.split():
-        assert (name, REGISTRY[name].status, REGISTRY[name].mark) == (name, status, "doc")
+        assert (name, REGISTRY[name].status, REGISTRY[name].evidence) == (name, status, "doc")
 
 
-def test_every_code_has_one_entry_that_says_something() -> None:
+def test_every_code_has_one_complete_entry() -> None:
     assert set(REGISTRY) == {code.value for code in Code}
     for entry in REGISTRY.values():
         assert entry.meaning.endswith(".")
@@ -36,15 +36,15 @@ def test_every_code_has_one_entry_that_says_something() -> None:
         assert entry.source
 
 
-def test_only_what_may_have_been_done_is_not_definite() -> None:
+def test_only_errors_of_requests_that_may_have_been_done_are_not_definite() -> None:
     assert {e.code for e in REGISTRY.values() if not e.definite} == {
         Code.INTERNAL_SERVER_ERROR,
         Code.BAD_RESPONSE,
     }
 
 
-def test_each_refusal_of_the_domain_is_a_code() -> None:
-    assert {refusal.value for refusal in Refusal} <= set(REGISTRY)
+def test_each_refusal_of_the_domain_is_an_error_code() -> None:
+    assert {refusal.value for refusal in RefusalCode} <= set(REGISTRY)
 
 
 # --- what clients treat specially ------------------------------------------------------------
@@ -61,5 +61,9 @@ def test_each_refusal_of_the_domain_is_a_code() -> None:
         ("loghub-client/0.1.0 readers/pod-0", "ShardNotExist"),
     ],
 )
-def test_vanished_shard_is_told_in_the_spelling_of_the_client(agent: str, code: str) -> None:
+def test_the_code_for_a_deleted_shard_depends_on_the_client(agent: str, code: str) -> None:
     assert client_quirks.checkpoint_of_no_shard(agent) == code
+
+
+def test_the_code_for_an_unknown_consumer_is_understood_by_all_clients() -> None:
+    assert client_quirks.CHECKPOINT_BY_A_STRANGER.value == RefusalCode.CONSUMER_NOT_MATCH.value

@@ -1,4 +1,4 @@
-"""The tree of errors: what they say, and whether the request was surely not done."""
+"""The tree of errors: their messages, and whether the request was surely not done."""
 
 import pytest
 
@@ -6,13 +6,13 @@ from loghub.wire import errors
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException, MalformedInput
 
 
-def test_error_of_a_code_has_its_status_and_meaning() -> None:
+def test_an_error_of_a_code_has_its_status_and_meaning() -> None:
     error = LogHubError.of(Code.LOG_STORE_NOT_EXIST)
     assert (error.code, error.status) == ("LogStoreNotExist", 404)
-    assert error.message == "No such logstore in the project."
+    assert error.message == "The logstore does not exist in the project."
 
 
-def test_error_says_code_status_request_and_message() -> None:
+def test_an_error_contains_code_status_request_id_and_message() -> None:
     error = LogHubError("SomeCode", 418, "short and stout", "REQ1")
     assert str(error) == "SomeCode (HTTP 418, request REQ1): short and stout"
 
@@ -34,13 +34,13 @@ def test_definite_by_registry_then_by_status(code: str, status: int, definite: b
 
 
 @pytest.mark.parametrize("definite", [True, False])
-def test_unreachable_says_whether_it_may_have_been_done(definite: bool) -> None:
+def test_an_unreachable_error_states_whether_the_request_may_have_been_done(definite: bool) -> None:
     error = EndpointUnreachable("http://there", "refused", definite=definite)
     assert error.definite is definite
     assert ("not known" in str(error)) is not definite
 
 
-def test_all_errors_hang_on_one_root_and_stand_in_the_picture() -> None:
+def test_all_errors_are_in_one_tree_and_in_its_picture() -> None:
     tree = errors.__doc__ or ""
     for name in set(errors.__all__) - {"REGISTRY", "Code", "ErrorEntry"}:
         assert issubclass(getattr(errors, name), LogHubException)

@@ -64,7 +64,7 @@ def test_longest_base_name_wins() -> None:
         ("1.2.3", False, False),
     ],
 )
-def test_which_hosts_are_connected_to_as_they_are(name: str, direct: bool, loopback: bool) -> None:
+def test_addresses_and_localhost_are_connected_to_directly(name: str, direct: bool, loopback: bool) -> None:
     assert hosts.is_direct(name) is direct
     assert hosts.is_loopback(name) is loopback
 
@@ -91,7 +91,7 @@ def test_host_of_a_project() -> None:
         ("embedded", "embedded"),
     ],
 )
-def test_spellings_of_one_log_service(same: tuple[str, ...]) -> None:
+def test_different_urls_of_one_log_service_have_one_key(same: tuple[str, ...]) -> None:
     assert len({hosts.log_service(one) for one in same}) == 1
 
 

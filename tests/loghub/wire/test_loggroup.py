@@ -16,13 +16,13 @@ from tests.loghub.wire.groups import groups, real_lines
 def to_vendor(group: LogGroup) -> Any:
     message = LogGroupRaw()
     for log in group.logs:
-        made = message.Logs.add()
-        made.Time = log.time
+        created = message.Logs.add()
+        created.Time = log.time
         for key, value in log.contents:
-            content = made.Contents.add()
+            content = created.Contents.add()
             content.Key, content.Value = key, value
         if log.time_ns is not None:
-            made.Time_ns = log.time_ns
+            created.Time_ns = log.time_ns
     for name, text in (
         ("Reserved", group.category),
         ("Topic", group.topic),
@@ -38,16 +38,16 @@ def to_vendor(group: LogGroup) -> Any:
 
 
 @given(groups)
-def test_group_comes_back(group: LogGroup) -> None:
+def test_a_log_group_is_equal_after_decoding(group: LogGroup) -> None:
     assert loggroup.decode(loggroup.encode(group)) == group
 
 
 @given(groups)
-def test_bytes_are_the_vendors(group: LogGroup) -> None:
+def test_encoded_bytes_equal_those_of_the_vendor_sdk(group: LogGroup) -> None:
     assert loggroup.encode(group) == to_vendor(group).SerializeToString()
 
 
-def test_real_lines_come_back_through_both() -> None:
+def test_real_lines_are_equal_after_both_codecs() -> None:
     logs = tuple(Log(time=n, contents=(("content", line),)) for n, line in enumerate(real_lines()))
     body = loggroup.encode(LogGroup(logs=logs, topic="access"))
     assert [value for log in loggroup.decode(body).logs for _, value in log.contents] == real_lines()
@@ -78,8 +78,8 @@ def test_time_ns_is_below_a_second(time_ns: int) -> None:
 
 
 @given(st.lists(groups, max_size=4))
-def test_list_is_the_vendors_and_splits_into_the_same_bytes(made: list[LogGroup]) -> None:
-    bodies = [loggroup.encode(group) for group in made]
+def test_a_list_equals_that_of_the_vendor_sdk_and_splits_into_the_same_bytes(created: list[LogGroup]) -> None:
+    bodies = [loggroup.encode(group) for group in created]
     listed = loggroup.wrap(bodies)
     vendor = LogGroupListRaw()
     vendor.ParseFromString(listed)
@@ -106,7 +106,7 @@ def test_text_list_reads_what_is_text() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_garbage_is_malformed_never_a_crash(body: bytes) -> None:
+def test_arbitrary_bytes_are_malformed_and_never_crash(body: bytes) -> None:
     for read in (loggroup.decode, lambda raw: list(loggroup.split(raw))):
         try:
             read(body)

@@ -1,4 +1,4 @@
-"""The check of a group before it is stored: what passes can be read by everybody."""
+"""The validation of a log group before it is stored: every valid group can be decoded by all clients."""
 
 from collections.abc import Callable
 
@@ -36,7 +36,7 @@ def test_a_valid_group_has_as_many_logs_as_were_encoded(group: LogGroup) -> None
     assert scan(loggroup.encode(group)) == len(group.logs)
 
 
-def test_real_lines_pass() -> None:
+def test_real_lines_are_valid() -> None:
     logs = tuple(Log(time=n + 1, contents=(("content", line),)) for n, line in enumerate(real_lines()))
     assert scan(loggroup.encode(LogGroup(logs=logs))) == len(logs)
 
@@ -76,7 +76,7 @@ def vendor_reads(body: bytes) -> int | None:
 @example(b"\x0a")
 @example(b"\x0a\x80")
 @example(b"\x0a\x05\x12\x03\x0a\x01k")
-def test_what_passes_is_read_by_the_vendor_and_by_us(body: bytes) -> None:
+def test_every_valid_group_is_decoded_by_the_vendor_sdk_and_by_us(body: bytes) -> None:
     try:
         found = scan(body)
     except MalformedLogGroup:
@@ -87,7 +87,7 @@ def test_what_passes_is_read_by_the_vendor_and_by_us(body: bytes) -> None:
 
 @given(damaged() | groups.map(loggroup.encode))
 def test_scan_and_decoder_refuse_the_same(body: bytes) -> None:
-    """The decoder goes the plain way, so it tells when the quick way looks past something."""
+    """The decoder parses every field, so it shows whether the faster validation misses something."""
     assert _refuses(lambda: scan(body)) == _refuses(lambda: loggroup.decode(body))
 
 
@@ -131,7 +131,7 @@ def _refuses(read: Callable[[], object]) -> bool:
         (log(TIME, b"\x12\x07\x0a\x01k\x12\x02") + b"\x1a\x00", "passes the end of its log"),
     ],
 )
-def test_named_damage(body: bytes, what: str) -> None:
+def test_known_kinds_of_damage_are_refused(body: bytes, what: str) -> None:
     with pytest.raises(MalformedLogGroup, match=what):
         scan(body)
     assert vendor_reads(body) is None or what not in ("pass the end", "varint")
@@ -155,7 +155,7 @@ def test_named_damage(body: bytes, what: str) -> None:
         group_field(3, "тема".encode()),
     ],
 )
-def test_unusual_but_legal(body: bytes) -> None:
+def test_unusual_but_valid_groups_are_accepted(body: bytes) -> None:
     assert scan(body) == (vendor_reads(body) or 0)
     assert scan(body + ONE) == scan(body) + 1
 

@@ -25,13 +25,13 @@ def flat(table: list[tuple[NameRule, list[str]]]) -> list[tuple[NameRule, str]]:
 
 
 @pytest.mark.parametrize(("rule", "name"), flat(GOOD))
-def test_good_name_comes_back(rule: NameRule, name: str) -> None:
+def test_a_valid_name_is_returned(rule: NameRule, name: str) -> None:
     assert rule.check(name) == name
     assert rule.allows(name)
 
 
 @pytest.mark.parametrize(("rule", "name"), flat(BAD))
-def test_bad_name_is_told_with_the_rule(rule: NameRule, name: str) -> None:
+def test_an_invalid_name_is_reported_with_the_rule(rule: NameRule, name: str) -> None:
     assert not rule.allows(name)
     with pytest.raises(MalformedName, match=r"characters|letters") as error:
         rule.check(name)

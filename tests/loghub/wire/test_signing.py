@@ -40,7 +40,7 @@ def vendor_headers(
     content_type=st.sampled_from(["", "application/json", "application/x-protobuf"]),
     token=st.sampled_from(["", "an-sts-token"]),
 )
-def test_vendor_signature_is_ours(
+def test_the_vendor_sdk_computes_the_same_signature(
     method: str, query: dict[str, str], headers: dict[str, str], body: bytes, content_type: str, token: str
 ) -> None:
     told = headers | ({"Content-Type": content_type} if content_type else {})
@@ -56,7 +56,7 @@ def test_vendor_signature_is_ours(
     assert not signing.verify(claim, signed, secret="another")
 
 
-def test_text_line_by_line() -> None:
+def test_the_signed_text_line_by_line() -> None:
     signed = signing.string_to_sign(
         method="POST",
         path="/logstores/access",
@@ -107,7 +107,7 @@ def test_any_signed_part_that_changes_breaks_the_signature(change: dict[str, Any
         "query": [("a", "1")],
         "headers": {"Date": "now", "x-log-bodyrawsize": "1"},
     }
-    claim = signing.Claim(
+    claim = signing.SignatureClaim(
         access_key_id="keyId", signature=signing.sign(signing.string_to_sign(**parts), secret=SECRET)
     )
     assert signing.verify(claim, signing.string_to_sign(**parts), secret=SECRET)
@@ -115,7 +115,7 @@ def test_any_signed_part_that_changes_breaks_the_signature(change: dict[str, Any
 
 
 @given(st.binary(max_size=100))
-def test_content_md5_is_the_vendors(body: bytes) -> None:
+def test_content_md5_equals_that_of_the_vendor_sdk(body: bytes) -> None:
     vendor: Any = util
     assert signing.content_md5(body) == (vendor.Util.cal_md5(body) if body else "")
 
@@ -126,11 +126,11 @@ def test_other_authorizations_are_refused(value: str) -> None:
         signing.parse(value)
 
 
-def test_version_is_told_by_the_scheme() -> None:
+def test_the_scheme_determines_the_signature_version() -> None:
     assert signing.version("LOG key:signature") == 1
     assert signing.version("SLS4-HMAC-SHA256 Credential=k/20260101/r/sls/aliyun_v4_request,Signature=0") == 4
     assert signing.version("Bearer x") is None
 
 
-def test_signature_that_is_not_ascii_is_wrong_not_a_crash() -> None:
+def test_a_signature_that_is_not_ascii_is_refused() -> None:
     assert not signing.verify(signing.parse("LOG key:é"), "text", secret=SECRET)

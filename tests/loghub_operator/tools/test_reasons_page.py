@@ -51,11 +51,11 @@ def test_a_workers_words_are_those_that_it_says() -> None:
 
 
 def _said(module: ast.Module) -> Iterator[str]:
-    """The words in the first argument of `FatalError` and `ServiceError`, and those for the service's
+    """The words in the first argument of `FatalError` and `ReportedError`, and those for the service's
     codes."""
     constants = dict(_constants(module))
     for node in ast.walk(module):
-        if isinstance(node, ast.Call) and _name(node.func) in ("FatalError", "ServiceError") and node.args:
+        if isinstance(node, ast.Call) and _name(node.func) in ("FatalError", "ReportedError") and node.args:
             yield from _words(node.args[0], constants)
     codes = constants.get("_REASONS")
     if isinstance(codes, ast.Dict):

@@ -1,4 +1,5 @@
-"""How often checkpoints are saved: at most every so often, at once where another waits for it."""
+"""How often checkpoints are saved: at most once an interval, immediately where another consumer waits for
+one."""
 
 import tempfile
 from pathlib import Path
@@ -9,87 +10,87 @@ from hypothesis import strategies as st
 
 from loghub.wire.cursor import decode
 from loghub_worker.exchange_files import Report
-from loghub_worker.membership.state import Phase, ShutdownMode
-from tests.loghub_worker.membership.test_shard_manager import GROUP, World
+from loghub_worker.membership.state import ShardPhase, ShutdownMode
+from tests.loghub_worker.membership.one_shard_worker import GROUP, OneShardWorker
 
 INTERVAL_S = 60.0
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, groups=20, save_every_s=INTERVAL_S)
+def worker(tmp_path: Path) -> OneShardWorker:
+    return OneShardWorker(tmp_path, groups=20, checkpoint_interval_s=INTERVAL_S)
 
 
-def saved(world: World) -> int:
-    """Log groups behind the checkpoint."""
-    return decode(world.checkpoint()) - world.begin
+def saved(worker: OneShardWorker) -> int:
+    """The number of log groups that the checkpoint covers."""
+    return decode(worker.checkpoint()) - worker.begin
 
 
-def advance(world: World, groups: int) -> None:
-    """The sink has this many groups more."""
-    with world.session.use() as (consumer, _):
-        (held,) = consumer.shards
+def advance(worker: OneShardWorker, groups: int) -> None:
+    """Commit a batch of this many log groups."""
+    with worker.shared_state.use() as (membership, _):
+        (held,) = membership.shards
     assert held.position is not None
-    world.commit(held.position, held.position + groups)
-    world.keeper.save_all()
+    worker.commit(held.position, held.position + groups)
+    worker.shard_manager.save_all()
 
 
-def wait(world: World, rounds: int) -> None:
-    """Five seconds a round, with a beat and a look in each."""
-    for _ in range(rounds):
-        world.round()
+def wait(worker: OneShardWorker, steps: int) -> None:
+    """Five seconds a step, with a heartbeat and a step of the shard manager in each."""
+    for _ in range(steps):
+        worker.step()
 
 
-def test_saved_once_an_interval_with_a_batch_or_without(world: World) -> None:
-    advance(world, 2)
-    assert saved(world) == 0
-    wait(world, 11)
-    advance(world, 2)
-    assert saved(world) == 0
-    wait(world, 1)
-    assert saved(world) == 4
-    advance(world, 2)
-    assert saved(world) == 4
+def test_a_checkpoint_is_saved_once_an_interval_with_or_without_a_new_batch(worker: OneShardWorker) -> None:
+    advance(worker, 2)
+    assert saved(worker) == 0
+    wait(worker, 11)
+    advance(worker, 2)
+    assert saved(worker) == 0
+    wait(worker, 1)
+    assert saved(worker) == 4
+    advance(worker, 2)
+    assert saved(worker) == 4
 
 
-@pytest.mark.parametrize("goal", [ShutdownMode.STOP, ShutdownMode.LEAVE])
-def test_who_ends_saves_at_once(world: World, goal: ShutdownMode) -> None:
-    advance(world, 3)
-    with world.session.use() as (consumer, _):
-        consumer.set_goal(goal)
-    world.keeper.step()
-    assert saved(world) == 3
+@pytest.mark.parametrize("mode", [ShutdownMode.STOP, ShutdownMode.LEAVE])
+def test_a_worker_that_stops_saves_immediately(worker: OneShardWorker, mode: ShutdownMode) -> None:
+    advance(worker, 3)
+    with worker.shared_state.use() as (membership, _):
+        membership.set_shutdown_mode(mode)
+    worker.shard_manager.step()
+    assert saved(worker) == 3
 
 
-def test_a_shard_given_up_is_saved_at_once(world: World) -> None:
-    advance(world, 3)
-    other = world.hub.heartbeat("ls", "g", consumer="d", held=())
-    assert other == (), "the shard is on its way, once the holder lets it go"
-    with world.session.use() as (consumer, _):
-        consumer.refused(0, epoch=99)  # another taking: nothing happens
-        (held,) = consumer.shards
-        consumer._drop(held)
-    assert world.held() == {0: Phase.DRAINING}
-    world.keeper.step()
-    assert saved(world) == 3
+def test_a_revoked_shard_is_saved_immediately(worker: OneShardWorker) -> None:
+    advance(worker, 3)
+    other = worker.client.heartbeat("ls", "g", consumer="d", held=())
+    assert other == (), "the shard moves only once its holder releases it"
+    with worker.shared_state.use() as (membership, _):
+        membership.refused(0, epoch=99)  # another assignment: nothing happens
+        (held,) = membership.shards
+        membership._revoke(held)
+    assert worker.phases() == {0: ShardPhase.DRAINING}
+    worker.shard_manager.step()
+    assert saved(worker) == 3
 
 
-def test_the_end_of_a_read_only_shard_is_saved_at_once(world: World) -> None:
-    advance(world, 19)
-    world.hub.split_shard("ls", 0)
-    world.handover.write_report(Report(version=0, ends={0: world.begin + 20}))
-    world.clock.now += 11
-    world.keeper.step()
-    assert saved(world) == 0, "its end is not reached"
-    advance(world, 1)
-    assert saved(world) == 20
+def test_the_end_of_a_read_only_shard_is_saved_immediately(worker: OneShardWorker) -> None:
+    advance(worker, 19)
+    worker.client.split_shard("ls", 0)
+    worker.exchange.write_report(Report(version=0, ends={0: worker.begin + 20}))
+    worker.clock.now += 11
+    worker.shard_manager.step()
+    assert saved(worker) == 0, "its end is not reached"
+    advance(worker, 1)
+    assert saved(worker) == 20
 
 
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("commit"), st.integers(1, 3)),
         st.tuples(st.just("wait"), st.integers(1, 18)),
-        st.tuples(st.just("trouble"), st.integers(1, 4)),
+        st.tuples(st.just("outage"), st.integers(1, 4)),
     ),
     max_size=30,
 )
@@ -97,25 +98,25 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=60)
-def test_never_more_than_the_sink_has_nor_oftener_than_asked(steps: list[tuple[str, int]]) -> None:
+def test_checkpoints_never_pass_the_sink_and_keep_the_interval(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder), groups=1, save_every_s=INTERVAL_S, timeout_s=30.0)
-        in_sink, before, saved_s = 0, 0, world.keeper._saved_s[0]
-        for what, how_much in steps:
-            if what == "commit":
-                for _ in range(how_much):
-                    world.hub.put_logs("ls", GROUP)
-                in_sink += how_much
-                advance(world, how_much)
-            elif what == "wait":
-                wait(world, how_much)
-            elif what == "trouble":
-                world.server.unreachable = True
-                wait(world, how_much)
-                world.server.unreachable = False
-                wait(world, 1)  # two troubles without a beat between them would lose the shard
-            now_saved = saved(world)
+        worker = OneShardWorker(Path(folder), groups=1, checkpoint_interval_s=INTERVAL_S, timeout_s=30.0)
+        in_sink, before, saved_s = 0, 0, worker.shard_manager._saved_s[0]
+        for action, amount in steps:
+            if action == "commit":
+                for _ in range(amount):
+                    worker.client.put_logs("ls", GROUP)
+                in_sink += amount
+                advance(worker, amount)
+            elif action == "wait":
+                wait(worker, amount)
+            elif action == "outage":
+                worker.server.unreachable = True
+                wait(worker, amount)
+                worker.server.unreachable = False
+                wait(worker, 1)  # two outages without a heartbeat between them would lose the shard
+            now_saved = saved(worker)
             assert before <= now_saved <= in_sink
             if now_saved != before:
-                assert world.keeper._saved_s[0] - saved_s >= INTERVAL_S
-                before, saved_s = now_saved, world.keeper._saved_s[0]
+                assert worker.shard_manager._saved_s[0] - saved_s >= INTERVAL_S
+                before, saved_s = now_saved, worker.shard_manager._saved_s[0]

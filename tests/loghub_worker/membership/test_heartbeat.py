@@ -1,7 +1,7 @@
-"""The thread that beats, against a log service without our extensions: how a worker leaves there.
+"""The heartbeat thread on a log service without our extensions, as the real SLS: how a worker leaves a group.
 
-Nobody can be told that it goes. It drains, saves, beats no more, and says of itself that it left;
-its readiness is what the operator hears.
+Such a service has no request for leaving. The worker drains, saves its checkpoints, sends no further
+heartbeat and reports itself as left; the operator learns it from the readiness probe.
 """
 
 from pathlib import Path
@@ -12,13 +12,13 @@ from prometheus_client import CollectorRegistry
 
 from loghub.client.port import GroupInfo, LogHub
 from loghub_worker.batch_plan import Range
-from loghub_worker.exchange_files import Handover
-from loghub_worker.log_service import ServiceError, decode_cursor
+from loghub_worker.exchange_files import ExchangeFiles
+from loghub_worker.log_service import ConsumerIdentity, ReportedError, decode_cursor
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.shared_state import SharedState
 from loghub_worker.membership.state import Membership, MembershipTimings, ShutdownMode
 from loghub_worker.metrics import answer
-from loghub_worker.status import status_of
+from loghub_worker.status import Moment, status_of
 from tests.fakes.fake_log_service import MemoryServer
 from tests.support import HandClock
 
@@ -27,11 +27,11 @@ READY, UNREADY = 200, 503
 
 
 class Sls:
-    """As the real one: the calls of the protocol, and no others."""
+    """A log service as the real SLS: the calls of the protocol, and no others."""
 
-    def __init__(self, hub: LogHub) -> None:
-        self._hub = hub
-        self.beats: list[tuple[int, ...]] = []
+    def __init__(self, client: LogHub) -> None:
+        self._client = client
+        self.heartbeats: list[tuple[int, ...]] = []
 
     def has_extensions(self) -> bool:
         return False
@@ -42,107 +42,109 @@ class Sls:
     group_status = leave
 
     def heartbeat(self, logstore: str, group: str, *, consumer: str, held: tuple[int, ...]) -> Any:
-        self.beats.append(held)
-        return self._hub.heartbeat(logstore, group, consumer=consumer, held=held)
+        self.heartbeats.append(held)
+        return self._client.heartbeat(logstore, group, consumer=consumer, held=held)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._hub, name)
+        return getattr(self._client, name)
 
 
-class Stand:
-    """One worker's membership, stepped by hand, and the probes that the kubelet would see."""
+class SteppedWorker:
+    """One worker's membership, stepped by the test, and its answers to the kubelet's probes."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = HandClock(1000.0)
-        self.hub = MemoryServer(self.clock).client("demo")
-        self.hub.create_project()
-        self.hub.create_logstore("access", shards=2)
-        self.hub.create_group("access", GroupInfo(name="readers", timeout_s=TIMEOUT_S, order=False))
-        self.sls = Sls(self.hub)
-        terms = MembershipTimings(interval_s=5, timeout_s=TIMEOUT_S, margin_s=4)
-        self.session = SharedState(Membership(terms), Handover(folder), self.clock)
-        asked: Any = self.sls
-        self.membership = HeartbeatThread(
-            self.session, asked, logstore="access", group="readers", name="readers-1"
-        )
+        self.client = MemoryServer(self.clock).client("demo")
+        self.client.create_project()
+        self.client.create_logstore("access", shards=2)
+        self.client.create_group("access", GroupInfo(name="readers", timeout_s=TIMEOUT_S, order=False))
+        self.sls = Sls(self.client)
+        timings = MembershipTimings(interval_s=5, timeout_s=TIMEOUT_S, margin_s=4)
+        self.shared_state = SharedState(Membership(timings), ExchangeFiles(folder), self.clock)
+        client: Any = self.sls
+        identity = ConsumerIdentity(logstore="access", group="readers", consumer="readers-1")
+        self.heartbeat = HeartbeatThread(self.shared_state, client, identity)
 
     def step(self, later_s: float = 5.0) -> None:
         self.clock.now += later_s
-        with self.session.use() as (consumer, now):
-            assert consumer.wake_in_s(now) == 0, "a request is due"
-        self.membership.step()
+        with self.shared_state.use() as (membership, now):
+            assert membership.wake_in_s(now) == 0, "a request is due"
+        self.heartbeat.step()
 
-    def works_on_all(self) -> None:
-        """It holds both shards and has delivered something that is not saved."""
+    def work_on_both_shards(self) -> None:
+        """Open both shards and commit a batch whose checkpoints are not saved."""
         self.step()
-        with self.session.use() as (consumer, _):
-            consumer.source_started()
-            for held in consumer.shards:
-                begin = decode_cursor(self.hub.get_cursor("access", held.shard, "begin"))
-                consumer.opened(held.shard, epoch=held.epoch, position=begin, saved=begin)
+        with self.shared_state.use() as (membership, _):
+            membership.source_started()
+            for held in membership.shards:
+                begin = decode_cursor(self.client.get_cursor("access", held.shard, "begin"))
+                membership.opened(held.shard, epoch=held.epoch, position=begin, saved=begin)
                 delivered = (Range(held.shard, begin, begin + 1),)
-                consumer.committed(delivered, logs={held.shard: 1}, read_bytes={})
+                membership.committed(delivered, logs={held.shard: 1}, read_bytes={})
         self.step()
-        assert self.sls.beats == [(), (0, 1)]
+        assert self.sls.heartbeats == [(), (0, 1)]
 
     def save(self) -> None:
-        """As the keeper does."""
+        """Save both checkpoints, as the shard manager does."""
         for shard in (0, 1):
-            with self.session.use() as (consumer, _):
-                held = next(one for one in consumer.shards if one.shard == shard)
+            with self.shared_state.use() as (membership, _):
+                held = next(held for held in membership.shards if held.shard == shard)
                 assert held.position is not None
-                consumer.saved(shard, epoch=held.epoch, cursor=held.position)
+                membership.saved(shard, epoch=held.epoch, cursor=held.position)
 
     def probe(self, path: str) -> int:
-        with self.session.use() as (consumer, now):
-            told = status_of(
-                consumer, name="w", now=now, unix_s=now, trouble=ServiceError(), rows=0, oldest_unix_s={}
+        with self.shared_state.use() as (membership, now):
+            moment = Moment(monotonic_s=now, unix_s=now)
+            status = status_of(
+                membership, name="w", now=moment, error=ReportedError(), rows=0, oldest_unix_s={}
             )
-        return answer(path, CollectorRegistry(), told, now_unix_s=told.written_at)[0]
+        return answer(path, CollectorRegistry(), status, now_unix_s=status.written_at)[0]
 
 
 @pytest.fixture
-def stand(tmp_path: Path) -> Stand:
-    return Stand(tmp_path)
+def worker(tmp_path: Path) -> SteppedWorker:
+    return SteppedWorker(tmp_path)
 
 
-def test_told_to_leave_it_beats_and_is_ready_until_all_is_saved(stand: Stand) -> None:
-    stand.works_on_all()
-    with stand.session.use() as (consumer, _):
-        consumer.set_goal(ShutdownMode.LEAVE)
-        consumer.source_saw(consumer.version)
-    stand.step(0.0)
-    stand.step()
-    assert stand.sls.beats[-2:] == [(0, 1), (0, 1)], "what is not saved is still held"
-    assert stand.probe("/readyz") == READY
-    stand.save()
-    assert stand.probe("/readyz") == READY, "it has not left yet"
+def test_a_leaving_worker_sends_heartbeats_and_is_ready_until_its_checkpoints_are_saved(
+    worker: SteppedWorker,
+) -> None:
+    worker.work_on_both_shards()
+    with worker.shared_state.use() as (membership, _):
+        membership.set_shutdown_mode(ShutdownMode.LEAVE)
+        membership.source_saw(membership.version)
+    worker.step(0.0)
+    worker.step()
+    assert worker.sls.heartbeats[-2:] == [(0, 1), (0, 1)], "what is not saved is still held"
+    assert worker.probe("/readyz") == READY
+    worker.save()
+    assert worker.probe("/readyz") == READY, "it has not left yet"
 
 
-def test_what_it_holds_no_more_it_says_by_being_unready_and_beats_no_more(stand: Stand) -> None:
-    stand.works_on_all()
-    with stand.session.use() as (consumer, _):
-        consumer.set_goal(ShutdownMode.LEAVE)
-        consumer.source_saw(consumer.version)
-    stand.save()
-    stand.step(0.0)
-    assert (stand.probe("/readyz"), stand.probe("/healthz")) == (UNREADY, READY)
-    beats = list(stand.sls.beats)
-    stand.clock.now += TIMEOUT_S
-    with stand.session.use() as (consumer, now):
-        assert consumer.poll(now) is None
-    assert stand.sls.beats == beats
-    # Nobody was told; the service finds out by its timeout, which runs since the last beat.
-    named = stand.hub.heartbeat("access", "readers", consumer="readers-0", held=())
-    assert set(named) == {0, 1}
+def test_a_worker_that_has_left_is_not_ready_and_sends_no_heartbeat(worker: SteppedWorker) -> None:
+    worker.work_on_both_shards()
+    with worker.shared_state.use() as (membership, _):
+        membership.set_shutdown_mode(ShutdownMode.LEAVE)
+        membership.source_saw(membership.version)
+    worker.save()
+    worker.step(0.0)
+    assert (worker.probe("/readyz"), worker.probe("/healthz")) == (UNREADY, READY)
+    heartbeats = list(worker.sls.heartbeats)
+    worker.clock.now += TIMEOUT_S
+    with worker.shared_state.use() as (membership, now):
+        assert membership.poll(now) is None
+    assert worker.sls.heartbeats == heartbeats
+    # The service was not informed; it removes the consumer a timeout after its last heartbeat.
+    assigned = worker.client.heartbeat("access", "readers", consumer="readers-0", held=())
+    assert set(assigned) == {0, 1}
 
 
-def test_a_fenced_worker_that_is_told_to_leave_has_nothing_to_wait_for(stand: Stand) -> None:
-    stand.works_on_all()
-    stand.clock.now += TIMEOUT_S
-    with stand.session.use() as (consumer, _):
-        consumer.set_goal(ShutdownMode.LEAVE)
-    beats = list(stand.sls.beats)
-    stand.step(0.0)
-    assert stand.probe("/readyz") == UNREADY
-    assert stand.sls.beats == beats
+def test_a_fenced_worker_leaves_immediately(worker: SteppedWorker) -> None:
+    worker.work_on_both_shards()
+    worker.clock.now += TIMEOUT_S
+    with worker.shared_state.use() as (membership, _):
+        membership.set_shutdown_mode(ShutdownMode.LEAVE)
+    heartbeats = list(worker.sls.heartbeats)
+    worker.step(0.0)
+    assert worker.probe("/readyz") == UNREADY
+    assert worker.sls.heartbeats == heartbeats

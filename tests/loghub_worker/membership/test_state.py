@@ -1,300 +1,300 @@
-"""The membership core: each test goes from one state to another, with a clock of plain numbers."""
+"""The membership state machine. Each test is named from a state to the next; the time is a plain number."""
 
 import pytest
 
 from loghub_worker.batch_plan import Range
 from loghub_worker.membership.state import (
-    Beat,
-    Leave,
+    HeartbeatRequest,
+    LeaveRequest,
     Membership,
     MembershipTimings,
     MemberState,
-    Phase,
+    ShardPhase,
     ShutdownMode,
 )
 
-TERMS = MembershipTimings(interval_s=5, timeout_s=30, margin_s=4)
-LEASE_S = 26
+TIMINGS = MembershipTimings(interval_s=5, timeout_s=30, margin_s=4)
+SESSION_S = 26
 
 
-def beat(consumer: Membership, now: float, *named: int, answer_s: float = 0.0) -> Beat:
-    """Send the due beat and answer it with these shards."""
-    request = consumer.poll(now)
-    assert isinstance(request, Beat)
-    consumer.answered(request.number, named, now=now + answer_s)
+def heartbeat(membership: Membership, now: float, *assigned: int, answer_s: float = 0.0) -> HeartbeatRequest:
+    """Send the heartbeat that is due and answer it with these shards."""
+    request = membership.poll(now)
+    assert isinstance(request, HeartbeatRequest)
+    membership.answered(request.number, assigned, now=now + answer_s)
     return request
 
 
-def member(*named: int) -> Membership:
-    consumer = Membership(TERMS)
-    consumer.source_started()
-    assert beat(consumer, 0, *named).held == ()
-    return consumer
+def member(*assigned: int) -> Membership:
+    membership = Membership(TIMINGS)
+    membership.source_started()
+    assert heartbeat(membership, 0, *assigned).held == ()
+    return membership
 
 
 def holder(*shards: int, position: int = 10) -> Membership:
-    consumer = member(*shards)
-    for held in consumer.shards:
-        consumer.opened(held.shard, epoch=held.epoch, position=position, saved=position)
-    return consumer
+    membership = member(*shards)
+    for held in membership.shards:
+        membership.opened(held.shard, epoch=held.epoch, position=position, saved=position)
+    return membership
 
 
-def phases(consumer: Membership) -> dict[int, Phase]:
-    return {held.shard: held.phase for held in consumer.shards}
+def phases(membership: Membership) -> dict[int, ShardPhase]:
+    return {held.shard: held.phase for held in membership.shards}
 
 
-def commit(consumer: Membership, shard: int, begin: int, end: int) -> None:
-    consumer.committed((Range(shard, begin, end),), logs={shard: end - begin}, read_bytes={})
+def commit(membership: Membership, shard: int, begin: int, end: int) -> None:
+    membership.committed((Range(shard, begin, end),), logs={shard: end - begin}, read_bytes={})
 
 
-def save(consumer: Membership, shard: int, cursor: int) -> None:
-    take = next(held.epoch for held in consumer.shards if held.shard == shard)
-    consumer.saved(shard, epoch=take, cursor=cursor)
+def save(membership: Membership, shard: int, cursor: int) -> None:
+    epoch = next(held.epoch for held in membership.shards if held.shard == shard)
+    membership.saved(shard, epoch=epoch, cursor=cursor)
 
 
-def test_from_nothing_to_joining_sends_an_empty_beat_at_once() -> None:
-    consumer = Membership(TERMS)
-    assert consumer.wake_in_s(100) == 0
-    assert consumer.poll(100) == Beat(1, ())
-    assert consumer.standing is MemberState.JOINING
+def test_joining_sends_an_empty_heartbeat_immediately() -> None:
+    membership = Membership(TIMINGS)
+    assert membership.wake_in_s(100) == 0
+    assert membership.poll(100) == HeartbeatRequest(1, ())
+    assert membership.state is MemberState.JOINING
 
 
-def test_joining_to_member_takes_what_the_answer_names() -> None:
-    consumer = member(0, 3)
-    assert consumer.standing is MemberState.MEMBER
-    assert phases(consumer) == {0: Phase.OPENING, 3: Phase.OPENING}
-    assert consumer.positions == {}
+def test_joining_to_member_opens_the_assigned_shards() -> None:
+    membership = member(0, 3)
+    assert membership.state is MemberState.MEMBER
+    assert phases(membership) == {0: ShardPhase.OPENING, 3: ShardPhase.OPENING}
+    assert membership.positions == {}
 
 
-def test_a_beat_under_way_is_not_sent_twice() -> None:
-    consumer = Membership(TERMS)
-    assert consumer.poll(0) is not None
-    assert consumer.poll(1) is None
+def test_no_second_heartbeat_is_sent_while_one_is_in_flight() -> None:
+    membership = Membership(TIMINGS)
+    assert membership.poll(0) is not None
+    assert membership.poll(1) is None
 
 
-def test_member_beats_every_interval_counted_from_sending() -> None:
-    consumer = member()
-    assert consumer.poll(4.9) is None
-    assert consumer.wake_in_s(4) == pytest.approx(1)
-    beat(consumer, 5.5, answer_s=2)
-    assert consumer.poll(10.4) is None
-    assert consumer.poll(10.5) is not None
+def test_member_sends_a_heartbeat_every_interval_counted_from_sending() -> None:
+    membership = member()
+    assert membership.poll(4.9) is None
+    assert membership.wake_in_s(4) == pytest.approx(1)
+    heartbeat(membership, 5.5, answer_s=2)
+    assert membership.poll(10.4) is None
+    assert membership.poll(10.5) is not None
 
 
-def test_failed_beat_is_repeated_soon_and_nothing_is_dropped() -> None:
-    consumer = holder(1)
-    request = consumer.poll(5)
-    assert isinstance(request, Beat)
-    consumer.failed(request.number, now=7)
-    assert consumer.poll(7.9) is None
-    assert isinstance(consumer.poll(8), Beat)
-    assert consumer.positions == {1: 10}
+def test_failed_heartbeat_is_retried_soon_and_revokes_nothing() -> None:
+    membership = holder(1)
+    request = membership.poll(5)
+    assert isinstance(request, HeartbeatRequest)
+    membership.failed(request.number, now=7)
+    assert membership.poll(7.9) is None
+    assert isinstance(membership.poll(8), HeartbeatRequest)
+    assert membership.positions == {1: 10}
 
 
-def test_opening_to_open_hands_the_position_to_the_source_under_a_new_version() -> None:
-    consumer = member(2)
-    before = consumer.version
-    consumer.opened(2, epoch=consumer.shards[0].epoch, position=7, saved=7)
-    assert consumer.positions == {2: 7}
-    assert consumer.version > before
-    assert beat(consumer, 5, 2).held == (2,)
+def test_opening_to_open_passes_the_position_to_the_source_under_a_new_version() -> None:
+    membership = member(2)
+    before = membership.version
+    membership.opened(2, epoch=membership.shards[0].epoch, position=7, saved=7)
+    assert membership.positions == {2: 7}
+    assert membership.version > before
+    assert heartbeat(membership, 5, 2).held == (2,)
 
 
-def test_opening_to_dropped_is_given_up_at_once_and_a_late_opening_changes_nothing() -> None:
-    consumer = member(2)
-    take = consumer.shards[0].epoch
-    beat(consumer, 5)
-    assert consumer.shards == ()
-    assert consumer.wake_in_s(5) == 0
-    beat(consumer, 5, 2)
-    consumer.opened(2, epoch=take, position=7, saved=7)
-    assert phases(consumer) == {2: Phase.OPENING}
+def test_opening_to_revoked_is_released_immediately_and_a_late_opening_changes_nothing() -> None:
+    membership = member(2)
+    epoch = membership.shards[0].epoch
+    heartbeat(membership, 5)
+    assert membership.shards == ()
+    assert membership.wake_in_s(5) == 0
+    heartbeat(membership, 5, 2)
+    membership.opened(2, epoch=epoch, position=7, saved=7)
+    assert phases(membership) == {2: ShardPhase.OPENING}
 
 
 def test_open_to_draining_keeps_reporting_until_source_and_checkpoint_are_done() -> None:
-    consumer = holder(1, 2)
-    beat(consumer, 5, 2)
-    assert phases(consumer) == {1: Phase.DRAINING, 2: Phase.OPEN}
-    assert consumer.positions == {2: 10}
-    commit(consumer, 1, 10, 20)  # the batch that was under way
-    version = consumer.version
-    assert beat(consumer, 10, 2).held == (1, 2)
-    consumer.source_saw(version)
-    assert phases(consumer)[1] is Phase.DRAINING, "the checkpoint is not saved yet"
-    save(consumer, 1, 20)
-    assert phases(consumer) == {2: Phase.OPEN}
+    membership = holder(1, 2)
+    heartbeat(membership, 5, 2)
+    assert phases(membership) == {1: ShardPhase.DRAINING, 2: ShardPhase.OPEN}
+    assert membership.positions == {2: 10}
+    commit(membership, 1, 10, 20)  # the batch that was running
+    version = membership.version
+    assert heartbeat(membership, 10, 2).held == (1, 2)
+    membership.source_saw(version)
+    assert phases(membership)[1] is ShardPhase.DRAINING, "the checkpoint is not saved yet"
+    save(membership, 1, 20)
+    assert phases(membership) == {2: ShardPhase.OPEN}
 
 
-def test_draining_to_given_up_beats_at_once_without_the_shard() -> None:
-    consumer = holder(1, 2)
-    beat(consumer, 5, 2)
-    consumer.source_saw(consumer.version)
-    assert consumer.wake_in_s(5.5) == 0
-    assert beat(consumer, 5.5, 2).held == (2,)
+def test_draining_to_released_sends_a_heartbeat_immediately_without_the_shard() -> None:
+    membership = holder(1, 2)
+    heartbeat(membership, 5, 2)
+    membership.source_saw(membership.version)
+    assert membership.wake_in_s(5.5) == 0
+    assert heartbeat(membership, 5.5, 2).held == (2,)
 
 
-def test_given_up_while_a_beat_is_under_way_is_told_as_soon_as_that_is_answered() -> None:
-    consumer = holder(0)
-    request = consumer.poll(5)
-    assert isinstance(request, Beat)
+def test_release_while_a_heartbeat_is_in_flight_is_reported_after_its_answer() -> None:
+    membership = holder(0)
+    request = membership.poll(5)
+    assert isinstance(request, HeartbeatRequest)
     assert request.held == (0,)
-    consumer.source_stopped()
-    consumer.set_goal(ShutdownMode.LEAVE)
-    assert phases(consumer) == {}
-    consumer.answered(request.number, (0,), now=5.1)
-    assert consumer.wake_in_s(5.1) == 0
-    assert isinstance(consumer.poll(5.1), Leave)
+    membership.source_stopped()
+    membership.set_shutdown_mode(ShutdownMode.LEAVE)
+    assert phases(membership) == {}
+    membership.answered(request.number, (0,), now=5.1)
+    assert membership.wake_in_s(5.1) == 0
+    assert isinstance(membership.poll(5.1), LeaveRequest)
 
 
-def test_draining_does_not_end_by_an_older_report_of_the_source() -> None:
-    consumer = holder(1)
-    consumer.source_saw(consumer.version)
-    beat(consumer, 5)
-    consumer.source_saw(consumer.version - 1)
-    assert phases(consumer) == {1: Phase.DRAINING}
+def test_draining_does_not_end_with_an_older_report_of_the_source() -> None:
+    membership = holder(1)
+    membership.source_saw(membership.version)
+    heartbeat(membership, 5)
+    membership.source_saw(membership.version - 1)
+    assert phases(membership) == {1: ShardPhase.DRAINING}
 
 
-def test_draining_shard_named_again_goes_through_give_up_first() -> None:
-    consumer = holder(1)
-    beat(consumer, 5)
-    beat(consumer, 10, 1)
-    assert phases(consumer) == {1: Phase.DRAINING}
-    consumer.source_saw(consumer.version)
-    assert beat(consumer, 10.1, 1).held == ()
-    assert phases(consumer) == {1: Phase.OPENING}
+def test_draining_shard_that_is_assigned_again_is_released_first() -> None:
+    membership = holder(1)
+    heartbeat(membership, 5)
+    heartbeat(membership, 10, 1)
+    assert phases(membership) == {1: ShardPhase.DRAINING}
+    membership.source_saw(membership.version)
+    assert heartbeat(membership, 10.1, 1).held == ()
+    assert phases(membership) == {1: ShardPhase.OPENING}
 
 
 def test_draining_ends_without_a_source() -> None:
-    consumer = holder(1)
-    beat(consumer, 5)
-    consumer.source_stopped()
-    assert consumer.shards == ()
+    membership = holder(1)
+    heartbeat(membership, 5)
+    membership.source_stopped()
+    assert membership.shards == ()
 
 
-def test_draining_refused_by_the_service_is_given_up_without_a_checkpoint() -> None:
-    consumer = holder(1)
-    commit(consumer, 1, 10, 20)
-    beat(consumer, 5)
-    consumer.source_saw(consumer.version)
-    consumer.refused(1, epoch=consumer.shards[0].epoch)
-    assert consumer.shards == ()
+def test_draining_shard_whose_checkpoint_is_refused_is_released_without_it() -> None:
+    membership = holder(1)
+    commit(membership, 1, 10, 20)
+    heartbeat(membership, 5)
+    membership.source_saw(membership.version)
+    membership.refused(1, epoch=membership.shards[0].epoch)
+    assert membership.shards == ()
 
 
-def test_member_to_fenced_when_no_beat_was_good_for_the_lease() -> None:
-    consumer = holder(1)
-    request = consumer.poll(5)
-    assert isinstance(request, Beat)
-    consumer.failed(request.number, now=6)
-    assert consumer.may_commit((Range(1, 10, 20),), now=LEASE_S - 0.1)
-    assert not consumer.may_commit((Range(1, 10, 20),), now=LEASE_S)
-    assert consumer.standing is MemberState.FENCED
-    assert consumer.positions == {}
+def test_member_to_fenced_when_no_heartbeat_succeeds_during_the_session() -> None:
+    membership = holder(1)
+    request = membership.poll(5)
+    assert isinstance(request, HeartbeatRequest)
+    membership.failed(request.number, now=6)
+    assert membership.may_commit((Range(1, 10, 20),), now=SESSION_S - 0.1)
+    assert not membership.may_commit((Range(1, 10, 20),), now=SESSION_S)
+    assert membership.state is MemberState.FENCED
+    assert membership.positions == {}
 
 
-def test_lease_counts_from_when_the_good_beat_was_sent() -> None:
-    consumer = holder(1)
-    beat(consumer, 5, 1, answer_s=3)
-    assert consumer.lease_s(5) == LEASE_S
-    assert consumer.wake_in_s(5) <= 5
+def test_session_starts_when_the_successful_heartbeat_was_sent() -> None:
+    membership = holder(1)
+    heartbeat(membership, 5, 1, answer_s=3)
+    assert membership.session_left_s(5) == SESSION_S
+    assert membership.wake_in_s(5) <= 5
 
 
-def test_fenced_to_member_reports_nothing_and_takes_anew() -> None:
-    consumer = holder(1)
-    assert consumer.poll(LEASE_S) == Beat(2, ())
-    consumer.answered(2, (1,), now=LEASE_S + 1)
-    assert consumer.standing is MemberState.MEMBER
-    assert phases(consumer) == {1: Phase.OPENING}
-    assert not consumer.may_commit((Range(1, 10, 20),), now=LEASE_S + 1)
+def test_fenced_to_member_reports_nothing_and_opens_its_shards_again() -> None:
+    membership = holder(1)
+    assert membership.poll(SESSION_S) == HeartbeatRequest(2, ())
+    membership.answered(2, (1,), now=SESSION_S + 1)
+    assert membership.state is MemberState.MEMBER
+    assert phases(membership) == {1: ShardPhase.OPENING}
+    assert not membership.may_commit((Range(1, 10, 20),), now=SESSION_S + 1)
 
 
-def test_answer_that_comes_after_its_own_lease_changes_nothing() -> None:
-    consumer = holder(1)
-    request = consumer.poll(5)
-    assert isinstance(request, Beat)
-    consumer.answered(request.number, (1, 2), now=5 + LEASE_S)
-    assert phases(consumer) == {1: Phase.OPEN}
-    again = consumer.poll(5 + LEASE_S)
-    assert isinstance(again, Beat)
-    assert again.held == ()
-    assert consumer.standing is MemberState.FENCED
+def test_answer_that_arrives_after_its_own_session_changes_nothing() -> None:
+    membership = holder(1)
+    request = membership.poll(5)
+    assert isinstance(request, HeartbeatRequest)
+    membership.answered(request.number, (1, 2), now=5 + SESSION_S)
+    assert phases(membership) == {1: ShardPhase.OPEN}
+    second = membership.poll(5 + SESSION_S)
+    assert isinstance(second, HeartbeatRequest)
+    assert second.held == ()
+    assert membership.state is MemberState.FENCED
 
 
 def test_answer_of_another_request_changes_nothing() -> None:
-    consumer = holder(1)
-    request = consumer.poll(5)
-    assert isinstance(request, Beat)
-    consumer.answered(request.number - 1, (), now=5)
-    assert phases(consumer) == {1: Phase.OPEN}
-    assert consumer.poll(6) is None, "the real one is still under way"
+    membership = holder(1)
+    request = membership.poll(5)
+    assert isinstance(request, HeartbeatRequest)
+    membership.answered(request.number - 1, (), now=5)
+    assert phases(membership) == {1: ShardPhase.OPEN}
+    assert membership.poll(6) is None, "the request itself is still in flight"
 
 
-def test_commit_moves_the_position_only_from_exactly_there() -> None:
-    consumer = holder(1)
-    assert not consumer.may_commit((Range(1, 9, 20),), now=1)
-    commit(consumer, 1, 9, 20)
-    assert consumer.positions == {1: 10}
-    commit(consumer, 1, 10, 20)
-    assert consumer.positions == {1: 20}
-    assert consumer.shards[0].logs == 10
-    assert [held.shard for held in consumer.unsaved()] == [1]
-    save(consumer, 1, 20)
-    assert consumer.unsaved() == ()
+def test_commit_moves_the_position_only_if_its_range_begins_there() -> None:
+    membership = holder(1)
+    assert not membership.may_commit((Range(1, 9, 20),), now=1)
+    commit(membership, 1, 9, 20)
+    assert membership.positions == {1: 10}
+    commit(membership, 1, 10, 20)
+    assert membership.positions == {1: 20}
+    assert membership.shards[0].logs == 10
+    assert [held.shard for held in membership.unsaved()] == [1]
+    save(membership, 1, 20)
+    assert membership.unsaved() == ()
 
 
-def test_batch_with_one_foreign_shard_may_not_commit() -> None:
-    consumer = holder(1)
-    assert not consumer.may_commit((Range(1, 10, 20), Range(2, 0, 5)), now=1)
+def test_batch_with_a_shard_that_is_not_held_may_not_commit() -> None:
+    membership = holder(1)
+    assert not membership.may_commit((Range(1, 10, 20), Range(2, 0, 5)), now=1)
 
 
-def test_open_to_reopened_takes_the_shard_from_the_source_and_late_saves_miss_it() -> None:
-    consumer = holder(1)
-    old = consumer.shards[0].epoch
-    consumer.reopen(1)
-    assert phases(consumer) == {1: Phase.OPENING}
-    assert consumer.positions == {}
-    consumer.saved(1, epoch=old, cursor=99)
-    assert consumer.shards[0].saved == 10
-    consumer.opened(1, epoch=consumer.shards[0].epoch, position=20, saved=20)
-    assert consumer.positions == {1: 20}
+def test_open_to_reopened_withdraws_the_position_and_ignores_late_checkpoints() -> None:
+    membership = holder(1)
+    old = membership.shards[0].epoch
+    membership.reopen(1)
+    assert phases(membership) == {1: ShardPhase.OPENING}
+    assert membership.positions == {}
+    membership.saved(1, epoch=old, cursor=99)
+    assert membership.shards[0].saved == 10
+    membership.opened(1, epoch=membership.shards[0].epoch, position=20, saved=20)
+    assert membership.positions == {1: 20}
 
 
 def test_serve_to_stop_drains_but_stays_a_member() -> None:
-    consumer = holder(1)
-    consumer.set_goal(ShutdownMode.STOP)
-    assert phases(consumer) == {1: Phase.DRAINING}
-    consumer.source_saw(consumer.version)
-    assert consumer.drained
-    assert beat(consumer, 5, 1, 2).held == (1,)
-    assert phases(consumer) == {1: Phase.DRAINED}, "new shards are not taken"
+    membership = holder(1)
+    membership.set_shutdown_mode(ShutdownMode.STOP)
+    assert phases(membership) == {1: ShardPhase.DRAINING}
+    membership.source_saw(membership.version)
+    assert membership.drained
+    assert heartbeat(membership, 5, 1, 2).held == (1,)
+    assert phases(membership) == {1: ShardPhase.DRAINED}, "no new shard is opened"
 
 
-def test_serve_to_leave_gives_everything_up_then_leaves() -> None:
-    consumer = holder(1)
-    consumer.set_goal(ShutdownMode.LEAVE)
-    assert beat(consumer, 1, 1).held == (1,)
-    consumer.source_saw(consumer.version)
-    request = consumer.poll(2)
-    assert isinstance(request, Leave)
-    consumer.left(request.number)
-    assert consumer.standing is MemberState.LEFT
-    assert consumer.poll(1000) is None
+def test_serve_to_leave_releases_every_shard_then_leaves() -> None:
+    membership = holder(1)
+    membership.set_shutdown_mode(ShutdownMode.LEAVE)
+    assert heartbeat(membership, 1, 1).held == (1,)
+    membership.source_saw(membership.version)
+    request = membership.poll(2)
+    assert isinstance(request, LeaveRequest)
+    membership.left(request.number)
+    assert membership.state is MemberState.LEFT
+    assert membership.poll(1000) is None
 
 
-def test_failed_leave_is_tried_again() -> None:
-    consumer = member()
-    consumer.set_goal(ShutdownMode.LEAVE)
-    request = consumer.poll(1)
-    assert isinstance(request, Leave)
-    consumer.failed(request.number, now=1)
-    assert isinstance(consumer.poll(2), Leave)
+def test_failed_leave_is_retried() -> None:
+    membership = member()
+    membership.set_shutdown_mode(ShutdownMode.LEAVE)
+    request = membership.poll(1)
+    assert isinstance(request, LeaveRequest)
+    membership.failed(request.number, now=1)
+    assert isinstance(membership.poll(2), LeaveRequest)
 
 
-def test_stop_to_leave_gives_drained_shards_up() -> None:
-    consumer = holder(1)
-    consumer.set_goal(ShutdownMode.STOP)
-    consumer.source_saw(consumer.version)
-    consumer.set_goal(ShutdownMode.LEAVE)
-    assert consumer.shards == ()
-    assert isinstance(consumer.poll(5), Leave)
-    consumer.set_goal(ShutdownMode.STOP)
-    assert consumer.goal is ShutdownMode.LEAVE
+def test_stop_to_leave_releases_drained_shards() -> None:
+    membership = holder(1)
+    membership.set_shutdown_mode(ShutdownMode.STOP)
+    membership.source_saw(membership.version)
+    membership.set_shutdown_mode(ShutdownMode.LEAVE)
+    assert membership.shards == ()
+    assert isinstance(membership.poll(5), LeaveRequest)
+    membership.set_shutdown_mode(ShutdownMode.STOP)
+    assert membership.shutdown_mode is ShutdownMode.LEAVE

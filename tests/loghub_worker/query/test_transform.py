@@ -1,4 +1,4 @@
-"""The user's function: what it is given, what it may do, and what is said of what it does wrong."""
+"""The user's query or function: how it is loaded and checked, and which message reports an error in it."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ spark_test = pytest.mark.spark
 
 
 class Module:
-    """A module with a name of its own, in the folder that Spark's processes import from."""
+    """A user module with a unique name, in the folder from which Spark's processes import."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,110 +47,119 @@ def module(request: pytest.FixtureRequest) -> Any:
     sys.path[:] = before
 
 
-def refusal(module: Module, text: str, function: str = "run", logs: Any = None) -> str:
-    """What is said of a module; the frame that it is given matters to few."""
+def error_message(module: Module, text: str, function: str = "run", logs: Any = None) -> str:
+    """The error message for a module, with its name replaced by MODULE."""
     with pytest.raises(FatalError) as raised:
         module.transform(text, function).check(logs)
     assert raised.value.reason == "InvalidPipeline"
-    words = raised.value.message
-    assert words.startswith(f"{module.name}:{function}: ")
-    assert "loghub_worker" not in words
-    assert "Traceback" not in words
-    return words.removeprefix(f"{module.name}:{function}: ").replace(module.name, "MODULE")
+    message = raised.value.message
+    assert message.startswith(f"{module.name}:{function}")
+    assert "loghub_worker" not in message
+    assert "Traceback" not in message
+    return (
+        message.removeprefix(f"{module.name}:{function}")
+        .removeprefix(":")
+        .lstrip()
+        .replace(module.name, "MODULE")
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("import none_such\n", "ModuleNotFoundError: No module named 'none_such' (MODULE.py:1, in <module>)"),
         ("def run(logs:\n", "SyntaxError: '(' was never closed (MODULE.py, line 1)"),
         ("import sys\n\nsys.exit(3)\n", "SystemExit: 3 (MODULE.py:3, in <module>)"),
         ("def other(logs): pass\n", "AttributeError: module 'MODULE' has no attribute 'run'"),
-        ("run = 5\n", "run is int, no function"),
-        ("def run(logs):\n    pass\n", "returned NoneType, not a DataFrame of Spark"),
+        ("run = 5\n", "run is not a function but int"),
+        ("def run(logs):\n    pass\n", "returned NoneType, not a Spark DataFrame"),
         ("def run():\n    pass\n", "TypeError: run() takes 0 positional arguments but 1 was given"),
         ("def f(x):\n    x['a']\n\ndef run(logs):\n    f({})\n", "KeyError: 'a' (MODULE.py:2, in f)"),
         ("import json\n\ndef run(logs):\n    json.loads('{')\n", "JSONDecodeError: Expecting property name"),
         ("def run(logs):\n    raise SystemExit\n", "SystemExit: no message (MODULE.py:2, in run)"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_the_users_words(module: Module, text: str, says: str) -> None:
-    assert refusal(module, text).startswith(says)
+def test_an_error_is_reported_with_its_place_in_the_users_file(
+    module: Module, text: str, message: str
+) -> None:
+    assert error_message(module, text).startswith(message)
 
 
-def test_an_error_deep_in_a_library_is_placed_in_the_users_file(module: Module) -> None:
-    words = refusal(module, "import json\n\ndef run(logs):\n    json.loads('{')\n")
-    assert words.endswith(" (MODULE.py:4, in run)")
+def test_an_error_in_a_library_is_reported_at_the_users_line(module: Module) -> None:
+    message = error_message(module, "import json\n\ndef run(logs):\n    json.loads('{')\n")
+    assert message.endswith(" (MODULE.py:4, in run)")
 
 
-def test_a_module_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_module_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FatalError, match=r"nowhere:run: ModuleNotFoundError: No module named 'nowhere'$"):
         make_transform(PythonPipeline(function="nowhere:run"), None)
 
 
-def test_code_is_where_the_settings_say(tmp_path: Path) -> None:
+def test_code_comes_from_files_or_a_folder_or_the_image(tmp_path: Path) -> None:
     files = {"one.py": "A = 1", "data.csv": "x"}
-    placed = place_code(PythonPipeline(function="one:run", files=files), tmp_path / "scratch")
-    assert placed is not None
-    assert {path.name: path.read_text() for path in placed.iterdir()} == files
+    code = place_code(PythonPipeline(function="one:run", files=files), tmp_path / "scratch")
+    assert code is not None
+    assert {path.name: path.read_text() for path in code.iterdir()} == files
     folder = PythonPipeline(function="one:run", folder=str(tmp_path))
     assert place_code(folder, tmp_path / "scratch") == tmp_path
     assert place_code(PythonPipeline(function="one:run"), tmp_path / "scratch") is None
     assert place_code(SqlPipeline(text="SELECT 1"), tmp_path / "scratch") is None
 
 
-def test_files_of_before_do_not_stay(tmp_path: Path) -> None:
+def test_files_of_an_earlier_start_are_removed(tmp_path: Path) -> None:
     for files in ({"one.py": "", "two.py": ""}, {"one.py": ""}):
-        placed = place_code(PythonPipeline(function="one:run", files=files), tmp_path / "scratch")
-    assert placed is not None
-    assert [path.name for path in placed.iterdir()] == ["one.py"]
+        code = place_code(PythonPipeline(function="one:run", files=files), tmp_path / "scratch")
+    assert code is not None
+    assert [path.name for path in code.iterdir()] == ["one.py"]
 
 
 def test_a_file_that_would_hide_a_module_is_refused(tmp_path: Path) -> None:
     files = {"enrich.py": "", "types.py": ""}
-    with pytest.raises(FatalError, match=r"types\.py would hide a module of that name"):
+    with pytest.raises(FatalError, match=r"types\.py would hide a module with the same name"):
         place_code(PythonPipeline(function="enrich:run", files=files), tmp_path / "scratch")
 
 
-def test_a_package_hides_a_module_and_a_mere_folder_does_not(tmp_path: Path) -> None:
+def test_a_package_hides_a_module_but_a_plain_folder_does_not(tmp_path: Path) -> None:
     (tmp_path / "logging").mkdir()
     pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path))
     assert place_code(pipeline, tmp_path / "scratch") == tmp_path
     (tmp_path / "logging" / "__init__.py").touch()
-    with pytest.raises(FatalError, match="logging would hide a module of that name"):
+    with pytest.raises(FatalError, match="logging would hide a module with the same name"):
         place_code(pipeline, tmp_path / "scratch")
 
 
-def test_a_folder_in_the_code_that_nobody_may_look_into_is_passed_over(
+def test_an_unreadable_folder_inside_the_code_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The root of a volume often has such a one: lost+found."""
+    """The root of a volume often contains lost+found."""
     (tmp_path / "lost+found").mkdir()
     real = os.stat
 
-    def stat(path: Any, *args: Any, **named: Any) -> os.stat_result:
+    def stat(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
         if "lost+found/" in str(path):
             raise PermissionError(13, "Permission denied", str(path))
-        return real(path, *args, **named)
+        return real(path, *args, **kwargs)
 
     monkeypatch.setattr(os, "stat", stat)
     pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path))
     assert place_code(pipeline, tmp_path / "scratch") == tmp_path
 
 
-def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_code_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(folder: Path) -> Any:
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setattr(Path, "iterdir", refused)
     pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path))
-    with pytest.raises(FatalError, match=f"enrich:run: .*Permission denied: '{tmp_path}'") as raised:
+    with pytest.raises(
+        FatalError, match=f"enrich:run cannot be read: .*Permission denied: '{tmp_path}'"
+    ) as raised:
         place_code(pipeline, tmp_path / "scratch")
     assert raised.value.reason == "InvalidPipeline"
 
 
-def test_whatever_spark_says_of_a_query_is_about_the_query() -> None:
-    """A parser that runs out of stack, say, has no exception of its own in Python."""
+def test_any_error_of_sparks_parser_is_an_invalid_pipeline() -> None:
+    """For example, a parser that runs out of stack has no exception of its own in Python."""
 
     class Parser:
         def __getattr__(self, name: str) -> Any:
@@ -166,13 +175,13 @@ def test_whatever_spark_says_of_a_query_is_about_the_query() -> None:
     assert raised.value.reason == "InvalidPipeline"
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_code_folder_is_reported(tmp_path: Path) -> None:
     pipeline = PythonPipeline(function="enrich:run", folder=str(tmp_path / "lib"))
-    with pytest.raises(FatalError, match=r"there is no folder .*/lib with the code of enrich:run"):
+    with pytest.raises(FatalError, match=r"the folder .*/lib with the code of enrich:run does not exist"):
         place_code(pipeline, tmp_path / "scratch")
 
 
-def test_what_is_raised_later_is_told_alike() -> None:
+def test_an_error_in_a_batch_is_reported_like_one_in_the_check() -> None:
     def broken(logs: DataFrame) -> DataFrame:
         raise ValueError("not today")
 
@@ -205,24 +214,26 @@ def test_functions_of_the_users_module_run_in_sparks_processes(module: Module, s
 
 
 @spark_test
-def test_sparks_own_refusal_is_placed_in_the_users_file(module: Module, spark: SparkSession) -> None:
+def test_sparks_own_error_is_reported_at_the_users_line(module: Module, spark: SparkSession) -> None:
     text = "def run(logs):\n    return logs.select('nope')\n"
-    words = refusal(module, text, logs=empty_logs(spark))
-    assert words.startswith("AnalysisException: [UNRESOLVED_COLUMN")
-    assert words.endswith(" (MODULE.py:2, in run)")
-    assert "JVM" not in words
+    message = error_message(module, text, logs=empty_logs(spark))
+    assert message.startswith("AnalysisException: [UNRESOLVED_COLUMN")
+    assert message.endswith(" (MODULE.py:2, in run)")
+    assert "JVM" not in message
 
 
 @spark_test
-def test_a_function_that_breaks_on_a_log_is_told_with_its_place(module: Module, spark: SparkSession) -> None:
-    from loghub_worker.query.streaming_query import trouble_in
+def test_an_error_in_sparks_own_processes_is_reported_with_its_place(
+    module: Module, spark: SparkSession
+) -> None:
+    from loghub_worker.query.streaming_query import query_error
 
     rows = module.transform(BROKEN_UDF)(spark.sql(LOGS))
     with pytest.raises(Exception, match="uper") as raised:
         rows.collect()
-    trouble = trouble_in(raised.value)
-    assert trouble.reason == "PipelineFailed"
+    error = query_error(raised.value)
+    assert error.reason == "PipelineFailed"
     assert (
-        trouble.message
+        error.message
         == f"AttributeError: 'str' object has no attribute 'uper' ({module.name}.py:6, in shout)"
     )

@@ -1,7 +1,7 @@
-"""A small worker over the ledger: a process of its own, so that it can be killed at any step.
+"""A small worker that uses the commit log, as a process of its own, so that it can be killed at any step.
 
-What for: `test_commit_log` runs it, with files of text lines in place of Parquet. The log service is
-a folder with one checkpoint file a shard. A shard's log group at cursor c is the line ``shard:c``.
+`test_commit_log` runs it, with files of text lines in place of Parquet. The log service is a folder with one
+checkpoint file for each shard. A shard's log group at cursor c is the line ``shard:c``.
 
 Run: ``python -m tests.loghub_worker.sink.commit_log_child FOLDER STEP N`` kills itself at the N-th time of
 STEP (``-`` for never).
@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.commit_log import CommitLog, Incarnation, LeaseLostError
+from loghub_worker.sink.commit_log import CommitLog, SessionLostError, ShardIncarnation
 
 BEGIN, END, SHARDS = 100, 130, (0, 1)
-GROUPS = 10  # a shard and batch
-FILES = 2  # a batch
+GROUPS = 10  # log groups per shard and batch
+FILES = 2  # per batch
 
 
 class LineWorker:
-    """Takes shards, delivers them to the end, batch by batch."""
+    """Resumes the shards that are assigned to it, and delivers them to the end, batch by batch."""
 
     def __init__(
         self,
@@ -35,41 +35,41 @@ class LineWorker:
     ) -> None:
         self.checkpoints = folder / "checkpoints"
         self.checkpoints.mkdir(exist_ok=True)
-        self.ledger = CommitLog(folder / "sink", home=("p", "l", "g"), at_step=at_step)
+        self.commit_log = CommitLog(folder / "sink", group_path=("p", "l", "g"), at_step=at_step)
         self.at_step = at_step
         self.may_commit = may_commit
         self.name = name
         self.positions: dict[int, int] = {}
         self.batches = 0
 
-    def incarnation(self, shard: int) -> Incarnation:
-        return Incarnation(shard=shard, created=1)
+    def incarnation(self, shard: int) -> ShardIncarnation:
+        return ShardIncarnation(shard=shard, created=1)
 
     def checkpoint(self, shard: int) -> int:
         path = self.checkpoints / str(shard)
         return int(path.read_text()) if path.exists() else BEGIN
 
-    def take(self, shards: Iterable[int]) -> None:
+    def assign(self, shards: Iterable[int]) -> None:
         for shard in shards:
             checkpoint = self.checkpoint(shard)
             self.at_step("checkpoint read")
-            position = self.ledger.resume(self.incarnation(shard), checkpoint, confirm=self.confirm)
+            position = self.commit_log.resume(self.incarnation(shard), checkpoint, confirm=self.confirm)
             self.at_step("resumed")
             self.positions[shard] = position
             self.save(shard, position)
 
     def confirm(self) -> None:
         if not self.may_commit():
-            raise LeaseLostError
+            raise SessionLostError
 
     def save(self, shard: int, position: int) -> None:
         (self.checkpoints / str(shard)).write_text(str(position))
         self.at_step("checkpoint saved")
-        self.ledger.acknowledge(self.incarnation(shard), position)
+        self.commit_log.acknowledge(self.incarnation(shard), position)
         self.at_step("acknowledged")
 
     def deliver(self, *, save: bool = True) -> bool:
-        """One batch over the taken shards; False when all are at their end."""
+        """Deliver one batch of the assigned shards; return False if all are at their end."""
         begins = sorted((s, p) for s, p in self.positions.items() if p < END)
         ranges = [Range(s, p, min(p + GROUPS, END)) for s, p in begins]
         if not ranges:
@@ -77,20 +77,20 @@ class LineWorker:
         batch = f"{self.name}-{os.getpid()}-{self.batches}"
         self.batches += 1
         lines = [f"{r.shard}:{cursor}" for r in ranges for cursor in range(r.begin, r.end)]
-        stage = self.ledger.stage(batch)
+        stage = self.commit_log.stage(batch)
         stage.mkdir()
         for part in range(FILES):
             (stage / f"part-{part}.parquet").write_text("\n".join(lines[part::FILES]))
         pairs = [(self.incarnation(r.shard), r) for r in ranges]
-        self.ledger.publish(batch, pairs, may_commit=self.may_commit)
-        for piece in ranges:
-            self.positions[piece.shard] = piece.end
+        self.commit_log.publish(batch, pairs, may_commit=self.may_commit)
+        for shard_range in ranges:
+            self.positions[shard_range.shard] = shard_range.end
             if save:
-                self.save(piece.shard, piece.end)
+                self.save(shard_range.shard, shard_range.end)
         return True
 
     def run(self) -> None:
-        self.take(SHARDS)
+        self.assign(SHARDS)
         while self.deliver():
             pass
 

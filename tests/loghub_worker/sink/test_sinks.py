@@ -1,4 +1,4 @@
-"""Files and the console on a real Spark: what they hold is what the query gave."""
+"""The file sinks and the console on a real Spark: they contain exactly the rows of the query."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from loghub.worker_contract import ConsoleSink, JsonSink, ParquetSink, Sink
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.commit_log import Incarnation, RangeTakenError
+from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
 from loghub_worker.sink.sinks import Console, FilesSink, make_sink
 from tests.loghub_worker.support import worker_config
 
@@ -24,13 +24,13 @@ def frame(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([tuple(row.values()) for row in ROWS], "id INT, line STRING").repartition(2)
 
 
-def made(sink: Sink, folder: Path) -> Any:
+def sink_of(sink: Sink, folder: Path) -> Any:
     config = worker_config("http://x", sink)
     return make_sink(config, consumer="w-0", credentials_dir="/k", scratch=folder, now_unix_s=0)
 
 
 def contents(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a folder, as a reader that knows nothing of us finds them."""
+    """The rows of a folder, as a reader finds them that does not know the commit log."""
     rows = [
         json.loads(line) for file in folder.glob("*.json") for line in file.read_text().split("\n") if line
     ]
@@ -39,11 +39,11 @@ def contents(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", [ParquetSink, JsonSink])
-def test_files_come_once_and_whole(kind: Any, frame: DataFrame, tmp_path: Path) -> None:
-    sink = made(kind(path=str(tmp_path / "out")), tmp_path)
+def test_a_batch_is_published_once_and_completely(kind: Any, frame: DataFrame, tmp_path: Path) -> None:
+    sink = sink_of(kind(path=str(tmp_path / "out")), tmp_path)
     assert isinstance(sink, FilesSink)
     sink.check(frame.limit(0))
-    assert sink.resume(Incarnation(shard=0, created=1), 10, confirm=lambda: None) == 10
+    assert sink.resume(ShardIncarnation(shard=0, created=1), 10, confirm=lambda: None) == 10
     for batch in ("w-0-first", "w-0-again"):
         assert sink.write(frame, batch) == len(ROWS)
         assert contents(tmp_path / "out") == ([] if batch == "w-0-first" else ROWS)
@@ -53,18 +53,18 @@ def test_files_come_once_and_whole(kind: Any, frame: DataFrame, tmp_path: Path) 
         with pytest.raises(RangeTakenError):
             sink.publish(batch, (Range(0, 10, 20),), lambda: True)
     assert contents(tmp_path / "out") == ROWS
-    assert sink.resume(Incarnation(shard=0, created=1), 10, confirm=lambda: None) == 20
+    assert sink.resume(ShardIncarnation(shard=0, created=1), 10, confirm=lambda: None) == 20
 
 
-def test_a_batch_without_rows_leaves_no_empty_file(frame: DataFrame, tmp_path: Path) -> None:
-    sink = made(JsonSink(path=str(tmp_path / "out")), tmp_path)
-    sink.resume(Incarnation(shard=0, created=1), 10, confirm=lambda: None)
+def test_a_batch_without_rows_creates_no_file(frame: DataFrame, tmp_path: Path) -> None:
+    sink = sink_of(JsonSink(path=str(tmp_path / "out")), tmp_path)
+    sink.resume(ShardIncarnation(shard=0, created=1), 10, confirm=lambda: None)
     assert sink.write(frame.limit(0), "w-0-empty") == 0
     sink.publish("w-0-empty", (Range(0, 10, 20),), lambda: True)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["_loghub"]
 
 
-def test_the_console_shows_so_many_rows_and_counts_all(frame: DataFrame) -> None:
+def test_the_console_shows_the_first_rows_and_counts_all(frame: DataFrame) -> None:
     out = io.StringIO()
     console = Console(2, out)
     console.check(frame.limit(0))
@@ -75,7 +75,7 @@ def test_the_console_shows_so_many_rows_and_counts_all(frame: DataFrame) -> None
     assert all(row in ROWS for row in shown)
 
 
-def test_the_console_is_the_workers_output(tmp_path: Path) -> None:
-    sink = made(ConsoleSink(rows=3), tmp_path)
+def test_a_console_sink_resumes_at_the_checkpoint(tmp_path: Path) -> None:
+    sink = sink_of(ConsoleSink(rows=3), tmp_path)
     assert isinstance(sink, Console)
-    assert sink.resume(Incarnation(shard=0, created=1), 7, confirm=lambda: None) == 7
+    assert sink.resume(ShardIncarnation(shard=0, created=1), 7, confirm=lambda: None) == 7

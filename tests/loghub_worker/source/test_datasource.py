@@ -1,4 +1,4 @@
-"""Reading ranges: each log once, whatever the service answers with."""
+"""The data source: it reads each log of a range once, whatever the service answers, and reports errors."""
 
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,16 @@ from loghub.client.port import Pulled
 from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
-from loghub_worker.batch_plan import Plan, Range
-from loghub_worker.exchange_files import Handover, Positions
-from loghub_worker.query.streaming_query import trouble_in
+from loghub_worker.batch_plan import BatchPlan, Range
+from loghub_worker.exchange_files import ExchangeFiles, Positions
+from loghub_worker.query.streaming_query import query_error
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.source.datasource import (
     LogHubDataSource,
     LogHubStreamReader,
-    Options,
+    RangeCounts,
     ShortReadError,
-    Tally,
+    SourceOptions,
     read_range,
 )
 from loghub_worker.source.end_cursors import EndWatch
@@ -34,7 +34,7 @@ def group(number: int, logs: int = 2) -> bytes:
 
 
 @pytest.fixture
-def hub() -> MemoryLogHub:
+def client() -> MemoryLogHub:
     client = MemoryServer().client("proj")
     client.create_project()
     client.create_logstore(LOGSTORE, shards=1)
@@ -43,30 +43,30 @@ def hub() -> MemoryLogHub:
     return client
 
 
-def ids(hub: Any, piece: Range, tally: Tally | None = None) -> list[tuple[int, int, str]]:
-    batches = read_range(hub, LOGSTORE, piece, tally or Tally())
+def ids(client: Any, shard_range: Range, counts: RangeCounts | None = None) -> list[tuple[int, int, str]]:
+    batches = read_range(client, LOGSTORE, shard_range, counts or RangeCounts())
     rows = [row for batch in batches for row in batch.to_pylist()]
     return [(row["__cursor__"], row["__index__"], dict(row["contents"])["id"]) for row in rows]
 
 
-def begin_of(hub: MemoryLogHub) -> int:
-    return decode(hub.get_cursor(LOGSTORE, 0, "begin"))
+def begin_of(client: MemoryLogHub) -> int:
+    return decode(client.get_cursor(LOGSTORE, 0, "begin"))
 
 
-def test_range_of_several_answers_gives_each_log_at_its_cursor(hub: MemoryLogHub) -> None:
-    begin, tally = begin_of(hub), Tally()
-    rows = ids(hub, Range(0, begin + 100, begin + 2400), tally)
+def test_range_that_needs_several_answers_returns_each_log_with_its_cursor(client: MemoryLogHub) -> None:
+    begin, counts = begin_of(client), RangeCounts()
+    rows = ids(client, Range(0, begin + 100, begin + 2400), counts)
     assert rows == [(begin + n, i, f"{n}.{i}") for n in range(100, 2400) for i in range(2)]
-    assert (tally.logs, tally.missing, tally.replaced) == (4600, 0, 0)
+    assert (counts.logs, counts.missing, counts.replaced) == (4600, 0, 0)
 
 
 class Scripted:
-    """Answers pulls from a list; fails the test when asked once more."""
+    """A client that answers PullLogs from a list, and fails the test at any further request."""
 
     def __init__(self, *answers: Pulled) -> None:
         self.answers = list(answers)
 
-    def pull_logs(self, logstore: str, shard: int, **wanted: Any) -> Pulled:
+    def pull_logs(self, logstore: str, shard: int, **options: Any) -> Pulled:
         return self.answers.pop(0)
 
 
@@ -75,76 +75,78 @@ def answer(*numbers: int, next_cursor: int) -> Pulled:
     return Pulled(body=body, count=len(numbers), next_cursor=encode_cursor(next_cursor), end_of_shard=False)
 
 
-def test_expired_groups_are_counted_and_the_rest_has_its_true_cursors() -> None:
-    tally = Tally()
-    rows = ids(Scripted(answer(7, 8, 9, next_cursor=10)), Range(0, 2, 10), tally)
+def test_expired_log_groups_are_counted_and_the_others_keep_their_cursors() -> None:
+    counts = RangeCounts()
+    rows = ids(Scripted(answer(7, 8, 9, next_cursor=10)), Range(0, 2, 10), counts)
     assert rows == [(7, 0, "7.0"), (8, 0, "8.0"), (9, 0, "9.0")]
-    assert tally.missing == 5
+    assert counts.missing == 5
 
 
-def test_range_that_expired_as_a_whole_gives_nothing_of_what_follows() -> None:
-    tally = Tally()
-    assert ids(Scripted(answer(20, 21, next_cursor=22)), Range(0, 2, 10), tally) == []
-    assert (tally.logs, tally.missing) == (0, 8)
+def test_range_that_expired_as_a_whole_returns_no_log_after_it() -> None:
+    counts = RangeCounts()
+    assert ids(Scripted(answer(20, 21, next_cursor=22)), Range(0, 2, 10), counts) == []
+    assert (counts.logs, counts.missing) == (0, 8)
 
 
-def test_range_of_an_earlier_logstore_of_the_name_tells_where_this_one_begins(hub: MemoryLogHub) -> None:
-    before = begin_of(hub)
-    hub.delete_logstore(LOGSTORE)
-    hub.create_logstore(LOGSTORE, shards=1)
-    hub.put_logs(LOGSTORE, group(1))
-    tally = Tally()
-    assert ids(hub, Range(0, before, before + 10), tally) == []
-    assert (tally.missing, tally.count().oldest) == (10, begin_of(hub))
-    assert begin_of(hub) > before + 1000
-    assert ids(hub, Range(0, begin_of(hub), begin_of(hub) + 1), tally) != []
-    assert tally.count().oldest == 0
+def test_range_of_an_earlier_logstore_of_the_same_name_returns_the_first_cursor_of_this_one(
+    client: MemoryLogHub,
+) -> None:
+    before = begin_of(client)
+    client.delete_logstore(LOGSTORE)
+    client.create_logstore(LOGSTORE, shards=1)
+    client.put_logs(LOGSTORE, group(1))
+    counts = RangeCounts()
+    assert ids(client, Range(0, before, before + 10), counts) == []
+    assert (counts.missing, counts.count().oldest) == (10, begin_of(client))
+    assert begin_of(client) > before + 1000
+    assert ids(client, Range(0, begin_of(client), begin_of(client) + 1), counts) != []
+    assert counts.count().oldest == 0
 
 
-def test_more_than_was_asked_for_is_cut_at_the_end_of_the_range() -> None:
+def test_log_groups_after_the_end_of_the_range_are_ignored() -> None:
     rows = ids(Scripted(answer(8, 9, 10, 11, next_cursor=12)), Range(0, 8, 10))
     assert [cursor for cursor, _, _ in rows] == [8, 9]
 
 
-def test_fewer_than_promised_is_an_error_and_no_loss() -> None:
+def test_fewer_log_groups_than_promised_is_an_error() -> None:
     with pytest.raises(ShortReadError):
         ids(Scripted(answer(2, next_cursor=3), answer(next_cursor=3)), Range(0, 2, 10))
 
 
-def options(**changes: Any) -> Options:
+def options(**changes: Any) -> SourceOptions:
     settings: dict[str, Any] = {
         "endpoint": "http://127.0.0.1:1",
         "project": "proj",
         "logstore": LOGSTORE,
         "credentials_dir": "/etc/key",
-        "handover": "/var/h",
+        "exchange_dir": "/var/h",
         "fetch_interval_s": 0.5,
         "max_log_groups": 10,
         "max_bytes": 1 << 20,
         "cores": 2,
     }
-    return Options(**(settings | changes))
+    return SourceOptions(**(settings | changes))
 
 
 @pytest.mark.parametrize(("sizes", "groups"), [({}, 1), ({0: 10.0}, 1000), ({0: 1 << 20}, 10), ({0: 1e9}, 1)])
 def test_plans_are_bounded_by_the_sizes_that_the_driver_measured(
-    hub: MemoryLogHub, tmp_path: Path, sizes: dict[int, float], groups: int
+    client: MemoryLogHub, tmp_path: Path, sizes: dict[int, float], groups: int
 ) -> None:
-    begin = begin_of(hub)
-    Handover(tmp_path).write_positions(Positions(version=1, shards={0: begin}, group_bytes=sizes))
-    reader = LogHubStreamReader(options(handover=str(tmp_path), max_log_groups=1000, max_bytes=10 << 20))
-    reader._ends = EndWatch(hub, logstore=LOGSTORE, interval_s=1)
-    plan = Plan.from_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
+    begin = begin_of(client)
+    ExchangeFiles(tmp_path).write_positions(Positions(version=1, shards={0: begin}, group_bytes=sizes))
+    reader = LogHubStreamReader(options(exchange_dir=str(tmp_path), max_log_groups=1000, max_bytes=10 << 20))
+    reader._ends = EndWatch(client, logstore=LOGSTORE, interval_s=1)
+    plan = BatchPlan.from_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
     assert plan.ranges == (Range(0, begin, begin + groups),)
 
 
-def test_options_survive_their_way_through_spark_and_hold_no_key() -> None:
-    given = options()
-    source = LogHubDataSource({"settings": given.to_option()})
-    assert source.streamReader(schema=source.schema()).options == given
+def test_options_pass_through_spark_unchanged() -> None:
+    expected = options()
+    source = LogHubDataSource({"settings": expected.to_option()})
+    assert source.streamReader(schema=source.schema()).options == expected
 
 
-QUOTED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted.
+QUOTED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: QueryRunner aborted.
 Traceback (most recent call last):
   File "source.py", line 1, in read
     yield from read_range(hub)
@@ -163,21 +165,23 @@ Traceback (most recent call last):
         ("loghub_worker.source.datasource.ShortReadError: shard 1: nothing at cursor 5", "PipelineFailed"),
     ],
 )
-def test_reason_of_a_dead_query_is_found_in_what_spark_quotes(line: str, reason: str) -> None:
-    trouble = trouble_in(PySparkException(QUOTED % line))
-    assert trouble.reason == reason
-    assert "Traceback" not in trouble.message
+def test_the_reason_of_a_failed_query_is_read_from_the_traceback_that_spark_quotes(
+    line: str, reason: str
+) -> None:
+    error = query_error(PySparkException(QUOTED % line))
+    assert error.reason == reason
+    assert "Traceback" not in error.message
 
 
-def test_reason_of_a_full_disk_is_the_sink() -> None:
-    trouble = trouble_in(OSError(28, "No space left on device"))
-    assert trouble.reason == "SinkUnavailable"
-    assert "No space left" in trouble.message
+def test_a_full_disk_is_reported_as_an_unavailable_sink() -> None:
+    error = query_error(OSError(28, "No space left on device"))
+    assert error.reason == "SinkUnavailable"
+    assert "No space left" in error.message
 
 
-def test_reason_of_an_error_of_our_own_process_is_the_error() -> None:
-    trouble = trouble_in(ValueError("no such thing"))
-    assert (trouble.reason, trouble.message) == ("PipelineFailed", "ValueError: no such thing")
+def test_any_other_error_is_reported_with_its_type() -> None:
+    error = query_error(ValueError("no such thing"))
+    assert (error.reason, error.message) == ("PipelineFailed", "ValueError: no such thing")
 
 
 JAVA = """An error occurred while calling o57.save.
@@ -193,24 +197,26 @@ Caused by: java.io.IOException: No space left on device
 """
 
 
-def test_of_a_java_stack_the_first_cause_is_told() -> None:
-    trouble = trouble_in(PySparkException(JAVA))
-    assert trouble.reason == "PipelineFailed"
-    assert "TASK_WRITE_FAILED" in trouble.message
-    assert trouble.message.endswith("\nCaused by: java.io.IOException: No space left on device")
-    assert "\tat " not in trouble.message
-    deep = trouble_in(PySparkException("\n".join(f"line {n}" for n in range(9)) + "\nCaused by: a full disk"))
+def test_the_root_cause_of_a_java_stack_trace_is_reported() -> None:
+    error = query_error(PySparkException(JAVA))
+    assert error.reason == "PipelineFailed"
+    assert "TASK_WRITE_FAILED" in error.message
+    assert error.message.endswith("\nCaused by: java.io.IOException: No space left on device")
+    assert "\tat " not in error.message
+    deep = query_error(
+        PySparkException("\n".join(f"line {n}" for n in range(9)) + "\nCaused by: a full disk")
+    )
     assert deep.message == "line 0\nline 1\nline 2\nCaused by: a full disk"
 
 
-def test_reason_of_the_users_own_error_is_in_the_users_words() -> None:
-    trouble = trouble_in(PipelineError("enrich:run: KeyError: 'a' (enrich.py:2, in run)"))
-    assert (trouble.reason, trouble.message) == (
+def test_an_error_of_the_users_function_keeps_its_message() -> None:
+    error = query_error(PipelineError("enrich:run: KeyError: 'a' (enrich.py:2, in run)"))
+    assert (error.reason, error.message) == (
         "PipelineFailed",
         "enrich:run: KeyError: 'a' (enrich.py:2, in run)",
     )
 
 
-def test_starved_spark_has_its_own_reason() -> None:
+def test_python_processes_that_start_too_slowly_have_their_own_reason() -> None:
     text = "terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
-    assert trouble_in(PySparkException(text)).reason == "PythonWorkerTimeout"
+    assert query_error(PySparkException(text)).reason == "PythonWorkerTimeout"

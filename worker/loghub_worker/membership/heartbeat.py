@@ -11,9 +11,9 @@ import structlog
 
 from loghub.client.port import LogHub
 from loghub.wire.errors import LogHubException
-from loghub_worker.log_service import ServiceError, trouble_of
+from loghub_worker.log_service import ConsumerIdentity, ReportedError, to_reported_error
 from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import Beat, Leave
+from loghub_worker.membership.state import HeartbeatRequest, LeaveRequest
 
 log = structlog.get_logger()
 
@@ -21,15 +21,15 @@ log = structlog.get_logger()
 class HeartbeatThread:
     """One thread with a connection of its own, which carries only requests about the membership."""
 
-    def __init__(self, session: SharedState, hub: LogHub, *, logstore: str, group: str, name: str) -> None:
-        self._session = session
-        self._hub = hub
-        self._logstore = logstore
-        self._group = group
-        self._name = name
+    def __init__(self, shared_state: SharedState, client: LogHub, identity: ConsumerIdentity) -> None:
+        self._shared_state = shared_state
+        self._client = client
+        self._logstore = identity.logstore
+        self._group = identity.group
+        self._consumer = identity.consumer
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
-        self.trouble = ServiceError()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self.error = ReportedError()
         self.failure: BaseException | None = None  # an unexpected error of the thread itself
 
     def start(self) -> None:
@@ -38,7 +38,7 @@ class HeartbeatThread:
     def stop(self, timeout_s: float = 10.0) -> None:
         """Stop sending heartbeats. The consumer stays a member until the service times it out."""
         self._stop.set()
-        self._session.wake()
+        self._shared_state.wake()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -51,37 +51,39 @@ class HeartbeatThread:
 
     def step(self) -> None:
         """One iteration of the thread's loop."""
-        with self._session.use() as (consumer, now):
-            request = consumer.poll(now)
-            wait_s = consumer.wake_in_s(now)
-            since = self._session.changes
+        with self._shared_state.use() as (membership, now):
+            request = membership.poll(now)
+            wait_s = membership.wake_in_s(now)
+            since = self._shared_state.changes
         if request is None:
-            self._session.wait(since, wait_s)
+            self._shared_state.wait(since, wait_s)
             return
         try:
-            self._carry_out(request)
+            self._send(request)
         except LogHubException as error:
-            self._note(trouble_of(error))
-            with self._session.use() as (consumer, now):
-                consumer.failed(request.number, now=now)
+            self._set_error(to_reported_error(error))
+            with self._shared_state.use() as (membership, now):
+                membership.failed(request.number, now=now)
 
-    def _carry_out(self, request: Beat | Leave) -> None:
-        if isinstance(request, Leave):
-            if self._hub.has_extensions():
-                self._hub.leave(self._logstore, self._group, consumer=self._name)
-            with self._session.use() as (consumer, _):
-                consumer.left(request.number)
+    def _send(self, request: HeartbeatRequest | LeaveRequest) -> None:
+        if isinstance(request, LeaveRequest):
+            if self._client.has_extensions():
+                self._client.leave(self._logstore, self._group, consumer=self._consumer)
+            with self._shared_state.use() as (membership, _):
+                membership.left(request.number)
             return
-        named = self._hub.heartbeat(self._logstore, self._group, consumer=self._name, held=request.held)
-        with self._session.use() as (consumer, now):
-            before = consumer.standing
-            consumer.answered(request.number, named, now=now)
-            after = consumer.standing
-        self._note(ServiceError())
+        assigned = self._client.heartbeat(
+            self._logstore, self._group, consumer=self._consumer, held=request.held
+        )
+        with self._shared_state.use() as (membership, now):
+            before = membership.state
+            membership.answered(request.number, assigned, now=now)
+            after = membership.state
+        self._set_error(ReportedError())
         if before is not after:
-            log.info("standing", before=before, after=after, shards=named)
+            log.info("membership changed", before=before, after=after, shards=assigned)
 
-    def _note(self, trouble: ServiceError) -> None:
-        if trouble.reason and trouble != self.trouble:
-            log.warning("heartbeat failed", reason=trouble.reason, message=trouble.message)
-        self.trouble = trouble
+    def _set_error(self, error: ReportedError) -> None:
+        if error.reason and error != self.error:
+            log.warning("heartbeat failed", reason=error.reason, message=error.message)
+        self.error = error

@@ -10,24 +10,28 @@ import threading
 import structlog
 
 from loghub.client.port import LogHub, Position, ShardInfo
-from loghub.clock import Clock
 from loghub.wire.errors import LogHubError, LogHubException
-from loghub_worker.exchange_files import Handover
-from loghub_worker.log_service import ServiceError, decode_cursor, encode_cursor, trouble_of
+from loghub_worker.log_service import (
+    ConsumerIdentity,
+    ReportedError,
+    decode_cursor,
+    encode_cursor,
+    to_reported_error,
+)
 from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import HeldShard, Phase, ShutdownMode
-from loghub_worker.sink.commit_log import Incarnation
-from loghub_worker.sink.sinks import Sink
+from loghub_worker.membership.state import HeldShard, ShardPhase, ShutdownMode
+from loghub_worker.sink.commit_log import ShardIncarnation
+from loghub_worker.sink.sinks import BatchSink
 
 log = structlog.get_logger()
 
 STEP_S = 0.1  # how often the source's report is read while nothing else happens
 RETRY_S = 1.0  # a shard that could not be opened or saved is retried after this
-SURVEY_S = 10.0  # how often the list of read-only shards is requested
+READ_ONLY_CHECK_S = 10.0  # how often the list of read-only shards is requested
 LAG_S = 2.0  # how often the age of the log group that a shard reads next is requested
 # Another consumer holds the shard, or it no longer exists, so retries do not help (both spellings,
 # docs/sls-protocol.md 2.4).
-NOT_OURS = frozenset(
+NOT_HELD = frozenset(
     {"ConsumerNotMatch", "ConsumerNotExist", "ConsumerNotExsit", "ShardNotExist", "ShardNotExsit"}
 )
 
@@ -37,41 +41,38 @@ class ShardManager:
 
     def __init__(
         self,
-        session: SharedState,
-        hub: LogHub,
-        sink: Sink,
-        handover: Handover,
-        clock: Clock,
+        shared_state: SharedState,
+        client: LogHub,
+        sink: BatchSink,
+        identity: ConsumerIdentity,
         *,
-        logstore: str,
-        group: str,
-        name: str,
-        initial: Position,
-        interval_s: float = 0.0,
+        start_position: Position,
+        checkpoint_interval_s: float = 0.0,
     ) -> None:
-        """While a shard is consumed, its checkpoint is saved at most once every `interval_s` seconds."""
-        self._session = session
-        self._hub = hub
+        """While a shard is consumed, its checkpoint is saved at most once every `checkpoint_interval_s`
+        seconds. A shard without a checkpoint begins at `start_position`."""
+        self._shared_state = shared_state
+        self._client = client
         self._sink = sink
-        self._handover = handover
-        self._clock = clock
-        self._logstore = logstore
-        self._group = group
-        self._name = name
-        self._initial = initial
-        self._interval_s = interval_s
+        self._exchange = shared_state.exchange
+        self._clock = shared_state.clock
+        self._logstore = identity.logstore
+        self._group = identity.group
+        self._consumer = identity.consumer
+        self._start_position = start_position
+        self._checkpoint_interval_s = checkpoint_interval_s
         self._saved_s: dict[int, float] = {}
-        self._read_only: frozenset[int] = frozenset()  # as of the last survey
+        self._read_only: frozenset[int] = frozenset()  # as last requested
         self._ends: dict[int, int] = {}  # as last reported
         self._not_before_s: dict[int, float] = {}
-        self._next_survey_s = 0.0
+        self._next_check_s = 0.0
         self._stop = threading.Event()
         self._saving = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
-        self.trouble = ServiceError()
-        self.source_trouble = ServiceError()
+        self._thread = threading.Thread(target=self._run, name="shard-manager", daemon=True)
+        self.error = ReportedError()
+        self.source_error = ReportedError()
         self.failure: BaseException | None = None
-        self._lags_asked_s: dict[int, float] = {}
+        self._lag_requested_s: dict[int, float] = {}
         # Shard -> unix time at which the log group to be read next was received; None if none is left.
         self.oldest_unix_s: dict[int, float | None] = {}
 
@@ -95,28 +96,28 @@ class ShardManager:
 
     def step(self) -> None:
         """One iteration of the thread's loop."""
-        report = self._handover.report()
-        self.source_trouble = ServiceError(report.reason, report.message)
+        report = self._exchange.report()
+        self.source_error = ReportedError(report.reason, report.message)
         self._ends = report.ends
-        with self._session.use() as (consumer, now):
-            consumer.source_saw(report.version)
-            shards = consumer.shards
+        with self._shared_state.use() as (membership, now):
+            membership.source_saw(report.version)
+            shards = membership.shards
         for shard in shards:
-            if shard.phase is Phase.OPENING and now >= self._not_before_s.get(shard.shard, now):
+            if shard.phase is ShardPhase.OPENING and now >= self._not_before_s.get(shard.shard, now):
                 self._open(shard)
         self.save_all()
-        self._clear_trouble()
-        self._see_lags(shards, report.ends, now=now)
-        if now >= self._next_survey_s:
-            self._next_survey_s = now + SURVEY_S
-            self._survey()
+        self._clear_error()
+        self._measure_lags(shards, report.ends, now=now)
+        if now >= self._next_check_s:
+            self._next_check_s = now + READ_ONLY_CHECK_S
+            self._check_read_only()
 
-    def _clear_trouble(self) -> None:
+    def _clear_error(self) -> None:
         """Clear the error once its cause is gone, also if its shard is now assigned to another consumer."""
-        with self._session.use() as (consumer, _):
-            pending = consumer.unsaved() or any(s.phase is Phase.OPENING for s in consumer.shards)
+        with self._shared_state.use() as (membership, _):
+            pending = membership.unsaved() or any(s.phase is ShardPhase.OPENING for s in membership.shards)
         if not pending:
-            self.trouble = ServiceError()
+            self.error = ReportedError()
 
     # -- opening
 
@@ -124,11 +125,11 @@ class ShardManager:
         try:
             saved, position = self._find_position(shard)
         except (LogHubException, OSError) as error:
-            self._put_off(shard, error)
+            self._postpone(shard, error)
             return
-        with self._session.use() as (consumer, _):
-            consumer.opened(shard.shard, epoch=shard.epoch, position=position, saved=saved)
-        self.trouble = ServiceError()
+        with self._shared_state.use() as (membership, _):
+            membership.opened(shard.shard, epoch=shard.epoch, position=position, saved=saved)
+        self.error = ReportedError()
         log.info("shard opened", shard=shard.shard, position=position, checkpoint=saved)
 
     def _find_position(self, held: HeldShard) -> tuple[int, int]:
@@ -139,41 +140,52 @@ class ShardManager:
         moved."""
         shard = held.shard
         created = self._shard_info(shard).created_unix_s
-        found = self._hub.get_checkpoints(self._logstore, self._group, shard)
-        last = next((c for c in found if c.shard == shard and c.cursor), None)
-        moved = last is not None and not last.consumer and self._hub.has_extensions()
-        cursor = last.cursor if last else self._hub.get_cursor(self._logstore, shard, self._initial)
-        checkpoint, incarnation = decode_cursor(cursor), Incarnation(shard=shard, created=created)
-        position = self._sink.resume(incarnation, checkpoint, confirm=lambda: self._insist(held), moved=moved)
+        checkpoints = self._client.get_checkpoints(self._logstore, self._group, shard)
+        last = next((c for c in checkpoints if c.shard == shard and c.cursor), None)
+        moved = last is not None and not last.consumer and self._client.has_extensions()
+        cursor = last.cursor if last else self._client.get_cursor(self._logstore, shard, self._start_position)
+        checkpoint, incarnation = decode_cursor(cursor), ShardIncarnation(shard=shard, created=created)
+        position = self._sink.resume(
+            incarnation, checkpoint, confirm=lambda: self._require_held(held), moved=moved
+        )
         position = max(position, self._oldest(shard, position))
         # Save it under this worker's name immediately. Otherwise the next consumer treats the checkpoint as
         # moved again, and delivers a third time what this worker commits from it.
         if last is None or moved or position != checkpoint:
-            self._insist(held)
+            self._require_held(held)
             self._save(shard, position)
         self._sink.acknowledge(shard, position)
         return position, position
 
     def _oldest(self, shard: int, position: int) -> int:
-        oldest = decode_cursor(self._hub.get_cursor(self._logstore, shard, "begin"))
+        oldest = decode_cursor(self._client.get_cursor(self._logstore, shard, "begin"))
         if oldest > position:
-            log.warning("log groups expired unread", shard=shard, position=position, oldest=oldest)
+            log.warning(
+                "log groups expired before they were read", shard=shard, position=position, oldest=oldest
+            )
         return oldest
 
     def _shard_info(self, shard: int) -> ShardInfo:
-        for info in self._hub.list_shards(self._logstore):
+        for info in self._client.list_shards(self._logstore):
             if info.shard == shard:
                 return info
-        raise LogHubError("ShardNotExist", 400, f"shard {shard} is not in the list of shards")
+        raise LogHubError("ShardNotExist", 400, f"the logstore no longer has shard {shard}")
 
-    def _put_off(self, shard: HeldShard, error: LogHubException | OSError) -> None:
-        is_sinks = isinstance(error, OSError)  # a full disk or a lost mount may recover
-        self.trouble = ServiceError("SinkUnavailable", str(error)) if is_sinks else trouble_of(error)
+    def _postpone(self, shard: HeldShard, error: LogHubException | OSError) -> None:
+        is_sink_error = isinstance(error, OSError)  # a full disk or a lost mount may recover
+        self.error = (
+            ReportedError("SinkUnavailable", str(error)) if is_sink_error else to_reported_error(error)
+        )
         self._not_before_s[shard.shard] = self._clock.monotonic_s() + RETRY_S
-        log.warning("shard not opened", shard=shard.shard, reason=self.trouble.reason, message=str(error))
-        if isinstance(error, LogHubError) and error.code in NOT_OURS:
-            with self._session.use() as (consumer, _):
-                consumer.refused(shard.shard, epoch=shard.epoch)
+        log.warning(
+            "shard not opened or saved, will retry",
+            shard=shard.shard,
+            reason=self.error.reason,
+            message=str(error),
+        )
+        if isinstance(error, LogHubError) and error.code in NOT_HELD:
+            with self._shared_state.use() as (membership, _):
+                membership.refused(shard.shard, epoch=shard.epoch)
 
     # -- checkpoints
 
@@ -181,11 +193,11 @@ class ShardManager:
         """Save every position that the sink has and the service does not have, if it is due. The job calls
         this after each batch; this thread retries what fails."""
         with self._saving:
-            with self._session.use() as (consumer, now):
-                stays = consumer.goal is ShutdownMode.SERVE
-                unsaved = [s for s in consumer.unsaved() if not stays or self._is_due(s, now=now)]
+            with self._shared_state.use() as (membership, now):
+                serving = membership.shutdown_mode is ShutdownMode.SERVE
+                unsaved = [s for s in membership.unsaved() if not serving or self._is_due(s, now=now)]
             for shard in unsaved:
-                if now >= self._not_before_s.get(shard.shard, now) and self._still_stands(shard):
+                if now >= self._not_before_s.get(shard.shard, now) and self._is_current(shard):
                     self._try_save(shard)
 
     def _is_due(self, shard: HeldShard, *, now: float) -> bool:
@@ -193,20 +205,25 @@ class ShardManager:
         a read-only shard, so these are saved immediately."""
         number = shard.shard
         is_end = number in self._read_only and self._ends.get(number) == shard.position
-        rested = now >= self._saved_s.get(number, now - self._interval_s) + self._interval_s
-        return rested or is_end or shard.phase is not Phase.OPEN
+        interval_s = self._checkpoint_interval_s
+        is_interval_over = now >= self._saved_s.get(number, now - interval_s) + interval_s
+        return is_interval_over or is_end or shard.phase is not ShardPhase.OPEN
 
-    def _still_stands(self, shard: HeldShard) -> bool:
+    def _is_current(self, shard: HeldShard) -> bool:
         """Whether the position is still current. Earlier requests may have taken long, and a shard that was
         lost and assigned again in the meantime must not be moved back."""
-        with self._session.use() as (consumer, now):
-            stands = any((s.epoch, s.position) == (shard.epoch, shard.position) for s in consumer.shards)
+        with self._shared_state.use() as (membership, now):
+            is_same = any((s.epoch, s.position) == (shard.epoch, shard.position) for s in membership.shards)
             # After a stall of the whole process this thread may be the first to check the time.
-            return stands and consumer.lease_s(now) > 0
+            return is_same and membership.session_left_s(now) > 0
 
-    def _insist(self, shard: HeldShard) -> None:
-        if not self._still_stands(shard):
-            raise LogHubError("ConsumerNotMatch", 400, f"shard {shard.shard} was lost while it was opened")
+    def _require_held(self, shard: HeldShard) -> None:
+        if not self._is_current(shard):
+            raise LogHubError(
+                "ConsumerNotMatch",
+                400,
+                f"shard {shard.shard} was assigned to another consumer while it was opened",
+            )
 
     def _try_save(self, shard: HeldShard) -> None:
         assert shard.position is not None
@@ -214,56 +231,56 @@ class ShardManager:
             self._save(shard.shard, shard.position)
             self._sink.acknowledge(shard.shard, shard.position)
         except (LogHubException, OSError) as error:
-            self._put_off(shard, error)
+            self._postpone(shard, error)
             return
-        self.trouble = ServiceError()
-        with self._session.use() as (consumer, _):
-            consumer.saved(shard.shard, epoch=shard.epoch, cursor=shard.position)
+        self.error = ReportedError()
+        with self._shared_state.use() as (membership, _):
+            membership.saved(shard.shard, epoch=shard.epoch, cursor=shard.position)
 
     def _save(self, shard: int, position: int) -> None:
-        self._hub.update_checkpoint(
+        self._client.update_checkpoint(
             self._logstore,
             self._group,
             shard=shard,
             cursor=encode_cursor(position),
-            consumer=self._name,
+            consumer=self._consumer,
             force=False,
         )
         self._saved_s[shard] = self._clock.monotonic_s()
 
-    # -- surveys
+    # -- read-only shards and lag
 
-    def _survey(self) -> None:
-        with self._session.use() as (consumer, _):
-            shards = [s for s in consumer.shards if s.phase is Phase.OPEN and s.position is not None]
+    def _check_read_only(self) -> None:
+        with self._shared_state.use() as (membership, _):
+            shards = [s for s in membership.shards if s.phase is ShardPhase.OPEN and s.position is not None]
         try:
-            found = self._hub.list_shards(self._logstore) if shards else ()
-            self._read_only = frozenset(info.shard for info in found if info.read_only)
+            infos = self._client.list_shards(self._logstore) if shards else ()
+            self._read_only = frozenset(info.shard for info in infos if info.read_only)
             for shard in shards:
                 assert shard.position is not None
                 at_end = self._ends.get(shard.shard) == shard.position
                 if at_end and shard.shard in self._read_only:
                     # The shard became read-only after its end was saved. Only a checkpoint makes the service
                     # mark it as over (docs/sls-protocol.md 4.3), and no further batch will save one.
-                    self._tell_end(shard, shard.position)
+                    self._save_end(shard, shard.position)
         except LogHubException as error:
-            log.info("survey put off", reason=trouble_of(error).reason)
+            log.info("list of shards not requested, will retry", reason=to_reported_error(error).reason)
 
-    def _tell_end(self, shard: HeldShard, position: int) -> None:
+    def _save_end(self, shard: HeldShard, position: int) -> None:
         with self._saving:  # a batch may have advanced the shard, and its checkpoint must not move back
-            if self._still_stands(shard):
+            if self._is_current(shard):
                 self._save(shard.shard, position)
 
-    def _see_lags(self, shards: tuple[HeldShard, ...], ends: dict[int, int], *, now: float) -> None:
+    def _measure_lags(self, shards: tuple[HeldShard, ...], ends: dict[int, int], *, now: float) -> None:
         for shard in shards:
             number, position = shard.shard, shard.position
             if position is None or number not in ends:
                 self.oldest_unix_s.pop(number, None)
             elif position >= ends[number]:
                 self.oldest_unix_s[number] = None
-            elif now >= self._lags_asked_s.get(number, now - LAG_S) + LAG_S:
-                self._lags_asked_s[number] = now
+            elif now >= self._lag_requested_s.get(number, now - LAG_S) + LAG_S:
+                self._lag_requested_s[number] = now
                 with contextlib.suppress(LogHubException):  # only a metric; the next attempt follows soon
                     cursor = encode_cursor(position)
-                    received_s = self._hub.get_cursor_time(self._logstore, number, cursor)
+                    received_s = self._client.get_cursor_time(self._logstore, number, cursor)
                     self.oldest_unix_s[number] = received_s

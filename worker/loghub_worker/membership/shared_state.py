@@ -9,17 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from loghub.clock import Clock
-from loghub_worker.exchange_files import Handover, Positions
+from loghub_worker.exchange_files import ExchangeFiles, Positions
 from loghub_worker.membership.state import Membership
 
 
 class SharedState:
-    """Use it as ``with session.use() as (consumer, now): ...``; never block inside."""
+    """Use it as ``with shared_state.use() as (membership, now): ...``; never block inside.
 
-    def __init__(self, consumer: Membership, handover: Handover, clock: Clock) -> None:
-        self._consumer = consumer
-        self._handover = handover
-        self._clock = clock
+    `exchange` and `clock` are those that every thread of the worker uses."""
+
+    def __init__(self, membership: Membership, exchange: ExchangeFiles, clock: Clock) -> None:
+        self._membership = membership
+        self.exchange = exchange
+        self.clock = clock
         self._changed = threading.Condition()
         self._changes = 0
         self._writing = threading.Lock()
@@ -30,17 +32,17 @@ class SharedState:
         """The membership and the monotonic time, under the lock. Afterwards the positions file is up to
         date."""
         with self._changed:
-            before = self._consumer.mark
+            before = self._membership.snapshot
             try:
-                yield self._consumer, self._clock.monotonic_s()
+                yield self._membership, self.clock.monotonic_s()
             finally:
                 positions = Positions(
-                    version=self._consumer.version,
-                    shards=self._consumer.positions,
-                    group_bytes=self._consumer.group_bytes,
+                    version=self._membership.version,
+                    shards=self._membership.positions,
+                    group_bytes=self._membership.group_bytes,
                 )
                 # Reading alone wakes no thread; otherwise the threads would keep waking each other.
-                if self._consumer.mark != before:
+                if self._membership.snapshot != before:
                     self.wake()
         self._write(positions)
 
@@ -57,7 +59,7 @@ class SharedState:
             return
         with self._writing:
             if positions.version > self._written_version:
-                self._handover.write_positions(positions)
+                self.exchange.write_positions(positions)
                 self._written_version = positions.version
 
     @property

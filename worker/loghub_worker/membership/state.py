@@ -19,7 +19,7 @@ from loghub_worker.batch_plan import Range, smoothed
 RETRY_S = 1.0  # a failed heartbeat is retried after this, or after the interval if that is shorter
 
 
-class Phase(StrEnum):
+class ShardPhase(StrEnum):
     """The state of one shard in this worker."""
 
     OPENING = "opening"  # listed in an answer; the position to resume from is not known yet
@@ -61,16 +61,16 @@ class HeldShard:
 
     shard: int
     epoch: int
-    phase: Phase = Phase.OPENING
+    phase: ShardPhase = ShardPhase.OPENING
     position: int | None = None  # cursor at which the next batch begins; everything before is in the sink
     saved: int | None = None  # checkpoint that the service accepted
-    drop_version: int = 0  # version of the positions that first omitted it
+    revoked_version: int = 0  # version of the positions that first omitted it
     logs: int = 0
     group_bytes: float | None = None  # mean size of its log groups
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HeartbeatRequest:
     """Send a heartbeat that reports these shards."""
 
     number: int
@@ -78,7 +78,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LeaveRequest:
     """Tell the service that this consumer leaves the group."""
 
     number: int
@@ -88,18 +88,18 @@ class Membership:
     """The membership of one consumer. It is not thread-safe:
     `loghub_worker.membership.shared_state.SharedState` is its lock."""
 
-    def __init__(self, terms: MembershipTimings) -> None:
-        self.terms = terms
-        self.standing = MemberState.JOINING
-        self.goal = ShutdownMode.SERVE
+    def __init__(self, timings: MembershipTimings) -> None:
+        self.timings = timings
+        self.state = MemberState.JOINING
+        self.shutdown_mode = ShutdownMode.SERVE
         self.version = 0  # increases with each change of `positions`
         self.last_good_s: float | None = None  # when the last successful heartbeat was sent
         self._shards: dict[int, HeldShard] = {}
-        self._takes = 0
+        self._last_epoch = 0
         self._next_send_s: float | None = None  # None: immediately
-        self._is_news = False  # something changed that the request in flight does not report
+        self._has_unreported_change = False  # something changed that the request in flight does not report
         self._sent: tuple[int, float] | None = None  # number and time of the request in flight
-        self._numbers = 0
+        self._last_number = 0
         self._seen_version = -1
         self._source_runs = False
 
@@ -112,7 +112,9 @@ class Membership:
     @property
     def positions(self) -> dict[int, int]:
         """What the source may read: the open shards and the cursor from which each continues."""
-        return {s.shard: s.position for s in self.shards if s.phase is Phase.OPEN and s.position is not None}
+        return {
+            s.shard: s.position for s in self.shards if s.phase is ShardPhase.OPEN and s.position is not None
+        }
 
     @property
     def group_bytes(self) -> dict[int, float]:
@@ -120,72 +122,73 @@ class Membership:
         return {s.shard: s.group_bytes for s in self.shards if s.group_bytes is not None}
 
     @property
-    def mark(self) -> tuple[object, ...]:
-        """Differs from an earlier value if something happened that another thread may wait for."""
-        return (self.version, self.standing, self.goal, self._next_send_s, self.shards)
+    def snapshot(self) -> tuple[object, ...]:
+        """A value that differs from an earlier value if something happened that another thread may wait
+        for."""
+        return (self.version, self.state, self.shutdown_mode, self._next_send_s, self.shards)
 
     @property
     def drained(self) -> bool:
         """No shard is opening, open or draining."""
-        return all(s.phase is Phase.DRAINED for s in self._shards.values())
+        return all(s.phase is ShardPhase.DRAINED for s in self._shards.values())
 
-    def lease_s(self, now: float) -> float:
+    def session_left_s(self, now: float) -> float:
         """Seconds until this consumer must stop; negative once its session is over, and before the first
         heartbeat."""
         if self.last_good_s is None:
             return -1.0
-        return self.last_good_s + self.terms.timeout_s - self.terms.margin_s - now
+        return self.last_good_s + self.timings.timeout_s - self.timings.margin_s - now
 
     # -- requests to the service and their answers
 
-    def poll(self, now: float) -> Beat | Leave | None:
+    def poll(self, now: float) -> HeartbeatRequest | LeaveRequest | None:
         """The request to send now, if any; it is in flight until `answered`, `left` or `failed`."""
         self._fence_if_due(now)
-        if self._sent is not None or self.standing is MemberState.LEFT:
+        if self._sent is not None or self.state is MemberState.LEFT:
             return None
         if self._next_send_s is not None and now < self._next_send_s:
             return None
-        self._numbers += 1
-        self._sent = (self._numbers, now)
-        self._is_news = False
-        if self.goal is ShutdownMode.LEAVE and not self._shards:
-            return Leave(self._numbers)
-        return Beat(self._numbers, tuple(sorted(self._shards)))
+        self._last_number += 1
+        self._sent = (self._last_number, now)
+        self._has_unreported_change = False
+        if self.shutdown_mode is ShutdownMode.LEAVE and not self._shards:
+            return LeaveRequest(self._last_number)
+        return HeartbeatRequest(self._last_number, tuple(sorted(self._shards)))
 
     def wake_in_s(self, now: float) -> float:
         """Seconds until `poll` has something new to do, if nothing happens before."""
-        due = [self.terms.interval_s]
-        if self._sent is None and self.standing is not MemberState.LEFT:
+        due = [self.timings.interval_s]
+        if self._sent is None and self.state is not MemberState.LEFT:
             due.append(0.0 if self._next_send_s is None else self._next_send_s - now)
-        if self.standing is MemberState.MEMBER:
-            due.append(self.lease_s(now))
+        if self.state is MemberState.MEMBER:
+            due.append(self.session_left_s(now))
         return max(0.0, min(due))
 
-    def answered(self, number: int, named: tuple[int, ...], *, now: float) -> None:
+    def answered(self, number: int, assigned: tuple[int, ...], *, now: float) -> None:
         """Handle the answer to a heartbeat, which lists these shards. An answer to any other request than the
         one in flight changes nothing."""
         sent_s = self._close_request(number)
         if sent_s is None:
             return
-        if now >= sent_s + self.terms.timeout_s - self.terms.margin_s:
+        if now >= sent_s + self.timings.timeout_s - self.timings.margin_s:
             # The service may have timed this consumer out after it answered: send another heartbeat.
             self._next_send_s = None
             return
         self.last_good_s = sent_s
-        self._next_send_s = None if self._is_news else sent_s + self.terms.interval_s
-        if self.standing is not MemberState.LEFT:
-            self.standing = MemberState.MEMBER
-        self._take_and_drop(named)
+        self._next_send_s = None if self._has_unreported_change else sent_s + self.timings.interval_s
+        if self.state is not MemberState.LEFT:
+            self.state = MemberState.MEMBER
+        self._apply_assignment(assigned)
 
     def failed(self, number: int, *, now: float) -> None:
         """Handle the failure of a request. Held shards stay held while the session lasts."""
         if self._close_request(number) is not None:
-            self._next_send_s = now + min(self.terms.interval_s, RETRY_S)
+            self._next_send_s = now + min(self.timings.interval_s, RETRY_S)
 
     def left(self, number: int) -> None:
-        """Handle the answer to `Leave`: this consumer is no longer a member."""
+        """Handle the answer to `LeaveRequest`: this consumer is no longer a member."""
         if self._close_request(number) is not None:
-            self.standing = MemberState.LEFT
+            self.state = MemberState.LEFT
 
     def _close_request(self, number: int) -> float | None:
         if self._sent is None or self._sent[0] != number:
@@ -194,66 +197,66 @@ class Membership:
         self._sent = None
         return sent_s
 
-    def _take_and_drop(self, named: tuple[int, ...]) -> None:
+    def _apply_assignment(self, assigned: tuple[int, ...]) -> None:
         for shard in self.shards:
-            if shard.shard not in named and shard.phase in (Phase.OPENING, Phase.OPEN):
-                self._drop(shard)
-            elif shard.shard not in named and shard.phase is Phase.DRAINED:
-                self._give_up(shard)
-        if self.goal is ShutdownMode.SERVE:
-            for number in named:
+            if shard.shard not in assigned and shard.phase in (ShardPhase.OPENING, ShardPhase.OPEN):
+                self._revoke(shard)
+            elif shard.shard not in assigned and shard.phase is ShardPhase.DRAINED:
+                self._release(shard)
+        if self.shutdown_mode is ShutdownMode.SERVE:
+            for number in assigned:
                 if number not in self._shards:
-                    self._takes += 1
-                    self._shards[number] = HeldShard(shard=number, epoch=self._takes)
+                    self._last_epoch += 1
+                    self._shards[number] = HeldShard(shard=number, epoch=self._last_epoch)
 
-    def _drop(self, shard: HeldShard) -> None:
-        if shard.phase is Phase.OPENING:
-            self._give_up(shard)  # the source does not know of it yet
+    def _revoke(self, shard: HeldShard) -> None:
+        if shard.phase is ShardPhase.OPENING:
+            self._release(shard)  # the source does not know of it yet
             return
         self.version += 1
-        self._put(replace(shard, phase=Phase.DRAINING, drop_version=self.version))
+        self._put(replace(shard, phase=ShardPhase.DRAINING, revoked_version=self.version))
         self._finish_drains()
 
-    def _give_up(self, shard: HeldShard) -> None:
+    def _release(self, shard: HeldShard) -> None:
         del self._shards[shard.shard]
-        self._send_at_once()
+        self._send_immediately()
 
-    def _send_at_once(self) -> None:
+    def _send_immediately(self) -> None:
         self._next_send_s = None
-        self._is_news = True  # for a heartbeat in flight, whose answer sets the next time
+        self._has_unreported_change = True  # for a heartbeat in flight, whose answer sets the next time
 
     def _put(self, shard: HeldShard) -> None:
         self._shards[shard.shard] = shard
 
     def _fence_if_due(self, now: float) -> None:
-        if self.standing is not MemberState.MEMBER or self.lease_s(now) > 0:
+        if self.state is not MemberState.MEMBER or self.session_left_s(now) > 0:
             return
-        self.standing = MemberState.FENCED
+        self.state = MemberState.FENCED
         self._shards.clear()
         self.version += 1
         self._next_send_s = None
 
     # -- requests of the worker itself
 
-    def set_goal(self, goal: ShutdownMode) -> None:
+    def set_shutdown_mode(self, mode: ShutdownMode) -> None:
         """Stop or leave. `STOP` may still change to `LEAVE`; no mode changes back to `SERVE`."""
-        if goal is self.goal or self.goal is ShutdownMode.LEAVE:
+        if mode is self.shutdown_mode or self.shutdown_mode is ShutdownMode.LEAVE:
             return
-        self.goal = goal
+        self.shutdown_mode = mode
         for shard in self.shards:
-            if shard.phase in (Phase.OPENING, Phase.OPEN):
-                self._drop(shard)
-            elif shard.phase is Phase.DRAINED:
-                self._give_up(shard)
-        self._send_at_once()
+            if shard.phase in (ShardPhase.OPENING, ShardPhase.OPEN):
+                self._revoke(shard)
+            elif shard.phase is ShardPhase.DRAINED:
+                self._release(shard)
+        self._send_immediately()
 
     # -- changes of the held shards
 
     def opened(self, shard: int, *, epoch: int, position: int, saved: int | None) -> None:
         """The position to resume from is known for an opening shard, so the source may read it."""
         held = self._find(shard, epoch)
-        if held is not None and held.phase is Phase.OPENING:
-            self._put(replace(held, phase=Phase.OPEN, position=position, saved=saved))
+        if held is not None and held.phase is ShardPhase.OPENING:
+            self._put(replace(held, phase=ShardPhase.OPEN, position=position, saved=saved))
             self.version += 1
 
     def refused(self, shard: int, *, epoch: int) -> None:
@@ -262,8 +265,8 @@ class Membership:
         held = self._find(shard, epoch)
         if held is None:
             return
-        if held.phase in (Phase.OPENING, Phase.OPEN):
-            self._drop(held)
+        if held.phase in (ShardPhase.OPENING, ShardPhase.OPEN):
+            self._revoke(held)
         held = self._find(shard, epoch)
         if held is not None:
             self._put(replace(held, saved=held.position))
@@ -272,36 +275,38 @@ class Membership:
     def reopen(self, shard: int) -> None:
         """The records of the sink differ from the shard's position: determine the position again."""
         held = self._shards.get(shard)
-        if held is not None and held.phase is Phase.OPEN:
-            self._takes += 1
+        if held is not None and held.phase is ShardPhase.OPEN:
+            self._last_epoch += 1
             self.version += 1
-            self._put(replace(held, epoch=self._takes, phase=Phase.OPENING, position=None))
+            self._put(replace(held, epoch=self._last_epoch, phase=ShardPhase.OPENING, position=None))
 
     def may_commit(self, ranges: tuple[Range, ...], *, now: float) -> bool:
         """Whether a batch of these ranges may reach the sink now: the session is valid, and the position of
         each shard is exactly the begin of its range, so no other consumer delivered the range in the
         meantime."""
         self._fence_if_due(now)
-        return self.standing is MemberState.MEMBER and all(self._is_at(r) for r in ranges)
+        return self.state is MemberState.MEMBER and all(self._is_at(r) for r in ranges)
 
-    def _is_at(self, piece: Range) -> bool:
-        held = self._shards.get(piece.shard)
-        working = held is not None and held.phase in (Phase.OPEN, Phase.DRAINING)
-        return working and held is not None and held.position == piece.begin
+    def _is_at(self, shard_range: Range) -> bool:
+        held = self._shards.get(shard_range.shard)
+        working = held is not None and held.phase in (ShardPhase.OPEN, ShardPhase.DRAINING)
+        return working and held is not None and held.position == shard_range.begin
 
     def committed(
         self, ranges: tuple[Range, ...], *, logs: Mapping[int, int], read_bytes: Mapping[int, int]
     ) -> None:
         """The sink has the batch; logs and bytes are by shard."""
         self.version += 1
-        for piece in ranges:
-            if self._is_at(piece):
-                held = self._shards[piece.shard]
-                count = held.logs + logs.get(piece.shard, 0)
+        for shard_range in ranges:
+            if self._is_at(shard_range):
+                held = self._shards[shard_range.shard]
+                count = held.logs + logs.get(shard_range.shard, 0)
                 size = smoothed(
-                    held.group_bytes, read_bytes=read_bytes.get(piece.shard, 0), groups=piece.groups
+                    held.group_bytes,
+                    read_bytes=read_bytes.get(shard_range.shard, 0),
+                    groups=shard_range.groups,
                 )
-                self._put(replace(held, position=piece.end, logs=count, group_bytes=size))
+                self._put(replace(held, position=shard_range.end, logs=count, group_bytes=size))
 
     def unsaved(self) -> tuple[HeldShard, ...]:
         """The shards whose position the service does not have yet."""
@@ -331,12 +336,12 @@ class Membership:
 
     def _finish_drains(self) -> None:
         for shard in self.shards:
-            gone = not self._source_runs or self._seen_version >= shard.drop_version
-            if shard.phase is Phase.DRAINING and gone and shard.saved == shard.position:
-                if self.goal is ShutdownMode.STOP:
-                    self._put(replace(shard, phase=Phase.DRAINED))
+            no_batch_reads_it = not self._source_runs or self._seen_version >= shard.revoked_version
+            if shard.phase is ShardPhase.DRAINING and no_batch_reads_it and shard.saved == shard.position:
+                if self.shutdown_mode is ShutdownMode.STOP:
+                    self._put(replace(shard, phase=ShardPhase.DRAINED))
                 else:
-                    self._give_up(shard)
+                    self._release(shard)
 
     def _find(self, shard: int, epoch: int) -> HeldShard | None:
         held = self._shards.get(shard)

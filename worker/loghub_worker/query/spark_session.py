@@ -89,7 +89,7 @@ def spark_settings(
     """The worker's settings, overridden by the user's except for those that only the worker may set; Java
     options are joined."""
     java = "spark.driver.extraJavaOptions"
-    ours = {
+    defaults = {
         SPARK_MASTER: f"local[{config.cores}]",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -110,12 +110,12 @@ def spark_settings(
         "spark.log.level": "ERROR",  # Spark warns of every batch that takes longer than the trigger
         "spark.ui.showConsoleProgress": "false",
     }
-    theirs = {name: value for name, value in config.spark_conf.items() if not is_workers_own(name)}
-    passed_over = sorted(config.spark_conf.keys() - theirs.keys())
-    if passed_over:
-        log.warning("the worker's own settings of Spark stay", passed_over=passed_over)
-    joined = f"{ours[java]} {theirs.get(java, '')}".strip()
-    return ours | theirs | {java: joined}
+    allowed = {name: value for name, value in config.spark_conf.items() if not is_workers_own(name)}
+    ignored = sorted(config.spark_conf.keys() - allowed.keys())
+    if ignored:
+        log.warning("settings of Spark that only the worker sets are ignored", ignored=ignored)
+    joined = f"{defaults[java]} {allowed.get(java, '')}".strip()
+    return defaults | allowed | {java: joined}
 
 
 def _java_options(state_dir: Path, class_archive: Path | None) -> str:
@@ -139,13 +139,13 @@ def end_jvm(threads: Path = Path("/proc/self/task")) -> None:
     interrupted: its port was never read, and it waits forever. This works on Linux; elsewhere that JVM is
     left."""
     for children in threads.glob("*/children"):
-        for pid in _words(children):
+        for pid in _pids(children):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGTERM)
 
 
-def _words(path: Path) -> list[str]:
-    """The words of a file; none for a thread that has ended since it was listed, as Spark's threads do
+def _pids(path: Path) -> list[str]:
+    """The process ids in a file; none for a thread that has ended since it was listed, as Spark's threads do
     now."""
     try:
         return path.read_text().split()
@@ -163,10 +163,10 @@ def first_lines(error: BaseException) -> str:
     cause."""
     text = str(error).split("JVM stacktrace:")[0].strip()
     lines = [line for line in text.splitlines() if line.strip() and not _FRAME_OF_JAVA.match(line)]
-    told, causes = lines[:MESSAGE_LINES], [line for line in lines if line.startswith(CAUSED_BY)]
-    if causes and causes[-1] not in told:
-        told[-1] = causes[-1]
-    return "\n".join(told)
+    shown, causes = lines[:MESSAGE_LINES], [line for line in lines if line.startswith(CAUSED_BY)]
+    if causes and causes[-1] not in shown:
+        shown[-1] = causes[-1]
+    return "\n".join(shown)
 
 
 SPARK_ERRORS = (PySparkException, Py4JError)

@@ -20,78 +20,86 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub.worker_contract import WorkerConfig
-from loghub_worker.batch_plan import Plan, Range
-from loghub_worker.exchange_files import Count, Handover
-from loghub_worker.log_service import ServiceError, reason_of_code, trouble_of
+from loghub_worker.batch_plan import BatchPlan, Range
+from loghub_worker.exchange_files import ReadCount
+from loghub_worker.log_service import ReportedError, reason_of_code, to_reported_error
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_state import SharedState
 from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError, first_lines
 from loghub_worker.query.transform import WITHOUT_PANDAS, PipelineError, Transform
-from loghub_worker.sink.commit_log import LeaseLostError, RangeTakenError
+from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
-from loghub_worker.sink.sinks import Sink
-from loghub_worker.source.datasource import Options
+from loghub_worker.sink.sinks import BatchSink
+from loghub_worker.source.datasource import SourceOptions
 
 log = structlog.get_logger()
 
-MOST_FAILURES = 10  # consecutive, without a batch between; from then on any failure not in `HEALS` is fatal
-LONGEST_PAUSE_S = 30.0
-UNREACHABLE, FAILED, STARVED = "EndpointUnreachable", "PipelineFailed", "PythonWorkerTimeout"
-UNUSABLE = "SinkUnavailable"
-HEALS = (UNREACHABLE, STARVED)  # retries succeed once the endpoint is back, or other processes leave CPU
-LATE = "failed to connect back"  # Spark gives a new Python process ten seconds (docs/spark.md 8)
+# Consecutive, without a batch between; from then on any failure not in `RETRIED_FOREVER` is fatal.
+MAX_FAILURES = 10
+MAX_PAUSE_S = 30.0
+UNREACHABLE, PIPELINE_FAILED, PYTHON_TIMEOUT = "EndpointUnreachable", "PipelineFailed", "PythonWorkerTimeout"
+SINK_UNAVAILABLE = "SinkUnavailable"
+# Retries succeed once the endpoint is back, or other processes leave CPU.
+RETRIED_FOREVER = (UNREACHABLE, PYTHON_TIMEOUT)
+# Spark gives a new Python process ten seconds (docs/spark.md 8).
+PYTHON_TIMEOUT_MESSAGE = "failed to connect back"
 TRACEBACK = "Traceback (most recent call last):"
 
 
 @dataclass(slots=True)
-class Tally:
-    """What the job has done since the process started."""
+class QueryTotals:
+    """What the worker has delivered since the process started."""
 
     rows: int = 0
     batches: int = 0
-    refused: int = 0  # batches that the membership or the commit log rejected
+    discarded: int = 0  # batches that the membership or the commit log rejected
     replaced: int = 0  # texts with invalid UTF-8
     missing: int = 0  # log groups that expired before they were read
     seconds: float = 0.0  # spent in batches that reached the sink
 
 
-class Job:
-    """One query at a time, in one thread of its own."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySettings:
+    """The settings of the query, and the folders that it uses."""
+
+    config: WorkerConfig
+    consumer: str  # part of the name of each batch
+    credentials_dir: str
+    scratch: Path  # Spark's checkpoint directory, emptied before each start
+
+
+class QueryRunner:
+    """Runs one query at a time, in one thread of its own."""
 
     def __init__(
         self,
-        config: WorkerConfig,
+        settings: QuerySettings,
         spark: SparkSession,
+        shared_state: SharedState,
+        shard_manager: ShardManager,
         *,
-        session: SharedState,
-        keeper: ShardManager,
         transform: Transform,
-        sink: Sink,
-        handover: Handover,
-        clock: Clock,
-        credentials_dir: str,
-        scratch: Path,
-        name: str,
+        sink: BatchSink,
     ) -> None:
-        self._config = config
+        config = settings.config
+        self._trigger_interval_s = config.trigger_interval_s
         self._spark = spark
-        self._session = session
-        self._keeper = keeper
+        self._shared_state = shared_state
+        self._shard_manager = shard_manager
         self._transform = transform
         self._sink = sink
-        self._handover = handover
-        self._clock = clock
-        self._scratch = scratch
-        self._name = name
-        self._options = Options(
+        self._exchange = shared_state.exchange
+        self._clock = shared_state.clock
+        self._scratch = settings.scratch
+        self._consumer = settings.consumer
+        self._options = SourceOptions(
             endpoint=config.endpoint,
             project=config.project,
             logstore=config.logstore,
-            credentials_dir=credentials_dir,
-            handover=str(handover.folder),
+            credentials_dir=settings.credentials_dir,
+            exchange_dir=str(self._exchange.folder),
             fetch_interval_s=config.fetch_interval_s,
             max_log_groups=config.max_log_groups,
             max_bytes=config.max_bytes,
@@ -101,9 +109,9 @@ class Job:
         self._failures = 0
         self._query: StreamingQuery | None = None
         self._batch_error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="job", daemon=True)
-        self.tally = Tally()
-        self.trouble = ServiceError()
+        self._thread = threading.Thread(target=self._run, name="query", daemon=True)
+        self.totals = QueryTotals()
+        self.error = ReportedError()
         self.failure: BaseException | None = None
 
     def start(self) -> None:
@@ -127,8 +135,8 @@ class Job:
             self.failure = failure
 
     def _run_query(self) -> None:
-        with self._session.use() as (consumer, _):
-            consumer.source_started()
+        with self._shared_state.use() as (membership, _):
+            membership.source_started()
         try:
             self._query = self._start_query()
             self._query.awaitTermination()
@@ -136,8 +144,8 @@ class Job:
             if not self._stop.is_set():
                 self._after_failure(error)
         finally:
-            with self._session.use() as (consumer, _):
-                consumer.source_stopped()
+            with self._shared_state.use() as (membership, _):
+                membership.source_stopped()
         self._stop.wait(self._pause_s())
 
     def _start_query(self) -> StreamingQuery:
@@ -146,28 +154,31 @@ class Job:
         return (
             rows.writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", self._scratch.as_uri())
-            .trigger(processingTime=f"{int(self._config.trigger_interval_s * 1000)} milliseconds")
+            .trigger(processingTime=f"{int(self._trigger_interval_s * 1000)} milliseconds")
             .start()
         )
 
     def _after_failure(self, error: Exception) -> None:
         if isinstance(error, Py4JNetworkError):
             raise FatalError(
-                "SparkDriverExited", "Spark's JVM has ended; perhaps it had too little memory"
+                "SparkDriverExited",
+                "Spark's JVM exited, often because it ran out of memory; raise spark.memory",
             ) from error
-        self.trouble = trouble_in(self._batch_error or error)
+        self.error = query_error(self._batch_error or error)
         self._batch_error = None
-        reason = self.trouble.reason
+        reason = self.error.reason
         self._failures += 1
-        log.warning("query failed", reason=reason, message=self.trouble.message, in_a_row=self._failures)
-        if self._failures >= MOST_FAILURES and reason not in HEALS:
-            raise FatalError(reason, self.trouble.message) from error
+        log.warning(
+            "query failed", reason=reason, message=self.error.message, consecutive_failures=self._failures
+        )
+        if self._failures >= MAX_FAILURES and reason not in RETRIED_FOREVER:
+            raise FatalError(reason, self.error.message) from error
 
     def _pause_s(self) -> float:
         if not self._failures:
             return 0.0
         doublings = min(self._failures - 1, 10)  # without the endpoint there may be thousands of failures
-        return min(LONGEST_PAUSE_S, 2.0**doublings)
+        return min(MAX_PAUSE_S, 2.0**doublings)
 
     # -- one batch
 
@@ -185,85 +196,85 @@ class Job:
             return
         began_s = self._clock.monotonic_s()
         if self._deliver(rows, plan):
-            self.tally.batches += 1
-            self.tally.seconds += self._clock.monotonic_s() - began_s
+            self.totals.batches += 1
+            self.totals.seconds += self._clock.monotonic_s() - began_s
             self._failures = 0
-            self.trouble = ServiceError()
-            self._keeper.save_all()
+            self.error = ReportedError()
+            self._shard_manager.save_all()
         else:
-            self.tally.refused += 1
+            self.totals.discarded += 1
 
-    def _deliver(self, rows: DataFrame, plan: Plan) -> bool:
+    def _deliver(self, rows: DataFrame, plan: BatchPlan) -> bool:
         """Deliver one batch. Returns False if the sink does not have it; the source then plans its ranges
         again."""
         if not self._may_commit(plan):
             return False
-        batch = f"{self._name}-{secrets.token_hex(8)}"
+        batch = f"{self._consumer}-{secrets.token_hex(8)}"
         try:
             written = self._sink.write(self._transform(rows), batch)
             counts = {
-                r.shard: self._handover.take_count(plan=plan.number, shard=r.shard) for r in plan.ranges
+                r.shard: self._exchange.take_count(plan=plan.number, shard=r.shard) for r in plan.ranges
             }
         except BaseException:
             self._sink.abort(batch)
             raise
-        ranges = tuple(reached(piece, counts[piece.shard]) for piece in plan.ranges)
+        ranges = tuple(consumed_range(shard_range, counts[shard_range.shard]) for shard_range in plan.ranges)
         try:
             self._sink.publish(batch, ranges, lambda: self._may_commit(plan))
-        except LeaseLostError:
-            log.warning("batch thrown away: lease lost", batch=batch)
+        except SessionLostError:
+            log.warning("batch discarded: the session of this worker is over", batch=batch)
             return False
         except RangeTakenError as error:
-            log.warning("batch thrown away", batch=batch, message=str(error))
+            log.warning("batch discarded", batch=batch, message=str(error))
             self._reopen(plan)
             return False
-        self.tally.rows += written
-        self._note_losses(counts)
+        self.totals.rows += written
+        self._count_losses(counts)
         self._record(ranges, counts)
         return True
 
-    def _may_commit(self, plan: Plan) -> bool:
-        with self._session.use() as (consumer, now):
-            return consumer.may_commit(plan.ranges, now=now)
+    def _may_commit(self, plan: BatchPlan) -> bool:
+        with self._shared_state.use() as (membership, now):
+            return membership.may_commit(plan.ranges, now=now)
 
-    def _reopen(self, plan: Plan) -> None:
-        with self._session.use() as (consumer, _):
-            for piece in plan.ranges:
-                consumer.reopen(piece.shard)
+    def _reopen(self, plan: BatchPlan) -> None:
+        with self._shared_state.use() as (membership, _):
+            for shard_range in plan.ranges:
+                membership.reopen(shard_range.shard)
 
-    def _record(self, ranges: tuple[Range, ...], counts: dict[int, Count]) -> None:
-        with self._session.use() as (consumer, _):
-            consumer.committed(
+    def _record(self, ranges: tuple[Range, ...], counts: dict[int, ReadCount]) -> None:
+        with self._shared_state.use() as (membership, _):
+            membership.committed(
                 ranges,
                 logs={shard: count.logs for shard, count in counts.items()},
                 read_bytes={shard: count.bytes for shard, count in counts.items()},
             )
 
-    def _note_losses(self, counts: dict[int, Count]) -> None:
+    def _count_losses(self, counts: dict[int, ReadCount]) -> None:
         for shard, count in counts.items():
             if count.replaced or count.missing:
                 log.warning(
-                    "texts replaced or groups expired",
+                    "invalid UTF-8 was replaced or log groups expired",
                     shard=shard,
-                    texts=count.replaced,
-                    groups=count.missing,
+                    invalid_utf8_values=count.replaced,
+                    log_groups_expired=count.missing,
                 )
-            self.tally.replaced += count.replaced
-            self.tally.missing += count.missing
+            self.totals.replaced += count.replaced
+            self.totals.missing += count.missing
 
 
-def reached(piece: Range, count: Count) -> Range:
+def consumed_range(shard_range: Range, count: ReadCount) -> Range:
     """What is done once the range is read. If all of it has expired, that is everything before the oldest log
     group that exists: between two incarnations of a logstore lie more cursors than batches could ever work
     through."""
-    return Range(piece.shard, piece.begin, max(piece.end, count.oldest))
+    return Range(shard_range.shard, shard_range.begin, max(shard_range.end, count.oldest))
 
 
-def plan_of_batch(scratch: Path, number: int) -> Plan:
+def plan_of_batch(scratch: Path, number: int) -> BatchPlan:
     """The plan of a batch from Spark's log of it: a version line, a line of Spark's own, then one line for
     each source."""
     lines = (scratch / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
-    return Plan.from_json(json.loads(lines[-1]))
+    return BatchPlan.from_json(json.loads(lines[-1]))
 
 
 # The last line of a Python traceback, as Spark quotes it from its other processes.
@@ -272,36 +283,37 @@ _FRAME = re.compile(r'^ +File "([^"]+)", line (\d+), in (.+)$')
 _SERVICE_ERROR = re.compile(r"^(\w+) \(HTTP")
 
 
-def trouble_in(error: Exception) -> ServiceError:
+def query_error(error: Exception) -> ReportedError:
     """Why a query failed. Errors of the service keep their reason although Spark passes them on as text. Most
     others are PipelineFailed with the message of the exception that was raised first."""
     if isinstance(error, LogHubException):
-        return trouble_of(error)
+        return to_reported_error(error)
     if isinstance(error, PipelineError):
-        return ServiceError(FAILED, str(error))
+        return ReportedError(PIPELINE_FAILED, str(error))
     if isinstance(error, OSError):  # the user's arrive as PipelineError, and Spark raises types of its own
-        return ServiceError(UNUSABLE, str(error))
+        return ReportedError(SINK_UNAVAILABLE, str(error))
     if not isinstance(error, SPARK_ERRORS):
-        return ServiceError(FAILED, f"{type(error).__name__}: {error}")
-    if LATE in str(error):
-        return ServiceError(
-            STARVED, "Spark's Python processes did not start within ten seconds: too little CPU"
+        return ReportedError(PIPELINE_FAILED, f"{type(error).__name__}: {error}")
+    if PYTHON_TIMEOUT_MESSAGE in str(error):
+        return ReportedError(
+            PYTHON_TIMEOUT,
+            "Spark's Python processes did not start within ten seconds: raise worker.resources",
         )
-    place = ""
+    location = ""
     for line in str(error).partition(TRACEBACK)[2].splitlines():
         if (frame := _FRAME.match(line)) is not None:
-            place = f" ({Path(frame[1]).name}:{frame[2]}, in {frame[3]})"
-        if (found := _RAISED.match(line)) is not None:
-            return _trouble_of_line(found[1], found[2], place)
-    return ServiceError(FAILED, first_lines(error))
+            location = f" ({Path(frame[1]).name}:{frame[2]}, in {frame[3]})"
+        if (raised := _RAISED.match(line)) is not None:
+            return _error_in_line(raised[1], raised[2], location)
+    return ReportedError(PIPELINE_FAILED, first_lines(error))
 
 
-def _trouble_of_line(name: str, message: str, place: str) -> ServiceError:
+def _error_in_line(name: str, message: str, location: str) -> ReportedError:
     code = _SERVICE_ERROR.match(message)
     if name == UNREACHABLE:
-        return ServiceError(UNREACHABLE, message)
+        return ReportedError(UNREACHABLE, message)
     if name == "LogHubError" and code is not None:
-        return ServiceError(reason_of_code(code[1]), message)
+        return ReportedError(reason_of_code(code[1]), message)
     # An import that fails in a user's function in Spark's own processes arrives only as text.
     advice = WITHOUT_PANDAS if message == "No module named 'pandas'" else ""
-    return ServiceError(FAILED, f"{name}: {message}{place}{advice}")
+    return ReportedError(PIPELINE_FAILED, f"{name}: {message}{location}{advice}")

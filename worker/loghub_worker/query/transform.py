@@ -25,8 +25,8 @@ from loghub_worker.query.spark_session import SPARK_ERRORS, VIEW, FatalError, fi
 from loghub_worker.source.datasource import LogHubDataSource
 
 # Spark's Python processes would import a file with one of these names instead of a module that they need.
-TAKEN = sys.stdlib_module_names | {"loghub", "loghub_worker", "py4j", "pyarrow", "pyspark"}
-_NOT_THEIRS = tuple(
+RESERVED_MODULES = sys.stdlib_module_names | {"loghub", "loghub_worker", "py4j", "pyarrow", "pyspark"}
+_OWN_PACKAGES = tuple(
     str(Path(file).parent) for file in (loghub_worker.__file__, py4j.__file__ or "", pyspark.__file__ or "")
 )
 
@@ -86,9 +86,9 @@ class PythonTransform:
         except SPARK_ERRORS:
             raise  # an error of the batch itself, such as an unreachable endpoint, is recognized by its type
         except (Exception, SystemExit) as error:
-            raise PipelineError(self._told(error)) from error
+            raise PipelineError(self._message(error)) from error
         if not isinstance(rows, DataFrame):
-            raise PipelineError(f"{self._name}: returned {type(rows).__name__}, not a DataFrame of Spark")
+            raise PipelineError(f"{self._name} returned {type(rows).__name__}, not a Spark DataFrame")
         return rows
 
     def check(self, empty: DataFrame) -> DataFrame:
@@ -97,10 +97,10 @@ class PythonTransform:
         except PipelineError as error:
             raise FatalError("InvalidPipeline", str(error)) from error
         except SPARK_ERRORS as error:
-            raise FatalError("InvalidPipeline", self._told(error)) from error
+            raise FatalError("InvalidPipeline", self._message(error)) from error
 
-    def _told(self, error: BaseException) -> str:
-        return f"{self._name}: {in_users_words(error, self._code)}"
+    def _message(self, error: BaseException) -> str:
+        return f"{self._name}: {user_message(error, self._code)}"
 
 
 def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
@@ -116,20 +116,27 @@ def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
         for name, text in pipeline.files.items():
             (scratch / Path(name).name).write_text(text, encoding="utf-8")
     if not code.is_dir():
-        raise FatalError("InvalidPipeline", f"there is no folder {code} with the code of {pipeline.function}")
+        raise FatalError(
+            "InvalidPipeline", f"the folder {code} with the code of {pipeline.function} does not exist"
+        )
     try:
         hiding = sorted(path.name for path in code.iterdir() if _hides_a_module(path))
     except OSError as error:
-        raise FatalError("InvalidPipeline", f"the code of {pipeline.function}: {error}") from error
+        raise FatalError(
+            "InvalidPipeline", f"the code of {pipeline.function} cannot be read: {error}"
+        ) from error
     if hiding:
-        raise FatalError("InvalidPipeline", f"{hiding[0]} would hide a module of that name: rename it")
+        raise FatalError(
+            "InvalidPipeline",
+            f"{hiding[0]} would hide a module with the same name that the worker needs: rename it",
+        )
     return code
 
 
 def _hides_a_module(path: Path) -> bool:
     # `os.path.exists` is False in a folder without permission, as in lost+found in a volume's root.
     is_module = path.suffix == ".py" or os.path.exists(path / "__init__.py")
-    return is_module and path.stem in TAKEN
+    return is_module and path.stem in RESERVED_MODULES
 
 
 def make_transform(pipeline: Pipeline, code: Path | None) -> Transform:
@@ -137,7 +144,7 @@ def make_transform(pipeline: Pipeline, code: Path | None) -> Transform:
     ``InvalidPipeline``."""
     if isinstance(pipeline, SqlPipeline):
         return SqlTransform(pipeline.text)
-    return PythonTransform(pipeline.function, _imported(pipeline.function, code), code)
+    return PythonTransform(pipeline.function, _import_function(pipeline.function, code), code)
 
 
 def empty_logs(spark: SparkSession) -> DataFrame:
@@ -145,7 +152,7 @@ def empty_logs(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], LogHubDataSource({}).schema())
 
 
-def _imported(name: str, code: Path | None) -> Callable[[DataFrame], object]:
+def _import_function(name: str, code: Path | None) -> Callable[[DataFrame], object]:
     module_name, _, function_name = name.partition(":")
     if code is not None:
         sys.path.insert(0, str(code))
@@ -153,20 +160,20 @@ def _imported(name: str, code: Path | None) -> Callable[[DataFrame], object]:
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (Exception, SystemExit) as error:
-        raise FatalError("InvalidPipeline", f"{name}: {in_users_words(error, code)}") from error
+        raise FatalError("InvalidPipeline", f"{name}: {user_message(error, code)}") from error
     if not callable(function):
         raise FatalError(
-            "InvalidPipeline", f"{name}: {function_name} is {type(function).__name__}, no function"
+            "InvalidPipeline", f"{name}: {function_name} is not a function but {type(function).__name__}"
         )
     checked: Callable[[DataFrame], object] = function
     return checked
 
 
-def in_users_words(error: BaseException, code: Path | None) -> str:
+def user_message(error: BaseException, code: Path | None) -> str:
     """The last line of the user's own traceback, and where in the user's files it was raised."""
     message = first_lines(error) or "no message"
     advice = WITHOUT_PANDAS if _lacks_pandas(error) else ""
-    return f"{type(error).__name__}: {message}{_place(error, code)}{advice}"
+    return f"{type(error).__name__}: {message}{_location(error, code)}{advice}"
 
 
 def _lacks_pandas(error: BaseException) -> bool:
@@ -176,8 +183,8 @@ def _lacks_pandas(error: BaseException) -> bool:
     return isinstance(error, ModuleNotFoundError) and error.name == "pandas"
 
 
-def _place(error: BaseException, code: Path | None) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_theirs(f.filename)]
+def _location(error: BaseException, code: Path | None) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_user_code(f.filename)]
     inside = [f for f in frames if code is not None and Path(f.filename).is_relative_to(code)]
     if not frames:
         return ""
@@ -187,5 +194,7 @@ def _place(error: BaseException, code: Path | None) -> str:
     return f" ({shown}:{last.lineno}, in {last.name})"
 
 
-def _is_theirs(filename: str) -> bool:
-    return not filename.startswith(("<frozen ", *_NOT_THEIRS)) and Path(filename) != Path(importlib.__file__)
+def _is_user_code(filename: str) -> bool:
+    return not filename.startswith(("<frozen ", *_OWN_PACKAGES)) and Path(filename) != Path(
+        importlib.__file__
+    )

@@ -23,7 +23,7 @@ from pyspark.sql.types import ArrayType, DateType, MapType, NumericType, StructT
 from loghub.atomic_file import replace_file
 from loghub.clock import SystemClock
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_worker.log_service import Address, shared
+from loghub_worker.log_service import Address, shared_client
 
 FORMAT = "loghub"
 TIME = "__time__"
@@ -63,12 +63,12 @@ class LogstoreArrowWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:
-        hub = shared(self.options.address)
+        client = shared_client(self.options.address)
         now_s = int(SystemClock().unix_s())
         rows = 0
         for batch in iterator:
             for group in groups_of(batch, now_s=now_s):
-                hub.put_logs(self.options.logstore, encode(LogGroup(logs=tuple(group))))
+                client.put_logs(self.options.logstore, encode(LogGroup(logs=tuple(group))))
             rows += batch.num_rows
         return Put(rows)
 
@@ -101,7 +101,9 @@ def _as_text(name: str, kind: Any) -> Column:
     column = F.col(f"`{name.replace('`', '``')}`")
     if name == TIME:
         if not isinstance(kind, TimestampType | DateType | NumericType):
-            raise ValueError(f"column {TIME} must be a time or unix seconds, not {kind.simpleString()}")
+            raise ValueError(
+                f"the column {TIME} must be a timestamp, a date or unix seconds, not {kind.simpleString()}"
+            )
         seconds = F.unix_timestamp(column) if not isinstance(kind, NumericType) else column
         return seconds.cast("bigint").alias(name)
     if isinstance(kind, MapType | StructType | ArrayType):

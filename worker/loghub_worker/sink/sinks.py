@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from loghub.worker_contract import ConsoleSink, JsonSink, LogstoreSink, ParquetSink, WorkerConfig
 from loghub_worker.batch_plan import Range
 from loghub_worker.log_service import Address
-from loghub_worker.sink.commit_log import CommitLog, Incarnation, data_files
+from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation, data_files
 from loghub_worker.sink.logstore import LogstoreWriter
 
 log = structlog.get_logger()
@@ -30,14 +30,14 @@ class InvalidSinkError(Exception):
     """The sink's settings or the query's columns cannot work; retries do not help."""
 
 
-class Sink(Protocol):
-    """What a sink guarantees to the job. Cursors are integers."""
+class BatchSink(Protocol):
+    """What a sink guarantees to the query runner. Cursors are integers."""
 
     def check(self, empty: DataFrame) -> None:
         """Reject columns that this sink does not support, by means of an empty result of the query."""
 
     def resume(
-        self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
     ) -> int:
         """Where the shard continues, given the service's checkpoint and whether that was `moved` on purpose.
         `confirm` is called before anything is changed; it raises if the shard was lost since the checkpoint
@@ -47,8 +47,8 @@ class Sink(Protocol):
         """Write the rows and return their number. They count once `publish` has returned."""
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
-        """Make the batch part of the sink. Raises `commit_log.RangeTakenError` or `commit_log.LeaseLostError`
-        if it is not."""
+        """Make the batch part of the sink. Raises `commit_log.RangeTakenError` or
+        `commit_log.SessionLostError` if it is not."""
 
     def abort(self, batch: str) -> None:
         """The batch failed before `publish`."""
@@ -58,12 +58,12 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class FileFormat:
     """One file format: how Spark writes it, and how many rows a file contains."""
 
     name: str
     options: Mapping[str, str]
-    rows_in: Callable[[Path], int]
+    count_rows: Callable[[Path], int]
 
 
 def _parquet_rows(file: Path) -> int:
@@ -75,62 +75,62 @@ def _lines(file: Path) -> int:
         return sum(part.count(b"\n") for part in iter(lambda: content.read(1 << 20), b""))
 
 
-PARQUET = Format("parquet", {}, _parquet_rows)
+PARQUET = FileFormat("parquet", {}, _parquet_rows)
 # Uncompressed whatever Hadoop's settings are, because the lines are counted.
-JSON = Format("json", {"compression": "none", "lineSep": "\n", "encoding": "UTF-8"}, _lines)
+JSON = FileFormat("json", {"compression": "none", "lineSep": "\n", "encoding": "UTF-8"}, _lines)
 
 
 class FilesSink:
     """Files of one format in a folder, each batch and range exactly once."""
 
-    def __init__(self, folder: Path, ledger: CommitLog, form: Format) -> None:
+    def __init__(self, folder: Path, commit_log: CommitLog, file_format: FileFormat) -> None:
         self._folder = folder
-        self._ledger = ledger
-        self._form = form
+        self._commit_log = commit_log
+        self._file_format = file_format
         self._created: dict[int, int] = {}
 
     def check(self, empty: DataFrame) -> None:
         trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
         try:
-            self._write(empty, self._ledger.stage(trial))
+            self._write(empty, self._commit_log.stage(trial))
         finally:
-            self._ledger.discard(trial)
+            self._commit_log.discard(trial)
 
     def resume(
-        self, shard: Incarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
     ) -> int:
         self._created[shard.shard] = shard.created
-        return self._ledger.resume(shard, checkpoint, confirm=confirm, moved=moved)
+        return self._commit_log.resume(shard, checkpoint, confirm=confirm, moved=moved)
 
     def write(self, result: DataFrame, batch: str) -> int:
-        stage = self._ledger.stage(batch)
+        stage = self._commit_log.stage(batch)
         self._write(result, stage)
-        return sum(self._form.rows_in(path) for path in data_files(stage))
+        return sum(self._file_format.count_rows(path) for path in data_files(stage))
 
     def _write(self, result: DataFrame, stage: Path) -> None:
-        writer = result.write.mode("overwrite").format(self._form.name)
-        writer.options(**self._form.options).save(stage.as_uri())
+        writer = result.write.mode("overwrite").format(self._file_format.name)
+        writer.options(**self._file_format.options).save(stage.as_uri())
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
-        pairs = [(self._incarnation(piece.shard), piece) for piece in ranges]
-        self._ledger.publish(batch, pairs, may_commit=may_commit)
+        pairs = [(self._incarnation(shard_range.shard), shard_range) for shard_range in ranges]
+        self._commit_log.publish(batch, pairs, may_commit=may_commit)
 
     def abort(self, batch: str) -> None:
-        self._ledger.abort(batch)
+        self._commit_log.abort(batch)
 
     def acknowledge(self, shard: int, checkpoint: int) -> None:
-        self._ledger.acknowledge(self._incarnation(shard), checkpoint)
+        self._commit_log.acknowledge(self._incarnation(shard), checkpoint)
 
-    def _incarnation(self, shard: int) -> Incarnation:
-        return Incarnation(shard=shard, created=self._created[shard])
+    def _incarnation(self, shard: int) -> ShardIncarnation:
+        return ShardIncarnation(shard=shard, created=self._created[shard])
 
 
-class NoRecord:
+class AtLeastOnceSink:
     """The base of sinks that keep no record: a batch that failed midway is delivered again."""
 
     def resume(
         self,
-        shard: Incarnation,  # noqa: ARG002
+        shard: ShardIncarnation,  # noqa: ARG002
         checkpoint: int,
         *,
         confirm: Callable[[], None],
@@ -150,7 +150,7 @@ class NoRecord:
         """Do nothing: there is no record to remove."""
 
 
-class LogstoreCopy(NoRecord):
+class LogstoreCopy(AtLeastOnceSink):
     """Another logstore, at least once."""
 
     def __init__(self, writer: LogstoreWriter) -> None:
@@ -163,11 +163,11 @@ class LogstoreCopy(NoRecord):
         return self._writer.put(result)
 
 
-class Console(NoRecord):
+class Console(AtLeastOnceSink):
     """The first rows of each batch as JSON lines, at least once, for trying out a pipeline."""
 
-    def __init__(self, most: int, out: TextIO) -> None:
-        self._most = most
+    def __init__(self, max_rows: int, out: TextIO) -> None:
+        self._max_rows = max_rows
         self._out = out
 
     def check(self, empty: DataFrame) -> None:
@@ -177,13 +177,13 @@ class Console(NoRecord):
         lines = _as_json(result).persist()  # otherwise `count` and `take` would each read the logs
         try:
             rows = lines.count()
-            shown = [row[0] for row in lines.take(self._most)]
+            shown = [row[0] for row in lines.take(self._max_rows)]
         finally:
             lines.unpersist()
         self._out.writelines(f"{line}\n" for line in shown)
         self._out.flush()
         if rows > len(shown):
-            log.info("rows shown in part", shown=len(shown), rows=rows)
+            log.info("only the first rows of the batch are shown", shown=len(shown), rows=rows)
         return rows
 
 
@@ -193,7 +193,7 @@ def _as_json(rows: DataFrame) -> DataFrame:
 
 def make_sink(
     config: WorkerConfig, *, consumer: str, credentials_dir: str, scratch: Path, now_unix_s: float
-) -> Sink:
+) -> BatchSink:
     """The sink of a worker's settings. Raises `InvalidSinkError`, or `OSError` if its folder cannot be
     used."""
     sink = config.sink
@@ -203,19 +203,19 @@ def make_sink(
     if isinstance(sink, ConsoleSink):
         return Console(sink.rows, sys.stdout)
     folder = _folder_of(sink)
-    ledger = CommitLog(folder, home=(config.project, config.logstore, config.consumer_group))
-    ledger.try_out()
-    ledger.prune(owner=consumer, now_unix_s=now_unix_s)
-    return FilesSink(folder, ledger, JSON if isinstance(sink, JsonSink) else PARQUET)
+    commit_log = CommitLog(folder, group_path=(config.project, config.logstore, config.consumer_group))
+    commit_log.check_folder()
+    commit_log.prune(owner=consumer, now_unix_s=now_unix_s)
+    return FilesSink(folder, commit_log, JSON if isinstance(sink, JsonSink) else PARQUET)
 
 
 def _folder_of(sink: ParquetSink | JsonSink) -> Path:
     if "://" in sink.path:
         scheme = sink.path.split("://")[0]
         raise InvalidSinkError(
-            f"files are written to a folder of a mounted file system; {scheme}:// is not supported yet"
+            f"a file sink writes to a folder of a mounted file system; {scheme}:// is not supported"
         )
     folder = Path(sink.path)
     if not folder.is_absolute():
-        raise InvalidSinkError(f"a sink of files needs an absolute path, not {sink.path!r}")
+        raise InvalidSinkError(f"a file sink needs an absolute path, not {sink.path!r}")
     return folder

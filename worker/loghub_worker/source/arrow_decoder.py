@@ -138,9 +138,9 @@ def _handler(kind: str) -> Any:
         message = file.message_type.add(name=name)
         for number, (field, label, type_) in fields.items():
             of = {"type_name": f".{kind}.{type_}"} if isinstance(type_, str) else {"type": type_}
-            made = message.field.add(name=field, number=number, label=label, **of)
+            described = message.field.add(name=field, number=number, label=label, **of)
             if isinstance(type_, str):
-                made.type = _Field.TYPE_MESSAGE
+                described.type = _Field.TYPE_MESSAGE
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     described = pool.FindMessageTypeByName(f"{kind}.LogGroupList")
@@ -149,21 +149,21 @@ def _handler(kind: str) -> Any:
 
 def _messages(text: int) -> dict[str, dict[int, tuple[str, int, int | str]]]:
     """The messages by field number. No field is required: as in other decoders, a missing field is empty."""
-    one, many = _Field.LABEL_OPTIONAL, _Field.LABEL_REPEATED
-    pair: dict[int, tuple[str, int, int | str]] = {1: ("Key", one, text), 2: ("Value", one, text)}
+    optional, repeated = _Field.LABEL_OPTIONAL, _Field.LABEL_REPEATED
+    pair: dict[int, tuple[str, int, int | str]] = {1: ("Key", optional, text), 2: ("Value", optional, text)}
     return {
         "Content": pair,
         "LogTag": pair,
         "Log": {
-            1: ("Time", one, _TIME_TYPES["Time"]),
-            2: ("Contents", many, "Content"),
-            4: ("Time_ns", one, _TIME_TYPES["Time_ns"]),
+            1: ("Time", optional, _TIME_TYPES["Time"]),
+            2: ("Contents", repeated, "Content"),
+            4: ("Time_ns", optional, _TIME_TYPES["Time_ns"]),
         },
         "LogGroup": {
-            1: ("Logs", many, "Log"),
-            3: ("Topic", one, text),
-            4: ("Source", one, text),
-            6: ("LogTags", many, "LogTag"),
+            1: ("Logs", repeated, "Log"),
+            3: ("Topic", optional, text),
+            4: ("Source", optional, text),
+            6: ("LogTags", repeated, "LogTag"),
         },
-        "LogGroupList": {1: ("LogGroups", many, "LogGroup")},
+        "LogGroupList": {1: ("LogGroups", repeated, "LogGroup")},
     }

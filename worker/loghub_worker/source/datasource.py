@@ -4,10 +4,9 @@ Spark loads it with ``spark.readStream.format("loghub")``. The positions file of
 `loghub_worker.exchange_files`, which the membership writes, determines which shards are read and from where,
 so shards may be added, removed and added again while the query runs.
 
-An "offset" of Spark is a whole plan (`loghub_worker.batch_plan.Plan.to_json`). It contains the begin and the
-end of the batch's own ranges, so nothing has to be derived from two offsets. A plan begins where the
-positions file says, and the driver advances a position only when the sink has the previous batch.
-"""
+An "offset" of Spark is a whole plan (`loghub_worker.batch_plan.BatchPlan.to_json`). It contains the begin and
+the end of the batch's own ranges, so nothing has to be derived from two offsets. A plan begins where the
+positions file says, and the driver advances a position only when the sink has the previous batch."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -24,9 +23,9 @@ from pyspark.sql.types import StructType
 
 from loghub.client.port import LogHub
 from loghub.clock import SystemClock
-from loghub_worker.batch_plan import NOTHING, Bounds, Plan, Range, next_plan, pack
-from loghub_worker.exchange_files import Count, Handover, Report
-from loghub_worker.log_service import Address, decode_cursor, encode_cursor, shared
+from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, Range, next_plan, pack
+from loghub_worker.exchange_files import ExchangeFiles, ReadCount, Report
+from loghub_worker.log_service import Address, decode_cursor, encode_cursor, shared_client
 from loghub_worker.sink.logstore import FORMAT, LogstoreArrowWriter, WriteOptions
 from loghub_worker.source.arrow_decoder import SCHEMA, decode
 from loghub_worker.source.end_cursors import EndWatch
@@ -35,14 +34,14 @@ PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-proto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SourceOptions:
     """The settings of the data source, which are passed as the one option ``settings``."""
 
     endpoint: str
     project: str
     logstore: str
     credentials_dir: str
-    handover: str  # folder of the exchange files
+    exchange_dir: str
     fetch_interval_s: float
     max_log_groups: int
     max_bytes: int
@@ -53,16 +52,16 @@ class Options:
         return Address(endpoint=self.endpoint, project=self.project, credentials_dir=self.credentials_dir)
 
     @property
-    def bounds(self) -> Bounds:
-        return Bounds(log_groups=self.max_log_groups, bytes=self.max_bytes)
+    def limits(self) -> BatchLimits:
+        return BatchLimits(log_groups=self.max_log_groups, bytes=self.max_bytes)
 
     def to_option(self) -> str:
         """All settings as the value of the option ``settings``."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @staticmethod
-    def from_option(value: str) -> "Options":
-        return Options(**json.loads(value))
+    def from_option(value: str) -> "SourceOptions":
+        return SourceOptions(**json.loads(value))
 
 
 class ShortReadError(Exception):
@@ -81,14 +80,14 @@ class LogHubDataSource(DataSource):
 
     # Spark passes the schema under exactly this name.
     def streamReader(self, schema: StructType) -> "LogHubStreamReader":  # noqa: ARG002, N802
-        return LogHubStreamReader(Options.from_option(self.options["settings"]))
+        return LogHubStreamReader(SourceOptions.from_option(self.options["settings"]))
 
     def writer(self, schema: StructType, overwrite: bool) -> LogstoreArrowWriter:  # noqa: ARG002
         return LogstoreArrowWriter(WriteOptions.from_option(self.options["settings"]))
 
 
 @dataclass
-class Piece(InputPartition):
+class RangePartition(InputPartition):
     """What one task reads."""
 
     plan: int
@@ -102,72 +101,72 @@ class LogHubStreamReader(DataSourceStreamReader):
     """Planning runs in one process for the life of a query, reading in many, each on a copy of this
     object."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self._ends: EndWatch | None = None
         self._reported: Report | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return NOTHING.to_json()
+        return EMPTY_PLAN.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
         """The next plan, or `start` unchanged if there is nothing to read. Sends requests to the service only
         as often as the fetch interval allows, whatever Spark's trigger does."""
-        handover = Handover(Path(self.options.handover))
-        positions = handover.positions()
+        exchange = ExchangeFiles(Path(self.options.exchange_dir))
+        positions = exchange.positions()
         ends = self._watch().ends(positions.shards, now=SystemClock().monotonic_s())
-        self._report(handover, version=positions.version)
-        last = Plan.from_json(start)
+        self._report(exchange, version=positions.version)
+        last = BatchPlan.from_json(start)
         plan = next_plan(
             last,
             positions=positions.shards,
             ends=ends,
             sizes=positions.group_bytes,
-            bounds=self.options.bounds,
+            limits=self.options.limits,
         )
         return start if plan is last else plan.to_json()
 
     def _watch(self) -> EndWatch:
         if self._ends is None:
             self._ends = EndWatch(
-                shared(self.options.address),
+                shared_client(self.options.address),
                 logstore=self.options.logstore,
                 interval_s=self.options.fetch_interval_s,
             )
         return self._ends
 
-    def _report(self, handover: Handover, *, version: int) -> None:
+    def _report(self, exchange: ExchangeFiles, *, version: int) -> None:
         watch = self._watch()
-        trouble = watch.trouble
-        report = Report(version=version, ends=watch.known, reason=trouble.reason, message=trouble.message)
+        error = watch.error
+        report = Report(version=version, ends=watch.known, reason=error.reason, message=error.message)
         if report != self._reported:
-            handover.write_report(report)
+            exchange.write_report(report)
             self._reported = report
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:
             return []
-        plan = Plan.from_json(end)
-        return [Piece(plan.number, ranges) for ranges in pack(plan.ranges, bins=self.options.cores)]
+        plan = BatchPlan.from_json(end)
+        return [RangePartition(plan.number, ranges) for ranges in pack(plan.ranges, bins=self.options.cores)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Piece)
-        handover = Handover(Path(self.options.handover))
-        hub = shared(self.options.address)
-        for piece in partition.ranges:
-            tally = Tally()
-            yield from read_range(hub, self.options.logstore, piece, tally)
-            handover.write_count(tally.count(), plan=partition.plan, shard=piece.shard)
+        assert isinstance(partition, RangePartition)
+        exchange = ExchangeFiles(Path(self.options.exchange_dir))
+        client = shared_client(self.options.address)
+        for shard_range in partition.ranges:
+            counts = RangeCounts()
+            yield from read_range(client, self.options.logstore, shard_range, counts)
+            exchange.write_count(counts.count(), plan=partition.plan, shard=shard_range.shard)
 
 
-class Tally:
+class RangeCounts:
     """Counts of one range while it is read."""
 
     def __init__(self) -> None:
         self.logs = self.bytes = self.replaced = self.missing = self.oldest = 0
 
-    def count(self) -> Count:
-        return Count(
+    def count(self) -> ReadCount:
+        return ReadCount(
             logs=self.logs,
             bytes=self.bytes,
             replaced=self.replaced,
@@ -176,38 +175,43 @@ class Tally:
         )
 
 
-def read_range(hub: LogHub, logstore: str, piece: Range, tally: Tally) -> Iterator[pa.RecordBatch]:
+def read_range(
+    client: LogHub, logstore: str, shard_range: Range, counts: RangeCounts
+) -> Iterator[pa.RecordBatch]:
     """The rows of one range, one record batch per answer. Each iteration advances the cursor.
 
     Expired log groups are skipped and counted: the service then answers with the oldest that it has
     (docs/sls-protocol.md 7.8), and the groups of an answer are numbered backwards from its next cursor.
     """
-    cursor = piece.begin
-    while cursor < piece.end:
-        pulled = hub.pull_logs(
+    cursor = shard_range.begin
+    while cursor < shard_range.end:
+        pulled = client.pull_logs(
             logstore,
-            piece.shard,
+            shard_range.shard,
             cursor=encode_cursor(cursor),
-            count=min(PULL_LOG_GROUPS, piece.end - cursor),
-            end_cursor=encode_cursor(piece.end),
+            count=min(PULL_LOG_GROUPS, shard_range.end - cursor),
+            end_cursor=encode_cursor(shard_range.end),
         )
         after = decode_cursor(pulled.next_cursor) if pulled.next_cursor else cursor
         if after <= cursor:
             raise ShortReadError(
-                f"shard {piece.shard}: nothing at cursor {cursor}, though {piece.end} was the end"
+                f"shard {shard_range.shard} returned nothing at cursor {cursor},"
+                f" before its end cursor {shard_range.end}"
             )
         first = max(cursor, after - pulled.count)
-        tally.missing += min(first, piece.end) - cursor
-        tally.oldest = after if not pulled.count and after > piece.end else 0
+        counts.missing += min(first, shard_range.end) - cursor
+        counts.oldest = after if not pulled.count and after > shard_range.end else 0
         if pulled.count:
-            yield _rows_before(piece, pulled.body, first_cursor=first, tally=tally)
+            yield _rows_before(shard_range, pulled.body, first_cursor=first, counts=counts)
         cursor = after
 
 
-def _rows_before(piece: Range, body: bytes, *, first_cursor: int, tally: Tally) -> pa.RecordBatch:
-    decoded = decode(body, shard=piece.shard, first_cursor=first_cursor)
-    rows = decoded.rows.filter(pc.less(decoded.rows.column("__cursor__"), piece.end))
-    tally.logs += rows.num_rows
-    tally.bytes += len(body)
-    tally.replaced += decoded.replaced
+def _rows_before(
+    shard_range: Range, body: bytes, *, first_cursor: int, counts: RangeCounts
+) -> pa.RecordBatch:
+    decoded = decode(body, shard=shard_range.shard, first_cursor=first_cursor)
+    rows = decoded.rows.filter(pc.less(decoded.rows.column("__cursor__"), shard_range.end))
+    counts.logs += rows.num_rows
+    counts.bytes += len(body)
+    counts.replaced += decoded.replaced
     return rows

@@ -1,4 +1,4 @@
-"""Group commit: what waits together is committed together."""
+"""Group commit: all waiting items are committed together."""
 
 import asyncio
 import threading
@@ -13,8 +13,8 @@ def _never(error: BaseException) -> None:
     raise AssertionError(error)
 
 
-def test_what_waits_is_one_batch() -> None:
-    async def story() -> list[list[int]]:
+def test_all_waiting_items_are_one_batch() -> None:
+    async def scenario() -> list[list[int]]:
         batches_seen: list[list[int]] = []
         started, go = threading.Event(), threading.Event()
 
@@ -33,11 +33,11 @@ def test_what_waits_is_one_batch() -> None:
         await asyncio.to_thread(batches.close)
         return batches_seen
 
-    assert asyncio.run(story()) == [[1], [2, 3, 4]]
+    assert asyncio.run(scenario()) == [[1], [2, 3, 4]]
 
 
-def test_an_outcome_that_is_an_exception_is_its_items_own() -> None:
-    async def story() -> list[object]:
+def test_an_exception_as_an_outcome_fails_only_its_item() -> None:
+    async def scenario() -> list[object]:
         def commit(batch: Sequence[int]) -> list[object]:
             return [OSError("odd") if n % 2 else n for n in batch]
 
@@ -47,13 +47,13 @@ def test_an_outcome_that_is_an_exception_is_its_items_own() -> None:
         await asyncio.to_thread(batches.close)
         return outcomes
 
-    outcomes = asyncio.run(story())
+    outcomes = asyncio.run(scenario())
     assert outcomes[0::2] == [0, 2]
     assert all(isinstance(outcome, OSError) for outcome in outcomes[1::2])
 
 
-def test_after_a_failure_nothing_is_committed_any_more() -> None:
-    async def story() -> tuple[list[int], list[BaseException]]:
+def test_nothing_is_committed_after_a_failure() -> None:
+    async def scenario() -> tuple[list[int], list[BaseException]]:
         committed: list[int] = []
         told: list[BaseException] = []
 
@@ -68,23 +68,23 @@ def test_after_a_failure_nothing_is_committed_any_more() -> None:
         await asyncio.to_thread(batches.close)
         return committed, told
 
-    committed, told = asyncio.run(story())
+    committed, told = asyncio.run(scenario())
     assert committed == [0]
     assert len(told) == 1
 
 
 def test_close_commits_what_was_submitted() -> None:
-    async def story() -> list[object]:
+    async def scenario() -> list[object]:
         batches = ThreadedBatches(name="test", commit=list, on_failed=_never)
         futures = [batches.submit(n) for n in range(100)]
         await asyncio.to_thread(batches.close)
         return await asyncio.gather(*futures)
 
-    assert asyncio.run(story()) == list(range(100))
+    assert asyncio.run(scenario()) == list(range(100))
 
 
-def test_a_waiter_that_went_away_does_not_disturb_the_others() -> None:
-    async def story() -> object:
+def test_a_cancelled_waiter_does_not_disturb_the_others() -> None:
+    async def scenario() -> object:
         batches = ThreadedBatches(name="test", commit=list, on_failed=_never)
         gone, stays = batches.submit(1), batches.submit(2)
         gone.cancel()
@@ -92,14 +92,14 @@ def test_a_waiter_that_went_away_does_not_disturb_the_others() -> None:
         await asyncio.to_thread(batches.close)
         return outcome
 
-    assert asyncio.run(story()) == 2
+    assert asyncio.run(scenario()) == 2
 
 
-def test_inline_commits_at_once() -> None:
-    async def story() -> object:
+def test_inline_batches_commit_immediately() -> None:
+    async def scenario() -> object:
         def commit(batch: Sequence[int]) -> list[object]:
             return [n + 1 for n in batch]
 
         return await InlineBatches(name="test", commit=commit, on_failed=_never).submit(1)
 
-    assert asyncio.run(story()) == 2
+    assert asyncio.run(scenario()) == 2

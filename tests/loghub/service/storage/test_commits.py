@@ -1,4 +1,4 @@
-"""The commit of log data: what of a batch was done, and what surely was not."""
+"""The commit of log data: which items of a batch were written, and which certainly were not."""
 
 from loghub.service.storage.commits import Append, commit_logs
 from loghub.service.storage.record import SegmentHeader
@@ -18,8 +18,8 @@ def _append(log: ShardLog, group: bytes) -> Append:
     return Append(log=log, new=NewGroup(group=group, logs=1, received_us=100))
 
 
-def test_without_room_only_what_was_not_done_is_refused() -> None:
-    """A refused write may be sent again, so what stands in the log must not be refused."""
+def test_without_disk_space_only_unwritten_groups_are_refused() -> None:
+    """A refused write may be retried, so a group that is in the log must not be refused."""
     disk = SimDisk()
     full, other = _opened(disk), _opened(disk, shard=1)
     commit_logs([_append(full, b"first"), _append(other, b"first")])
@@ -37,7 +37,7 @@ def test_without_room_only_what_was_not_done_is_refused() -> None:
     assert other.extent.end_cursor == 1002
 
 
-def test_a_task_runs_behind_all_appends_of_its_batch() -> None:
+def test_a_task_runs_after_all_appends_of_its_batch() -> None:
     log = _opened(SimDisk())
     outcomes = commit_logs([lambda: log.extent.end_cursor, _append(log, b"a"), _append(log, b"b")])
     assert outcomes == [1002, None, None]

@@ -1,4 +1,4 @@
-"""Facts go into SQLite and come back equal."""
+"""Facts that are stored in SQLite are equal when they are read."""
 
 from contextlib import closing
 from pathlib import Path
@@ -49,8 +49,8 @@ GROUP = GroupStepped(
     group="g",
     facts=(
         domain.GroupSaved(timeout_s=30.0, order=True),
-        domain.ShardSaved(entry=ENTRY),
-        domain.ShardSaved(entry=BARE),
+        domain.GroupShardSaved(entry=ENTRY),
+        domain.GroupShardSaved(entry=BARE),
     ),
 )
 
@@ -63,7 +63,7 @@ def _reopened(path: Path, *facts: CatalogFact | GroupStepped | GroupDeleted) -> 
     return Database(str(path / "m.sqlite"))
 
 
-def test_catalog_facts_come_back(tmp_path: Path) -> None:
+def test_catalog_facts_are_equal_after_a_restart(tmp_path: Path) -> None:
     facts: list[CatalogFact] = [PROJECT, STORE, LEFT, RIGHT]
     database = _reopened(tmp_path, *facts)
     assert database.catalog_facts() == facts
@@ -71,7 +71,7 @@ def test_catalog_facts_come_back(tmp_path: Path) -> None:
     database.close()
 
 
-def test_groups_come_back(tmp_path: Path) -> None:
+def test_groups_are_equal_after_a_restart(tmp_path: Path) -> None:
     database = _reopened(tmp_path, PROJECT, STORE, GROUP)
     assert database.groups() == [(1, "g", 30.0, True)]
     assert database.group_entries(logstore=1, group="g") == [ENTRY, BARE]
@@ -82,7 +82,7 @@ def test_later_facts_replace_earlier(tmp_path: Path) -> None:
     settings = GroupStepped(
         logstore=1,
         group="g",
-        facts=(domain.GroupSaved(timeout_s=9.0, order=False), domain.ShardForgotten(shard=1)),
+        facts=(domain.GroupSaved(timeout_s=9.0, order=False), domain.GroupShardForgotten(shard=1)),
     )
     database = _reopened(tmp_path, PROJECT, STORE, GROUP, settings)
     assert database.groups() == [(1, "g", 9.0, False)]
@@ -90,7 +90,7 @@ def test_later_facts_replace_earlier(tmp_path: Path) -> None:
     database.close()
 
 
-def test_deletions_take_what_belongs_along(tmp_path: Path) -> None:
+def test_a_deletion_includes_dependent_rows(tmp_path: Path) -> None:
     facts = (PROJECT, STORE, LEFT, RIGHT, GROUP, ShardDeleted(logstore=1, shard=0))
     database = _reopened(tmp_path, *facts)
     assert database.catalog_facts() == [PROJECT, STORE, RIGHT]
@@ -100,22 +100,22 @@ def test_deletions_take_what_belongs_along(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_deleted_group_is_gone_and_a_new_one_starts_empty(tmp_path: Path) -> None:
-    again = GroupStepped(logstore=1, group="g", facts=(domain.GroupSaved(timeout_s=5.0, order=False),))
-    database = _reopened(tmp_path, PROJECT, STORE, GROUP, GroupDeleted(logstore=1, group="g"), again)
+def test_a_group_that_is_created_again_starts_empty(tmp_path: Path) -> None:
+    second = GroupStepped(logstore=1, group="g", facts=(domain.GroupSaved(timeout_s=5.0, order=False),))
+    database = _reopened(tmp_path, PROJECT, STORE, GROUP, GroupDeleted(logstore=1, group="g"), second)
     assert database.groups() == [(1, "g", 5.0, False)]
     assert database.group_entries(logstore=1, group="g") == []
     database.close()
 
 
-def test_a_logstore_id_is_never_used_again(tmp_path: Path) -> None:
+def test_a_logstore_id_is_never_reused(tmp_path: Path) -> None:
     database = _reopened(tmp_path, PROJECT, STORE, LogstoreDeleted(id=1, project="p", name="ls"))
     assert database.catalog_facts() == [PROJECT]
     assert database.next_logstore_id() == 2
     database.close()
 
 
-def test_a_failing_fact_takes_the_whole_batch_back(tmp_path: Path) -> None:
+def test_a_failing_fact_rolls_back_the_whole_batch(tmp_path: Path) -> None:
     database = Database(str(tmp_path / "m.sqlite"))
     with pytest.raises(Exception, match="FOREIGN KEY"):
         database.commit([(PROJECT,), (GROUP,)])
@@ -130,7 +130,7 @@ def test_durable_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"not a database" * 100, b""])
-def test_files_that_are_no_database(tmp_path: Path, content: bytes) -> None:
+def test_files_that_are_not_a_database_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.sqlite"
     path.write_bytes(content)
     if content:

@@ -1,4 +1,4 @@
-"""The bytes of a segment file."""
+"""The binary layout of a segment file."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def _packed(group: bytes = b"some group") -> bytes:
     return record.pack_record(group, cursor=7, received_us=11, logs=3, synced=64)
 
 
-def test_a_record_comes_back_whole() -> None:
+def test_a_record_is_equal_after_unpacking() -> None:
     data = _packed()
     header = record.read_header(data, 0)
     assert header is not None
@@ -22,7 +22,7 @@ def test_a_record_comes_back_whole() -> None:
 
 
 @pytest.mark.parametrize("at", range(record.RECORD_HEADER_BYTES + 10))
-def test_each_changed_byte_is_found(at: int) -> None:
+def test_each_changed_byte_is_detected(at: int) -> None:
     data = bytearray(_packed())
     data[at] ^= 1
     damaged = bytes(data)
@@ -33,7 +33,7 @@ def test_each_changed_byte_is_found(at: int) -> None:
 
 
 @pytest.mark.parametrize("size", range(record.RECORD_HEADER_BYTES, record.RECORD_HEADER_BYTES + 10))
-def test_a_cut_record_is_found(size: int) -> None:
+def test_a_truncated_record_is_detected(size: int) -> None:
     data = _packed()[:size]
     header = record.read_header(data, 0)
     assert header is not None
@@ -41,12 +41,12 @@ def test_a_cut_record_is_found(size: int) -> None:
         record.check(data, 0, header)
 
 
-def test_zeros_end_the_records() -> None:
+def test_zeros_mark_the_end_of_the_records() -> None:
     assert record.read_header(bytes(64), 0) is None
     assert record.read_header(b"\x01", 0) is None
 
 
-def test_a_segment_header_comes_back_whole() -> None:
+def test_a_segment_header_is_equal_after_unpacking() -> None:
     header = SegmentHeader(first_cursor=10**18, logs_before=5, received_us=6)
     packed = record.pack_segment_header(header)
     assert len(packed) == record.SEGMENT_HEADER_BYTES
@@ -54,13 +54,13 @@ def test_a_segment_header_comes_back_whole() -> None:
 
 
 @pytest.mark.parametrize("at", range(36))
-def test_a_damaged_segment_header_is_found(at: int) -> None:
+def test_a_damaged_segment_header_is_detected(at: int) -> None:
     data = bytearray(record.pack_segment_header(SegmentHeader(first_cursor=1, logs_before=2, received_us=3)))
     data[at] ^= 1
     with pytest.raises(DamagedRecord):
         record.unpack_segment_header(bytes(data))
 
 
-def test_a_short_segment_header_is_found() -> None:
+def test_a_truncated_segment_header_is_detected() -> None:
     with pytest.raises(DamagedRecord):
         record.unpack_segment_header(b"LOGHUB1\n")

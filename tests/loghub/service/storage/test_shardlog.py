@@ -1,4 +1,4 @@
-"""One shard's log: append, read, find, drop, recover."""
+"""The log of one shard: append, read, lookup by time, retention and recovery."""
 
 import random
 
@@ -43,12 +43,12 @@ def segments(disk: SimDisk) -> list[str]:
     return [f"{FOLDER}/{name}" for name in disk.list_names(FOLDER)]
 
 
-def test_a_new_log_is_empty() -> None:
+def test_a_new_shard_log_is_empty() -> None:
     extent = opened(SimDisk()).extent
     assert (extent.oldest_cursor, extent.end_cursor, extent.logs_total) == (FIRST, FIRST, 0)
 
 
-def test_appended_is_readable_only_after_the_sync() -> None:
+def test_appended_groups_are_readable_only_after_the_sync() -> None:
     log = opened(SimDisk())
     log.append([new(b"a"), new(b"b")])
     assert (log.extent.end_cursor, groups_of(log)) == (FIRST, [])
@@ -56,7 +56,7 @@ def test_appended_is_readable_only_after_the_sync() -> None:
     assert (log.extent.end_cursor, groups_of(log)) == (FIRST + 2, [b"a", b"b"])
 
 
-def test_one_sync_for_a_batch() -> None:
+def test_a_batch_is_synced_once() -> None:
     disk = SimDisk()
     log = written(disk, 1)
     before = disk.syncs
@@ -91,7 +91,7 @@ def test_a_group_larger_than_a_segment_gets_its_own() -> None:
     assert groups_of(opened(disk)) == [b"a", big, b"b"]
 
 
-def test_place_counts_groups_and_logs_exactly() -> None:
+def test_place_counts_log_groups_and_logs_exactly() -> None:
     disk = SimDisk()
     log = opened(disk)
     for number in range(60):
@@ -115,7 +115,7 @@ def test_cursor_of_a_time() -> None:
     assert log.cursor_at(150) == FIRST + 50
 
 
-def test_time_of_receipt_never_falls() -> None:
+def test_the_receive_time_never_decreases() -> None:
     log = opened(SimDisk())
     log.append([new(b"a", received_us=500), new(b"b", received_us=400)])
     log.sync()
@@ -134,8 +134,8 @@ def test_retention_drops_whole_segments_and_clamps() -> None:
         == FIRST + dropped
     )
     assert log.place(FIRST).groups_left == 50 - dropped
-    again = opened(disk)
-    assert again.extent == log.extent
+    second = opened(disk)
+    assert second.extent == log.extent
 
 
 def test_retention_of_everything_keeps_the_cursor() -> None:
@@ -148,12 +148,12 @@ def test_retention_of_everything_keeps_the_cursor() -> None:
         FIRST + 50,
         100,
     )
-    again = opened(disk)
-    assert again.extent == log.extent
-    again.append([new(b"next", received_us=30_000)])
-    again.sync()
-    assert groups_of(again) == [b"next"]
-    assert again.extent.end_cursor == FIRST + 51
+    second = opened(disk)
+    assert second.extent == log.extent
+    second.append([new(b"next", received_us=30_000)])
+    second.sync()
+    assert groups_of(second) == [b"next"]
+    assert second.extent.end_cursor == FIRST + 51
 
 
 class _CutDuringDrop(Exception):  # noqa: N818 - says what happens
@@ -187,7 +187,7 @@ def test_a_power_cut_during_retention_leaves_no_gap(seed: int, removals: int) ->
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("what", ["remove", "sync_dir"])
-def test_a_segment_that_cannot_be_removed_keeps_those_behind_it(what: str, seed: int) -> None:
+def test_a_segment_that_cannot_be_removed_keeps_the_later_ones(what: str, seed: int) -> None:
     disk = SimDisk()
     log = written(disk, 50)
     known = groups_of(log)
@@ -203,7 +203,7 @@ def test_a_segment_that_cannot_be_removed_keeps_those_behind_it(what: str, seed:
     assert found == known[-len(found) :]
 
 
-def test_no_room_for_a_segment_says_what_stands_and_passes() -> None:
+def test_an_append_without_space_for_a_segment_returns_how_much_was_written() -> None:
     disk = SimDisk()
     log = written(disk, 3)
     disk.fail = {"allocate"}
@@ -233,7 +233,7 @@ def test_a_failed_write_or_sync_is_final(what: str) -> None:
         attempt()
 
 
-def test_damage_is_found_when_it_is_read() -> None:
+def test_damage_is_detected_when_it_is_read() -> None:
     disk = SimDisk()
     log = written(disk, 3)
     disk.live[segments(disk)[0]].live[150] ^= 1
@@ -241,7 +241,7 @@ def test_damage_is_found_when_it_is_read() -> None:
         groups_of(log)
 
 
-def test_damage_of_a_sealed_segment_stops_the_start() -> None:
+def test_the_start_fails_if_a_sealed_segment_is_damaged() -> None:
     disk = SimDisk()
     written(disk, 50)
     disk.live[segments(disk)[0]].live[150] ^= 1
@@ -249,7 +249,7 @@ def test_damage_of_a_sealed_segment_stops_the_start() -> None:
         opened(disk)
 
 
-def test_damage_of_acknowledged_records_in_the_open_segment_stops_the_start() -> None:
+def test_the_start_fails_if_acknowledged_records_are_damaged() -> None:
     disk = SimDisk()
     written(disk, 4)
     disk.live[segments(disk)[0]].live[150] ^= 1
@@ -257,7 +257,7 @@ def test_damage_of_acknowledged_records_in_the_open_segment_stops_the_start() ->
         opened(disk)
 
 
-def test_a_missing_segment_stops_the_start() -> None:
+def test_the_start_fails_if_a_segment_is_missing() -> None:
     disk = SimDisk()
     written(disk, 50)
     disk.remove(segments(disk)[1])
@@ -265,34 +265,34 @@ def test_a_missing_segment_stops_the_start() -> None:
         opened(disk)
 
 
-def test_a_torn_tail_is_cut_and_written_over() -> None:
+def test_an_incomplete_tail_is_cut_and_overwritten() -> None:
     disk = SimDisk()
     log = written(disk, 2)
     log.append([new(b"torn" * 20)])
     content = disk.live[segments(disk)[0]].live
     content[64 + 2 * 136 + 60] ^= 1
-    again, cut = open_log(disk, folder=FOLDER, birth=BIRTH, segment_bytes=SEGMENT_BYTES)
+    second, cut = open_log(disk, folder=FOLDER, birth=BIRTH, segment_bytes=SEGMENT_BYTES)
     assert cut > 0
-    assert again.extent.end_cursor == FIRST + 2
-    again.append([new(b"c")])
-    again.sync()
+    assert second.extent.end_cursor == FIRST + 2
+    second.append([new(b"c")])
+    second.sync()
     assert groups_of(opened(disk))[2:] == [b"c"]
 
 
-def test_what_was_cut_does_not_come_back() -> None:
+def test_a_record_that_was_cut_does_not_reappear() -> None:
     """A whole record behind a torn one would fit again behind a new one of the same size."""
     disk = SimDisk()
     log = written(disk, 2)
     log.append([new(b"old1"), new(b"old2")])
     disk.live[segments(disk)[0]].live[64 + 2 * 136 + 33] ^= 1
-    again = opened(disk)
-    again.append([new(b"new1")])
-    again.sync()
+    second = opened(disk)
+    second.append([new(b"new1")])
+    second.sync()
     assert groups_of(opened(disk))[2:] == [b"new1"]
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_readable_after_a_kill_survives_a_power_cut(seed: int) -> None:
+def test_data_that_is_readable_after_a_kill_survives_a_power_cut(seed: int) -> None:
     """A kill leaves unsynced records, and an unsynced name, in the page cache: readable, not durable."""
     disk = SimDisk()
     log = opened(disk)
@@ -305,7 +305,7 @@ def test_what_is_readable_after_a_kill_survives_a_power_cut(seed: int) -> None:
     assert groups_of(opened(disk)) == [b"late" * 20]
 
 
-def test_a_read_that_retention_overtakes_keeps_its_cursors() -> None:
+def test_a_read_during_retention_keeps_its_cursors() -> None:
     """The reader has an extent, then the oldest segments go: groups and next cursor must still agree."""
     log = written(SimDisk(), 50)
 

@@ -1,0 +1,128 @@
+"""A worker's membership threads on the fake log service, stepped by the test.
+
+The service has one logstore with one shard; the sink only records its calls.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from loghub.client.port import GroupInfo, Position
+from loghub.wire.cursor import decode
+from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub_worker.batch_plan import Range
+from loghub_worker.exchange_files import ExchangeFiles
+from loghub_worker.log_service import ConsumerIdentity
+from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.shard_manager import ShardManager
+from loghub_worker.membership.shared_state import SharedState
+from loghub_worker.membership.state import (
+    Membership,
+    MembershipTimings,
+    ShardPhase,
+)
+from loghub_worker.sink.commit_log import ShardIncarnation
+from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
+
+GROUP = encode(LogGroup(logs=(Log(time=1, contents=(("a", "b"),)),)))
+IDENTITY = ConsumerIdentity(logstore="ls", group="g", consumer="c")
+
+
+class FakeClock:
+    """A clock that the test moves, with different monotonic and unix seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def unix_s(self) -> float:
+        return 1_700_000_000 + self.now
+
+
+class RecordingSink:
+    """A sink that has delivered `ahead` log groups more than the checkpoint."""
+
+    def __init__(self) -> None:
+        self.ahead = 0
+        self.resume_waits_for: threading.Event | None = None
+        self.resumed = 0
+        self.moved: list[bool] = []
+        self.acknowledged: list[tuple[int, int]] = []
+
+    def resume(
+        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+    ) -> int:
+        if self.resume_waits_for is not None:
+            self.resume_waits_for.wait(60)
+        confirm()
+        self.resumed += 1
+        self.moved.append(moved)
+        return checkpoint + self.ahead
+
+    def acknowledge(self, shard: int, checkpoint: int) -> None:
+        self.acknowledged.append((shard, checkpoint))
+
+
+class OneShardWorker:
+    """A worker's threads on a fake log service with a logstore of one shard."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        groups: int = 0,
+        start_position: Position = "begin",
+        checkpoint_interval_s: float = 0.0,
+        **timings: float,
+    ) -> None:
+        self.checkpoint_interval_s = checkpoint_interval_s
+        self.clock = FakeClock()
+        self.server = MemoryServer(self.clock)
+        self.client = self.server.client("proj")
+        self.client.create_project()
+        self.client.create_logstore("ls", shards=1)
+        self.client.create_group("ls", GroupInfo(name="g", timeout_s=30, order=False))
+        for _ in range(groups):
+            self.client.put_logs("ls", GROUP)
+        self.begin = self.cursor("begin")
+        self.exchange = ExchangeFiles(folder)
+        settings = {"interval_s": 5.0, "timeout_s": 30.0, "margin_s": 4.0} | timings
+        self.shared_state = SharedState(Membership(MembershipTimings(**settings)), self.exchange, self.clock)
+        self.sink = RecordingSink()
+        self.heartbeat = HeartbeatThread(self.shared_state, self.client, IDENTITY)
+        self.shard_manager = self.make_shard_manager(self.client, start_position)
+        self.step()
+
+    def make_shard_manager(self, client: MemoryLogHub, start_position: Position) -> ShardManager:
+        sink: Any = self.sink
+        return ShardManager(
+            self.shared_state,
+            client,
+            sink,
+            IDENTITY,
+            start_position=start_position,
+            checkpoint_interval_s=self.checkpoint_interval_s,
+        )
+
+    def cursor(self, position: Position) -> int:
+        return decode(self.client.get_cursor("ls", 0, position))
+
+    def step(self) -> None:
+        """Send one heartbeat and do one step of the shard manager, five seconds later."""
+        self.clock.now += 5
+        self.heartbeat.step()
+        self.shard_manager.step()
+
+    def checkpoint(self, shard: int = 0) -> str:
+        return next(c.cursor for c in self.client.get_checkpoints("ls", "g", shard) if c.shard == shard)
+
+    def phases(self) -> dict[int, ShardPhase]:
+        with self.shared_state.use() as (membership, _):
+            return {s.shard: s.phase for s in membership.shards}
+
+    def commit(self, begin: int, end: int) -> None:
+        with self.shared_state.use() as (membership, _):
+            membership.committed((Range(0, begin, end),), logs={}, read_bytes={})
