@@ -61,7 +61,7 @@ test-parts:
 	@# Timing-sensitive tests wait until the compilation has finished.
 	@# If it failed, the tests that need its output are skipped, or fail if LOGHUB_TEST_REQUIRE=all.
 	@$(PY) -m tests.cluster.prepare || true
-	@# The tests on a cluster mostly wait for its pods, so the stories run at the same time.
+	@# Both parts wait a lot, so they run at the same time.
 	$(PY) -m tests.side_by_side $(TOTALS) \
 		stories='$(call PYTEST,stories) $(PARALLEL) -m "$(STORIES)"' \
 		cluster='$(call PYTEST,cluster) -m "node and not deep"'
