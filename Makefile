@@ -52,7 +52,8 @@ check: $(READY) ## run the fast tests: no long tests, no Spark, no Kubernetes
 
 test: $(READY) ## run all tests; those that cannot run on this machine are skipped with a reason
 	@rm -rf $(TOTALS)
-	@$(MAKE) --no-print-directory test-parts; code=$$?; $(PY) -m tests.totals $(TOTALS) $(PARTS); exit $$code
+	@# The shell outlives Ctrl-C, so that it waits until the tests have cleaned up.
+	@trap : INT; $(MAKE) --no-print-directory test-parts; code=$$?; $(PY) -m tests.totals $(TOTALS) $(PARTS); exit $$code
 
 test-parts:
 	@$(PY) -m tests.cluster.prepare --background
@@ -60,8 +61,10 @@ test-parts:
 	@# Timing-sensitive tests wait until the compilation has finished.
 	@# If it failed, the tests that need its output are skipped, or fail if LOGHUB_TEST_REQUIRE=all.
 	@$(PY) -m tests.cluster.prepare || true
-	$(call PYTEST,stories) $(PARALLEL) -m "$(STORIES)"
-	$(call PYTEST,cluster) -m "node and not deep"
+	@# Both parts wait a lot, so they run at the same time.
+	$(PY) -m tests.side_by_side $(TOTALS) \
+		stories='$(call PYTEST,stories) $(PARALLEL) -m "$(STORIES)"' \
+		cluster='$(call PYTEST,cluster) -m "node and not deep"'
 
 test-cluster: $(READY) ## run the tests on a real Kubernetes; uses kind if a Docker engine is available
 	@$(PY) -m tests.cluster.prepare --cluster

@@ -55,7 +55,7 @@ def test_every_part_of_make_test_records_its_totals() -> None:
     """Read from what `make` would run."""
     command = ["make", "--dry-run", "test"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    runs = re.findall(rf"^(?:{totals.ENV_TOTALS}=(\S+)/(\S+)\.json )?\S+ -m pytest ", shown, re.MULTILINE)
+    runs = re.findall(rf"(?:{totals.ENV_TOTALS}=(\S+)/(\S+)\.json )?\S+ -m pytest ", shown)
     added = re.search(r"-m tests\.totals (\S+) (.+?);", shown)
     assert added is not None
     assert [part for _, part in runs] == added[2].split()

@@ -1,0 +1,90 @@
+"""Parts of `make test` that run at the same time: their output, their exit status, an interrupt."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+
+GUARD_S = 120
+CLEANS_UP = """
+import signal, sys
+signal.alarm(60)  # ends it where no interrupt arrives
+try:
+    open(sys.argv[1], "w").close()
+    signal.pause()
+finally:
+    print("cleaned up", sys.argv[2])
+"""
+
+
+def command(folder: Path, **parts: str) -> list[str]:
+    named = [f"{name}={text}" for name, text in parts.items()]
+    return [sys.executable, "-m", "tests.side_by_side", str(folder / "logs"), *named]
+
+
+def shell(text: str) -> str:
+    return shlex.join(["sh", "-c", text])
+
+
+def fifo(path: Path) -> Path:
+    """Opening it waits until the other end is opened too."""
+    os.mkfifo(path)
+    return path
+
+
+def test_output_is_not_mixed(tmp_path: Path) -> None:
+    """Each command waits for the other one, so neither has ended before the other has begun."""
+    there, back = fifo(tmp_path / "there"), fifo(tmp_path / "back")
+    first = shell(f"echo a1; cat {there}; echo > {back}; echo a2")
+    second = shell(f"echo $NAMED; echo b1 > {there}; cat {back} > /dev/null; echo b2 >&2")
+    done = subprocess.run(
+        command(tmp_path, first=first, second=f"NAMED=b0 {second}"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=GUARD_S,
+    )
+    announced, *lines = done.stdout.splitlines()
+    assert announced.endswith(str(tmp_path / "logs" / "second.log"))
+    assert lines == ["a1", "b1", "a2", "b0", "b2"]
+
+
+@pytest.mark.parametrize(("first", "second", "status"), [(0, 0, 0), (0, 3, 3), (5, 0, 5)])
+def test_either_fails_the_whole_and_both_run_to_the_end(
+    first: int, second: int, status: int, tmp_path: Path
+) -> None:
+    parts = {"first": shell(f"echo a; exit {first}"), "second": shell(f"echo b; exit {second}")}
+    done = subprocess.run(
+        command(tmp_path, **parts), cwd=ROOT, capture_output=True, text=True, check=False, timeout=GUARD_S
+    )
+    assert done.returncode == status
+    assert done.stdout.splitlines()[1:] == ["a", "b"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_lets_both_clean_up(number: signal.Signals, tmp_path: Path) -> None:
+    names = ("first", "second")
+    ready = {name: fifo(tmp_path / name) for name in names}
+    parts = {name: shlex.join([sys.executable, "-c", CLEANS_UP, str(ready[name]), name]) for name in names}
+    with subprocess.Popen(
+        command(tmp_path, **parts),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        for name in names:
+            ready[name].read_text()
+        os.killpg(running.pid, number)  # as a terminal does
+        shown, _ = running.communicate(timeout=GUARD_S)
+    assert running.returncode != 0
+    assert re.findall("cleaned up (.*)", shown) == list(names)
