@@ -249,7 +249,7 @@ def test_two_objects_on_one_group(
 
 
 def _never_tell_of_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a watch that was begun anew; the roll call is held more often."""
+    """As after a watch that was restarted; the watch check runs more often."""
     seen = handlers.on_group_event
 
     async def group_seen(**event: Any) -> None:

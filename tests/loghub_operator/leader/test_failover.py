@@ -93,7 +93,7 @@ def test_a_round_that_hangs_is_no_life(
             await asyncio.wait_for(kube.hanging.wait(), GUARD_S)
             assert (await asyncio.to_thread(health, address))[0] == 200, "late is not hanging"
             clock.ahead_s += 121.0
-            assert f"{on.namespace}/access is in one round for" in await _until_health(on, address, 503)
+            assert f"{on.namespace}/access has been reconciling for" in await _until_health(on, address, 503)
             kube.free.set()
             await _until_health(on, address, 200)
             stop.set()
