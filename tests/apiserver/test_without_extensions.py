@@ -90,7 +90,7 @@ class Reporting(WithoutExtensions):
         if member is None:
             member = self._members[name] = Member(name, self.pod_ip(name))
         if leave:
-            member.membership.set_goal(ShutdownMode.LEAVE)
+            member.membership.set_shutdown_mode(ShutdownMode.LEAVE)
         member.turn(self._hub, batch_runs=self.batch_runs)
         if member.status.phase == "left":
             self._left.add(name)

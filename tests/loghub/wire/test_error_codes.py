@@ -63,7 +63,3 @@ def test_each_refusal_of_the_domain_is_an_error_code() -> None:
 )
 def test_the_code_for_a_deleted_shard_depends_on_the_client(agent: str, code: str) -> None:
     assert client_quirks.checkpoint_of_no_shard(agent) == code
-
-
-def test_the_code_for_an_unknown_consumer_is_understood_by_all_clients() -> None:
-    assert client_quirks.CHECKPOINT_BY_A_STRANGER.value == RefusalCode.CONSUMER_NOT_MATCH.value
