@@ -6,6 +6,7 @@ import socket
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -52,6 +53,15 @@ def end_now(why: str) -> None:
     os._exit(LEASE_LOST)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """How the operator reaches the API server, by our client and by Kopf, and the log services."""
+
+    kube: Kube
+    login: Login
+    connect: Connect
+
+
 class Operator:
     """All parts of the operator process, connected to each other."""
 
@@ -59,17 +69,16 @@ class Operator:
         self,
         settings: Settings,
         *,
-        kube: Kube,
-        login: Login,
-        connect: Connect,
+        connections: Connections,
         clock: Clock,
         timings: LeaseTimings,
         exporters: Exporters,
     ) -> None:
+        kube, connect = connections.kube, connections.connect
         self._settings = settings
         self._clock = clock
         self._kube = kube
-        self._login = login
+        self._login = connections.login
         self._exporters = exporters
         self._leading = settings.lease is None
         self._listed = False
@@ -271,9 +280,11 @@ async def run(
             kube = await stack.enter_async_context(client)
         operator = Operator(
             settings,
-            kube=kube,
-            login=Login(partial(connection, configuration), clock),
-            connect=connect or connector(settings.uses_sdk),
+            connections=Connections(
+                kube=kube,
+                login=Login(partial(connection, configuration), clock),
+                connect=connect or connector(settings.uses_sdk),
+            ),
             clock=clock,
             timings=timings or LeaseTimings(),
             exporters=exporters,

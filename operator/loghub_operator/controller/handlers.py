@@ -52,19 +52,10 @@ async def on_cleanup(*, memo: kopf.Memo, **_: Any) -> None:
     await _reconciler(memo).close()
 
 
-async def on_group_event(
-    *,
-    namespace: str | None,
-    name: str | None,
-    uid: str | None,
-    type: str | None,
-    meta: kopf.Meta,
-    body: kopf.Body,
-    memo: kopf.Memo,
-    **_: Any,
-) -> None:
+async def on_group_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
     """Enqueues an object that was created, changed or deleted, and those that share its consumer group."""
-    known = (namespace or "default", name or "", uid or "")
+    metadata = body["metadata"]
+    known = (metadata["namespace"], metadata["name"], metadata["uid"])
     watch_check = memo.watch_check
     assert isinstance(watch_check, WatchCheck)
     group_index = memo.group_index
@@ -74,7 +65,7 @@ async def on_group_event(
         watch_check.deletion_reported(known)
         affected = group_index.gone(*known)
     else:
-        version = meta.get("resourceVersion", "")
+        version = metadata.get("resourceVersion", "")
         watch_check.reported(known, version)
         affected = group_index.seen(body)
     _reconciler(memo).enqueue(Key(*known[:2]), version=version)

@@ -34,7 +34,6 @@ class LocalBackend:
         *,
         record: Callable[[], Record],
         supervisor: Supervisor,
-        backups: CheckpointBackups,
         log_service: LogServiceAccess,
         placement: Callable[[LogHubConsumerGroup], Placement],
         clock: Clock,
@@ -42,7 +41,6 @@ class LocalBackend:
     ) -> None:
         self._record = record
         self._supervisor = supervisor
-        self._backups = backups
         self._log_service = log_service
         self._placement = placement
         self._clock = clock
@@ -85,13 +83,16 @@ class LocalBackend:
         if not isinstance(service, Available) or service.group is None:
             return None
         try:
-            backup = self._backups.read(backup_name(resource))
-            source = self._backups.source(order.config_map_name)
+            backup = self._backups().read(backup_name(resource))
+            source = self._backups().source(order.config_map_name)
         except ValueError as error:
             return ResetObserved(error=str(error))
         return await self._log_service.reset_targets(
             resource, client, service.shards, backup=backup, source=source
         )
+
+    def _backups(self) -> CheckpointBackups:
+        return CheckpointBackups(self._record().folder.checkpoints)
 
     async def carry_out(self, resource: LogHubConsumerGroup, action: Action) -> None:
         """Raises `LogHubException`, `ActionRefused` or `OSError`."""
@@ -106,7 +107,7 @@ class LocalBackend:
                 if not await self._log_service.change_group(resource, action):
                     self._record().set_origin("Adopted")
             case actions.BackUpCheckpoints(name=name, backup=backup):
-                self._backups.keep(name, backup)
+                self._backups().keep(name, backup)
             case actions.CommitCheckpoints():
                 await self._log_service.commit_checkpoints(resource, action)
             case actions.ApplyWorkers(replicas=replicas, spec=spec):

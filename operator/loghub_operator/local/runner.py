@@ -21,7 +21,6 @@ from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Probl
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.local.backend import LocalBackend
 from loghub_operator.local.change_messages import changes
-from loghub_operator.local.checkpoint_backup import CheckpointBackups
 from loghub_operator.local.credentials import read_folder, without_keys
 from loghub_operator.local.manifest import CrFile, apiserver_message
 from loghub_operator.local.object_store import Record
@@ -180,7 +179,6 @@ class LocalGroup:
         return LocalBackend(
             record=lambda: self._record,
             supervisor=self.supervisor,
-            backups=CheckpointBackups(self._folder.checkpoints),
             log_service=LogServiceAccess(
                 pool=self._pool,
                 endpoint=lambda _: context.endpoint,

@@ -21,6 +21,7 @@ from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.local.backend import LocalBackend
 from loghub_operator.local.checkpoint_backup import CheckpointBackups
+from loghub_operator.local.paths import GroupFolder
 from loghub_operator.local.processes.supervisor import WorkerView
 from loghub_operator.local.reconcile_loop import ReconcileLoop
 from loghub_operator.logservice.access import LogServiceAccess
@@ -163,6 +164,7 @@ class Ways:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
         self.origins: list[str] = []
+        self.folder: GroupFolder | None = None
         self.worker_set: None = None
 
     def tick(self) -> None: ...
@@ -197,6 +199,7 @@ def _backend(
     wrapped: Callable[[LogHub], Any] = lambda client: client,
 ) -> LocalBackend:
     made: object = ways
+    ways.folder = GroupFolder(backups)
 
     async def credentials(_: LogHubConsumerGroup) -> Credentials:
         return Credentials(access_key_id="a", access_key_secret="b")
@@ -204,7 +207,6 @@ def _backend(
     return LocalBackend(
         record=lambda: made,  # type: ignore[arg-type,return-value]
         supervisor=made,  # type: ignore[arg-type]
-        backups=CheckpointBackups(backups),
         log_service=LogServiceAccess(
             pool=LogServicePool(lambda _endpoint, project, _credentials: wrapped(server.client(project))),
             endpoint=lambda _: "http://127.0.0.1:1",
@@ -234,7 +236,7 @@ def test_every_action_of_the_series_has_its_effect_here(step: Step, tmp_path: Pa
         asyncio.run(backend.carry_out(step.resource, action))
         _check(action, ways, server, events, step)
         if isinstance(action, actions.BackUpCheckpoints):
-            assert CheckpointBackups(tmp_path).read(action.name) == action.backup
+            assert CheckpointBackups(GroupFolder(tmp_path).checkpoints).read(action.name) == action.backup
 
 
 def _groups(server: MemoryServer, step: Step) -> tuple[GroupInfo, ...]:
