@@ -227,8 +227,7 @@ def _committing(reset: _Reset) -> ResetProgress:
         return reset.failed(f"{observed.error}; some checkpoints may have changed", undo=undo)
     if observed.backup is None:
         return reset.failed(
-            f"ConfigMap {undo} was deleted while the checkpoints were being committed; some may have changed",
-            undo=undo,
+            f"ConfigMap {undo} was deleted while the checkpoints were being committed; some may have changed"
         )
     cursors = reset.uncommitted(observed.backup)
     if not cursors:

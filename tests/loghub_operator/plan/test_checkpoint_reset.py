@@ -284,7 +284,9 @@ def test_a_record_that_goes_missing_is_an_end_with_words() -> None:
     while world.status.get("checkpointReset", {}).get("phase") != "Committing":
         world.round()
     world.kept.clear()
-    assert "was deleted" in world.until_over()["message"]
+    end = world.until_over()
+    assert "was deleted" in end["message"]
+    assert "backupConfigMap" not in end  # a name in the status would promise an undo
 
 
 @pytest.mark.parametrize("refused", [True, False])
