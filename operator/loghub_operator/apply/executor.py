@@ -6,7 +6,7 @@ left undone.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 from loghub.clock import Clock
@@ -15,7 +15,6 @@ from loghub_operator.api.adoption import GroupOrigin, origin_annotations
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.labels import (
     ANNOTATION_DRAIN_REQUESTED_AT,
-    ANNOTATION_REVISION,
     FINALIZER,
     LABEL_MANAGED_BY,
     MANAGER,
@@ -39,7 +38,7 @@ from loghub_operator.clients.kube import (
 from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.model import actions
 from loghub_operator.model.actions import Action, ActionRefused
-from loghub_operator.model.revision import Document, Revision
+from loghub_operator.model.revision import Document
 from loghub_operator.resources import (
     checkpoint_backup,
     is_ours,
@@ -169,7 +168,7 @@ class Executor:
         spec = action.spec
         await _all_of(self._apply_ours(resource, wanted) for wanted in spec.dependencies)
         await self._apply_ours(resource, with_replicas(spec.stateful_set, action.replicas))
-        await self._remove_old_settings(resource, spec.revision.settings)
+        await self._remove_old_settings(resource, spec.stateful_set["spec"]["template"])
 
     async def _apply_ours(self, resource: LogHubConsumerGroup, document: Document) -> None:
         """Applies the object unless its name is in use by another owner, whose fields a forced apply would
@@ -180,16 +179,17 @@ class Executor:
             raise _taken(kind, about["namespace"], about["name"], "the workers need it")
         self._wrote(document, await self._kube.apply(document))
 
-    async def _remove_old_settings(self, resource: LogHubConsumerGroup, current: str) -> None:
-        """Deletes the settings that no pod uses any more."""
+    async def _remove_old_settings(self, resource: LogHubConsumerGroup, template: Document) -> None:
+        """Deletes the settings that neither the template nor a pod mounts. Annotations of pods do not count:
+        another client can edit them, and other versions of the operator write others.
+        """
         namespace, labels = resource.metadata.namespace, worker_selector(resource.metadata.name)
         pods = await self._kube.list(POD, namespace, labels)
-        revisions = (Revision.parse(_annotations(pod).get(ANNOTATION_REVISION, "")) for pod in pods)
-        used = {current, *(revision.settings for revision in revisions)}
+        used = {name for pod in (template, *pods) for name in _mounted_config_maps(pod)}
         for found in await self._kube.list(CONFIG_MAP, namespace, labels):
-            settings = settings_in(resource, found)
-            if settings is not None and settings not in used:
-                await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
+            name = found["metadata"]["name"]
+            if name not in used and settings_in(resource, found) is not None:
+                await self._kube.delete(CONFIG_MAP, namespace, name)
 
     async def _request_drain(self, resource: LogHubConsumerGroup, consumer: str) -> None:
         annotations = {
@@ -242,5 +242,7 @@ def _labels(document: Document) -> dict[str, str]:
     return document["metadata"].get("labels") or {}
 
 
-def _annotations(document: Document) -> dict[str, str]:
-    return document["metadata"].get("annotations") or {}
+def _mounted_config_maps(pod: Document) -> Iterator[str]:
+    for volume in pod["spec"].get("volumes") or ():
+        if "configMap" in volume:
+            yield volume["configMap"]["name"]

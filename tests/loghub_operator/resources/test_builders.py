@@ -14,9 +14,10 @@ from loghub import worker_contract as contract
 from loghub.clock import SystemClock
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.api.labels import ANNOTATION_REVISION
 from loghub_operator.apply.executor import Executor
-from loghub_operator.clients.kube import Kind, Kube
-from loghub_operator.model.actions import RemoveWorkers
+from loghub_operator.clients.kube import POD, Kind, Kube
+from loghub_operator.model.actions import ApplyWorkers, RemoveWorkers
 from loghub_operator.model.observed import Placement
 from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.resources import (
@@ -134,6 +135,43 @@ def test_only_the_settings_are_removed_of_what_has_the_workers_labels() -> None:
     made = Executor(kube=cast(Kube, Objects()), settings=Settings(), clock=SystemClock(), **others)
     asyncio.run(made.carry_out(group, RemoveWorkers()))
     assert gone == [settings["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("annotations", [{}, {ANNOTATION_REVISION: "edited"}, None])
+def test_settings_that_a_pod_mounts_are_kept_whatever_its_annotations_say(
+    annotations: Document | None,
+) -> None:
+    """Pods of an earlier version of the operator, or those whose annotations another client edited."""
+    unused, mounted, current = (spec_of(example({"timeoutSeconds": n})) for n in (40, 50, 60))
+    template = mounted.stateful_set["spec"]["template"]
+    about = {"name": "access-0", **template["metadata"]}
+    about["annotations"] = template["metadata"]["annotations"] if annotations is None else annotations
+    gone: list[str] = []
+
+    class Objects:
+        async def get(self, *_: object) -> None:
+            return None
+
+        async def apply(self, document: Document) -> Document:
+            return document
+
+        async def list(self, kind: Kind, *_: object) -> builtins.list[Document]:
+            if kind == POD:
+                return [{"metadata": about, "spec": template["spec"]}]
+            return [config_map(example(), spec.config) for spec in (unused, mounted, current)]
+
+        async def delete(self, _kind: Kind, _namespace: str, name: str) -> None:
+            gone.append(name)
+
+    made = Executor(
+        kube=cast(Kube, Objects()),
+        log_service=cast(Any, None),
+        wrote=lambda *_: None,
+        settings=Settings(),
+        clock=SystemClock(),
+    )
+    asyncio.run(made.carry_out(example(), ApplyWorkers(replicas=1, spec=current)))
+    assert gone == [config_map(example(), unused.config)["metadata"]["name"]]
 
 
 def test_a_logstore_sink_needs_no_claim() -> None:
