@@ -3,6 +3,7 @@
 They correspond to the ConfigMaps of `loghub_operator.resources.checkpoint_backup` in a cluster and have the
 same names."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,14 @@ import msgspec
 
 from loghub.atomic_file import replace_file
 from loghub_operator.model.checkpoint_reset import CheckpointBackup
+
+
+class _File(msgspec.Struct, rename={"requested_at": "ordered_at", "targets": "goals"}):
+    """A backup as it is stored; files of every version can be read."""
+
+    requested_at: str
+    before: Mapping[int, str]
+    targets: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +34,19 @@ class CheckpointBackups:
         if path.exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(path, msgspec.json.format(msgspec.json.encode(backup)))
+        file = _File(requested_at=backup.requested_at, before=backup.before, targets=backup.targets)
+        replace_file(path, msgspec.json.format(msgspec.json.encode(file)))
 
     def read(self, name: str) -> CheckpointBackup | None:
         """Reads a backup; None if it does not exist. Raises ValueError if it cannot be decoded, for example
         after a manual change."""
         try:
-            return msgspec.json.decode(self._path(name).read_bytes(), type=CheckpointBackup)
+            file = msgspec.json.decode(self._path(name).read_bytes(), type=_File)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
             raise ValueError(f"{self._path(name)} cannot be read: {error}") from None
+        return CheckpointBackup(requested_at=file.requested_at, before=file.before, targets=file.targets)
 
     def source(self, name: str | None) -> dict[str, str] | None:
         """The backup's checkpoints in the form of a ConfigMap's data; None if there is no such backup."""

@@ -1,5 +1,6 @@
 """Kept checkpoints are written once, and read as the ConfigMaps of a cluster are."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,20 @@ def test_kept_once(tmp_path: Path) -> None:
     kept.keep("a", OTHER)
     assert kept.read("a") == RECORD
     assert kept.source("a") == {"0": "MQ==", "12": ""}
+
+
+def test_the_files_of_earlier_versions_can_be_read(tmp_path: Path) -> None:
+    """They undo a reset, so the format does not follow the names in the code."""
+    text = """{
+  "ordered_at": "2026-01-01T00:00:00Z",
+  "before": {"0": "MQ==", "12": ""},
+  "goals": {"0": "Mg==", "12": "Mw=="}
+}"""
+    (tmp_path / "a.json").write_text(text)
+    kept = CheckpointBackups(tmp_path)
+    assert kept.read("a") == RECORD
+    kept.keep("b", RECORD)
+    assert json.loads((tmp_path / "b.json").read_text()) == json.loads(text)
 
 
 def test_a_file_that_was_changed_by_hand_is_said(tmp_path: Path) -> None:
