@@ -147,5 +147,5 @@ def _keep(made: Document, ours: Document, field: str, names: set[Any]) -> None:
     key, given = KEYS[field], made.get(field)
     if given is not None and not isinstance(given, list):
         return
-    others = [one for one in given or () if not (isinstance(one, dict) and one.get(key) in names)]
+    others = [one for one in given or () if _named(one, key) not in names]
     made[field] = [*(one for one in ours[field] if one[key] in names), *others]

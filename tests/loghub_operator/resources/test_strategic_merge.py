@@ -184,6 +184,8 @@ def test_a_longer_grace_and_a_token_that_is_asked_for_are_taken() -> None:
         {"spec": {"volumes": "x"}},
         {"spec": {"containers": [{"name": "worker", "env": "x"}]}},
         {"spec": {"containers": [{"name": "worker", "$patch": "delete"}]}},
+        {"spec": {"volumes": [{"name": {}}]}},
+        {"spec": {"containers": [{"name": "worker", "env": [{"name": []}]}]}},
         {"spec": {"terminationGracePeriodSeconds": "long"}},
         {"spec": {"containers": [{"name": "worker"}, {"name": "worker"}]}},
     ],
