@@ -44,8 +44,8 @@ async def _read(session: aiohttp.ClientSession, address: str) -> WorkerStatus | 
         async with session.get(f"http://{address}{STATUS_PATH}", allow_redirects=False) as response:
             body = await _body(response) if response.status == 200 else None
         return None if body is None else msgspec.json.decode(body, type=WorkerStatus)
-    except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError, RecursionError):
-        return None
+    except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError, RecursionError, ValueError):
+        return None  # ValueError: a text in the JSON is not UTF-8
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes | None:

@@ -44,8 +44,18 @@ DEEP = b'{"further":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"null", b"<html>", b"\xff\xfe", BODY[:-1], b'{"consumer": "access-0"}', BODY + b"{}", DEEP],
-    ids=["empty", "null", "html", "no utf-8", "cut", "incomplete", "two", "deep"],
+    [
+        b"",
+        b"null",
+        b"<html>",
+        b"\xff\xfe",
+        BODY.replace(b"access-0", b"access\xff"),
+        BODY[:-1],
+        b'{"consumer": "access-0"}',
+        BODY + b"{}",
+        DEEP,
+    ],
+    ids=["empty", "null", "html", "no utf-8", "a text not utf-8", "cut", "incomplete", "two", "deep"],
 )
 def test_garbage_is_no_answer(body: bytes) -> None:
     async def garbage(_: web.Request) -> web.StreamResponse:
