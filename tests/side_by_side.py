@@ -6,8 +6,9 @@ The output of the first command is shown at once. That of each other one goes to
 shown from its beginning when the first one has ended. All run to their end, also if one fails; the exit
 status is 0 only if that of every command is.
 
-SIGINT and SIGTERM interrupt every command once, like Ctrl-C in a terminal, so that pytest runs its cleanup;
-each command has a process group of its own for this, or a terminal would interrupt it a second time.
+SIGINT, SIGTERM and SIGHUP interrupt every command once, like Ctrl-C in a terminal, so that pytest runs its
+cleanup; each command has a process group of its own for this, or a terminal would interrupt it a second time.
+So does an output that can no longer be written, or commands would outlive ``make test | head``.
 """
 
 import argparse
@@ -45,8 +46,8 @@ class Commands:
         self._children.append(child)
         return child
 
-    def interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        """Handler of a signal."""
+    def interrupt(self, _number: int = signal.SIGINT, _frame: FrameType | None = None) -> None:
+        """Interrupts every command; also the handler of a signal."""
         self._interrupted = True
         for child in self._children:
             if child.returncode is None:
@@ -74,11 +75,21 @@ def follow(child: "subprocess.Popen[bytes]", log: Path) -> None:
 
 def run(folder: Path, named: list[tuple[str, str]]) -> int:
     """``named``: names and commands."""
-    (_, first), *others = named
     folder.mkdir(parents=True, exist_ok=True)
     commands = Commands()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, commands.interrupt)
+    try:
+        _run_all(commands, folder, named)
+    except OSError:
+        commands.interrupt()
+        commands.status()
+        raise
+    return commands.status()
+
+
+def _run_all(commands: Commands, folder: Path, named: list[tuple[str, str]]) -> None:
+    (_, first), *others = named
     followed = []
     for name, command in others:
         log = folder / f"{name}.log"
@@ -91,7 +102,6 @@ def run(folder: Path, named: list[tuple[str, str]]) -> int:
         shown.wait()
     for child, log in followed:
         follow(child, log)
-    return commands.status()
 
 
 def main() -> int:

@@ -69,7 +69,7 @@ def test_either_fails_the_whole_and_both_run_to_the_end(
     assert done.stdout.splitlines()[1:] == ["a", "b"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_lets_both_clean_up(number: signal.Signals, tmp_path: Path) -> None:
     names = ("first", "second")
     ready = {name: fifo(tmp_path / name) for name in names}
@@ -88,3 +88,24 @@ def test_an_interrupt_lets_both_clean_up(number: signal.Signals, tmp_path: Path)
         shown, _ = running.communicate(timeout=GUARD_S)
     assert running.returncode != 0
     assert re.findall("cleaned up (.*)", shown) == list(names)
+
+
+def test_no_command_outlives_the_reader_of_the_output(tmp_path: Path) -> None:
+    """As with ``make test | head -1``."""
+    ready, cleaned = fifo(tmp_path / "ready"), tmp_path / "cleaned"
+    second = CLEANS_UP + "    open(sys.argv[2], 'w').close()\n"
+    parts = {
+        "first": shell(f"cat {ready}"),
+        "second": shlex.join(
+            [sys.executable, "-uc", f"print('b', flush=True){second}", str(ready), str(cleaned)]
+        ),
+    }
+    with subprocess.Popen(
+        command(tmp_path, **parts), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        running.stdout.close()
+        running.wait(GUARD_S)
+    assert running.returncode != 0
+    assert cleaned.exists()

@@ -275,24 +275,36 @@ async def configured(kubeconfig: str | None = None, *, clock: Clock | None = Non
     # Like Kopf, use no proxy from the environment: it would be read for each call, and so would ~/.netrc.
     configuration.client_session_kwargs = {"trust_env": False}
     given = kubeconfig or os.environ.get("KUBECONFIG")
+    load = _load_incluster
     if given is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        kube_config.load_incluster_config(configuration)
+        await load(configuration)
     else:
         loader = await kube_config.load_kube_config(config_file=given, client_configuration=configuration)
-        configuration.refresh_api_key_hook = _refresh(loader.load_and_set, clock or SystemClock())
+        load = loader.load_and_set
+    configuration.refresh_api_key_hook = _refresh(load, clock or SystemClock())
     return configuration
+
+
+async def _load_incluster(configuration: Configuration) -> None:
+    # Its own refresh goes by the wall clock, which may be set back by more than a token lives.
+    kube_config.load_incluster_config(configuration, try_refresh_token=False)
 
 
 def _refresh(
     load: Callable[[Configuration], Awaitable[None]], clock: Clock
 ) -> Callable[[Configuration], Awaitable[None]]:
-    """A hook that reads a token file or asks a credential plugin again, as `load_incluster_config` has it."""
+    """A hook that reads a token file or asks a credential plugin again; if that fails, at the next call."""
     due_s = clock.monotonic_s() + CREDENTIALS_S
 
     async def refresh(configuration: Configuration) -> None:
         nonlocal due_s
-        if clock.monotonic_s() >= due_s:
-            due_s = clock.monotonic_s() + CREDENTIALS_S  # first: concurrent calls must not load it too
+        if clock.monotonic_s() < due_s:
+            return
+        due_s = clock.monotonic_s() + CREDENTIALS_S  # first: concurrent calls must not load it too
+        try:
             await load(configuration)
+        except BaseException:
+            due_s = clock.monotonic_s()
+            raise
 
     return refresh

@@ -1,12 +1,10 @@
 """The Kubernetes port where nothing comes back; and the credentials that it shares with Kopf."""
 
 import asyncio
-import datetime
 import socket
 import ssl
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import kopf
 import pytest
@@ -14,7 +12,6 @@ import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import incluster_config
 
-from loghub.clock import SystemClock
 from loghub_operator.clients import kube as kube_module
 from loghub_operator.clients.kube import (
     CREDENTIALS_S,
@@ -49,8 +46,7 @@ def test_an_apiserver_that_does_not_answer_in_time_is_told_so(monkeypatch: pytes
 
 
 class InCluster:
-    """A pod's environment: host, CA and token file. The client reads the file again at once, not after a
-    minute."""
+    """A pod's environment: host, CA and token file."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         authority = Authority("test")
@@ -58,8 +54,6 @@ class InCluster:
         ca.write_bytes(authority.pem)
         patch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(self.token))
         patch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
-        at_once = SimpleNamespace(datetime=datetime.datetime, timedelta=lambda **_: datetime.timedelta())
-        patch.setattr(incluster_config, "datetime", at_once)
         patch.delenv("KUBECONFIG", raising=False)
         patch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
         patch.setenv("KUBERNETES_SERVICE_PORT", "443")
@@ -130,16 +124,22 @@ def test_our_client_and_kopf_both_use_a_rotated_token(
 def test_a_token_that_cannot_be_read_fails_the_call_and_the_login_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = InCluster(tmp_path, monkeypatch)
+    given, clock, server = InCluster(tmp_path, monkeypatch), HandClock(0.0), WatchedApiserver("two")
 
     async def story() -> None:
-        given.token.write_text("one")
-        configuration = await configured()
-        given.token.write_text("")
-        async with AioKube(configuration) as kube:
-            with pytest.raises(KubeError, match=r"^NoCredentials: GET /api/v1/namespaces/ns/pods: "):
-                await kube.list(POD, "ns", {})
-        with pytest.raises(kopf.TemporaryError, match="empty"):
-            await Login(partial(connection, configuration), SystemClock()).login()
+        async with server.serving(given.tls) as port:
+            given.token.write_text("one")
+            given.point_to(port)
+            configuration = await configured(clock=clock)
+            given.token.write_text("")
+            clock.now += CREDENTIALS_S
+            async with AioKube(configuration) as kube:
+                with pytest.raises(KubeError, match=r"^NoCredentials: GET /api/v1/namespaces/ns/pods: "):
+                    await kube.list(POD, "ns", {})
+                with pytest.raises(kopf.TemporaryError, match="empty"):
+                    await Login(partial(connection, configuration), clock).login()
+                given.token.write_text("two")
+                assert await kube.list(POD, "ns", {}) == []
 
     asyncio.run(story())
+    assert server.rejected == 0

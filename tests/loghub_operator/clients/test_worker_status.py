@@ -44,8 +44,18 @@ DEEP = b'{"further":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"null", b"<html>", b"\xff\xfe", BODY[:-1], b'{"consumer": "access-0"}', BODY + b"{}", DEEP],
-    ids=["empty", "null", "html", "no utf-8", "cut", "incomplete", "two", "deep"],
+    [
+        b"",
+        b"null",
+        b"<html>",
+        b"\xff\xfe",
+        BODY.replace(b"access-0", b"access\xff"),
+        BODY[:-1],
+        b'{"consumer": "access-0"}',
+        BODY + b"{}",
+        DEEP,
+    ],
+    ids=["empty", "null", "html", "no utf-8", "a text not utf-8", "cut", "incomplete", "two", "deep"],
 )
 def test_garbage_is_no_answer(body: bytes) -> None:
     async def garbage(_: web.Request) -> web.StreamResponse:
@@ -99,6 +109,36 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
     assert read(endless) is None
     assert sent >= MOST_BYTES
     assert sent < 100 * MOST_BYTES, "the buffers of the sockets, and no more"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"],
+    ids=["interim responses", "tiny chunks"],
+)
+def test_a_flood_of_tiny_pieces_is_not_read_to_its_end(endless: bytes) -> None:
+    """However little of it is body. Each piece would cost time of the operator's event loop."""
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(endless)
+        piece = endless if b"100" in endless else b"1\r\n{\r\n"
+        with contextlib.suppress(OSError):
+            while sent < 100 * MOST_BYTES:
+                writer.write(piece * 1000)
+                await writer.drain()
+                sent += len(piece) * 1000
+        writer.close()
+
+    async def run() -> dict[str, WorkerStatus | None]:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await read_statuses({"access-0": f"127.0.0.1:{port}"}, timeout_s=LONG_S)
+
+    assert asyncio.run(run()) == {"access-0": None}
+    assert sent < 50 * MOST_BYTES, "the buffers of the sockets, and no more"
 
 
 def test_a_compressed_answer_is_not_expanded() -> None:
@@ -205,9 +245,5 @@ def test_two_hundred_workers_are_asked_in_parallel_but_not_all_at_once() -> None
     assert most == MOST_AT_ONCE
 
 
-def test_nothing_is_opened_for_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: object) -> None:
-        raise AssertionError("a session without a use")
-
-    monkeypatch.setattr("loghub_operator.clients.worker_status.aiohttp.ClientSession", refuse)
+def test_nothing_is_requested_without_workers() -> None:
     assert asyncio.run(read_statuses({})) == {}
