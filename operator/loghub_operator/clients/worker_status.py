@@ -35,8 +35,8 @@ async def read_statuses(
         trust_env=False,
     )
     async with session:
-        found = await asyncio.gather(*(_read(session, one) for one in addresses.values()))
-    return dict(zip(addresses, found, strict=True))
+        statuses = await asyncio.gather(*(_read(session, one) for one in addresses.values()))
+    return dict(zip(addresses, statuses, strict=True))
 
 
 async def _read(session: aiohttp.ClientSession, address: str) -> WorkerStatus | None:

@@ -31,7 +31,7 @@ from loghub_operator.model.observed import ObservedState
 from loghub_operator.model.plan import Plan
 from loghub_operator.model.scaling_state import NOTHING
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.last_failure import with_failure
+from loghub_operator.plan.status.failure import with_failure
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
 from tests.loghub_operator.support.golden import Step, recorded, steps, stories, told
 

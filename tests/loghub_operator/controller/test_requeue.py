@@ -14,7 +14,7 @@ from loghub_operator.api.status import (
     ShardStatus,
     Status,
 )
-from loghub_operator.controller.requeue import ON_ITS_WAY_S, SOON_S, UNSETTLED_S, jitter, requeue_after_s
+from loghub_operator.controller.requeue import IN_PROGRESS_S, SOON_S, UNSETTLED_S, jitter, requeue_after_s
 from loghub_operator.model.actions import EmitEvent
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S
 
@@ -54,12 +54,12 @@ def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
         # No watch reports the end of a transfer or a leave.
         (status(Phase.REBALANCING), 0, UNSETTLED_S),
         (status(Phase.REBALANCING), 1, 2 * UNSETTLED_S),
-        (status(Phase.REBALANCING), 10_000, ON_ITS_WAY_S),
+        (status(Phase.REBALANCING), 10_000, IN_PROGRESS_S),
         (status(Phase.TERMINATING), 0, UNSETTLED_S),
-        (status(Phase.TERMINATING), 10_000, ON_ITS_WAY_S),
+        (status(Phase.TERMINATING), 10_000, IN_PROGRESS_S),
         (moving(Phase.DEGRADED, CheckpointResetPhase.STOPPING_WORKERS), 0, UNSETTLED_S),
-        (moving(Phase.DEGRADED, CheckpointResetPhase.STOPPING_WORKERS), 10_000, ON_ITS_WAY_S),
-        (moving(Phase.SUSPENDED, CheckpointResetPhase.COMMITTING), 10_000, ON_ITS_WAY_S),
+        (moving(Phase.DEGRADED, CheckpointResetPhase.STOPPING_WORKERS), 10_000, IN_PROGRESS_S),
+        (moving(Phase.SUSPENDED, CheckpointResetPhase.COMMITTING), 10_000, IN_PROGRESS_S),
         # The pods report when workers are back.
         (moving(Phase.DEGRADED, CheckpointResetPhase.RESUMING), 10_000, RESYNC_S),
         (moving(Phase.RUNNING, CheckpointResetPhase.SUCCEEDED), 0, RESYNC_S),
@@ -74,7 +74,7 @@ def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
         (waiting(Phase.PENDING, "LogServiceUnavailable"), 0, UNSETTLED_S),
         (waiting(Phase.DEGRADED, "OOMKilled", ready=1, state="not_alloc"), 0, UNSETTLED_S),
         (waiting(Phase.REBALANCING, "WorkersNotReady"), 0, UNSETTLED_S),
-        (waiting(Phase.TERMINATING, "Terminating"), 10_000, ON_ITS_WAY_S),
+        (waiting(Phase.TERMINATING, "Terminating"), 10_000, IN_PROGRESS_S),
         (status(Phase.PENDING, ready=0), 0, UNSETTLED_S),
         (status(Phase.PENDING, ready=0), 2, 4 * UNSETTLED_S),
         (status(Phase.PENDING, ready=0), 10_000, RESYNC_S),

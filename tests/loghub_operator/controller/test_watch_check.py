@@ -20,7 +20,7 @@ class Checked:
         self.enqueued: list[Name] = []
         self.group_index = GroupIndex(Settings(embedded_endpoint="http://loghub.svc"))
         for one in objects:
-            self.group_index.seen(one)
+            self.group_index.update(one)
             about = one["metadata"]
             self.listed[about["namespace"], about["name"], about["uid"]] = "1"
         kube: Any = self
@@ -129,7 +129,7 @@ def test_a_recreated_object_keeps_its_group() -> None:
     on.check()
     recreated = claiming("aa", "2026-01-02T00:00:00Z")
     recreated["metadata"]["uid"] = "uid-c"
-    on.group_index.seen(recreated)
+    on.group_index.update(recreated)
     on.listed["ns", "aa", "uid-c"] = "2"
     on.watch_check.reported(("ns", "aa", "uid-c"), "2")
     on.check()

@@ -18,7 +18,7 @@ from loghub_operator.logservice.checkpoints import (
 )
 from loghub_operator.logservice.group_changes import create_group
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.shard_cursors import LOOK_S, EndCursorCache
+from loghub_operator.logservice.shard_cursors import QUERY_BOUND_S, EndCursorCache
 from loghub_operator.model.actions import CommitCheckpoints, CreateGroup
 from loghub_operator.model.observed import Available
 from loghub_operator.plan.status.builder import lag_finding
@@ -98,9 +98,9 @@ def test_a_slow_endpoint_ends_the_look_and_what_is_known_is_told(hub: LogHub, cl
     save_all(hub, range(SHARDS))
     slow, began = SlowSls(hub, clock, call_s=1.0), clock.now
     seen = look(slow, clock, EndCursorCache())
-    assert clock.now - began <= LOOK_S + slow.call_s
-    assert LOOK_S < SHORTEST_BOUND_S / 2
-    assert known(seen) == list(range(int(LOOK_S)))
+    assert clock.now - began <= QUERY_BOUND_S + slow.call_s
+    assert QUERY_BOUND_S < SHORTEST_BOUND_S / 2
+    assert known(seen) == list(range(int(QUERY_BOUND_S)))
     assert seen.group is not None
     assert {one.holder for one in seen.shards} == {"access-0"}
     assert all(one.checkpoint for one in seen.shards)
@@ -117,10 +117,10 @@ def test_no_question_is_begun_when_the_time_is_over_wherever_in_a_shard(
     save_all(hub, range(SHARDS))
     for shard in hub.list_shards("access"):
         hub.put_logs("access", ONE, hash_key=shard.begin_key)
-    for call_s in (LOOK_S, LOOK_S / 2, LOOK_S / 3):
+    for call_s in (QUERY_BOUND_S, QUERY_BOUND_S / 2, QUERY_BOUND_S / 3):
         slow = SlowSls(hub, clock, call_s=call_s)
         seen = look(slow, clock, EndCursorCache())
-        assert len(slow.asked) == round(LOOK_S / call_s)
+        assert len(slow.asked) == round(QUERY_BOUND_S / call_s)
         assert known(seen) == ([0] if len(slow.asked) == 3 else [])
         assert lag_finding(seen).reason == LagReason.TIMED_OUT
 
@@ -179,9 +179,9 @@ def test_so_many_ends_are_kept_and_the_oldest_are_forgotten(hub: LogHub) -> None
         hub.split_shard("access", number)
     ends, shards, name = EndCursorCache(most=2), hub.list_shards("access"), ("embedded", "demo", "access")
     for shard in shards[:3]:
-        ends.keep(name, shard, 7)
+        ends.put(name, shard, 7)
     assert [ends.get(name, shard) for shard in shards[:3]] == [None, 7, 7]
-    ends.keep(name, shards[10], 7)
+    ends.put(name, shards[10], 7)
     assert ends.get(name, shards[10]) is None, "it is written to, and its end moves"
 
 
@@ -194,7 +194,7 @@ def test_where_an_order_leads_is_asked_in_time_or_not_known_at_all(hub: LogHub, 
         seen = resolve_targets(slow, order, shards, backup=None, source=None, clock=clock)
         assert (len(seen.positions), seen.error) == (positions, error)
         assert clock.now - began <= AHEAD_S + call_s
-    assert LOOK_S + AHEAD_S < SHORTEST_BOUND_S
+    assert QUERY_BOUND_S + AHEAD_S < SHORTEST_BOUND_S
 
 
 def test_checkpoints_that_are_not_forced_in_time_are_left_for_the_next_round(

@@ -37,7 +37,7 @@ def mine(spec: Document | None = None) -> Any:
 
 def test_an_object_is_no_peer_of_its_own() -> None:
     known = claims()
-    known.seen(told("mine"))
+    known.update(told("mine"))
     assert known.peers_of(mine()) == ()
 
 
@@ -61,41 +61,41 @@ def test_the_same_group_is_endpoint_project_logstore_and_name(spec: Document, sh
     other["spec"] |= {key: value for key, value in spec.items() if value is not None}
     for key in [key for key, value in spec.items() if value is None]:
         del other["spec"][key]
-    known.seen(other)
+    known.update(other)
     assert names(known.peers_of(mine())) == (["default/other"] if shared else [])
 
 
 def test_a_region_of_sls_is_one_log_service_from_within_and_from_outside() -> None:
     known = claims()
-    known.seen(told("other", spec={"endpoint": "https://cn-hangzhou-internal.log.aliyuncs.com"}))
-    known.seen(told("third", spec={"endpoint": "https://cn-shanghai.log.aliyuncs.com"}))
-    seen = known.peers_of(mine({"endpoint": "http://cn-hangzhou.log.aliyuncs.com"}))
-    assert names(seen) == ["default/other"]
+    known.update(told("other", spec={"endpoint": "https://cn-hangzhou-internal.log.aliyuncs.com"}))
+    known.update(told("third", spec={"endpoint": "https://cn-shanghai.log.aliyuncs.com"}))
+    update = known.peers_of(mine({"endpoint": "http://cn-hangzhou.log.aliyuncs.com"}))
+    assert names(update) == ["default/other"]
 
 
 def test_who_goes_or_changes_concerns_the_others_once() -> None:
     known = claims()
-    assert known.seen(told("a")) == ()
-    assert known.seen(told("b", SECOND)) == ()
-    assert known.seen(told("a")) == ()
-    assert known.seen(told("a", deletionTimestamp=SECOND)) == (("default", "b"),)
+    assert known.update(told("a")) == ()
+    assert known.update(told("b", SECOND)) == ()
+    assert known.update(told("a")) == ()
+    assert known.update(told("a", deletionTimestamp=SECOND)) == (("default", "b"),)
     assert remaining_claimants(known.peers_of(mine())) == (
         Peer(created=SECOND, namespace="default", name="b"),
     )
-    assert known.gone("default", "a", "") == (("default", "b"),)
-    assert known.gone("default", "a", "") == ()
-    assert known.seen(told("b", SECOND, {"endpoint": "http://other.svc"})) == ()
+    assert known.remove("default", "a", "") == (("default", "b"),)
+    assert known.remove("default", "a", "") == ()
+    assert known.update(told("b", SECOND, {"endpoint": "http://other.svc"})) == ()
     assert known.peers_of(mine()) == ()
 
 
 def test_who_is_made_anew_is_another_and_younger() -> None:
     known = claims()
-    known.seen(told("a", "2025-12-31T00:00:00Z", uid="1"))
-    known.seen(told("mine", FIRST, uid="2"))
+    known.update(told("a", "2025-12-31T00:00:00Z", uid="1"))
+    known.update(told("mine", FIRST, uid="2"))
     (other,) = known.peers_of(mine())
     assert owner_of(mine(), (other,)) == other
     # Its deletion was not told; then its successor is.
-    assert known.seen(told("a", SECOND, uid="3")) == (("default", "mine"),)
+    assert known.update(told("a", SECOND, uid="3")) == (("default", "mine"),)
     (other,) = known.peers_of(mine())
     assert (other.created, owner_of(mine(), (other,))) == (SECOND, None)
 
@@ -103,21 +103,21 @@ def test_who_is_made_anew_is_another_and_younger() -> None:
 @pytest.mark.parametrize("created", [FIRST, SECOND], ids=["in the same second", "later"])
 def test_a_late_event_of_who_was_there_before_changes_nothing(created: str) -> None:
     known = claims()
-    known.seen(told("a", FIRST, uid="1"))
-    known.seen(told("a", created, uid="2"))
+    known.update(told("a", FIRST, uid="1"))
+    known.update(told("a", created, uid="2"))
     before = known.peers_of(mine())
-    assert known.seen(told("a", FIRST, uid="1", deletionTimestamp=SECOND)) == ()
-    assert known.gone("default", "a", "1") == ()
+    assert known.update(told("a", FIRST, uid="1", deletionTimestamp=SECOND)) == ()
+    assert known.remove("default", "a", "1") == ()
     assert known.peers_of(mine()) == before
     assert known.known() == {("default", "a", "2")}
-    assert known.gone("default", "a", "2") == ()
+    assert known.remove("default", "a", "2") == ()
     assert known.peers_of(mine()) == ()
 
 
 def test_who_was_there_before_may_be_told_after() -> None:
     known = claims()
-    known.seen(told("a", SECOND, uid="2"))
-    assert known.seen(told("a", FIRST, uid="1")) == ()
+    known.update(told("a", SECOND, uid="2"))
+    assert known.update(told("a", FIRST, uid="1")) == ()
     assert known.known() == {("default", "a", "2")}
 
 
@@ -126,7 +126,7 @@ def test_who_was_there_before_may_be_told_after() -> None:
 )
 def test_an_object_that_cannot_be_read_claims_nothing(spec: Document | None) -> None:
     known = claims()
-    known.seen({"metadata": {"namespace": "default", "name": "x"}, "spec": spec})
+    known.update({"metadata": {"namespace": "default", "name": "x"}, "spec": spec})
     assert known.peers_of(mine()) == ()
 
 

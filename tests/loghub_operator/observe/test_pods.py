@@ -127,14 +127,14 @@ CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
         "ErrImagePull",
         "container shipper: not found",
     ),
-    "its node is not heard of": (
+    "its node is not reachable": (
         {
             "conditions": [{"type": "Ready", "status": "False"}],
             "containerStatuses": [{"name": "worker", "ready": True, "state": {"running": {}}}],
         },
         WorkerPhase.STARTING,
         "NodeNotReady",
-        "its containers were ready, and the pod is not; is node  heard of?",
+        "its containers were ready, and the pod is not; check node ",
     ),
     "recovered": (
         with_container(True, state={"running": {}}, lastState=ended("InvalidPipeline: x")),

@@ -10,11 +10,11 @@ from loghub_operator.plan.scaling.desired_replicas import (
     ReplicaBounds,
     ReplicaRange,
     formula,
-    need_of,
+    replica_range_of,
     rounded,
     spread,
 )
-from loghub_operator.plan.scaling.stabilization import Spans, largest, pushed, stabilize, with_need
+from loghub_operator.plan.scaling.stabilization import Spans, largest, pushed, stabilize, with_replica_range
 
 SPANS = Spans(up_s=30.0, down_s=300.0, gap_s=120.0)
 
@@ -45,21 +45,21 @@ def inputs(
 def test_wanted_is_arrival_plus_lag_over_catch_up_over_rate(
     arrival: float, lag: int, rate: float, wanted: int
 ) -> None:
-    need = need_of(inputs(arrival, lag, rate))
+    need = replica_range_of(inputs(arrival, lag, rate))
     assert need is not None
     assert need.wanted == wanted
 
 
 def test_nothing_to_do_needs_no_rate_and_all_else_does() -> None:
-    assert need_of(inputs(0.0, 0, None)) == ReplicaRange.exactly(0)
-    assert need_of(inputs(1.0, 0, None)) is None
-    assert need_of(inputs(None, 0, 1.0)) is None
-    assert need_of(inputs(1.0, None, 1.0)) is None
+    assert replica_range_of(inputs(0.0, 0, None)) == ReplicaRange.exactly(0)
+    assert replica_range_of(inputs(1.0, 0, None)) is None
+    assert replica_range_of(inputs(None, 0, 1.0)) is None
+    assert replica_range_of(inputs(1.0, None, 1.0)) is None
 
 
 def test_the_formula_is_told_with_its_numbers() -> None:
     given_ = inputs(44.51, 600, 10.0, shards=8)
-    assert formula(given_, need_of(given_)) == (
+    assert formula(given_, replica_range_of(given_)) == (
         "ceil((44.5/s + 600 / 300 s) / 10/s) = 5; 8 shards spread over 8"
     )
     assert formula(inputs(1.0, 0, None), None) is None
@@ -127,7 +127,7 @@ def after(needs: list[ReplicaRange], *, current: int, every_s: float = 10.0) -> 
     memory, now = NOTHING, 0.0
     for need in needs:
         now += every_s
-        memory = with_need(memory, need, now=now, spans=SPANS, up=True)
+        memory = with_replica_range(memory, need, now=now, spans=SPANS, up=True)
     calm = stabilize(memory, needs[-1], current=current, now=now, spans=SPANS)
     return calm.workers, calm.stabilizing
 
@@ -161,7 +161,7 @@ def test_fewer_only_after_the_window_and_as_few_as_were_enough_all_along() -> No
 
 
 def test_between_low_and_high_nothing_moves() -> None:
-    assert after([ReplicaRange(wanted=3, low=2, goal=3, high=5)] * 50, current=4) == (4, False)
+    assert after([ReplicaRange(wanted=3, low=2, target=3, high=5)] * 50, current=4) == (4, False)
 
 
 def test_numbers_are_told_with_three_digits() -> None:

@@ -87,7 +87,7 @@ def look(running: World, **service: object) -> ObservedState:
 def test_one_unknown_lag_holds_the_number(running: World) -> None:
     course = decide_running(running.resource, look(running, lag_groups=None))
     assert (course.recommendation.reason, course.recommendation.held) == ("LagUnknown", True)
-    assert course.goal.workers == running.replicas
+    assert course.desired.workers == running.replicas
 
 
 NEXT_HOLDERS = pytest.mark.parametrize("next_holder", ["access-1", ""], ids=["reported", "not reported"])
@@ -100,7 +100,7 @@ def test_a_transfer_holds_a_step_and_not_a_number_that_stays(running: World, nex
     busier = world({}, evenly(lambda now: 25.0 if now < 600 else 60.0)).run(650)
     course = decide_running(busier.resource, look(busier, state="transfer", next_holder=next_holder))
     assert (course.recommendation.reason, course.recommendation.held) == ("RebalanceInProgress", True)
-    assert course.goal.workers == busier.replicas
+    assert course.desired.workers == busier.replicas
 
 
 @NEXT_HOLDERS
