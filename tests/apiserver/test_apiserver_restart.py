@@ -22,7 +22,7 @@ class Patient(Player):
     forgiven = (0, 403, 404, 409, 429, 500, 503)
 
 
-def test_away_and_back(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
+def test_an_outage_of_the_apiserver_is_survived(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
     server = Apiserver(apiserver_of_its_own.kubeconfig)
 
     async def story(on: Stage) -> None:

@@ -28,7 +28,7 @@ FIRST_KEYS = "0" * 32
 LOAD_PER_S = 50  # log groups: far more than one worker is said to do
 
 
-def test_auto_up_to_the_shards_down_to_one_to_none_and_back(server: Apiserver, tmp_path: Path) -> None:
+def test_auto_scales_up_to_the_shards_down_to_zero_and_back(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         on.player.groups_at_once = 1
         await on.apply({"scaling": AUTO})
@@ -60,7 +60,7 @@ def test_auto_up_to_the_shards_down_to_one_to_none_and_back(server: Apiserver, t
     stage(server, tmp_path, story)
 
 
-def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
+def test_a_recommendation_is_reported_and_a_hot_shard_is_split_once_allowed(
     server: Apiserver, tmp_path: Path
 ) -> None:
     async def story(on: Stage) -> None:

@@ -19,7 +19,7 @@ from tests.loghub_operator.support.harness import GROUP, Stage, stage
 pytestmark = pytest.mark.cluster
 
 
-def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) -> None:
+def test_manual_edits_are_corrected_and_reported(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
@@ -52,7 +52,7 @@ def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) ->
     stage(server, tmp_path, story)
 
 
-def test_a_number_set_by_hand_is_set_back(server: Apiserver, tmp_path: Path) -> None:
+def test_a_number_set_by_hand_is_corrected(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
@@ -68,7 +68,9 @@ def test_a_number_set_by_hand_is_set_back(server: Apiserver, tmp_path: Path) -> 
     stage(server, tmp_path, story)
 
 
-def test_who_sets_the_number_back_each_time_is_answered_ever_later(server: Apiserver, tmp_path: Path) -> None:
+def test_a_number_that_another_client_keeps_changing_is_corrected_later_each_time(
+    server: Apiserver, tmp_path: Path
+) -> None:
     """As an HPA on the StatefulSet would, where it belongs on the group's /scale."""
 
     async def story(on: Stage) -> None:

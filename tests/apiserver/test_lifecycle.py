@@ -70,7 +70,7 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
     stage(server, tmp_path, story)
 
 
-def test_a_place_without_any_object_is_called_over(server: Apiserver, tmp_path: Path) -> None:
+def test_the_watch_check_runs_without_any_object(server: Apiserver, tmp_path: Path) -> None:
     """The apiserver lists nothing as null where it is asked for versions alone."""
 
     async def story(on: Stage) -> None:
@@ -79,7 +79,7 @@ def test_a_place_without_any_object_is_called_over(server: Apiserver, tmp_path: 
     stage(server, tmp_path, story)
 
 
-def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
+def test_nothing_is_written_while_idle(server: Apiserver, tmp_path: Path) -> None:
     """Nor is anything that would change nothing, of which no version tells."""
 
     async def story(on: Stage) -> None:
@@ -103,7 +103,7 @@ def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story, operator=False)
 
 
-def test_what_we_wrote_ourselves_starts_no_round(
+def test_our_own_writes_start_no_reconcile(
     server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edits, versions, hear = 6, set[str](), WatchCheck.reported
@@ -136,7 +136,7 @@ def test_what_we_wrote_ourselves_starts_no_round(
     stage(server, tmp_path, story)
 
 
-def test_missing_secret_to_running(server: Apiserver, tmp_path: Path) -> None:
+def test_a_group_runs_once_its_missing_secret_exists(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply()
         told = await on.until_reason("GroupSynced", "CredentialsMissing")
@@ -148,7 +148,7 @@ def test_missing_secret_to_running(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story, secret=False)
 
 
-def test_missing_logstore_is_told(server: Apiserver, tmp_path: Path) -> None:
+def test_a_missing_logstore_is_reported(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"logstore": "other", "pipeline": {"sink": {"parquet": {"path": "x"}}}})
         told = await on.until_reason("GroupSynced", "LogstoreNotFound")
@@ -158,7 +158,7 @@ def test_missing_logstore_is_told(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story)
 
 
-def test_unreachable_while_running_leaves_the_workers(server: Apiserver, tmp_path: Path) -> None:
+def test_an_unreachable_log_service_leaves_the_workers_running(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
@@ -178,7 +178,7 @@ def test_unreachable_while_running_leaves_the_workers(server: Apiserver, tmp_pat
     stage(server, tmp_path, story)
 
 
-def test_wrong_sql_fails_one_worker_and_the_others_go_on(server: Apiserver, tmp_path: Path) -> None:
+def test_invalid_sql_fails_one_worker_and_the_others_continue(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
@@ -198,7 +198,7 @@ def test_wrong_sql_fails_one_worker_and_the_others_go_on(server: Apiserver, tmp_
 
 
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
-def test_an_adopted_group_is_kept(policy: str, server: Apiserver, tmp_path: Path) -> None:
+def test_an_adopted_group_is_not_deleted(policy: str, server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         on.hub.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=False))
         await on.apply({"deletionPolicy": policy})
@@ -228,7 +228,9 @@ def test_a_deletion_begun_while_the_operator_was_away_is_finished(server: Apiser
     stage(server, tmp_path, story)
 
 
-def test_a_finalizer_that_somebody_else_wrote_too_holds_nothing_up(server: Apiserver, tmp_path: Path) -> None:
+def test_a_finalizer_that_another_client_wrote_too_does_not_delay_the_deletion(
+    server: Apiserver, tmp_path: Path
+) -> None:
     """As a backup that is restored, or an object that is applied as it was read, would."""
 
     async def story(on: Stage) -> None:
@@ -240,7 +242,7 @@ def test_a_finalizer_that_somebody_else_wrote_too_holds_nothing_up(server: Apise
     stage(server, tmp_path, story)
 
 
-def test_a_stateful_set_of_somebody_else_is_left_alone(server: Apiserver, tmp_path: Path) -> None:
+def test_a_stateful_set_of_another_owner_is_not_changed(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         marks = {"labels": {"app": "web"}, "annotations": {ANNOTATION_REVISION: "none"}}
         container = {"name": "web", "image": "web"}

@@ -137,7 +137,7 @@ def test_reset_and_undo(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story)
 
 
-def test_the_orders_of_the_readme_word_for_word(server: Apiserver, tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_work_as_written(server: Apiserver, tmp_path: Path) -> None:
     """Suspend, reset and undo, for an object of another name."""
     lines = re.findall(r"^kubectl (patch lhcg access-log .*)$", README.read_text(), re.MULTILINE)
     suspend, move, undo = (shlex.split(line.replace("access-log", GROUP)) for line in lines)
@@ -165,7 +165,7 @@ def test_the_orders_of_the_readme_word_for_word(server: Apiserver, tmp_path: Pat
     stage(server, tmp_path, story)
 
 
-def test_a_reset_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_path: Path) -> None:
+def test_an_invalid_reset_moves_no_checkpoint(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         fill(on.server)
         about = {"name": "by-hand", "namespace": on.namespace}
@@ -306,7 +306,7 @@ def test_budget_and_account_of_the_workers(server: Apiserver, tmp_path: Path) ->
     stage(server, tmp_path, story)
 
 
-def test_an_overlay_that_the_apiserver_refuses_leaves_the_workers(server: Apiserver, tmp_path: Path) -> None:
+def test_an_overlay_that_the_apiserver_rejects_leaves_the_workers(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply()
         await on.until_phase("Running", "1/1")

@@ -42,7 +42,9 @@ async def code_of_pods(on: Stage) -> list[Any]:
     return texts
 
 
-def test_code_is_waited_for_followed_and_outlived(server: Apiserver, tmp_path: Path) -> None:
+def test_user_code_is_awaited_reloaded_and_may_be_deleted_while_running(
+    server: Apiserver, tmp_path: Path
+) -> None:
     async def story(on: Stage) -> None:
         await on.apply(PYTHON)
         told = await on.until_reason("WorkersAvailable", "PipelineCodeNotFound")

@@ -65,7 +65,7 @@ def streamed(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     return names
 
 
-def test_only_labelled_objects_are_streamed_and_pods_need_no_polling(
+def test_only_labelled_objects_are_watched_and_pods_are_not_polled(
     server: Apiserver, tmp_path: Path, streamed: dict[str, set[str]]
 ) -> None:
     async def story(on: Stage) -> None:

@@ -104,9 +104,7 @@ async def reasons(on: Stage) -> set[str]:
     return {one["reason"] for one in await on.kube.list(EVENT, on.namespace, {})}
 
 
-def test_whoever_is_told_to_leave_is_stopped_when_it_says_that_it_left(
-    server: Apiserver, tmp_path: Path
-) -> None:
+def test_a_draining_worker_is_stopped_once_it_reports_that_it_left(server: Apiserver, tmp_path: Path) -> None:
     """Scaled down, suspended and deleted: nobody is given up on, so nobody's bound was waited for."""
 
     async def story(on: Stage) -> None:
@@ -130,9 +128,7 @@ def test_whoever_is_told_to_leave_is_stopped_when_it_says_that_it_left(
     stage(server, tmp_path, story, player=WithoutExtensions)
 
 
-def test_a_hand_over_shows_as_the_worker_reports_it_and_the_next_step_waits_for_its_end(
-    server: Apiserver, tmp_path: Path
-) -> None:
+def test_a_handover_that_the_worker_reports_delays_the_next_step(server: Apiserver, tmp_path: Path) -> None:
     """A second worker joins while the first one's batch runs, then a third one is desired."""
 
     async def story(on: Stage) -> None:

@@ -39,7 +39,7 @@ def mounts(deployment: Object) -> dict[str | None, str]:
     return {one["mountPath"]: secrets[one["name"]] for one in found if one["name"] in secrets}
 
 
-def test_the_operator_understands_it(chart: Chart) -> None:
+def test_the_operator_parses_the_autoscaling_settings(chart: Chart) -> None:
     objects = chart.render(GIVEN)
     settings = settings_of(objects)
     assert settings.max_shard_series == 0
@@ -47,7 +47,7 @@ def test_the_operator_understands_it(chart: Chart) -> None:
     assert found == {settings.keda_certs: "two", settings.external_metrics_certs: "one"}
 
 
-def test_without_given_certificates_there_are_no_folders_of_them(chart: Chart) -> None:
+def test_without_configured_certificates_none_are_mounted(chart: Chart) -> None:
     objects = chart.render(ON)
     settings = settings_of(objects)
     assert (settings.keda_certs, settings.external_metrics_certs) == (None, None)
@@ -56,7 +56,7 @@ def test_without_given_certificates_there_are_no_folders_of_them(chart: Chart) -
 
 @pytest.mark.parametrize("release", ["loghub-operator", "a" * 53])
 @pytest.mark.parametrize("part", ["keda", "external-metrics"])
-def test_a_service_leads_to_the_one_that_acts_and_to_its_port(chart: Chart, part: str, release: str) -> None:
+def test_a_service_selects_the_leader_and_its_port(chart: Chart, part: str, release: str) -> None:
     objects = chart.render(ON, release=release)
     deployment = only(objects, "Deployment")
     service = only(objects, "Service", f"{deployment['metadata']['name']}-{part}")
@@ -70,7 +70,7 @@ def test_a_service_leads_to_the_one_that_acts_and_to_its_port(chart: Chart, part
     assert addresses[part] == f"0.0.0.0:{ports[port['targetPort']]}"
 
 
-def test_the_api_leads_to_the_operators_service(chart: Chart) -> None:
+def test_the_api_service_refers_to_the_operators_service(chart: Chart) -> None:
     objects = chart.render(ON)
     api = only(objects, "APIService")
     assert api["metadata"]["name"] == apiservice.NAME
@@ -80,13 +80,13 @@ def test_the_api_leads_to_the_operators_service(chart: Chart) -> None:
     assert "caBundle" not in api["spec"]  # the operator writes it; an update of the chart leaves it
 
 
-def test_the_front_proxy_may_be_looked_up(chart: Chart) -> None:
+def test_the_operator_may_read_the_front_proxy_configuration(chart: Chart) -> None:
     found = only(chart.render(ON), "RoleBinding", "loghub-operator-external-metrics")
     assert found["metadata"]["namespace"] == AUTHENTICATION_CONFIG_MAP[0]
     assert found["roleRef"]["name"] == f"{AUTHENTICATION_CONFIG_MAP[1]}-reader"
 
 
-def test_none_of_it_unless_told(chart: Chart) -> None:
+def test_autoscaling_is_disabled_by_default(chart: Chart) -> None:
     objects = chart.render()
     assert "APIService" not in kinds(objects)
     settings = settings_of(objects)

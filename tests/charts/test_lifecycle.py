@@ -77,7 +77,7 @@ def life(chart: Chart, server: Apiserver) -> Iterator[Life]:
         server.run("delete", "lhcg", "--all", "-n", HOME)
 
 
-def test_from_install_to_uninstall(life: Life) -> None:
+def test_install_use_and_uninstall(life: Life) -> None:
     assert "STATUS: deployed" in life.install(WATCHED)
     assert life.there("deployments") == {"loghub-operator"}
     assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
@@ -105,9 +105,7 @@ def test_from_install_to_uninstall(life: Life) -> None:
     life.uninstall()
 
 
-def test_an_upgrade_brings_the_crd_of_its_chart_and_a_rollback_the_one_before(
-    life: Life, tmp_path: Path
-) -> None:
+def test_an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life, tmp_path: Path) -> None:
     """helm leaves what is in a chart's folder of CRDs as it is for ever; ours is a template."""
     life.own_the_crd()
     life.install(WATCHED)

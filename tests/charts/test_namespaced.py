@@ -58,7 +58,7 @@ def as_granted(
     return Settings.from_environment(told), kubeconfig_of(server, home, folder)
 
 
-def test_a_groups_life_with_the_rights_of_one_namespace(
+def test_a_group_works_with_the_permissions_of_one_namespace(
     chart: Chart,
     server: Apiserver,
     tmp_path: Path,
@@ -108,7 +108,7 @@ def test_a_groups_life_with_the_rights_of_one_namespace(
     ],
     ids=["a Secret of another name", "no role where the projects' Services are"],
 )
-def test_what_the_rights_do_not_allow_is_told_and_holds_up_no_deletion(
+def test_a_missing_permission_is_reported_and_does_not_block_a_deletion(
     chart: Chart,
     server: Apiserver,
     tmp_path: Path,

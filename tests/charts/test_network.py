@@ -44,7 +44,7 @@ def test_each_port_that_the_operator_serves_is_open_and_no_other(chart: Chart, f
     )
 
 
-def test_it_is_about_the_operators_pods_both_ways(chart: Chart) -> None:
+def test_the_policy_selects_the_operators_pods_for_both_directions(chart: Chart) -> None:
     objects = chart.render(ON)
     policy, pods = policy_of(objects), only(objects, "Deployment")["spec"]["template"]["metadata"]
     assert policy["podSelector"]["matchLabels"].items() <= pods["labels"].items()
@@ -93,7 +93,7 @@ def test_the_operator_reaches_the_statuses_of_its_workers_and_no_other_pods(char
     assert peer["podSelector"]["matchLabels"] != {}
 
 
-def test_the_service_answers_everybody_and_asks_nobody(chart: Chart) -> None:
+def test_the_service_accepts_all_connections_and_opens_none(chart: Chart) -> None:
     objects = chart.render(ON | SERVICE)
     policy, pods = policy_of(objects, "loghub-service"), only(objects, "StatefulSet")
     assert (

@@ -131,7 +131,9 @@ def answers(granted: Apiserver) -> dict[tuple[str, str, str], set[str]]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
-def test_the_operator_may(answers: dict[tuple[str, str, str], set[str]], row: tuple[str, str, str]) -> None:
+def test_the_operator_has_the_permission(
+    answers: dict[tuple[str, str, str], set[str]], row: tuple[str, str, str]
+) -> None:
     assert answers[row] == ROWS[row]
 
 
@@ -144,12 +146,12 @@ def test_the_operator_may(answers: dict[tuple[str, str, str], set[str]], row: tu
         (("watch", "lhcg", "--all-namespaces"), "no"),
     ],
 )
-def test_kubectl_says_the_same(granted: Apiserver, words: tuple[str, ...], allowed: str) -> None:
+def test_kubectl_agrees(granted: Apiserver, words: tuple[str, ...], allowed: str) -> None:
     assert granted.run("auth", "can-i", *words, f"--as={account('watched')}").stdout.strip() == allowed
 
 
 @pytest.mark.parametrize("toggles", [name for name, values in TOGGLES.items() if "watchNamespaces" in values])
-def test_namespaced_means_no_role_of_the_cluster(chart: Chart, toggles: str) -> None:
+def test_a_namespaced_installation_has_no_cluster_role(chart: Chart, toggles: str) -> None:
     objects = chart.render(TOGGLES[toggles])
     assert not kinds(objects) & {"ClusterRole", "ClusterRoleBinding"}
     rights = [one for one in objects if one["kind"] == "Role"]
@@ -158,7 +160,7 @@ def test_namespaced_means_no_role_of_the_cluster(chart: Chart, toggles: str) -> 
 
 
 @pytest.mark.parametrize("toggles", TOGGLES)
-def test_secrets_are_got_by_name_and_nothing_else(chart: Chart, toggles: str) -> None:
+def test_secrets_can_only_be_read_by_name(chart: Chart, toggles: str) -> None:
     roles = [one for one in chart.render(TOGGLES[toggles]) if one["kind"] in ("Role", "ClusterRole")]
     rules = [rule for one in roles for rule in one["rules"] if _names(rule, "secrets")]
     assert all(rule["verbs"] == ["get"] for rule in rules)

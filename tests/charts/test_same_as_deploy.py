@@ -86,14 +86,14 @@ def with_numbers(chart: Chart, server: Apiserver, tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.parametrize("way", ["plain", "with_numbers"])
-def test_the_same_objects(way: str, request: pytest.FixtureRequest) -> None:
+def test_chart_and_deploy_contain_the_same_objects(way: str, request: pytest.FixtureRequest) -> None:
     deploy, chart = request.getfixturevalue(way)
     assert deploy.keys() - chart.keys() == ONLY_DEPLOY
     assert chart.keys() - deploy.keys() == ONLY_CHART
 
 
 @pytest.mark.parametrize("way", ["plain", "with_numbers"])
-def test_the_same_effect(way: str, request: pytest.FixtureRequest) -> None:
+def test_chart_and_deploy_have_the_same_effect(way: str, request: pytest.FixtureRequest) -> None:
     deploy, chart = request.getfixturevalue(way)
     for key in deploy.keys() & chart.keys():
         assert text(chart[key]) == text(deploy[key]), key

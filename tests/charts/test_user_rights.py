@@ -117,7 +117,9 @@ def answers(granted: Apiserver) -> dict[tuple[str, str, str], set[str]]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
-def test_a_user_may(answers: dict[tuple[str, str, str], set[str]], row: tuple[str, str, str]) -> None:
+def test_a_user_has_the_permission(
+    answers: dict[tuple[str, str, str], set[str]], row: tuple[str, str, str]
+) -> None:
     assert answers[row] == ROWS[row]
 
 
@@ -134,7 +136,7 @@ def test_a_user_sees_the_groups_of_the_own_namespace_only(granted: Apiserver) ->
         assert said.stdout.strip() == allowed
 
 
-def test_the_roles_go_into_kubernetes_own(chart: Chart) -> None:
+def test_the_roles_are_aggregated_into_the_default_ones(chart: Chart) -> None:
     """Its controller adds the rules of these to view, edit and admin, which teams have already."""
     into = "rbac.authorization.k8s.io/aggregate-to-"
     objects = chart.render(METRICS, release=RELEASE, namespace=HOME)
@@ -143,7 +145,7 @@ def test_the_roles_go_into_kubernetes_own(chart: Chart) -> None:
         assert {key.removeprefix(into) for key in labels if key.startswith(into)} == wanted
 
 
-def test_who_may_read_a_number_is_asked_of_the_apiserver(
+def test_the_apiserver_authorizes_readers_of_metrics(
     granted: Apiserver, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """With the rights that the chart gives the operator for it, and with them only."""
@@ -163,7 +165,7 @@ def test_who_may_read_a_number_is_asked_of_the_apiserver(
     assert {asked for asked, allowed in asyncio.run(ask()).items() if allowed} == {(SCALER, OWN)}
 
 
-def test_without_external_metrics_the_operator_may_not_ask(
+def test_without_external_metrics_the_operator_cannot_create_access_reviews(
     granted: Apiserver, chart: Chart, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     release = "plain-loghub-operator"

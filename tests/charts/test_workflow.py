@@ -24,14 +24,14 @@ def steps() -> list[dict[str, Any]]:
     return [step for job in workflow()["jobs"].values() for step in job["steps"]]
 
 
-def test_actionlint_is_content(actionlint: Path) -> None:
+def test_actionlint_finds_nothing(actionlint: Path) -> None:
     # Its own rules only: whether shellcheck and pyflakes are there is each machine's affair.
     command = [str(actionlint), "-no-color", "-shellcheck=", "-pyflakes=", str(FILE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_actionlint_would_say(actionlint: Path, tmp_path: Path) -> None:
+def test_actionlint_finds_a_mistake(actionlint: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(FILE.read_text().replace("runs-on: ubuntu-24.04", "runs-on: ubuntu-1.0"))
     done = subprocess.run([str(actionlint), str(wrong)], capture_output=True, text=True, check=False)
@@ -39,7 +39,7 @@ def test_actionlint_would_say(actionlint: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", sorted({step["run"] for step in steps() if "run" in step}))
-def test_every_command_is_one_that_there_is(command: str) -> None:
+def test_every_command_exists(command: str) -> None:
     program, goal = shlex.split(command)
     assert program == "make"
     done = subprocess.run(["make", "-n", goal], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -69,11 +69,11 @@ def test_every_action_is_pinned_to_a_commit_and_says_which_version() -> None:
         assert re.search(r"uses: actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
 
 
-def test_it_may_read_and_nothing_else() -> None:
+def test_the_workflow_has_read_permission_only() -> None:
     assert workflow()["permissions"] == {"contents": "read"}
     assert all("permissions" not in job for job in workflow()["jobs"].values())
     assert all(job["timeout-minutes"] <= 90 for job in workflow()["jobs"].values())
 
 
-def test_it_says_that_it_never_ran() -> None:
+def test_the_workflow_states_that_it_has_not_run() -> None:
     assert "has never been run on GitHub" in FILE.read_text().split("name:")[0]

@@ -1,7 +1,7 @@
-"""The one consumer group of `test_whole_life`, and what its steps ask of it.
+"""The one consumer group of `test_the_whole_life_of_a_group`, and what its steps ask of it.
 
 What for: short questions and orders, so that the story reads as one. What it must not know: what
-the answers should be. Read next: `test_whole_life`.
+the answers should be. Read next: `test_the_whole_life_of_a_group`.
 """
 
 from collections import Counter

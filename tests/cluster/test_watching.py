@@ -14,7 +14,7 @@ def seen(**shards: list[Held]) -> HoldersWatch:
     return watch
 
 
-def test_a_consumers_shards_are_freed_when_the_last_one_is_owned_again() -> None:
+def test_the_shards_of_a_consumer_are_reassigned_when_the_last_one_has_an_owner() -> None:
     watch = seen(
         s0=[Held("already_alloc", "a", 1.0), Held("already_alloc", "b", 5.0)],
         s1=[Held("already_alloc", "a", 1.0), Held("not_alloc", "", 2.0), Held("already_alloc", "b", 7.0)],
@@ -23,7 +23,7 @@ def test_a_consumers_shards_are_freed_when_the_last_one_is_owned_again() -> None
     assert watch.freed_s("a") == 7.0
 
 
-def test_a_shard_on_its_way_is_not_owned_yet() -> None:
+def test_a_shard_in_transfer_has_no_owner_yet() -> None:
     kept = [Held("already_alloc", "a", 1.0), Held("transfer", "a", 2.0)]
     assert (
         seen(s0=[Held("already_alloc", "a", 1.0), Held("already_alloc", "b", 5.0)], s1=kept).freed_s("a")
@@ -32,18 +32,18 @@ def test_a_shard_on_its_way_is_not_owned_yet() -> None:
     assert seen(s0=[Held("already_alloc", "a", 1.0), Held("not_alloc", "", 2.0)]).freed_s("a") is None
 
 
-def test_who_had_none_has_freed_none() -> None:
+def test_a_consumer_without_shards_has_nothing_to_reassign() -> None:
     assert seen(s0=[Held("already_alloc", "b", 1.0)]).freed_s("a") is None
 
 
-def test_a_look_without_an_answer_is_counted() -> None:
+def test_a_request_without_an_answer_is_counted() -> None:
     """What happened meanwhile was not seen."""
     with seen() as watch:
         wait_until(lambda: watch.unasked > 1, what="looks at a project that is not there", guard_s=60)
     assert watch.seen == {}
 
 
-def test_a_pods_steps_are_kept_by_its_uid() -> None:
+def test_the_steps_of_a_pod_are_recorded_by_its_uid() -> None:
     watch = PodsWatch(Kubectl(Path("kubectl"), Path("config")), "default", "a=b")
     watch.note("ADDED", pod("one"))
     assert watch.asked() == []

@@ -53,7 +53,7 @@ def story(release: Release, request: pytest.FixtureRequest) -> Iterator[Story]:
                 producer.stop()
 
 
-def test_whole_life(story: Story) -> None:
+def test_the_whole_life_of_a_group(story: Story) -> None:
     steps: tuple[Callable[[Story], None], ...] = (
         the_pasted_resource_consumes,
         a_change_that_no_worker_needs_restarts_none,

@@ -2,7 +2,7 @@
 
 What for: a record of pods by one watch of the apiserver, of holders by asking the log service
 often; both run beside a test until they are left. What it must not know: any one test.
-Read next: `test_whole_life`.
+Read next: `test_the_whole_life_of_a_group`.
 """
 
 import json

@@ -116,13 +116,13 @@ def test_section_numbers_of_a_page_are_unique() -> None:
         ("docs/glossary.md#nothing", ["docs/glossary.md: no heading #nothing"]),
     ],
 )
-def test_a_dead_citation_is_found(text: str, dead: list[str]) -> None:
+def test_a_dead_citation_is_detected(text: str, dead: list[str]) -> None:
     found = list(dead_citations(text))
     assert len(found) == len(dead)
     assert all(expected in said for expected, said in zip(dead, found, strict=True))
 
 
-def test_a_dead_link_is_found() -> None:
+def test_a_dead_link_is_detected() -> None:
     page = ROOT / "docs" / "glossary.md"
     text = "[a](spark.md) [b](missing.md) [c](#kafka) [d](spark.md#nothing) [e](https://example.com/x.md)"
     assert list(dead_links(page, text)) == ["missing.md: no such file", "spark.md: no heading #nothing"]

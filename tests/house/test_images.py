@@ -94,7 +94,7 @@ def test_an_image_has_no_folder_that_its_program_never_imports(target: str) -> N
     assert unused(target, imported(*PROGRAMS[target])) == set()
 
 
-def test_an_import_of_what_is_not_copied_and_a_folder_without_an_import_are_found() -> None:
+def test_a_missing_module_and_an_unused_folder_of_an_image_are_detected() -> None:
     modules = imported("loghub_operator.__main__")
     assert missing("operator", modules | {"loghub.atomic_file"}) == {"loghub.atomic_file"}
     without = {module for module in modules if not module.startswith("loghub_operator.leader")}

@@ -70,6 +70,6 @@ def test_documents_and_manifests_use_the_terms_of_the_field() -> None:
     assert found == []
 
 
-def test_words_are_found_across_a_line_break_and_not_inside_others() -> None:
+def test_words_match_across_a_line_break_and_not_inside_other_words() -> None:
     assert found_in("It is made\nanew by somebody\n    else.") == ["anew", "somebody"]
     assert found_in("renewed, retold, threshold") == []

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_picture_of_the_shard_states_is_made_from_the_table() -> None:
+def test_the_diagram_of_shard_states_is_generated_from_the_table() -> None:
     assert f"```mermaid\n{mermaid()}```" in README, "paste the output of loghub.domain.fsm.mermaid()"
 
 
@@ -26,14 +26,14 @@ def test_every_linked_file_exists() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-def test_every_make_goal_named_exists() -> None:
+def test_every_make_target_named_exists() -> None:
     goals = set(re.findall(r"\bmake ([a-z-]+)", README))
     makefile = (ROOT / "Makefile").read_text()
     assert goals >= {"demo", "test"}
     assert [goal for goal in goals if not re.search(rf"^{goal}:", makefile, re.MULTILINE)] == []
 
 
-def test_the_lines_that_make_a_logstore_make_it(tmp_path: Path) -> None:
+def test_the_commands_that_create_a_logstore_work(tmp_path: Path) -> None:
     """As over a forwarded port: the service has the name of its namespace, and is asked by its address."""
     found = re.search(r"python - <<'END'\n(.*?)\nEND\n", README, re.DOTALL)
     assert found is not None

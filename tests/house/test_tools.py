@@ -18,6 +18,6 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_tool_is_content(tool: str) -> None:
+def test_the_tool_reports_no_problem(tool: str) -> None:
     run = subprocess.run(TOOLS[tool], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, f"{tool}:\n{run.stdout}{run.stderr}"

@@ -98,6 +98,6 @@ def test_enrich_python_keeps_networks_instead_of_addresses(spark: Any, tmp_path:
     }
 
 
-def test_the_examples_are_whole_files() -> None:
+def test_every_document_of_an_example_has_a_kind() -> None:
     for file in (ROOT / "deploy" / "examples").glob("*.yaml"):
         assert all(one["kind"] for one in yaml.safe_load_all(file.read_text()))

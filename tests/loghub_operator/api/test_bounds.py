@@ -56,7 +56,7 @@ def test_every_bound_of_the_crd_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", in_the_spec(BROKEN))
-def test_a_value_beyond_a_bound_is_told_at_its_field(name: str) -> None:
+def test_a_value_beyond_a_bound_is_rejected_at_its_field(name: str) -> None:
     case = BROKEN[name]
     with pytest.raises(InvalidResourceError) as caught:
         parse_resource(case.document)
@@ -65,16 +65,16 @@ def test_a_value_beyond_a_bound_is_told_at_its_field(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", in_the_spec(KEPT))
-def test_a_value_within_its_bound_is_taken(name: str) -> None:
+def test_a_value_within_its_bound_is_accepted(name: str) -> None:
     parse_resource(KEPT[name].document)
 
 
-def test_the_apiserver_refuses_each_of_them_in_the_bounds_own_words(server: Apiserver) -> None:
+def test_the_apiserver_rejects_each_value_beyond_its_bound_with_the_same_message(server: Apiserver) -> None:
     answers = asked(server, BROKEN)
     assert {name: told for name, told in answers.items() if not _only(BROKEN[name], told)} == {}
 
 
-def test_the_apiserver_takes_each_value_within_its_bound(server: Apiserver) -> None:
+def test_the_apiserver_accepts_each_value_within_its_bound(server: Apiserver) -> None:
     answers = asked(server, KEPT)
     assert {name: told for name, told in answers.items() if told} == {}
 

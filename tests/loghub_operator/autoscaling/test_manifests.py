@@ -14,7 +14,7 @@ from loghub_operator.settings import Settings
 from tests.loghub_operator.support.apiserver import ROOT, Apiserver
 
 
-def test_with_both_components_the_operator_serves_what_the_services_lead_to(
+def test_with_both_components_the_operator_serves_the_ports_of_the_services(
     server: Apiserver, tmp_path: Path
 ) -> None:
     deploy = os.path.relpath(ROOT / "deploy", tmp_path)

@@ -35,7 +35,7 @@ for endpoint in sys.argv[1:]:
         (Client.HTTP, SLS, HttpLogHub),
     ],
 )
-def test_client_of_an_endpoint(choice: Client, endpoint: str, kind: type) -> None:
+def test_each_endpoint_gets_the_right_client(choice: Client, endpoint: str, kind: type) -> None:
     hub = connector(Settings(client=choice).uses_sdk)(endpoint, "demo", KEY)
     hub.close()
     assert type(hub) is kind

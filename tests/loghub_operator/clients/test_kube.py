@@ -31,7 +31,7 @@ from tests.loghub_operator.support.watched_apiserver import WatchedApiserver
 from tests.support import HandClock
 
 
-def test_an_apiserver_that_does_not_answer_in_time_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_of_the_apiserver_is_reported_as_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_module, "CALL_TIMEOUT_S", 0.2)
 
     async def ask(address: str) -> None:

@@ -57,11 +57,11 @@ def asked(hubs: LogServicePool, credentials: Credentials) -> Client:
     return found
 
 
-def test_the_same_key_has_one_client(hubs: LogServicePool) -> None:
+def test_the_same_access_key_gets_the_same_client(hubs: LogServicePool) -> None:
     assert asked(hubs, key(1)) is asked(hubs, key(1))
 
 
-def test_another_key_or_token_is_another_client_and_the_old_one_goes(
+def test_another_key_or_token_gets_another_client_and_the_idle_one_is_closed(
     hubs: LogServicePool, clock: Hand
 ) -> None:
     old = asked(hubs, key(1, "token"))
@@ -78,7 +78,7 @@ def test_another_key_or_token_is_another_client_and_the_old_one_goes(
     assert not new.closed
 
 
-def test_no_more_are_open_than_allowed(hubs: LogServicePool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_open_clients_is_bounded(hubs: LogServicePool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hubs_module, "MOST_OPEN", 2)
     first, second = asked(hubs, key(1)), asked(hubs, key(2))
     asked(hubs, key(1))
@@ -86,7 +86,7 @@ def test_no_more_are_open_than_allowed(hubs: LogServicePool, monkeypatch: pytest
     assert (first.closed, second.closed) == (False, True)
 
 
-def test_at_the_end_all_are_closed(hubs: LogServicePool) -> None:
+def test_close_closes_all_clients(hubs: LogServicePool) -> None:
     clients = [asked(hubs, key(number)) for number in range(3)]
     hubs.close()
     assert all(one.closed for one in clients)

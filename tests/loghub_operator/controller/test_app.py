@@ -33,7 +33,7 @@ def dies(operator: Operator, when: str, site: str) -> None:
         assert child.wait(GUARD_S) == -signal.SIGKILL, operator.log.read_text()
 
 
-def test_killed_with_9_again_and_again_it_finishes(server: Apiserver, tmp_path: Path) -> None:
+def test_an_operator_killed_repeatedly_still_finishes(server: Apiserver, tmp_path: Path) -> None:
     namespace = make_namespace(server)
     with log_service(tmp_path) as endpoint:
         hub = HttpLogHub(endpoint, "demo", credentials=KEY)

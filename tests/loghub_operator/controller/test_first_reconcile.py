@@ -120,14 +120,14 @@ def begin() -> tuple[Turns, list[Document]]:
     return kube, objects
 
 
-def test_one_round_and_few_calls_one_after_the_other() -> None:
+def test_the_first_reconcile_needs_few_sequential_calls() -> None:
     kube, _ = begin()
     assert (STATEFUL_SET, "access") in kube.objects
     assert kube.gets_of_the_object == 1
     assert kube.turns <= MOST_TURNS
 
 
-def test_the_object_is_held_and_its_origin_known_before_the_group_is_made() -> None:
+def test_finalizer_and_origin_are_written_before_the_group_is_created() -> None:
     _, (as_made,) = begin()
     assert as_made["metadata"]["finalizers"] == [FINALIZER]
     assert read_origin(parse_resource(as_made)) == "Created"

@@ -117,7 +117,7 @@ def pod_status(*, ready: bool = False, waiting: str = "") -> Document:
     }
 
 
-def test_the_api_server_is_asked_for_our_labels_and_sends_nothing_else() -> None:
+def test_the_watches_select_our_labels_and_receive_nothing_else() -> None:
     async def story(on: Stage) -> None:
         on.server.put(STATEFUL_SET, "database", labels={LABEL_INSTANCE: "x"})
         on.server.put(POD, "database-0", labels={**OURS, LABEL_NAME: "database"}, status={})
@@ -138,7 +138,7 @@ def test_the_api_server_is_asked_for_our_labels_and_sends_nothing_else() -> None
     assert on.enqueued.children == [ACCESS, ACCESS]
 
 
-def test_a_pod_enqueues_its_group_when_what_is_read_of_it_changes_and_only_then() -> None:
+def test_a_pod_enqueues_its_group_only_if_its_observed_part_changes() -> None:
     async def story(on: Stage) -> None:
         put = on.server.put
         put(POD, "access-0", labels=OURS, status={})
@@ -180,7 +180,7 @@ def test_a_status_of_a_statefulset_enqueues_nothing() -> None:
     assert play(story).enqueued.children == [ACCESS] * 3
 
 
-def test_a_watch_that_was_cut_reports_what_changed_meanwhile_and_no_more() -> None:
+def test_an_interrupted_watch_reports_only_what_changed_meanwhile() -> None:
     async def story(on: Stage) -> None:
         on.server.put(POD, "access-0", labels=OURS, status=pod_status())
         on.server.put(POD, "access-1", labels=OURS, status=pod_status())
@@ -210,7 +210,7 @@ def test_a_rotated_token_is_used_after_the_old_one_was_rejected(monkeypatch: pyt
     assert [one.authorization for one in on.server.requests if one.watch][-3:] == ["bearer two"] * 3
 
 
-def test_a_token_is_replaced_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_replaced_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kopf's own clock decides, so the time is short and real."""
     monkeypatch.setattr(login, "LOGIN_S", 0.3)
     monkeypatch.setattr(login, "PAUSE_S", 0.0)

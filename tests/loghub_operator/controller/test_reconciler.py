@@ -87,7 +87,7 @@ class Stage:
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_the_loop_carries_out_what_the_series_say(step: Step) -> None:
+def test_the_loop_carries_out_the_recorded_actions(step: Step) -> None:
     stage = Stage(step)
     asyncio.run(stage.play())
     assert [recorded(action) for action in stage.done] == list(step.actions)
@@ -109,7 +109,7 @@ def _first(action: type) -> Step:
     return next(step for step in ALL if any(one["action"] == action.__name__ for one in step.actions))
 
 
-def test_an_action_that_is_refused_ends_the_round_and_is_told() -> None:
+def test_a_rejected_action_ends_the_reconcile_and_is_reported() -> None:
     stage = Stage(_first(CreateGroup), refuse=CreateGroup)
     asyncio.run(stage.play())
     assert "CreateGroup" not in [type(action).__name__ for action in stage.done]
@@ -119,7 +119,7 @@ def test_an_action_that_is_refused_ends_the_round_and_is_told() -> None:
     assert "not allowed here" in ready.message
 
 
-def test_a_refusal_of_the_log_service_has_the_same_words_at_each_round(
+def test_a_rejection_by_the_log_service_has_the_same_message_in_each_reconcile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     written = []
@@ -135,7 +135,7 @@ def test_a_refusal_of_the_log_service_has_the_same_words_at_each_round(
     assert ready.message == "Unauthorized (HTTP 401): no right to do this"
 
 
-def test_refused_again_is_told_no_second_time() -> None:
+def test_a_repeated_rejection_writes_the_status_once() -> None:
     """Of workers that all run: without the refusal the group would be ready, with it it is not."""
     step = next(step for step in ALL if step.story == "drift")
     first = Stage(step, refuse=ApplyWorkers)
@@ -147,7 +147,7 @@ def test_refused_again_is_told_no_second_time() -> None:
     assert again.written == []
 
 
-def test_an_event_that_is_refused_holds_nothing_up() -> None:
+def test_a_rejected_event_does_not_stop_the_reconcile() -> None:
     step = _first(EmitEvent)
     stage = Stage(step, refuse=EmitEvent)
     asyncio.run(stage.play())
@@ -163,7 +163,7 @@ def _of_another_schema(kind: type[Action], **metadata: str) -> Stage:
     return stage
 
 
-def test_an_object_of_another_schema_is_told_once() -> None:
+def test_an_object_of_another_schema_is_reported_once() -> None:
     stage = _of_another_schema(CreateGroup)
     asyncio.run(stage.play())
     (event,) = stage.done
@@ -183,7 +183,7 @@ def test_an_object_of_another_schema_is_told_once() -> None:
     assert (again.done, again.written) == ([], [])
 
 
-def test_an_object_of_another_schema_that_is_deleted_is_let_go() -> None:
+def test_a_deleted_object_of_another_schema_is_released() -> None:
     stage = _of_another_schema(CreateGroup, deletionTimestamp="2026-09-21T14:13:20Z")
     asyncio.run(stage.play())
     event, released = stage.done
@@ -192,7 +192,7 @@ def test_an_object_of_another_schema_that_is_deleted_is_let_go() -> None:
     assert isinstance(released, RemoveFinalizer)
 
 
-def test_changing_words_alone_are_told_at_a_bounded_rate() -> None:
+def test_a_changing_message_alone_is_written_at_a_bounded_rate() -> None:
     status = Status.model_validate_json(_json(_first(CreateGroup).status))
     first = with_failure(status, "refused, request 1", 0.0, before=status)
     second = with_failure(status, "refused, request 2", 0.0, before=status)
@@ -202,7 +202,7 @@ def test_changing_words_alone_are_told_at_a_bounded_rate() -> None:
 
 
 @pytest.mark.parametrize("refuse", [None, ApplyWorkers], ids=["carried out", "refused"])
-def test_only_a_mend_that_was_carried_out_is_remembered(
+def test_only_a_correction_that_was_carried_out_is_remembered(
     refuse: type[Action] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = next(step for step in ALL if step.story == "drift-contested")
@@ -224,7 +224,7 @@ def test_only_a_mend_that_was_carried_out_is_remembered(
     assert [last.times for last in second.corrections.values()] == ([1] if refuse is None else [])
 
 
-def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_reconcile_remembers_reaches_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     step = next(step for step in ALL if step.story == "auto-follows-the-load")
     stage, given = Stage(step), []
 
@@ -245,7 +245,7 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
     assert len(second.samples) == 1
 
 
-def test_a_look_that_stays_refused_is_told_once_and_the_next_one_is_as_before(
+def test_a_forbidden_observation_is_reported_once_and_recovers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A right was taken away, and is given again. One refusal alone may be an apiserver that just began."""
@@ -283,7 +283,7 @@ def test_a_look_that_stays_refused_is_told_once_and_the_next_one_is_as_before(
     assert "Forbidden" not in {one.reason for one in after.conditions}
 
 
-def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
+def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     step, split = next(step for step in ALL if step.story == "auto-follows-the-load"), SplitShard(0)

@@ -96,7 +96,7 @@ class Echo:
 
 
 @pytest.mark.parametrize("told_first", [False, True], ids=["after the answer", "before the answer"])
-def test_a_status_that_we_wrote_starts_no_round(told_first: bool) -> None:
+def test_our_own_status_write_starts_no_reconcile(told_first: bool) -> None:
     on = Echo(told_first=told_first)
 
     async def play() -> None:
@@ -111,7 +111,9 @@ def test_a_status_that_we_wrote_starts_no_round(told_first: bool) -> None:
 
 @pytest.mark.parametrize("told_first", [False, True], ids=["after the answer", "before the answer"])
 @pytest.mark.parametrize("told_of", [False, True], ids=["only by our own event", "by its own event"])
-def test_what_somebody_else_changed_beside_our_write_is_looked_at(told_of: bool, told_first: bool) -> None:
+def test_a_change_by_another_client_around_our_write_starts_a_reconcile(
+    told_of: bool, told_first: bool
+) -> None:
     on = Echo(told_first=told_first)
 
     def annotated() -> None:
@@ -131,7 +133,7 @@ def test_what_somebody_else_changed_beside_our_write_is_looked_at(told_of: bool,
     assert on.rounds >= 2
 
 
-def test_what_changed_besides_during_a_round_is_looked_at() -> None:
+def test_a_change_during_a_reconcile_starts_another_one() -> None:
     """Its StatefulSet, say."""
     on = Echo()
     on.beside = lambda: on.reconciler.enqueue(KEY)
@@ -194,7 +196,7 @@ class Neighbours:
                 await asyncio.sleep(0.01)
 
 
-def test_log_services_that_do_not_answer_hold_up_no_group_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_log_service_does_not_delay_groups_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loghub_operator.controller.workqueue.SOON_S", 0.001)  # a resync is no change
 
     async def play() -> None:

@@ -48,7 +48,7 @@ def example_for_short_lives(folder: Path) -> Path:
 
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-def test_the_whole_demo_counts_right_and_sees_a_file_that_is_gone(
+def test_the_whole_demo_counts_right_and_detects_a_deleted_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs = tmp_path / "odd.log"
@@ -87,7 +87,7 @@ def test_the_whole_demo_counts_right_and_sees_a_file_that_is_gone(
         (["--cr", "absent.yaml"], "absent.yaml"),
     ],
 )
-def test_wrong_input_is_one_clear_line(
+def test_wrong_input_gives_a_one_line_error(
     arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--state-dir", str(tmp_path)]) in (1, 2)

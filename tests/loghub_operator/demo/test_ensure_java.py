@@ -29,14 +29,14 @@ def run(
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
-def test_a_java_that_is_new_enough(version: str, tmp_path: Path) -> None:
+def test_a_java_that_is_new_enough_is_used(version: str, tmp_path: Path) -> None:
     program(tmp_path, "java", f"""echo 'openjdk version "{version}" 2025-04-15' >&2""")
     found = run(tmp_path)
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(("version", "told"), [("1.8.0_402", "found: 8"), ("11.0.2", "found: 11")])
-def test_one_that_is_too_old(version: str, told: str, tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_not_used(version: str, told: str, tmp_path: Path) -> None:
     program(tmp_path, "java", f"""echo 'java version "{version}"' >&2""")
     found = run(tmp_path)
     assert found.returncode == 1
@@ -44,7 +44,7 @@ def test_one_that_is_too_old(version: str, told: str, tmp_path: Path) -> None:
     assert found.stderr.count("\n") == 1
 
 
-def test_none_at_all(tmp_path: Path) -> None:
+def test_a_missing_java_is_reported(tmp_path: Path) -> None:
     found = run(tmp_path)
     assert found.returncode == 1
     assert "install it" in found.stderr
@@ -52,7 +52,7 @@ def test_none_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "asked"), [((), True), (("--look",), False)])
-def test_root_gets_it_installed_unless_only_a_look_is_wanted(
+def test_as_root_java_is_installed_unless_only_a_check_is_requested(
     arguments: tuple[str, ...], asked: bool, tmp_path: Path
 ) -> None:
     program(tmp_path, "apt-get", f'echo "$@" >>{tmp_path}/asked')

@@ -47,7 +47,7 @@ def test_adding_a_worker_changes_the_number_and_nothing_else(tmp_path: Path) -> 
     assert file.read_text() == before.replace("\n  replicas: 2\n", "\n  replicas: 3\n")
 
 
-def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
+def test_the_scenario_waits_for_what_it_announces(tmp_path: Path) -> None:
     file = tmp_path / "cr.yaml"
     file.write_text(EXAMPLE.read_text())
     victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -98,7 +98,7 @@ def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
         victim.wait()
 
 
-def test_what_is_not_seen_is_said_and_the_story_goes_on(tmp_path: Path) -> None:
+def test_an_expectation_that_is_not_met_is_reported_and_the_scenario_continues(tmp_path: Path) -> None:
     told: list[str] = []
     context = ScenarioContext(
         name="w",

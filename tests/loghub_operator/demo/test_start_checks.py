@@ -30,7 +30,7 @@ sys.exit(main(["--state-dir", sys.argv[1]]))
         ({"replicas": -1}, "spec.replicas"),
     ],
 )
-def test_another_group_that_the_demo_cannot_run(
+def test_a_group_that_the_demo_cannot_run_is_rejected(
     spec: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cr, folder = tmp_path / "cr.yaml", tmp_path / "demo"
@@ -44,7 +44,7 @@ def test_another_group_that_the_demo_cannot_run(
     assert (folder / "producer" / "record").exists()
 
 
-def test_what_only_the_whole_environment_has_is_named(tmp_path: Path) -> None:
+def test_missing_packages_are_named(tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-c", EXTRA_ONLY, str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
@@ -54,7 +54,7 @@ def test_what_only_the_whole_environment_has_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(None, 2), (3, 4)])
-def test_a_file_without_the_line_that_the_story_edits_gets_one(
+def test_a_manifest_without_replicas_gets_the_line_that_the_demo_edits(
     given: int | None, wanted: int, tmp_path: Path
 ) -> None:
     # In the flow style, as JSON is, there is no such line either.

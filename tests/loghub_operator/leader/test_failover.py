@@ -72,7 +72,7 @@ class Hanging(AioKube):
         return await super().get(kind, namespace, name)
 
 
-def test_a_round_that_hangs_is_no_life(
+def test_a_hanging_reconcile_fails_liveness(
     server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Skipping()
@@ -102,7 +102,7 @@ def test_a_round_that_hangs_is_no_life(
     stage(server, tmp_path, story, operator=False)
 
 
-def test_a_watch_that_tells_nothing_is_no_life(
+def test_a_silent_watch_fails_liveness(
     server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     often = functools.partialmethod(WatchCheck.run, every_s=0.5)
@@ -174,7 +174,9 @@ class Parted(AioKube):
             raise KubeError(0, "Unreachable", "cut")
 
 
-def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserver, tmp_path: Path) -> None:
+def test_an_operator_that_cannot_renew_stops_writing_before_another_leads(
+    server: Apiserver, tmp_path: Path
+) -> None:
     timings = LeaseTimings(lease_duration_s=8.0, renew_deadline_s=5.0, retry_period_s=0.5)
     lost: list[str] = []
 
@@ -213,7 +215,7 @@ def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserv
     [{"mode": "Fixed"}, {"mode": "Auto", "minReplicas": 1, "maxReplicas": 4}],
     ids=["Fixed", "Auto"],
 )
-def test_two_without_a_lease_agree(scaling: Document, server: Apiserver, tmp_path: Path) -> None:
+def test_two_operators_without_a_lease_agree(scaling: Document, server: Apiserver, tmp_path: Path) -> None:
     """As after a wrong setting, or a lease that is lost late: neither undoes what the other did."""
 
     async def story(on: Stage) -> None:
@@ -255,7 +257,7 @@ class Watched(AioKube):
         return made
 
 
-def test_two_without_a_lease_agree_under_load(server: Apiserver, tmp_path: Path) -> None:
+def test_two_operators_without_a_lease_agree_under_load(server: Apiserver, tmp_path: Path) -> None:
     """Each measures and decides for itself; the number goes up to what the shards allow, and stays."""
     numbers: list[int] = []
 
@@ -325,7 +327,7 @@ class Replicas:
         until(f"{name} waiting", lambda: health(self.operators[name].address) == wanted)
 
 
-def test_one_acts_and_another_takes_over(server: Apiserver, tmp_path: Path) -> None:
+def test_one_operator_leads_and_another_takes_over(server: Apiserver, tmp_path: Path) -> None:
     with ExitStack() as stack:
         replicas = Replicas(server, tmp_path, stack)
         first = replicas.start("first")

@@ -40,13 +40,13 @@ def _public(port: type) -> set[str]:
     return {name for name, _ in inspect.getmembers(port, inspect.isfunction) if not name.startswith("_")}
 
 
-def test_every_call_of_the_ports_is_known_as_a_read_or_a_write() -> None:
+def test_every_call_of_the_ports_is_classified_as_read_or_write() -> None:
     assert _public(LogHub) == READS | WRITES
     assert _public(Kube) == _public(FencedKube)
 
 
 @pytest.mark.parametrize("now", [9.0, 10.0])
-def test_writes_of_the_cluster(now: float) -> None:
+def test_writes_to_the_cluster_are_fenced(now: float) -> None:
     clock, port = HandClock(10.0), Recorded()
     made: Any = port
     kube = FencedKube(made, WriteFence(clock, deadline_s=10.0))
@@ -73,7 +73,7 @@ def test_writes_of_the_cluster(now: float) -> None:
     assert port.asked == ["get", "list", *(["create", "apply", "patch", "delete"] if now < 10.0 else [])]
 
 
-def test_a_write_that_does_not_end_is_given_up_before_another_may_begin() -> None:
+def test_a_hanging_write_is_cancelled_before_another_operator_may_write() -> None:
     clock, port = HandClock(10.0), Recorded()
     made: Any = port
     port.hangs = True
@@ -84,7 +84,7 @@ def test_a_write_that_does_not_end_is_given_up_before_another_may_begin() -> Non
     assert fence.under_way == 0
 
 
-def test_writes_at_the_log_service() -> None:
+def test_writes_to_the_log_service_are_fenced() -> None:
     clock, server = HandClock(10.0), MemoryServer()
     fence = WriteFence(clock, deadline_s=11.0)
     hub = fenced_connect(lambda _, project, __: server.client(project), fence)("e", "demo", KEY)

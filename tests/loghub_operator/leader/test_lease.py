@@ -50,11 +50,13 @@ def record(holder: str, *, renewed: str = "t0", version: str = "1", duration_s: 
         (None, 101.0, Acquire(0)),
     ],
 )
-def test_each_case(observed: ObservedLease | None, deadline_s: float | None, expected: LeaseDecision) -> None:
+def test_each_case_gives_the_expected_result(
+    observed: ObservedLease | None, deadline_s: float | None, expected: LeaseDecision
+) -> None:
     assert decide(observed, identity="me", deadline_s=deadline_s, now=100.0, timings=TERMS) == expected
 
 
-def test_only_what_the_holder_writes_is_a_sign_of_life() -> None:
+def test_only_writes_of_the_holder_renew_the_lease() -> None:
     first = observe(None, record("other"), now=1.0)
     assert first == ObservedLease(record("other"), 1.0)
     touched = observe(first, record("other", version="2"), now=5.0)
@@ -133,7 +135,7 @@ PAUSE_S = (0.0, 0.1, 2.0, 2.0, 5.0, 10.1, 15.1)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_two_never_act_at_once(seed: int) -> None:
+def test_two_operators_never_lead_at_once(seed: int) -> None:
     chance, world = random.Random(seed), World()
     both = {"a": Candidate(world, "a"), "b": Candidate(world, "b")}
     acted: set[str] = set()
@@ -159,7 +161,7 @@ def test_two_never_act_at_once(seed: int) -> None:
     assert acted == {"a", "b"}
 
 
-def test_the_holder_dies_and_the_other_waits_for_the_whole_duration() -> None:
+def test_after_the_holder_dies_the_other_waits_for_the_whole_duration() -> None:
     world = World()
     first, second = Candidate(world, "a"), Candidate(world, "b")
 
@@ -177,7 +179,7 @@ def test_the_holder_dies_and_the_other_waits_for_the_whole_duration() -> None:
     assert world.stored["spec"]["leaseTransitions"] == 1
 
 
-def test_given_back_it_is_taken_at_the_next_look() -> None:
+def test_a_released_lease_is_acquired_at_the_next_attempt() -> None:
     world = World()
     first, second = Candidate(world, "a"), Candidate(world, "b")
 
@@ -193,7 +195,7 @@ def test_given_back_it_is_taken_at_the_next_look() -> None:
     asyncio.run(play())
 
 
-def test_removed_by_somebody_the_holder_makes_it_anew() -> None:
+def test_the_holder_recreates_a_deleted_lease() -> None:
     world = World()
     first = Candidate(world, "a")
 
@@ -209,7 +211,7 @@ def test_removed_by_somebody_the_holder_makes_it_anew() -> None:
     assert world.stored["spec"]["holderIdentity"] == "a"
 
 
-def test_not_given_back_while_a_write_may_still_arrive() -> None:
+def test_the_lease_is_not_released_while_a_write_may_still_arrive() -> None:
     world = World()
     first = Candidate(world, "a")
 

@@ -15,7 +15,7 @@ RECORD = CheckpointBackup(
 OTHER = CheckpointBackup(requested_at="2026-01-02T00:00:00Z", before={}, targets={})
 
 
-def test_kept_once(tmp_path: Path) -> None:
+def test_a_backup_is_written_once(tmp_path: Path) -> None:
     kept = CheckpointBackups(tmp_path / "not-there-yet")
     assert (kept.read("a"), kept.source("a"), kept.source(None)) == (None, None, None)
     kept.keep("a", RECORD)
@@ -24,7 +24,7 @@ def test_kept_once(tmp_path: Path) -> None:
     assert kept.source("a") == {"0": "MQ==", "12": ""}
 
 
-def test_a_file_that_was_changed_by_hand_is_said(tmp_path: Path) -> None:
+def test_an_edited_backup_is_reported(tmp_path: Path) -> None:
     kept = CheckpointBackups(tmp_path)
     kept.keep("a", RECORD)
     (tmp_path / "a.json").write_text("{")
@@ -32,7 +32,7 @@ def test_a_file_that_was_changed_by_hand_is_said(tmp_path: Path) -> None:
         kept.read("a")
 
 
-def test_the_config_map_says_the_same() -> None:
+def test_the_config_map_has_the_same_content() -> None:
     made = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
     assert backup_in(made) == RECORD
     assert made["data"] == {"0": "MQ==", "12": ""}
@@ -41,7 +41,7 @@ def test_the_config_map_says_the_same() -> None:
 
 
 @pytest.mark.parametrize("moved_to", ["", "[]", "5", '{"x": "MQ=="}'])
-def test_a_config_map_without_our_words_is_no_record(moved_to: str) -> None:
+def test_a_config_map_without_our_annotations_is_no_backup(moved_to: str) -> None:
     made = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
     made["metadata"]["annotations"]["loghub.dev/target-checkpoints"] = moved_to
     assert backup_in(made) is None

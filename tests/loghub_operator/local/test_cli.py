@@ -68,7 +68,7 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -
         ({"pipeline": {"sink": {"logstore": {"name": "other"}}}}, "exactly one sink must be set"),
     ],
 )
-def test_what_the_apiserver_refuses_is_refused_in_its_words(
+def test_what_the_apiserver_rejects_is_rejected_with_the_same_message(
     spec: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path / "cr.yaml", document(spec))
@@ -79,7 +79,7 @@ def test_what_the_apiserver_refuses_is_refused_in_its_words(
     assert not (tmp_path / "state").exists(), "nothing was begun"
 
 
-def test_a_file_that_is_no_such_thing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_manifest_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def told(content: str, *more: str) -> str:
         path = tmp_path / "cr.yaml"
         path.write_text(content)
@@ -105,7 +105,7 @@ def test_a_real_endpoint_needs_keys_in_the_environment(
     assert "LOGHUB_ACCESS_KEY_ID and LOGHUB_ACCESS_KEY_SECRET must be set in the environment" in told
 
 
-def test_a_bad_endpoint_is_told_by_the_command_line(
+def test_a_bad_endpoint_is_reported_by_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -114,7 +114,7 @@ def test_a_bad_endpoint_is_told_by_the_command_line(
     assert "is not of the form" in capsys.readouterr().err
 
 
-def test_status_and_down_of_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_and_down_without_a_running_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--state-dir", str(tmp_path)]) == 1
     assert main(["down", "--state-dir", str(tmp_path), "--name", "access"]) == 1
     assert "access is not up" in capsys.readouterr().err
@@ -122,7 +122,7 @@ def test_status_and_down_of_what_is_not_there(tmp_path: Path, capsys: pytest.Cap
     assert "specify the group" in capsys.readouterr().err
 
 
-def test_up_until_running_then_an_immutable_field(
+def test_up_runs_and_then_rejects_a_change_of_an_immutable_field(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up_module, "LocalGroup", functools.partial(LocalGroup, command=FAKE))
@@ -184,7 +184,7 @@ class Up:
         self.process.wait(GUARD_S)
 
 
-def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(
+def test_a_valid_change_is_applied_an_invalid_one_is_not_and_down_ends_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path / "cr.yaml", document({"replicas": 1, "deletionPolicy": "Delete"}))
@@ -229,7 +229,7 @@ def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(
         run.end()
 
 
-def test_a_missing_logstore_is_a_condition_and_cured_while_it_runs(tmp_path: Path) -> None:
+def test_a_missing_logstore_is_a_condition_that_clears_once_it_exists(tmp_path: Path) -> None:
     file = write(tmp_path / "cr.yaml", document())
     run = Up(tmp_path, file)
     try:
@@ -273,7 +273,7 @@ def test_unreachable_endpoint_and_wrong_key_are_conditions_and_the_key_stays_sec
     assert not any(b"someSecretThatNobodySees" in content for content in everything)
 
 
-def test_after_a_kill_nothing_runs_and_the_next_up_goes_on(tmp_path: Path) -> None:
+def test_after_a_kill_nothing_runs_and_the_next_up_continues(tmp_path: Path) -> None:
     file = write(tmp_path / "cr.yaml", document({"replicas": 1}))
     run = Up(tmp_path, file, "--create-logstore")
     try:

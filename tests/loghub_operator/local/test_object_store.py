@@ -12,7 +12,7 @@ from loghub_operator.local.paths import GroupFolder
 from tests.loghub_operator.support.examples import document
 
 
-def test_what_could_not_be_written_is_not_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = Record.accept(GroupFolder(tmp_path), document())
 
     def full(*_: object) -> None:

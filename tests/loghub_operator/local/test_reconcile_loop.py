@@ -93,7 +93,7 @@ class LocalStage:
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_the_local_loop_does_what_the_series_say(step: Step) -> None:
+def test_the_local_loop_carries_out_the_recorded_actions(step: Step) -> None:
     stage = LocalStage(step)
     status, rounds = stage.play()
     assert [recorded(action) for action in stage.done] == list(step.actions)
@@ -111,7 +111,7 @@ def test_both_loops_carry_out_the_same_actions(step: Step) -> None:
         assert written == status
 
 
-def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_reconcile_remembers_reaches_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, given = LocalStage(_first(ApplyWorkers)), []
 
     def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> model_plan.Plan:
@@ -126,7 +126,7 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
     assert second == plan(stage.step.resource, stage.step.observed, stage.step.now).memory != NO_MEMORY
 
 
-def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
+def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     step, split, given = _first(ApplyWorkers), actions.SplitShard(0), []
@@ -148,7 +148,7 @@ def _first(kind: type[Action]) -> Step:
     return next(step for step in ALL if any(one["action"] == kind.__name__ for one in step.actions))
 
 
-def test_an_action_that_fails_ends_the_round_and_is_told() -> None:
+def test_a_failed_action_ends_the_reconcile_and_is_reported() -> None:
     stage = LocalStage(_first(CreateGroup), refuse=CreateGroup)
     status, _ = stage.play()
     assert not [one for one in stage.done if isinstance(one, CreateGroup | ApplyWorkers)]
@@ -222,7 +222,7 @@ def _backend(
 
 
 @pytest.mark.parametrize("step", [step for step in ALL if step.actions], ids=str)
-def test_every_action_of_the_series_has_its_effect_here(step: Step, tmp_path: Path) -> None:
+def test_every_recorded_action_has_its_local_effect(step: Step, tmp_path: Path) -> None:
     ways, server, events = Ways(), MemoryServer(), list[EmitEvent]()
     hub = server.client(step.resource.spec.project)
     hub.create_project()
@@ -309,7 +309,7 @@ class Reporting(Ways):
         (True, 0.0, ["not_alloc", "not_alloc", "not_alloc"]),
     ],
 )
-def test_without_extensions_the_workers_status_files_say_what_is_handed_over(
+def test_without_extensions_a_handover_follows_from_the_workers_status_files(
     tmp_path: Path, age_s: float, states: list[str], *, extensions: bool
 ) -> None:
     group, server = resource(), MemoryServer()
@@ -332,7 +332,7 @@ class FullDisk(LocalStage):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_status_that_cannot_be_kept_is_told_and_the_rounds_go_on() -> None:
+def test_a_status_that_cannot_be_written_is_reported_and_reconciling_continues() -> None:
     stage = FullDisk(_first(CreateGroup))
     status, rounds = stage.play()
     assert [recorded(action) for action in stage.done] == list(stage.step.actions)
@@ -376,7 +376,7 @@ class Contested(LocalStage):
             self.now += 2.0
 
 
-def test_what_another_client_changes_again_and_again_is_corrected_ever_more_seldom() -> None:
+def test_a_repeated_change_by_another_client_is_corrected_less_and_less_often() -> None:
     settled = next(
         step
         for step in ALL

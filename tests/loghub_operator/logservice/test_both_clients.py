@@ -42,7 +42,7 @@ def observed(endpoint: str, credentials: Credentials, project: str = "demo") -> 
     return seen
 
 
-def test_a_group_at_a_distant_service(service: ServiceProcess) -> None:
+def test_both_clients_observe_the_same_state_of_a_group(service: ServiceProcess) -> None:
     writer = hub(Client.HTTP, service.endpoint, service.credentials)
     writer.create_project()
     writer.create_logstore("access", shards=3)
@@ -69,7 +69,7 @@ def test_a_group_at_a_distant_service(service: ServiceProcess) -> None:
         ("endpoint", ServiceErrorReason.ENDPOINT_UNREACHABLE),
     ],
 )
-def test_trouble_has_the_same_reason_and_message(
+def test_both_clients_report_an_error_with_the_same_reason_and_message(
     service: ServiceProcess, case: str, reason: ServiceErrorReason
 ) -> None:
     key = service.credentials

@@ -70,7 +70,9 @@ def look(hub: Any, clock: HandClock) -> LogServiceObserved:
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_no_group_to_free_shards(hub: LogHub, clock: HandClock, *, extensions: bool) -> None:
+def test_without_a_group_every_shard_is_unassigned(
+    hub: LogHub, clock: HandClock, *, extensions: bool
+) -> None:
     seen = look(hub if extensions else WithoutExtensions(hub), clock)
     assert seen.group is None
     assert [(shard.shard, shard.state, shard.lag_s) for shard in seen.shards] == [
@@ -79,7 +81,7 @@ def test_no_group_to_free_shards(hub: LogHub, clock: HandClock, *, extensions: b
     ]
 
 
-def test_the_embedded_service_tells_holders_and_consumers(hub: LogHub, clock: HandClock) -> None:
+def test_the_embedded_service_reports_holders_and_consumers(hub: LogHub, clock: HandClock) -> None:
     assert create_group(hub, KEY, CREATE)
     held = hub.heartbeat("access", "access", consumer="access-0", held=())
     hub.heartbeat("access", "access", consumer="access-0", held=held)
@@ -92,7 +94,7 @@ def test_the_embedded_service_tells_holders_and_consumers(hub: LogHub, clock: Ha
     ]
 
 
-def test_the_real_sls_unknown_is_unknown(hub: LogHub, clock: HandClock) -> None:
+def test_what_the_real_sls_does_not_report_is_unknown(hub: LogHub, clock: HandClock) -> None:
     create_group(hub, KEY, CREATE)
     for _ in range(2):  # one for each shard
         hub.put_logs("access", ONE)
@@ -104,7 +106,7 @@ def test_the_real_sls_unknown_is_unknown(hub: LogHub, clock: HandClock) -> None:
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_an_empty_shard_has_no_lag_wherever_one_would_begin(
+def test_an_empty_shard_has_no_lag_whatever_the_start_position(
     hub: LogHub, clock: HandClock, *, extensions: bool
 ) -> None:
     create_group(hub, KEY, CREATE)
@@ -113,7 +115,7 @@ def test_an_empty_shard_has_no_lag_wherever_one_would_begin(
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_written_consumed_and_what_is_left_in_log_groups(
+def test_lag_is_end_cursor_minus_checkpoint_in_log_groups(
     hub: LogHub, clock: HandClock, *, extensions: bool
 ) -> None:
     create_group(hub, KEY, CREATE)
@@ -127,7 +129,7 @@ def test_written_consumed_and_what_is_left_in_log_groups(
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_keys_and_birth_are_asked_for_where_shards_may_be_split(
+def test_keys_and_creation_time_are_requested_if_shards_may_be_split(
     hub: LogHub, clock: HandClock, *, extensions: bool
 ) -> None:
     create_group(hub, KEY, CREATE)
@@ -139,7 +141,7 @@ def test_keys_and_birth_are_asked_for_where_shards_may_be_split(
     assert left.created_unix_s == pytest.approx(clock.now, abs=1.0)
 
 
-def test_a_shard_is_split_and_merged_once(hub: LogHub) -> None:
+def test_a_repeated_split_or_merge_changes_nothing(hub: LogHub) -> None:
     assert change_shards(hub, "access", SplitShard(0))
     assert not change_shards(hub, "access", SplitShard(0))
     assert [one.read_only for one in hub.list_shards("access")] == [True, False, False, False]
@@ -148,7 +150,7 @@ def test_a_shard_is_split_and_merged_once(hub: LogHub) -> None:
     assert sum(not one.read_only for one in hub.list_shards("access")) == 2
 
 
-def test_other_groups_are_counted_where_shards_may_be_merged(
+def test_other_groups_are_counted_if_shards_may_be_merged(
     server: MemoryServer, clock: HandClock, hub: LogHub
 ) -> None:
     create_group(hub, KEY, CREATE)
@@ -160,7 +162,7 @@ def test_other_groups_are_counted_where_shards_may_be_merged(
         create_group(hub, GroupKey(logstore="access", group="other"), CREATE)
 
 
-def test_a_split_that_is_refused_says_so_in_the_services_words(hub: LogHub) -> None:
+def test_a_rejected_split_is_reported_with_the_services_message(hub: LogHub) -> None:
     class Limited(WithoutExtensions):
         error = LogHubError("ShardQuotaExceed", 403, "no more than 2", "request-1")
 
@@ -176,7 +178,7 @@ def test_a_split_that_is_refused_says_so_in_the_services_words(hub: LogHub) -> N
         change_shards(limited, "access", SplitShard(0))
 
 
-def test_the_real_sls_holder_and_lag_from_the_checkpoint(hub: LogHub, clock: HandClock) -> None:
+def test_on_the_real_sls_holder_and_lag_follow_from_the_checkpoint(hub: LogHub, clock: HandClock) -> None:
     create_group(hub, KEY, CREATE)
     end = hub.get_cursor("access", 0, "end")
     hub.update_checkpoint("access", "access", shard=0, cursor=end, consumer="access-1", force=True)
@@ -188,7 +190,7 @@ def test_the_real_sls_holder_and_lag_from_the_checkpoint(hub: LogHub, clock: Han
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_missing_logstore_project_and_endpoint_are_told_apart(
+def test_missing_logstore_project_and_endpoint_have_different_reasons(
     server: MemoryServer, clock: HandClock, *, extensions: bool
 ) -> None:
     def reason(hub: LogHub) -> ServiceErrorReason | None:
@@ -220,20 +222,20 @@ def test_missing_logstore_project_and_endpoint_are_told_apart(
         (EndpointUnreachable("http://x", "no route", definite=True), "EndpointUnreachable", "no route"),
     ],
 )
-def test_an_error_in_a_persons_words(error: LogHubError, reason: str, words: str) -> None:
+def test_each_error_becomes_a_message_for_users(error: LogHubError, reason: str, words: str) -> None:
     seen = unavailable(error, resource())
     assert seen.reason == reason
     assert words in seen.message
 
 
-def test_the_words_are_the_same_in_every_round() -> None:
+def test_the_message_is_the_same_in_every_reconcile() -> None:
     """A status that differs each time would be written, and wake the next round, for ever."""
     first, second = (LogHubError("Unauthorized", 401, "no", request_id=one) for one in ("id-1", "id-2"))
     assert unavailable(first, resource()) == unavailable(second, resource())
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_shards_whose_keys_are_none_are_trouble_and_not_quoted(
+def test_invalid_hash_keys_make_the_service_unavailable_and_are_not_quoted(
     hub: LogHub, clock: HandClock, monkeypatch: pytest.MonkeyPatch, *, extensions: bool
 ) -> None:
     asked: Any = hub if extensions else WithoutExtensions(hub)
@@ -245,17 +247,17 @@ def test_shards_whose_keys_are_none_are_trouble_and_not_quoted(
     assert "inner page" not in seen.message
 
 
-def test_what_some_other_server_answers_is_not_quoted() -> None:
+def test_the_response_of_an_unknown_server_is_not_quoted() -> None:
     told = unavailable(LogHubError("BadResponse", 200, "not one of SLS: 'inner page'"), resource())
     assert "inner page" not in told.message
 
 
-def test_a_group_that_was_there_is_not_ours(hub: LogHub) -> None:
+def test_creating_an_existing_group_reports_that_it_existed(hub: LogHub) -> None:
     hub.create_group("access", GroupInfo(name="access", timeout_s=60, order=False))
     assert create_group(hub, KEY, CREATE) is False
 
 
-def test_deleting_what_is_gone_is_no_error(hub: LogHub) -> None:
+def test_deleting_a_missing_group_is_no_error(hub: LogHub) -> None:
     create_group(hub, KEY, CREATE)
     change_group(hub, KEY, DeleteGroup())
     change_group(hub, KEY, DeleteGroup())

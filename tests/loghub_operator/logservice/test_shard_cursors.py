@@ -94,7 +94,9 @@ def known(seen: Available) -> list[int]:
     return [one.shard for one in seen.shards if one.lag_s is not None]
 
 
-def test_a_slow_endpoint_ends_the_look_and_what_is_known_is_told(hub: LogHub, clock: HandClock) -> None:
+def test_a_slow_endpoint_ends_the_query_and_the_known_cursors_are_reported(
+    hub: LogHub, clock: HandClock
+) -> None:
     save_all(hub, range(SHARDS))
     slow, began = SlowSls(hub, clock, call_s=1.0), clock.now
     seen = look(slow, clock, EndCursorCache())
@@ -110,9 +112,7 @@ def test_a_slow_endpoint_ends_the_look_and_what_is_known_is_told(hub: LogHub, cl
     assert "shards 30, 31" in told.message
 
 
-def test_no_question_is_begun_when_the_time_is_over_wherever_in_a_shard(
-    hub: LogHub, clock: HandClock
-) -> None:
+def test_no_request_begins_after_the_deadline_at_any_point_of_a_shard(hub: LogHub, clock: HandClock) -> None:
     """Behind its checkpoint a shard takes three questions."""
     save_all(hub, range(SHARDS))
     for shard in hub.list_shards("access"):
@@ -125,7 +125,7 @@ def test_no_question_is_begun_when_the_time_is_over_wherever_in_a_shard(
         assert lag_finding(seen).reason == LagReason.TIMED_OUT
 
 
-def test_in_time_the_lag_is_that_of_the_log_group_after_the_checkpoint(hub: LogHub, clock: HandClock) -> None:
+def test_the_lag_is_the_age_of_the_log_group_after_the_checkpoint(hub: LogHub, clock: HandClock) -> None:
     save_all(hub, range(SHARDS))
     hub.put_logs("access", ONE, hash_key=hub.list_shards("access")[5].begin_key)
     clock.now += 7.0
@@ -134,14 +134,14 @@ def test_in_time_the_lag_is_that_of_the_log_group_after_the_checkpoint(hub: LogH
     assert lag_finding(seen).reason == LagReason.AVAILABLE
 
 
-def test_where_nothing_waits_one_question_a_shard_is_enough(hub: LogHub, clock: HandClock) -> None:
+def test_one_request_per_shard_is_enough_without_lag(hub: LogHub, clock: HandClock) -> None:
     save_all(hub, range(SHARDS))
     quick = SlowSls(hub, clock, call_s=0.0)
     look(quick, clock, EndCursorCache())
     assert quick.asked == [(shard, "end") for shard in range(SHARDS)]
 
 
-def test_the_end_of_a_read_only_shard_is_asked_once(hub: LogHub, clock: HandClock) -> None:
+def test_the_end_of_a_read_only_shard_is_requested_once(hub: LogHub, clock: HandClock) -> None:
     for shard in range(SHARDS // 2):
         hub.split_shard("access", shard)
     save_all(hub, range(2 * SHARDS))
@@ -155,7 +155,7 @@ def test_the_end_of_a_read_only_shard_is_asked_once(hub: LogHub, clock: HandCloc
     assert {shard for shard, _ in slow.asked} == set(range(SHARDS // 2, 2 * SHARDS))
 
 
-def test_a_logstore_made_anew_has_other_ends(hub: LogHub, clock: HandClock) -> None:
+def test_the_cached_ends_of_a_recreated_logstore_are_not_used(hub: LogHub, clock: HandClock) -> None:
     ends = EndCursorCache()
 
     def over_after(groups: int) -> bool:
@@ -174,7 +174,7 @@ def test_a_logstore_made_anew_has_other_ends(hub: LogHub, clock: HandClock) -> N
     assert not over_after(groups=3)
 
 
-def test_so_many_ends_are_kept_and_the_oldest_are_forgotten(hub: LogHub) -> None:
+def test_the_cache_is_bounded_and_evicts_the_oldest_ends(hub: LogHub) -> None:
     for number in range(3):
         hub.split_shard("access", number)
     ends, shards, name = EndCursorCache(most=2), hub.list_shards("access"), ("embedded", "demo", "access")
@@ -185,7 +185,9 @@ def test_so_many_ends_are_kept_and_the_oldest_are_forgotten(hub: LogHub) -> None
     assert ends.get(name, shards[10]) is None, "it is written to, and its end moves"
 
 
-def test_where_an_order_leads_is_asked_in_time_or_not_known_at_all(hub: LogHub, clock: HandClock) -> None:
+def test_target_cursors_are_complete_before_the_deadline_or_not_reported(
+    hub: LogHub, clock: HandClock
+) -> None:
     order = resource({"resetCheckpoints": {"to": "Begin", "nonce": "1"}})
     slow: Any = SlowSls(hub, clock, call_s=1.0)
     shards = look(slow, clock, EndCursorCache()).shards
@@ -197,7 +199,7 @@ def test_where_an_order_leads_is_asked_in_time_or_not_known_at_all(hub: LogHub, 
     assert QUERY_BOUND_S + AHEAD_S < SHORTEST_BOUND_S
 
 
-def test_checkpoints_that_are_not_forced_in_time_are_left_for_the_next_round(
+def test_checkpoints_not_forced_before_the_deadline_are_forced_by_the_next_reconcile(
     hub: LogHub, clock: HandClock
 ) -> None:
     slow: Any = SlowSls(hub, clock, call_s=1.0)

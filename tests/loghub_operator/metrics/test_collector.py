@@ -46,7 +46,7 @@ def of(told: str, name: str, **labels: str) -> float:
     return value
 
 
-def test_a_group_to_its_series() -> None:
+def test_each_group_has_its_series() -> None:
     on = store()
     on.update(
         readings(wanted=4, recommended=3),
@@ -77,7 +77,7 @@ def test_a_group_to_its_series() -> None:
     }  # fmt: skip
 
 
-def test_unknown_has_no_series() -> None:
+def test_an_unknown_value_has_no_series() -> None:
     told = text(store(readings(lag_seconds=None, lag_groups=None, wanted=None, arrival_per_s=None)))
     assert "loghub_operator_group_lag_seconds" not in samples(told)
     assert "# TYPE loghub_operator_group_lag_seconds gauge" in told
@@ -85,7 +85,7 @@ def test_unknown_has_no_series() -> None:
     assert replicas == {"recommended", "desired", "ready"}
 
 
-def test_stale_keeps_only_the_time_of_the_last_look() -> None:
+def test_a_stale_group_keeps_only_the_time_of_its_last_observation() -> None:
     clock = HandClock()
     on = store(readings(), clock=clock)
     clock.now += 61.0
@@ -95,13 +95,13 @@ def test_stale_keeps_only_the_time_of_the_last_look() -> None:
     assert samples(told)["loghub_operator_groups"] == [({}, 1.0)]
 
 
-def test_a_group_that_is_gone_has_no_series() -> None:
+def test_a_deleted_group_has_no_series() -> None:
     on = store(readings())
     on.remove("shop", "access")
     assert "shop" not in text(on)
 
 
-def test_series_of_shards_are_bounded_over_all_groups_whole_groups_first() -> None:
+def test_shard_series_are_bounded_over_all_groups() -> None:
     on = store(readings("a"), readings("b", shards=readings().shards[:1]), readings("c"))
     told = samples(text(on, max_shard_series=3))
     shown = [(labels["consumer_group"], labels["shard"]) for labels, _ in told["loghub_operator_shard_hot"]]
@@ -110,7 +110,7 @@ def test_series_of_shards_are_bounded_over_all_groups_whole_groups_first() -> No
     assert "loghub_operator_shard_hot" not in samples(text(on, max_shard_series=0))
 
 
-def test_names_follow_the_conventions() -> None:
+def test_metric_names_follow_the_conventions() -> None:
     operator_metrics = OperatorMetrics()
     operator_metrics.reconciled("success", 0.2)
     operator_metrics.count_kubernetes_request("GET", 200)
@@ -168,7 +168,7 @@ def test_requests_to_a_log_service_are_counted_by_operation_and_code() -> None:
     }
 
 
-def test_what_a_client_knows_already_is_no_call() -> None:
+def test_a_cached_answer_of_a_client_is_not_counted_as_a_request() -> None:
     operator_metrics, server = OperatorMetrics(), MemoryServer()
     connect = metered_connect(lambda _endpoint, project, _key: server.client(project), operator_metrics)
     hub = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
@@ -185,7 +185,7 @@ def test_what_a_client_knows_already_is_no_call() -> None:
     ]
 
 
-def test_a_code_that_nobody_knows_makes_no_series_of_its_own() -> None:
+def test_an_unknown_error_code_has_no_series_of_its_own() -> None:
     def refuses(*_: object) -> None:
         raise LogHubError(code="Made-up-7", status=500, message="m", request_id="r")
 

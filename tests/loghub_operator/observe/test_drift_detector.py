@@ -56,7 +56,7 @@ class Cluster:
 DRIFTED = ("Service access spec.clusterIP",)
 
 
-def test_the_first_look_and_then_one_now_and_then() -> None:
+def test_dependencies_are_compared_first_at_once_and_then_once_per_interval() -> None:
     cluster = Cluster()
     assert cluster.seen() == DRIFTED
     cluster.now += EVERY_S - 1
@@ -65,7 +65,7 @@ def test_the_first_look_and_then_one_now_and_then() -> None:
     assert cluster.seen() == DRIFTED
 
 
-def test_what_was_just_written_is_not_looked_at() -> None:
+def test_dependencies_that_were_just_written_are_not_compared() -> None:
     cluster = Cluster()
     cluster.drifting.wrote(SET, SET)
     assert cluster.seen() == ()
@@ -73,13 +73,13 @@ def test_what_was_just_written_is_not_looked_at() -> None:
     assert cluster.seen() == DRIFTED
 
 
-def test_a_write_beside_the_set_puts_no_look_off() -> None:
+def test_a_write_of_a_dependency_alone_does_not_delay_the_comparison() -> None:
     cluster = Cluster()
     cluster.drifting.wrote(SERVICE, SERVICE)
     assert cluster.seen() == DRIFTED
 
 
-def test_where_the_set_differs_all_is_looked_at() -> None:
+def test_drift_of_the_stateful_set_compares_the_dependencies_too() -> None:
     cluster = Cluster()
     cluster.drifting.wrote(SET, SET)
     changed = {**SET, "spec": {"serviceName": "other"}}

@@ -35,7 +35,7 @@ def mine(spec: Document | None = None) -> Any:
     return resource(given, name="mine", creationTimestamp=FIRST)
 
 
-def test_an_object_is_no_peer_of_its_own() -> None:
+def test_an_object_is_not_its_own_peer() -> None:
     known = claims()
     known.update(told("mine"))
     assert known.peers_of(mine()) == ()
@@ -55,7 +55,7 @@ def test_an_object_is_no_peer_of_its_own() -> None:
         ({"consumerGroup": None}, False),  # then it is the object's name
     ],
 )
-def test_the_same_group_is_endpoint_project_logstore_and_name(spec: Document, shared: bool) -> None:
+def test_endpoint_project_logstore_and_name_identify_a_group(spec: Document, shared: bool) -> None:
     known = claims()
     other = told("other")
     other["spec"] |= {key: value for key, value in spec.items() if value is not None}
@@ -65,7 +65,7 @@ def test_the_same_group_is_endpoint_project_logstore_and_name(spec: Document, sh
     assert names(known.peers_of(mine())) == (["default/other"] if shared else [])
 
 
-def test_a_region_of_sls_is_one_log_service_from_within_and_from_outside() -> None:
+def test_internal_and_public_endpoint_of_a_region_are_one_log_service() -> None:
     known = claims()
     known.update(told("other", spec={"endpoint": "https://cn-hangzhou-internal.log.aliyuncs.com"}))
     known.update(told("third", spec={"endpoint": "https://cn-shanghai.log.aliyuncs.com"}))
@@ -73,7 +73,7 @@ def test_a_region_of_sls_is_one_log_service_from_within_and_from_outside() -> No
     assert names(update) == ["default/other"]
 
 
-def test_who_goes_or_changes_concerns_the_others_once() -> None:
+def test_a_deleted_or_changed_object_affects_its_peers_once() -> None:
     known = claims()
     assert known.update(told("a")) == ()
     assert known.update(told("b", SECOND)) == ()
@@ -88,7 +88,7 @@ def test_who_goes_or_changes_concerns_the_others_once() -> None:
     assert known.peers_of(mine()) == ()
 
 
-def test_who_is_made_anew_is_another_and_younger() -> None:
+def test_a_recreated_object_is_another_and_younger_one() -> None:
     known = claims()
     known.update(told("a", "2025-12-31T00:00:00Z", uid="1"))
     known.update(told("mine", FIRST, uid="2"))
@@ -101,7 +101,7 @@ def test_who_is_made_anew_is_another_and_younger() -> None:
 
 
 @pytest.mark.parametrize("created", [FIRST, SECOND], ids=["in the same second", "later"])
-def test_a_late_event_of_who_was_there_before_changes_nothing(created: str) -> None:
+def test_a_late_event_of_the_previous_object_changes_nothing(created: str) -> None:
     known = claims()
     known.update(told("a", FIRST, uid="1"))
     known.update(told("a", created, uid="2"))
@@ -114,7 +114,7 @@ def test_a_late_event_of_who_was_there_before_changes_nothing(created: str) -> N
     assert known.peers_of(mine()) == ()
 
 
-def test_who_was_there_before_may_be_told_after() -> None:
+def test_an_event_of_the_previous_object_after_the_new_one_changes_nothing() -> None:
     known = claims()
     known.update(told("a", SECOND, uid="2"))
     assert known.update(told("a", FIRST, uid="1")) == ()
@@ -124,13 +124,13 @@ def test_who_was_there_before_may_be_told_after() -> None:
 @pytest.mark.parametrize(
     "spec", [None, {}, {"project": "p"}, {"project": "p", "logstore": "l", "endpoint": 5}]
 )
-def test_an_object_that_cannot_be_read_claims_nothing(spec: Document | None) -> None:
+def test_an_object_that_cannot_be_parsed_claims_no_group(spec: Document | None) -> None:
     known = claims()
     known.update({"metadata": {"namespace": "default", "name": "x"}, "spec": spec})
     assert known.peers_of(mine()) == ()
 
 
-def test_all_that_are_there_are_known_before_the_watch() -> None:
+def test_existing_objects_are_indexed_before_the_watch() -> None:
     class Listed:
         async def list(self, *_: object) -> builtins.list[Document]:
             return [told("a", SECOND)]
@@ -149,7 +149,7 @@ class Refusing:
         raise KubeError(403, "Forbidden", namespace)
 
 
-def test_a_namespace_that_may_not_be_looked_into_keeps_the_others_not_waiting() -> None:
+def test_a_forbidden_namespace_does_not_delay_the_others() -> None:
     known, kube = GroupIndex(Settings(namespaces=("gone", "default"))), Refusing()
     refused = asyncio.run(known.initial_list(kube))  # type: ignore[arg-type]
     assert refused.keys() == {"gone"}
@@ -157,7 +157,7 @@ def test_a_namespace_that_may_not_be_looked_into_keeps_the_others_not_waiting() 
 
 
 @pytest.mark.parametrize("namespaces", [(), ("gone",), ("gone", "gone-too")])
-def test_where_nothing_may_be_looked_into_nothing_is_known(namespaces: tuple[str, ...]) -> None:
+def test_the_initial_list_fails_if_every_namespace_is_forbidden(namespaces: tuple[str, ...]) -> None:
     with pytest.raises(KubeError, match="Forbidden"):
         asyncio.run(GroupIndex(Settings(namespaces=namespaces)).initial_list(Refusing()))  # type: ignore[arg-type]
 
@@ -173,6 +173,6 @@ def test_where_nothing_may_be_looked_into_nothing_is_known(namespaces: tuple[str
         (FIRST, "zzz", "aaa", False),
     ],
 )
-def test_the_oldest_has_it(created: str, namespace: str, name: str, owns: bool) -> None:
+def test_the_oldest_object_owns_the_group(created: str, namespace: str, name: str, owns: bool) -> None:
     other = Peer(created=created, namespace=namespace, name=name, leaving=True)
     assert owner_of(mine(), (other,)) == (other if owns else None)

@@ -48,19 +48,19 @@ def pod(
     }
 
 
-def test_a_running_pod_is_asked_at_its_own_address_and_named_port() -> None:
+def test_a_running_pod_is_queried_at_its_address_and_named_port() -> None:
     assert address_of(pod("10.1.2.3:9000")) == "10.1.2.3:9000"
     assert address_of(pod("10.1.2.3:9000", port_name="other")) == f"10.1.2.3:{METRICS_PORT}"
     assert address_of(pod("fd00::7:9000")) == "[fd00::7]:9000"
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed", "Unknown"])
-def test_a_pod_that_does_not_run_is_not_asked(phase: str) -> None:
+def test_a_pod_that_does_not_run_has_no_address(phase: str) -> None:
     assert address_of(pod("10.1.2.3:9000", phase=phase)) is None
 
 
 @pytest.mark.parametrize("host", ["", "example.org", "10.1.2.3/8", "10.1.2.3@example.org"])
-def test_what_is_no_address_is_not_asked(host: str) -> None:
+def test_an_invalid_pod_ip_is_no_address(host: str) -> None:
     assert address_of(pod(f"{host}:9000")) is None
 
 
@@ -72,7 +72,7 @@ def test_the_pods_that_the_operator_creates_have_the_named_port() -> None:
     assert address_of(made) == f"10.1.2.3:{METRICS_PORT}"
 
 
-def test_every_expected_consumer_has_an_entry_and_no_other_is_asked() -> None:
+def test_every_expected_consumer_has_an_entry_and_no_other_pod_is_queried() -> None:
     asked = []
 
     async def counted(request: web.Request) -> web.StreamResponse:
@@ -133,7 +133,7 @@ def shards_observed(handler: Handler, *, extensions: bool, replicas: int = 1) ->
     return asyncio.run(run())
 
 
-def test_without_extensions_a_reported_hand_over_is_state_transfer() -> None:
+def test_without_extensions_a_reported_handover_is_state_transfer() -> None:
     shards = shards_observed(returning(HAND_OVER), extensions=False)
     assert [(one.state, one.holder, one.next_holder) for one in shards] == [
         ("already_alloc", "access-0", ""),
@@ -142,7 +142,7 @@ def test_without_extensions_a_reported_hand_over_is_state_transfer() -> None:
     ]
 
 
-def test_with_extensions_no_worker_is_asked() -> None:
+def test_with_extensions_no_worker_is_queried() -> None:
     asked = []
 
     async def counted(request: web.Request) -> web.StreamResponse:

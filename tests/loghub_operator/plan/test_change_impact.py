@@ -140,7 +140,7 @@ def _endpoint(spec: Spec) -> str:
 
 
 @pytest.mark.parametrize("field", sorted(FIELDS))
-def test_the_class_of_a_field(field: str) -> None:
+def test_a_change_of_each_field_has_the_expected_impact(field: str) -> None:
     change, before, expected = FIELDS[field]
     document = resource(before).to_dict()["spec"]
     old, new = resource(before), resource(_merged(before, change))
@@ -148,11 +148,11 @@ def test_the_class_of_a_field(field: str) -> None:
     assert change_impact(running(old), running(new)) is expected
 
 
-def test_nothing_changed() -> None:
+def test_an_unchanged_spec_has_no_impact() -> None:
     assert change_impact(running(resource()), running(resource())) is ChangeImpact.NONE
 
 
-def test_the_dearest_counts() -> None:
+def test_the_most_expensive_impact_counts() -> None:
     both = resource({"replicas": 3, "inOrder": True, "spark": {"cores": 2}})
     assert change_impact(running(resource()), running(both)) is ChangeImpact.ROLL
 

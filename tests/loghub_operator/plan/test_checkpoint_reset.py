@@ -154,7 +154,7 @@ class World:
 
 
 @pytest.mark.parametrize("killed_at", range(1, 15))
-def test_killed_between_any_two_steps_to_the_same_end(killed_at: int) -> None:
+def test_a_reset_killed_between_any_two_steps_ends_the_same(killed_at: int) -> None:
     world = World({"to": "End", "nonce": "n"}, killed_at=killed_at)
     world.force({0: world.cursors("begin")[0]})
     before = world.checkpoints()
@@ -168,7 +168,7 @@ def test_killed_between_any_two_steps_to_the_same_end(killed_at: int) -> None:
     assert world.effects == effects + 2  # a look and nothing else
 
 
-def test_every_step_was_killed() -> None:
+def test_a_reset_has_no_more_effects_than_are_killed() -> None:
     world = World({"to": "End", "nonce": "n"})
     world.until_over()
     assert world.effects <= 14
@@ -176,7 +176,7 @@ def test_every_step_was_killed() -> None:
 
 @pytest.mark.parametrize("extensions", [True, False])
 @pytest.mark.parametrize("to", ["Begin", "End", "Timestamp"])
-def test_where_it_leads(to: str, extensions: bool) -> None:
+def test_each_target_moves_the_checkpoints_there(to: str, extensions: bool) -> None:
     time = {"timestamp": "2001-01-01T00:00:00Z"} if to == "Timestamp" else {}
     world = World({"to": to, "nonce": "n", **time}, extensions=extensions)
     assert world.until_over()["phase"] == "Succeeded"
@@ -212,9 +212,7 @@ def test_undo_restores_and_no_checkpoint_becomes_the_start_position(initial: str
         ({"shards": [0, 1]}, {"0": "MQ=="}, "does not contain shard 1"),
     ],
 )
-def test_what_makes_no_sense_moves_nothing(
-    order: Document, source: dict[str, str] | None, words: str
-) -> None:
+def test_an_invalid_reset_moves_nothing(order: Document, source: dict[str, str] | None, words: str) -> None:
     told_order = {"to": "ConfigMap", "configMapName": "cm", "nonce": "n", **order}
     if told_order["to"] != "ConfigMap":
         del told_order["configMapName"]
@@ -229,7 +227,7 @@ def test_what_makes_no_sense_moves_nothing(
 
 
 @pytest.mark.parametrize("source", [{"secret-name": "secret"}, {"0": "secret"}, {"0": "", "1": "c2VjcmV0"}])
-def test_nothing_is_told_of_what_is_in_a_config_map_that_is_not_ours(source: dict[str, str]) -> None:
+def test_the_content_of_a_users_config_map_is_not_quoted(source: dict[str, str]) -> None:
     world = World({"to": "ConfigMap", "configMapName": "cm", "nonce": "n"})
     world.sources["cm"] = source
     told = world.until_over()["message"]
@@ -239,7 +237,7 @@ def test_nothing_is_told_of_what_is_in_a_config_map_that_is_not_ours(source: dic
 @pytest.mark.parametrize(
     "outage", [None, Unavailable(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message="away")]
 )
-def test_stood_there_when_the_object_was_made_to_done(outage: Unavailable | None) -> None:
+def test_a_reset_in_the_first_manifest_counts_as_done(outage: Unavailable | None) -> None:
     world = World({"to": "End", "nonce": "old"})
     world.status = {}
     group = world.resource()
@@ -257,7 +255,7 @@ def test_stood_there_when_the_object_was_made_to_done(outage: Unavailable | None
     assert world.checkpoints() == world.cursors("end")
 
 
-def test_only_the_named_shards_are_moved_and_a_gone_one_may_be_left_out() -> None:
+def test_only_the_listed_shards_are_moved_and_a_deleted_one_may_be_left_out() -> None:
     world = World({"to": "ConfigMap", "configMapName": "cm", "nonce": "n", "shards": [1]})
     begin = world.cursors("begin")
     world.sources["cm"] = {"0": begin[0], "1": begin[1], "7": begin[0]}
@@ -265,7 +263,7 @@ def test_only_the_named_shards_are_moved_and_a_gone_one_may_be_left_out() -> Non
     assert world.checkpoints() == {0: "", 1: begin[1], 2: ""}
 
 
-def test_a_nonce_that_was_used_before_is_refused() -> None:
+def test_a_nonce_that_was_used_before_is_rejected() -> None:
     world = World({"to": "End", "nonce": "a"})
     world.until_over()
     record = world.kept["access-checkpoints-a"]
@@ -279,7 +277,7 @@ def test_a_nonce_that_was_used_before_is_refused() -> None:
     assert world.checkpoints() == world.cursors("begin")
 
 
-def test_a_record_that_goes_missing_is_an_end_with_words() -> None:
+def test_a_backup_deleted_during_the_commit_fails_the_reset() -> None:
     world = World({"to": "End", "nonce": "n"})
     while world.status.get("checkpointReset", {}).get("phase") != "Committing":
         world.round()
@@ -288,7 +286,7 @@ def test_a_record_that_goes_missing_is_an_end_with_words() -> None:
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_refused_for_too_long_is_an_end_with_words_and_an_outage_is_not(refused: bool) -> None:
+def test_a_rejection_that_lasts_too_long_fails_the_reset_and_an_outage_does_not(refused: bool) -> None:
     world = World({"to": "End", "nonce": "n"})
     world.round()
     world.round()
@@ -310,7 +308,7 @@ def test_refused_for_too_long_is_an_end_with_words_and_an_outage_is_not(refused:
 
 
 @pytest.mark.parametrize(("after_s", "phase"), [(1.0, "StoppingWorkers"), (1000.0, "Failed")])
-def test_checkpoints_that_cannot_be_kept_end_the_order_in_time(after_s: float, phase: str) -> None:
+def test_a_backup_that_cannot_be_written_fails_the_reset_after_the_bound(after_s: float, phase: str) -> None:
     """A quota of ConfigMaps, say: the workers would stay away for ever."""
     world = World({"to": "End", "nonce": "n"})
     world.round()
@@ -325,7 +323,7 @@ def test_checkpoints_that_cannot_be_kept_end_the_order_in_time(after_s: float, p
 
 
 @pytest.mark.parametrize(("after_s", "phase"), [(1.0, "Committing"), (1000.0, "Failed")])
-def test_a_record_that_was_garbled_ends_the_order_in_time(after_s: float, phase: str) -> None:
+def test_an_invalid_backup_fails_the_reset_after_the_bound(after_s: float, phase: str) -> None:
     world = World({"to": "End", "nonce": "n"})
     while world.status.get("checkpointReset", {}).get("phase") != "Committing":
         world.round()
@@ -340,7 +338,7 @@ def test_a_record_that_was_garbled_ends_the_order_in_time(after_s: float, phase:
 @pytest.mark.parametrize(
     ("phase", "end"), [("StoppingWorkers", "Failed"), ("Committing", "Failed"), ("Resuming", "Succeeded")]
 )
-def test_taken_away_to_its_end(phase: str, end: str) -> None:
+def test_a_withdrawn_reset_ends_according_to_its_phase(phase: str, end: str) -> None:
     """Once the workers are on their way back all is moved."""
     world = World({"to": "End", "nonce": "n"})
     at = {

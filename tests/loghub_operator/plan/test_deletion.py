@@ -29,13 +29,13 @@ def _kinds(actions: tuple[Action, ...]) -> list[type]:
 
 
 @pytest.mark.parametrize("since_s", [1.0, DELETE_BOUND_S])
-def test_a_refused_deletion_is_tried_again(since_s: float) -> None:
+def test_a_rejected_deletion_is_retried(since_s: float) -> None:
     step = _deleting()
     planned = plan_deletion(step.resource, _refused(step.observed), EPOCH + since_s)
     assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
 
 
-def test_a_deletion_refused_beyond_the_bound_lets_the_object_go() -> None:
+def test_a_deletion_rejected_beyond_the_bound_releases_the_object() -> None:
     step = _deleting()
     planned = plan_deletion(step.resource, _refused(step.observed), EPOCH + DELETE_BOUND_S + 1)
     told, released = planned.actions
@@ -45,13 +45,13 @@ def test_a_deletion_refused_beyond_the_bound_lets_the_object_go() -> None:
     assert isinstance(released, RemoveFinalizer)
 
 
-def test_a_deletion_first_seen_beyond_the_bound_is_tried() -> None:
+def test_a_deletion_first_observed_beyond_the_bound_is_tried() -> None:
     step = _deleting()
     planned = plan_deletion(step.resource, step.observed, EPOCH + 100 * DELETE_BOUND_S)
     assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
 
 
-def test_an_adopted_group_is_never_deleted_however_it_is_refused() -> None:
+def test_an_adopted_group_is_never_deleted() -> None:
     step = _deleting()
     adopted = dataclasses.replace(step.observed, group_origin="Adopted")
     planned = plan_deletion(step.resource, _refused(adopted), EPOCH + 100 * DELETE_BOUND_S)

@@ -48,14 +48,16 @@ def _gives_up(planned: Plan) -> bool:
 
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("phase", WORKS_NOT)
-def test_the_workers_word_is_enough_where_the_endpoint_tells_nobody(story: str, phase: WorkerPhase) -> None:
+def test_the_workers_report_is_enough_if_the_endpoint_cannot_report_consumers(
+    story: str, phase: WorkerPhase
+) -> None:
     planned = _planned(_step(story), phase, tells=False)
     assert (_stops(planned), _gives_up(planned)) == (True, False)
 
 
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("phase", WORKS)
-def test_who_does_not_say_it_is_waited_for_and_given_up_on_after_the_bound(
+def test_a_worker_that_does_not_report_leaving_is_waited_for_up_to_the_bound(
     story: str, phase: WorkerPhase
 ) -> None:
     step = _step(story)
@@ -67,7 +69,7 @@ def test_who_does_not_say_it_is_waited_for_and_given_up_on_after_the_bound(
 
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("phase", [*WORKS, *WORKS_NOT])
-def test_an_endpoint_that_tells_has_the_word(story: str, phase: WorkerPhase) -> None:
+def test_the_endpoints_report_takes_precedence_over_the_workers(story: str, phase: WorkerPhase) -> None:
     """It starts anew, say, and its name still holds shards that it would hand over at once."""
     step = _step(story)
     names = {one.name for one in step.observed.workers}

@@ -23,25 +23,25 @@ ALL = [step for path in stories() for step in steps(path)]
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_the_recorded_series(step: Step) -> None:
+def test_each_recorded_step_gives_the_recorded_plan(step: Step) -> None:
     planned = plan(step.resource, step.observed, step.now)
     assert [recorded(action) for action in planned.actions] == list(step.actions)
     assert told(planned.status) == step.status
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_every_condition_is_always_told(step: Step) -> None:
+def test_every_condition_is_always_reported(step: Step) -> None:
     told = plan(step.resource, step.observed, step.now).status.conditions
     assert sorted(one.type for one in told) == sorted(ConditionType)
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_the_same_look_twice_decides_the_same(step: Step) -> None:
+def test_the_same_observation_gives_the_same_plan(step: Step) -> None:
     assert plan(step.resource, step.observed, step.now) == plan(step.resource, step.observed, step.now)
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_trouble_leaves_the_workers_as_they_are(step: Step) -> None:
+def test_an_unavailable_log_service_leaves_the_workers_as_they_are(step: Step) -> None:
     ordered_away = step.resource.metadata.deletion_timestamp or step.resource.spec.suspend
     if isinstance(step.observed.service, Available) or ordered_away:
         return
@@ -83,7 +83,7 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same(step: Step) -> 
         (60, "nobody runs", 30),
     ],
 )
-def test_a_timeout_is_shortened_when_nobody_counts_on_the_longer_one(
+def test_a_timeout_is_shortened_once_no_worker_uses_the_longer_one(
     found_s: int, runs_with: str, set_s: int | None
 ) -> None:
     """It is 30 in the spec. One of two workers was replaced, the other one may be just about to be."""
@@ -105,7 +105,7 @@ def test_a_timeout_is_shortened_when_nobody_counts_on_the_longer_one(
     assert ("every worker" in synced.message) == (set_s is None)
 
 
-def test_settings_that_another_sets_each_time_are_set_back_ever_later() -> None:
+def test_contested_group_settings_are_corrected_later_each_time() -> None:
     """As two clusters do that have a group with other settings; looked at each second."""
     step = next(steps(FOLDER / "group-settings.yaml"))
     service = dataclasses.replace(

@@ -44,24 +44,24 @@ def _all_named(step: Step) -> list[str]:
 
 
 @pytest.mark.parametrize("story", TO_GO)
-def test_replaced_to_waited_for(story: str) -> None:
+def test_a_worker_being_replaced_is_waited_for(story: str) -> None:
     step = _step(story)
     assert not _stops(_without(step, *_all_named(step), counted=True))
 
 
 @pytest.mark.parametrize("story", TO_GO)
-def test_forgotten_by_the_log_service_to_stopped(story: str) -> None:
+def test_a_worker_that_the_log_service_removed_is_stopped(story: str) -> None:
     step = _step(story)
     assert _stops(_without(step, *_all_named(step), counted=False))
 
 
 @pytest.mark.parametrize("story", ["delete-with-group", "suspend-and-resume"])
-def test_the_others_are_told_meanwhile(story: str) -> None:
+def test_the_other_workers_are_asked_to_drain_meanwhile(story: str) -> None:
     planned = _without(_step(story), "access-1", counted=True)
     assert [one for one in planned.actions if isinstance(one, DrainWorker)] == [DrainWorker("access-0")]
 
 
-def test_a_deletion_waits_no_longer_than_for_those_that_leave() -> None:
+def test_a_deletion_waits_for_a_worker_being_replaced_within_the_bound() -> None:
     step = _step("delete-with-group")
     gone = replace(step.observed, workers=())
     over = EPOCH + 2 * drain_timeout_s(step.resource) + 1

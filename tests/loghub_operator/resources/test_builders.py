@@ -61,7 +61,7 @@ def dry_run(server: Apiserver, made: Document) -> str:
     return server.run(*options, text=json.dumps(made)).stderr
 
 
-def test_pods_are_made_together_and_selected_by_the_status_selector() -> None:
+def test_pods_start_in_parallel_and_match_the_status_selector() -> None:
     spec = built(example(), replicas=3)["spec"]
     assert (spec["replicas"], spec["podManagementPolicy"]) == (3, "Parallel")
     labels = spec["template"]["metadata"]["labels"]
@@ -75,7 +75,7 @@ def test_the_grace_period_is_longer_than_the_drain() -> None:
     assert worker_config(example(), SITE).drain_timeout_s == DRAIN_TIMEOUT_S
 
 
-def test_the_hook_before_the_stop_is_a_module_of_the_worker() -> None:
+def test_the_pre_stop_hook_is_a_module_of_the_worker() -> None:
     python, flag, module = container(built(example()))["lifecycle"]["preStop"]["exec"]["command"]
     assert (python, flag) == ("python", "-m")
     assert importlib.util.find_spec(module) is not None
@@ -94,7 +94,7 @@ def test_the_consumer_is_the_pod_and_a_drain_is_requested_by_annotation() -> Non
     )
 
 
-def test_every_file_of_the_contract_lies_in_a_mount() -> None:
+def test_every_file_of_the_contract_is_in_a_mount() -> None:
     made = container(built(example()))
     mounts = tuple(one["mountPath"] for one in made["volumeMounts"])
     for one in made["env"]:
@@ -103,7 +103,7 @@ def test_every_file_of_the_contract_lies_in_a_mount() -> None:
             assert value.startswith(mounts), one
 
 
-def test_the_config_map_is_what_the_worker_reads() -> None:
+def test_the_worker_can_read_the_config_map() -> None:
     config = worker_config(example(), SITE)
     made = config_map(example(), config)
     (text,) = made["data"].values()
@@ -113,7 +113,7 @@ def test_the_config_map_is_what_the_worker_reads() -> None:
     assert made["metadata"]["name"].endswith(config_hash(config))
 
 
-def test_only_the_settings_are_removed_of_what_has_the_workers_labels() -> None:
+def test_only_settings_are_deleted_among_config_maps_with_the_workers_labels() -> None:
     """Somebody's own ConfigMap, such as that of the code, may be labelled as the workers are."""
     group = example()
     settings = config_map(group, worker_config(group, SITE))
@@ -157,7 +157,7 @@ def test_resources_are_merged_key_by_key(given: Document, requests: Document, li
     assert made == {"requests": requests, "limits": limits}
 
 
-def test_one_worker_is_disrupted_at_a_time_and_none_has_a_token() -> None:
+def test_the_disruption_budget_is_one_and_workers_have_no_token() -> None:
     budget = disruption_budget(example())["spec"]
     pod = built(example())["spec"]
     assert budget["maxUnavailable"] == 1
@@ -168,12 +168,12 @@ def test_one_worker_is_disrupted_at_a_time_and_none_has_a_token() -> None:
     assert pod["template"]["spec"]["automountServiceAccountToken"] is False
 
 
-def test_the_cr_image_wins() -> None:
+def test_the_image_of_the_spec_takes_precedence() -> None:
     assert container(built(example()))["image"] == IMAGE
     assert container(built(example({"worker": {"image": "mine:1"}})))["image"] == "mine:1"
 
 
-def test_the_revision_is_of_all_but_the_number() -> None:
+def test_the_revision_covers_everything_but_the_number() -> None:
     def digest(spec: Document | None, image: str = IMAGE) -> Revision:
         return spec_of(example(spec), image).revision
 
@@ -193,7 +193,7 @@ def test_the_revision_is_of_all_but_the_number() -> None:
     )
 
 
-def test_everything_of_the_namespace_is_owned_by_the_object() -> None:
+def test_every_object_in_the_namespace_is_owned_by_the_resource() -> None:
     group = example()
     for made in (built(group), *spec_of(group).dependencies):
         (owner,) = made["metadata"]["ownerReferences"]
@@ -215,7 +215,7 @@ def test_a_projects_service_has_no_owner_and_port_80() -> None:
     assert port["targetPort"] in [one["name"] for one in template["spec"]["containers"][0]["ports"]]
 
 
-def test_the_apiserver_takes_every_object_and_the_pods_are_restricted(server: Apiserver) -> None:
+def test_the_apiserver_accepts_every_object_and_the_pods_are_restricted(server: Apiserver) -> None:
     namespace = "restricted-workers"
     server.must("create", "namespace", namespace)
     server.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
@@ -235,7 +235,7 @@ def test_the_apiserver_takes_every_object_and_the_pods_are_restricted(server: Ap
     assert "violates PodSecurity" in dry_run(server, pod)
 
 
-def test_the_apiserver_takes_the_manifests_and_the_examples(server: Apiserver) -> None:
+def test_the_apiserver_accepts_the_manifests_and_the_examples(server: Apiserver) -> None:
     server.must("apply", "--server-side", "-f", str(ROOT / "deploy" / "loghub-service.yaml"))
     server.must("apply", "--server-side", "--dry-run=server", "-k", str(ROOT / "deploy"))
     for file in sorted((ROOT / "deploy" / "examples").glob("*.yaml")):

@@ -69,11 +69,11 @@ def pod_of(made: Document) -> Document:
         (lambda made: pod_of(made).pop("volumes"), (f"{POD}.volumes",)),
     ],
 )
-def test_paths(change: Callable[[Document], Any], paths: tuple[str, ...]) -> None:
+def test_each_difference_gives_its_path(change: Callable[[Document], Any], paths: tuple[str, ...]) -> None:
     assert tuple(map(str, changed_fields(OURS, live(change)))) == paths
 
 
-def test_an_object_that_is_gone() -> None:
+def test_a_missing_object_is_one_difference() -> None:
     assert tuple(map(str, changed_fields(OURS, None))) == ("StatefulSet a (missing)",)
 
 
@@ -86,7 +86,9 @@ def test_an_object_that_is_gone() -> None:
         ([("us", "Apply", {"f:spec": {"f:template": {}}}), ("kubectl", "Update", {"f:spec": {}})], True),
     ],
 )
-def test_who_set_the_number(entries: list[tuple[str, str, Document]], taken: bool) -> None:
+def test_a_number_set_by_another_client_is_detected(
+    entries: list[tuple[str, str, Document]], taken: bool
+) -> None:
     managed = [
         {"manager": manager, "operation": operation, "fieldsV1": fields}
         for manager, operation, fields in entries
@@ -97,9 +99,7 @@ def test_who_set_the_number(entries: list[tuple[str, str, Document]], taken: boo
 @pytest.mark.parametrize(
     ("changed", "paths"), [(None, ()), ("TCP", ("ports[53].name",)), ("UDP", ("ports[53].name",))]
 )
-def test_two_ports_of_one_number_are_compared_each_with_its_own(
-    changed: str | None, paths: tuple[str, ...]
-) -> None:
+def test_two_ports_with_one_number_are_compared_pairwise(changed: str | None, paths: tuple[str, ...]) -> None:
     def with_ports(names: dict[str, str]) -> Document:
         ports = [{"containerPort": 53, "protocol": one, "name": name} for one, name in names.items()]
         return {"kind": "Pod", "metadata": {"name": "p"}, "ports": ports}

@@ -98,7 +98,7 @@ def worker(template: Document) -> Document:
         ),
     ],
 )
-def test_merging(ours: Document, theirs: Document, both: Document) -> None:
+def test_overlay_and_template_are_merged(ours: Document, theirs: Document, both: Document) -> None:
     assert merged(ours, theirs) == both
 
 
@@ -106,7 +106,7 @@ def test_no_overlay_changes_nothing() -> None:
     assert pod(None) == pod({})
 
 
-def test_a_sidecar_and_a_node_are_added() -> None:
+def test_a_sidecar_and_a_node_selector_are_added() -> None:
     sidecar = {"name": "shipper", "image": "s"}
     made = pod({"spec": {"containers": [sidecar], "nodeSelector": {"disk": "fast"}}})
     assert [one["name"] for one in made["spec"]["containers"]] == ["worker", "shipper"]
@@ -114,7 +114,7 @@ def test_a_sidecar_and_a_node_are_added() -> None:
     assert worker(made) == worker(pod(None))
 
 
-def test_the_workers_probe_and_volumes_of_scratch_may_be_changed() -> None:
+def test_the_workers_probe_and_scratch_volumes_may_be_changed() -> None:
     changed = {"name": "worker", "livenessProbe": {"failureThreshold": 9}}
     made = pod(
         {"spec": {"containers": [changed], "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]}}
@@ -124,7 +124,7 @@ def test_the_workers_probe_and_volumes_of_scratch_may_be_changed() -> None:
     assert volumes["tmp"]["emptyDir"] == {"sizeLimit": "1Gi"}
 
 
-def test_what_membership_stands_on_stays() -> None:
+def test_fields_that_group_membership_depends_on_cannot_be_overridden() -> None:
     ours = pod(None)
     environment = [
         {"name": contract.ENV_CONSUMER, "value": "somebody-else"},
@@ -166,7 +166,7 @@ def test_what_membership_stands_on_stays() -> None:
     ]
 
 
-def test_a_longer_grace_and_a_token_that_is_asked_for_are_taken() -> None:
+def test_a_longer_grace_period_and_a_requested_token_are_accepted() -> None:
     made = pod({"spec": {"terminationGracePeriodSeconds": 600, "automountServiceAccountToken": True}})
     assert made["spec"]["terminationGracePeriodSeconds"] == 600
     assert made["spec"]["automountServiceAccountToken"] is True
@@ -188,7 +188,7 @@ def test_a_longer_grace_and_a_token_that_is_asked_for_are_taken() -> None:
         {"spec": {"containers": [{"name": "worker"}, {"name": "worker"}]}},
     ],
 )
-def test_nonsense_is_left_for_the_apiserver_to_refuse(overlay: Document) -> None:
+def test_an_invalid_overlay_is_left_to_the_apiserver_to_reject(overlay: Document) -> None:
     assert pod(overlay)
 
 
@@ -216,16 +216,14 @@ def applied(overlay: Document, server: Apiserver) -> "subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("field", TWICE)
-def test_two_of_one_name_are_refused_by_the_apiserver_in_words_that_name_the_field(
-    field: str, server: Apiserver
-) -> None:
+def test_the_apiserver_rejects_duplicate_names_and_names_the_field(field: str, server: Apiserver) -> None:
     refused = applied(TWICE[field], server)
     assert refused.returncode != 0
     assert field in refused.stderr
     assert "uplicate" in refused.stderr  # some of its sentences begin with it
 
 
-def test_two_that_differ_in_the_rest_of_their_key_are_taken(server: Apiserver) -> None:
+def test_items_that_differ_in_the_rest_of_their_key_are_accepted(server: Apiserver) -> None:
     ports = [{"containerPort": 53, "protocol": one} for one in ("TCP", "UDP")]
     spread = [{**SPREAD, "whenUnsatisfiable": one} for one in ("DoNotSchedule", "ScheduleAnyway")]
     overlay = {"containers": [{**SIDECAR, "ports": ports}], "topologySpreadConstraints": spread}

@@ -44,7 +44,7 @@ def test_every_field_of_a_batch_reaches_the_worker() -> None:
         ({"console": {}}, contract.ConsoleSink(rows=20), False),
     ],
 )
-def test_sinks(sink: Document, wanted: contract.Sink, mounted: bool) -> None:
+def test_each_sink_reaches_the_worker(sink: Document, wanted: contract.Sink, mounted: bool) -> None:
     group = resource({"pipeline": {"sink": {"parquet": None, **sink}}})
     assert worker_config(group, SITE).sink == wanted
     assert ("sink" in {one["name"] for one in pod(group)["volumes"]}) is mounted
@@ -71,7 +71,7 @@ def test_code_of_a_config_map_is_part_of_the_settings() -> None:
         ({"binaryData": {"enrich.py": "AA=="}}, "ConfigMap enrich has binaryData; code is text, under data"),
     ],
 )
-def test_code_that_cannot_be_used_is_told(found: Document | None, says: str) -> None:
+def test_unusable_code_is_reported(found: Document | None, says: str) -> None:
     group = resource(python(configMap={"name": "enrich"}))
     assert code_in(group, found) == UserCode(error=says)
 
@@ -86,7 +86,7 @@ def test_code_of_a_claim_is_mounted_read_only() -> None:
     assert volume["persistentVolumeClaim"] == {"claimName": "shared"}
 
 
-def test_code_of_the_image_needs_nothing() -> None:
+def test_code_in_the_image_needs_no_volume() -> None:
     group = resource(python())
     assert worker_config(group, SITE).pipeline == contract.PythonPipeline(function="enrich:run")
     assert "code" not in {one["name"] for one in pod(group)["volumes"]}
@@ -101,13 +101,15 @@ def test_code_of_the_image_needs_nothing() -> None:
         ({"memory": "2g"}, {"limits": {"memory": "9Gi"}}, "9Gi", "9Gi"),
     ],
 )
-def test_a_workers_memory_follows_sparks(spark: Document, given: Document, request_: str, limit: str) -> None:
+def test_the_workers_memory_follows_that_of_spark(
+    spark: Document, given: Document, request_: str, limit: str
+) -> None:
     group = resource({"spark": spark, "worker": {"resources": given}})
     made = pod(group)["containers"][0]["resources"]
     assert (made["requests"]["memory"], made["limits"]["memory"]) == (request_, limit)
 
 
-def test_the_users_variables_stand_before_ours_and_secrets_only_by_reference() -> None:
+def test_user_variables_come_first_and_secrets_are_references_only() -> None:
     key = {"name": "token", "key": "value"}
     group = resource(
         {"worker": {"env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": key}}]}}

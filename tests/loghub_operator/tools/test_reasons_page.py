@@ -17,13 +17,13 @@ WORKER = ROOT / "worker" / "loghub_worker"
 KINDS = [kind for _, kinds in reasons_page.SECTIONS for kind in kinds]
 
 
-def test_the_page_is_as_the_code_says() -> None:
+def test_the_committed_page_matches_the_code() -> None:
     committed = (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
     assert committed == reasons_page.page(), "make crds writes it anew"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_each_word_is_told_once_and_no_other(kind: type[StrEnum]) -> None:
+def test_each_value_is_explained_exactly_once(kind: type[StrEnum]) -> None:
     _, rows = explained(kind)
     told = [name for names, _ in rows for name in names]
     assert sorted(told) == sorted(kind.__members__)
@@ -45,7 +45,7 @@ def test_every_condition_has_its_section() -> None:
     assert {kind.value for kind in conditions.ConditionType} <= titles
 
 
-def test_a_workers_words_are_those_that_it_says() -> None:
+def test_the_workers_reasons_are_those_that_it_reports() -> None:
     said = {word for path in WORKER.glob("**/*.py") for word in _said(ast.parse(path.read_text("utf-8")))}
     assert said == {reason.value for reason in WorkerReason}
 

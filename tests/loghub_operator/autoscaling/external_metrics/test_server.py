@@ -106,7 +106,7 @@ def play(story: Callable[[Site], Awaitable[None]], on: MetricsStore | None = Non
     asyncio.run(Site(on or store(readings())).play(story))
 
 
-def test_a_value_for_who_may_read_it() -> None:
+def test_an_authorized_user_gets_a_value() -> None:
     async def story(site: Site) -> None:
         status, found = await site.get(LAG, labelSelector="consumerGroup=access")
         assert status == 200
@@ -129,7 +129,7 @@ def test_a_value_for_who_may_read_it() -> None:
     play(story)
 
 
-def test_refused_in_kubernetes_words() -> None:
+def test_a_rejection_is_a_kubernetes_status() -> None:
     async def story(site: Site) -> None:
         status, told = await site.get(LAG, headers={"X-Remote-User": "joe"})
         assert (status, told["reason"]) == (403, "Forbidden")
@@ -156,7 +156,9 @@ def test_refused_in_kubernetes_words() -> None:
         ("/", {}, 404, "path not found"),
     ],
 )
-def test_what_cannot_be_answered_is_a_status(path: str, query: dict[str, str], code: int, words: str) -> None:
+def test_an_unanswerable_request_gets_a_status(
+    path: str, query: dict[str, str], code: int, words: str
+) -> None:
     async def story(site: Site) -> None:
         status, told = await site.get(path, **query)
         assert (status, told["kind"], told["status"], told["code"]) == (code, "Status", "Failure", code)
@@ -175,7 +177,7 @@ def test_discovery() -> None:
     play(story)
 
 
-def test_nobody_but_the_front_proxy_reads_anything() -> None:
+def test_only_the_front_proxy_can_read() -> None:
     async def story(site: Site) -> None:
         status, told = await site.get(BASE, client=site.ca.pair("somebody-else"))
         assert (status, told["message"]) == (
@@ -194,7 +196,7 @@ def test_nobody_but_the_front_proxy_reads_anything() -> None:
     play(story)
 
 
-def test_an_answer_of_the_authorizer_is_remembered_for_seconds_only() -> None:
+def test_an_authorization_is_cached_for_seconds_only() -> None:
     async def story(site: Site) -> None:
         for _ in range(3):
             assert (await site.get(LAG))[0] == 200
@@ -210,7 +212,7 @@ def test_an_answer_of_the_authorizer_is_remembered_for_seconds_only() -> None:
     play(story)
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_authorization_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         reviews = Reviews()
         reviewer = AccessReviewer(cast(Kube, reviews), HandClock())
@@ -244,7 +246,7 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     play(story)
 
 
-def test_no_key_is_left_in_files_or_shown() -> None:
+def test_no_key_is_written_to_files_or_logged() -> None:
     pair = self_signed(HOST, now_unix_s=1_800_000_000.0)
     assert b"PRIVATE" in pair.key
     assert "PRIVATE" not in repr(pair)

@@ -32,7 +32,7 @@ async def line(running: asyncio.subprocess.Process) -> list[object]:
     return [told["call"], told.get("value", told.get("code"))]
 
 
-def test_keda_reads_and_hears_what_we_serve(keda_client: Path) -> None:  # noqa: F811
+def test_keda_reads_metrics_and_receives_pushes(keda_client: Path) -> None:  # noqa: F811
     async def story() -> None:
         on = store(readings(lag_groups=0))
         words = ("shop", "loghub_lag_seconds", "consumerGroup=access", "metric=lagSeconds", "targetValue=2.5")
@@ -55,7 +55,7 @@ def test_keda_reads_and_hears_what_we_serve(keda_client: Path) -> None:  # noqa:
     asyncio.run(story())
 
 
-def test_keda_is_told_errors_by_their_codes(keda_client: Path) -> None:  # noqa: F811
+def test_keda_receives_errors_by_their_codes(keda_client: Path) -> None:  # noqa: F811
     async def story() -> None:
         words = ("shop", "loghub_desired_workers", "consumerGroup=missing")
         async with (

@@ -128,7 +128,7 @@ def test_unknown_group_and_unknown_number_are_errors() -> None:
     over(on, story)
 
 
-def test_stale_readings_are_unavailable() -> None:
+def test_stale_metrics_are_unavailable() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         clock.now += 61.0
         code, words = await refused(once(channel, "IsActive", ref()))
@@ -141,7 +141,7 @@ def test_stale_readings_are_unavailable() -> None:
     over(store(readings(), clock=clock), story)
 
 
-def test_nonsense_is_an_invalid_argument() -> None:
+def test_invalid_metadata_is_an_invalid_argument() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         for call, words in (
             (once(channel, "GetMetricSpec", ref(metric="lag")), "metric must be one of"),
@@ -158,7 +158,7 @@ def test_nonsense_is_an_invalid_argument() -> None:
     over(store(readings()), story)
 
 
-def test_an_optional_call_is_unimplemented_as_the_interface_wants_it() -> None:
+def test_an_optional_call_is_unimplemented() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         call = channel.unary_stream("/externalscaler.ExternalScaler/StreamMetricSpec")(ref(), timeout=GUARD_S)
         assert (await refused(call.read()))[0] is grpc.StatusCode.UNIMPLEMENTED
@@ -166,7 +166,7 @@ def test_an_optional_call_is_unimplemented_as_the_interface_wants_it() -> None:
     over(store(readings()), story)
 
 
-def test_pushed_at_once_when_something_comes_in_and_only_at_changes() -> None:
+def test_changes_are_pushed_at_once_and_nothing_else() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         call = stream(channel, ref())
         assert await call.read() == NO
@@ -182,7 +182,7 @@ def test_pushed_at_once_when_something_comes_in_and_only_at_changes() -> None:
     over(on, story)
 
 
-def test_silent_until_it_is_known() -> None:
+def test_nothing_is_pushed_until_the_state_is_known() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         call = stream(channel, ref())
         while not on._listeners:
@@ -194,7 +194,7 @@ def test_silent_until_it_is_known() -> None:
     over(on, story)
 
 
-def test_streams_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_are_bounded_and_released(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         held = [stream(channel, ref()) for _ in range(2)]
         assert [await one.read() for one in held] == [YES, YES]
@@ -220,7 +220,7 @@ def test_messages_are_bounded() -> None:
     over(store(readings()), story)
 
 
-def test_a_port_that_is_taken_is_an_os_error() -> None:
+def test_a_port_in_use_is_an_os_error() -> None:
     async def run() -> None:
         async with serving_keda("127.0.0.1:0", store()) as address:
             with pytest.raises(OSError, match=f"cannot listen on {address}"):

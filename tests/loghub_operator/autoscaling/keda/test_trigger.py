@@ -5,7 +5,7 @@ import pytest
 from loghub_operator.autoscaling.keda.trigger import BadTriggerError, trigger_of
 
 
-def test_only_the_group_to_desired_workers_one_for_each() -> None:
+def test_a_trigger_with_only_a_group_uses_the_defaults() -> None:
     trigger = trigger_of("shop", {"scalerAddress": "x:1", "consumerGroup": "access"})
     assert (trigger.namespace, trigger.group) == ("shop", "access")
     assert (trigger.definition.metric, trigger.target, trigger.activation) == (
@@ -15,7 +15,7 @@ def test_only_the_group_to_desired_workers_one_for_each() -> None:
     )
 
 
-def test_all_given() -> None:
+def test_all_settings_are_read() -> None:
     given = {
         "consumerGroup": "a",
         "metric": "lagSeconds",
@@ -46,10 +46,10 @@ def test_all_given() -> None:
         ({"consumerGroup": "a", "activationLagLogGroups": "inf"}, "activationLagLogGroups is not a number"),
     ],
 )
-def test_nonsense_is_refused_in_words(metadata: dict[str, str], words: str) -> None:
+def test_invalid_metadata_is_rejected_with_a_message(metadata: dict[str, str], words: str) -> None:
     with pytest.raises(BadTriggerError, match=words):
         trigger_of("shop", metadata)
 
 
-def test_a_namespace_in_the_metadata_is_not_heeded() -> None:
+def test_a_namespace_in_the_metadata_is_ignored() -> None:
     assert trigger_of("shop", {"consumerGroup": "a", "namespace": "other"}).namespace == "shop"

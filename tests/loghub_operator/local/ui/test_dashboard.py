@@ -65,13 +65,13 @@ def told(
     return list(changes(before, after, was, now))
 
 
-def test_nothing_changed_nothing_told() -> None:
+def test_without_a_change_nothing_is_printed() -> None:
     status = Status(shards=(shard(0, "already_alloc", "w-0"),))
     workers = (worker(0, WorkerPhase.RUNNING),)
     assert told(status, status, workers, workers) == []
 
 
-def test_a_shard_on_its_way() -> None:
+def test_a_shard_in_transfer_is_printed() -> None:
     held = Status(shards=(shard(0, "already_alloc", "w-0"),))
     moving = Status(shards=(shard(0, "transfer", "w-0", next_consumer="w-1"),))
     moved = Status(shards=(shard(0, "already_alloc", "w-1"),))
@@ -83,7 +83,7 @@ def test_a_shard_on_its_way() -> None:
     assert told(held, free) == ["shard 0 is free (was w-0)"]
 
 
-def test_a_worker_s_life() -> None:
+def test_each_state_of_a_worker_is_printed() -> None:
     starting, ready = worker(0, WorkerPhase.STARTING), worker(0, WorkerPhase.RUNNING)
     dead = worker(0, WorkerPhase.FAILED, pid=None, words=("", "killed by SIGKILL"))
     again = worker(0, WorkerPhase.STARTING, pid=8, starts=2)
@@ -95,7 +95,7 @@ def test_a_worker_s_life() -> None:
     assert told(none, none, (ready,), ()) == ["w-0 is gone"]
 
 
-def test_a_condition_that_nothing_else_tells() -> None:
+def test_a_condition_without_another_line_is_printed() -> None:
     def with_reason(reason: str) -> Status:
         condition = Condition(
             type="ScalingLimited", status="True", reason=reason, message="m", last_transition_time="t"
@@ -106,7 +106,7 @@ def test_a_condition_that_nothing_else_tells() -> None:
     assert told(with_reason("TooFewShards"), with_reason("TooFewShards")) == []
 
 
-def test_a_counter_that_begins_anew_adds_up() -> None:
+def test_a_counter_that_was_reset_is_added_up() -> None:
     meter = Meter()
     meter.update({"w": (1, 100)}, now=0.0)
     assert meter.rate("w") is None
@@ -119,7 +119,7 @@ def test_a_counter_that_begins_anew_adds_up() -> None:
     assert meter.rate("w") == 0.0
 
 
-def test_the_picture_and_the_lines_have_what_is_known() -> None:
+def test_the_dashboard_shows_what_is_known() -> None:
     watcher = Watcher()
     watcher.say("1.0 s  something [happened]")
     status = Status(
@@ -152,7 +152,7 @@ def test_the_picture_and_the_lines_have_what_is_known() -> None:
         assert words in picture
 
 
-def test_an_exception_of_many_lines_is_one_line() -> None:
+def test_an_exception_with_many_lines_is_shown_in_one() -> None:
     watcher = Watcher()
     failing = worker(0, WorkerPhase.RUNNING, words=("PipelineFailed", "first\n  second\n" + "x" * 500))
     snapshot = GroupSnapshot(at_unix_s=0.0, status=Status(), workers=(failing,))
@@ -162,7 +162,7 @@ def test_an_exception_of_many_lines_is_one_line() -> None:
     assert len(line) < 300
 
 
-def test_a_long_cursor_is_told_by_the_digits_that_move() -> None:
+def test_a_long_cursor_is_shortened_to_its_last_digits() -> None:
     assert position(encode(1795256469453039252)) == "…039252"
     assert position(None) == "-"
     assert position("not a cursor") == "not a cursor"

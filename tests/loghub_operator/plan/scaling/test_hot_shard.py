@@ -18,7 +18,7 @@ SPLIT_ONLY = {"shards": {**HOT["shards"], "minShards": 12}}
 
 
 @pytest.mark.parametrize("order", [False, True])
-def test_hot_shard_is_split_until_it_is_not(*, order: bool) -> None:
+def test_a_hot_shard_is_split_until_no_shard_is_hot(*, order: bool) -> None:
     made = world(SPLIT_ONLY, _by_range(32.0), shards=4, spec={"inOrder": order})
     made.arrival = _by_range(32.0, made)
     made.run(1800)
@@ -34,7 +34,7 @@ def test_hot_shard_is_split_until_it_is_not(*, order: bool) -> None:
     assert {one.reason for one in made.status.scaling.history if one.target == "Shards"} == {"ShardSplit"}
 
 
-def test_hot_shard_is_told_and_left_alone_where_it_may_not_be_split() -> None:
+def test_a_hot_shard_is_only_reported_if_splitting_is_disabled() -> None:
     made = world({}, _by_range(32.0), shards=4)
     made.arrival = _by_range(32.0, made)
     made.run(300)
@@ -43,7 +43,7 @@ def test_hot_shard_is_told_and_left_alone_where_it_may_not_be_split() -> None:
     assert len(made.shards) == 4
 
 
-def test_split_is_not_repeated_by_an_operator_that_was_restarted() -> None:
+def test_a_restarted_operator_does_not_repeat_a_split() -> None:
     made = world(HOT, _by_range(60.0), shards=4)
     made.arrival = _by_range(60.0, made)
     while not [event for event in made.events if event.reason == "ShardSplit"]:
@@ -56,7 +56,7 @@ def test_split_is_not_repeated_by_an_operator_that_was_restarted() -> None:
     assert len([one for one in made.shards if one.parents]) == 2
 
 
-def test_cold_neighbours_are_merged_down_to_the_least() -> None:
+def test_cold_neighbours_are_merged_down_to_the_minimum() -> None:
     made = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0)).run(2700)
     writable = [one for one in made.shards if not one.read_only]
     assert len(writable) == 4
@@ -68,7 +68,7 @@ def test_cold_neighbours_are_merged_down_to_the_least() -> None:
     ("mode", "spec", "least"),
     [("Fixed", {"replicas": 3}, 3), ("External", {"replicas": 3}, 3), ("Auto", {"replicas": 1}, 2)],
 )
-def test_as_many_shards_stay_as_workers_should_run(mode: str, spec: dict[str, object], least: int) -> None:
+def test_merging_keeps_one_shard_for_each_worker(mode: str, spec: dict[str, object], least: int) -> None:
     """Too few for them while the two that are merged are worked off, and for good, it would be otherwise."""
     shards = {"autoSplit": True, "cooldownSeconds": 60}
     scaling = {"mode": mode, "workerCapacity": int(RATE), "minReplicas": 2, "shards": shards}
@@ -77,13 +77,13 @@ def test_as_many_shards_stay_as_workers_should_run(mode: str, spec: dict[str, ob
     assert made.condition("ScalingLimited").reason != "TooFewShards"
 
 
-def test_shards_that_another_group_reads_too_are_not_merged() -> None:
+def test_shards_that_another_group_reads_are_not_merged() -> None:
     made = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), other_groups=1).run(2700)
     assert made.tries == []
     assert "are not merged: another consumer group" in made.condition("HotShard").message
 
 
-def test_a_split_that_is_refused_is_told_and_tried_ever_later() -> None:
+def test_a_rejected_split_is_reported_and_retried_later_each_time() -> None:
     made = world(SPLIT_ONLY, _by_range(32.0), shards=4, refuses="ShardQuotaExceed, HTTP 403: no more than 4")
     made.arrival = _by_range(32.0, made)
     made.run(2700)
@@ -102,7 +102,7 @@ def test_a_split_that_is_refused_is_told_and_tried_ever_later() -> None:
     assert made.condition("HotShard").reason != "SplitRejected"
 
 
-def test_a_merge_that_is_refused_is_told_and_tried_ever_later() -> None:
+def test_a_rejected_merge_is_reported_and_retried_later_each_time() -> None:
     made = world(
         {**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), refuses="Unauthorized, HTTP 403: no"
     )

@@ -34,7 +34,7 @@ def jittered(status: Status, **inputs: float) -> Status:
     return status.model_copy(update={"scaling": scaling})
 
 
-def test_numbers_that_jitter_are_written_at_the_bounded_rate(running: World) -> None:
+def test_fluctuating_numbers_are_written_at_a_bounded_rate(running: World) -> None:
     other = jittered(running.status, arrival_per_second=25.3)
     assert not worth_writing(running.status, other, since_last_s=LAG_EVERY_S - 1)
     assert worth_writing(running.status, other, since_last_s=LAG_EVERY_S)
@@ -57,7 +57,7 @@ def test_a_decision_is_written_at_once(running: World, change: dict[str, object]
     )
 
 
-def test_a_decision_keeps_its_time_and_the_steps_are_the_last_ten(running: World) -> None:
+def test_an_unchanged_decision_keeps_its_time_and_the_history_has_ten_steps(running: World) -> None:
     told = running.status.scaling
     assert told is not None
     decided = told.last_decision_time
@@ -84,7 +84,7 @@ def look(running: World, **service: object) -> ObservedState:
     return dataclasses.replace(seen, service=dataclasses.replace(seen.service, shards=shards))
 
 
-def test_one_unknown_lag_holds_the_number(running: World) -> None:
+def test_one_unknown_lag_keeps_the_number(running: World) -> None:
     course = decide_running(running.resource, look(running, lag_groups=None))
     assert (course.recommendation.reason, course.recommendation.held) == ("LagUnknown", True)
     assert course.desired.workers == running.replicas
@@ -94,7 +94,7 @@ NEXT_HOLDERS = pytest.mark.parametrize("next_holder", ["access-1", ""], ids=["re
 
 
 @NEXT_HOLDERS
-def test_a_transfer_holds_a_step_and_not_a_number_that_stays(running: World, next_holder: str) -> None:
+def test_a_transfer_blocks_a_change_and_not_an_unchanged_number(running: World, next_holder: str) -> None:
     course = decide_running(running.resource, look(running, state="transfer", next_holder=next_holder))
     assert (course.recommendation.reason, course.recommendation.held) == ("WithinCapacity", False)
     busier = world({}, evenly(lambda now: 25.0 if now < 600 else 60.0)).run(650)
@@ -125,7 +125,7 @@ def test_a_shard_in_transfer_has_no_worker_to_itself(next_holder: str) -> None:
     assert busy(look(apart, lag_groups=lag, state="transfer", next_holder=next_holder)) == []
 
 
-def test_the_metrics_say_what_the_status_says(running: World) -> None:
+def test_metrics_and_status_have_the_same_numbers(running: World) -> None:
     planned = plan(running.resource, running.observed(), EPOCH + running.now)
     found = planned.metrics
     assert isinstance(found, GroupMetrics)
@@ -142,7 +142,7 @@ def test_the_metrics_say_what_the_status_says(running: World) -> None:
     assert (found.ready, found.assignable, len(found.shards)) == (told.desired_replicas, 8, 8)
 
 
-def test_the_lag_of_a_child_that_waits_is_left_out_of_the_decision_alone(running: World) -> None:
+def test_the_unknown_lag_of_a_waiting_child_is_ignored_only_by_the_decision(running: World) -> None:
     found = look(running, state="wait", checkpoint="", lag_groups=None, lag_s=None, lag_logs=None)
     course = decide_running(running.resource, found)
     assert course.inputs.lag_groups == sum(one.lag_groups or 0 for one in available(found.service).shards)

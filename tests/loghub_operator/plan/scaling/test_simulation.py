@@ -22,7 +22,7 @@ def most(made: World) -> int:
     return max(number for _, number in made.numbers)
 
 
-def test_constant_load_to_one_number_that_stays() -> None:
+def test_constant_load_reaches_one_number_and_keeps_it() -> None:
     made = world({}, evenly(lambda _: 35.0)).run(1800)
     assert made.turns() <= 1
     assert made.numbers[-1][1] == 4
@@ -30,7 +30,7 @@ def test_constant_load_to_one_number_that_stays() -> None:
     assert made.lag < 35.0 * 10
 
 
-def test_no_load_to_one_worker_and_a_status_that_stays_the_same() -> None:
+def test_without_load_one_worker_runs_and_the_status_is_not_rewritten() -> None:
     made = world({}, evenly(lambda _: 0.0)).run(300)
     written = made.writes
     made.run(900)
@@ -38,7 +38,7 @@ def test_no_load_to_one_worker_and_a_status_that_stays_the_same() -> None:
     assert made.writes == written
 
 
-def test_step_up_and_down_turns_once() -> None:
+def test_a_step_up_and_down_changes_direction_once() -> None:
     made = world({}, evenly(lambda now: 5.0 if not 600 < now < 2000 else 38.0)).run(3000)
     assert made.turns() == 1
     assert most(made) in (4, 8)
@@ -47,7 +47,7 @@ def test_step_up_and_down_turns_once() -> None:
     assert made.lags[600 + 60 + 300 + 60] < 38.0 * 10
 
 
-def test_burst_is_worked_off_within_the_catch_up_time() -> None:
+def test_a_burst_is_consumed_within_the_catch_up_time() -> None:
     made = world({}, evenly(lambda now: 4.0 + (150.0 if 600 < now <= 660 else 0.0))).run(1800)
     assert max(made.lags) > 8000
     assert made.turns() == 1
@@ -55,18 +55,18 @@ def test_burst_is_worked_off_within_the_catch_up_time() -> None:
     assert made.numbers[-1][1] == 1
 
 
-def test_sawtooth_turns_at_most_twice_in_a_tooth() -> None:
+def test_a_sawtooth_changes_direction_at_most_twice_per_tooth() -> None:
     made = world({}, evenly(lambda now: now % 600 / 600 * 40.0)).run(3600)
     assert made.turns() <= 2 * 6
     assert made.lag < 2000
 
 
-def test_fast_sawtooth_within_the_window_does_not_turn() -> None:
+def test_a_sawtooth_shorter_than_the_window_does_not_change_direction() -> None:
     made = world({}, evenly(lambda now: 10.0 + (now % 120) / 120 * 20.0)).run(2400)
     assert made.turns(since=900) == 0
 
 
-def test_day_curve_turns_twice_a_day() -> None:
+def test_a_day_curve_changes_direction_twice_a_day() -> None:
     made = world({}, evenly(lambda now: 25 - 20 * math.cos(now / 2400 * 2 * math.pi))).run(4800)
     assert made.turns() <= 4
     assert max(made.lags) < 45 * 150
@@ -85,7 +85,7 @@ def test_never_more_workers_than_assignable_shards() -> None:
     assert "20 log groups/s" in hot.message
 
 
-def test_a_shared_sink_to_no_help_and_few_steps() -> None:
+def test_with_a_shared_bottleneck_few_scale_ups_are_tried() -> None:
     """More workers consume no more: one step shows it, later ones are tried one by one, ever later."""
     made = world({}, evenly(lambda _: 30.0), most=RATE).run(2700)
     assert "IneffectiveScaling" in made.reasons
@@ -94,14 +94,14 @@ def test_a_shared_sink_to_no_help_and_few_steps() -> None:
     assert most(made) <= 6
 
 
-def test_many_at_the_start_and_no_rate_known_to_as_few_as_do() -> None:
+def test_too_many_workers_at_the_start_are_reduced_although_no_rate_is_known() -> None:
     made = world({}, evenly(lambda _: 6.0), spec={"replicas": 6}).run(2000)
     assert [number for _, number in made.numbers] == [6, 5, 4, 3, 2, 1]
     assert "Probing" in made.reasons
     assert max(made.lags[60:]) < 200
 
 
-def test_one_fewer_than_needed_is_learned_from_once() -> None:
+def test_probing_goes_below_the_needed_number_only_once() -> None:
     """Nobody was ever busy enough to be measured: the try to do with fewer shows what one can do."""
     made = world({}, evenly(lambda _: 34.0), spec={"replicas": 8}).run(4000)
     assert made.turns() <= 2
@@ -109,7 +109,7 @@ def test_one_fewer_than_needed_is_learned_from_once() -> None:
     assert made.numbers[-1][0] < 3000
 
 
-def test_to_zero_and_back_on_demand() -> None:
+def test_scale_to_zero_and_back_on_demand() -> None:
     made = world({"scaleToZero": {"idleSeconds": 60}}, evenly(lambda now: 5.0 if 600 < now < 900 else 0.0))
     made.run(550)
     assert made.numbers[-1][1] == 0
@@ -122,7 +122,7 @@ def test_to_zero_and_back_on_demand() -> None:
     assert len(made.numbers) == 4
 
 
-def test_unreachable_for_a_while_changes_nothing() -> None:
+def test_an_outage_of_the_log_service_changes_nothing() -> None:
     made = world({}, evenly(lambda _: 25.0)).run(900)
     before = made.numbers[-1]
     made.unreachable = True
@@ -145,7 +145,7 @@ def test_operator_restarts_change_nothing_on_a_steady_load() -> None:
     assert made.status.scaling.inputs.worker_per_second == pytest.approx(RATE, rel=0.1)
 
 
-def test_operator_restarted_again_and_again_still_comes_down() -> None:
+def test_an_operator_restarted_repeatedly_still_scales_down() -> None:
     """The rate of before is in the status: nobody is busy enough to be measured any more."""
     made = world({}, evenly(lambda now: 38.0 if now < 900 else 5.0)).run(1000)
     made.restart_operator()
@@ -153,7 +153,7 @@ def test_operator_restarted_again_and_again_still_comes_down() -> None:
     assert made.numbers[-1][1] == 1
 
 
-def test_logstore_made_anew_is_no_load() -> None:
+def test_a_recreated_logstore_does_not_look_like_load() -> None:
     made = world({}, evenly(lambda _: 5.0)).run(600)
     for shard in made.shards:  # its cursors begin far above those of the old one
         shard.written = shard.consumed = 1e15
@@ -164,7 +164,7 @@ def test_logstore_made_anew_is_no_load() -> None:
     assert made.numbers == [(1.0, 1)]
 
 
-def test_an_object_made_anew_begins_without_what_the_one_before_it_remembered() -> None:
+def test_a_recreated_object_starts_without_the_state_of_the_previous_one() -> None:
     made = world({}, evenly(lambda _: 25.0)).run(900)
     assert made.memory.rate is not None
     made.uid, made.status, made.next_round = "second", Status(), made.now
@@ -191,7 +191,7 @@ def test_another_endpoint_is_another_stream() -> None:
     assert made.memory.rate is None
 
 
-def test_recommend_tells_and_does_not() -> None:
+def test_recommend_reports_a_number_and_does_not_apply_it() -> None:
     made = world({"mode": "Recommend"}, evenly(lambda _: 35.0), spec={"replicas": 1}).run(300)
     assert made.numbers == [(1.0, 1)]
     assert made.status.scaling is not None
@@ -201,20 +201,20 @@ def test_recommend_tells_and_does_not() -> None:
     assert active.message.startswith("recommended: 8 workers")
 
 
-def test_recommend_asks_for_none_where_none_is_asked_for() -> None:
+def test_recommend_starts_no_workers_at_zero_replicas() -> None:
     """What Auto would not go below is no bound of this mode."""
     made = world({"mode": "Recommend"}, evenly(lambda _: 0.0), spec={"replicas": 0}).run(60)
     assert made.numbers == [(1.0, 0)]
     assert made.condition("ScalingLimited").reason == "DesiredWithinRange"
 
 
-def test_none_within_the_bounds_is_no_step_up() -> None:
+def test_bounds_that_allow_no_workers_start_none() -> None:
     made = world({"maxReplicas": 0}, evenly(lambda _: 1.0)).run(60)
     assert made.numbers == [(1.0, 0)]
     assert set(made.reasons) == {"OutsideBounds"}
 
 
-def test_a_rate_that_was_given_and_taken_away_again_is_no_measure() -> None:
+def test_a_configured_capacity_that_was_removed_is_no_measurement() -> None:
     """Nobody was ever busy enough to be measured; the rate of before would keep all eight for ever."""
     made = world({"workerCapacity": 1}, evenly(lambda _: 4.0), spec={"replicas": 8}).run(900)
     assert made.numbers == [(1.0, 8)]
@@ -225,7 +225,7 @@ def test_a_rate_that_was_given_and_taken_away_again_is_no_measure() -> None:
     assert "Probing" in made.reasons
 
 
-def test_children_that_wait_for_their_parents_backlog_hold_nothing_up() -> None:
+def test_children_that_wait_for_their_parents_do_not_block_scaling() -> None:
     """Nobody may begin them, so their lag is not known for as long as the backlog lasts."""
 
     def arrival(number: int, now: float) -> float:
@@ -247,7 +247,7 @@ def test_children_that_wait_for_their_parents_backlog_hold_nothing_up() -> None:
     assert made.lag < 60 * 45
 
 
-def test_given_rate_and_step_are_kept() -> None:
+def test_configured_capacity_and_step_are_respected() -> None:
     made = world({"workerCapacity": 5, "scaleUp": {"maxPodsPerStep": 1}}, evenly(lambda _: 18.0)).run(600)
     steps = [number for _, number in made.numbers]
     assert steps == list(range(1, len(steps) + 1))

@@ -11,12 +11,12 @@ from loghub_operator.plan.status.builder import truncate_shards
 from tests.loghub_operator.support.golden import FOLDER, steps
 
 
-def test_all_are_shown_while_they_fit() -> None:
+def test_all_shards_are_shown_up_to_the_limit() -> None:
     shards = tuple(ShardObserved(shard=number, state="over") for number in range(MAX_SHARDS))
     assert truncate_shards(shards) == shards
 
 
-def test_beyond_that_those_that_are_over_go_first() -> None:
+def test_beyond_the_limit_completed_shards_are_left_out_first() -> None:
     old = tuple(ShardObserved(shard=number, state="over") for number in range(MAX_SHARDS))
     new = tuple(ShardObserved(shard=MAX_SHARDS + number, state="already_alloc") for number in range(9))
     found = truncate_shards((*old, *new))
@@ -26,7 +26,7 @@ def test_beyond_that_those_that_are_over_go_first() -> None:
 
 
 @pytest.mark.parametrize(("found", "told"), [((), ()), ((3,), (3,)), ((3, 4), (3, 4)), ((0, 1, 2, 3), ())])
-def test_ancestors_that_stand_for_a_parent_that_is_gone_are_not_told_as_parents(
+def test_ancestors_in_place_of_a_deleted_parent_are_not_shown_as_parents(
     found: tuple[int, ...], told: tuple[int, ...]
 ) -> None:
     """4 and 5 were merged into 6 and deleted since, so what they came from covers it."""

@@ -19,7 +19,7 @@ def _asked(story: str) -> Step:
 
 
 @pytest.mark.parametrize("story", ["suspend-and-resume", "delete-with-group"])
-def test_a_worker_that_does_not_end_is_told_where_none_should_run(story: str) -> None:
+def test_a_worker_stuck_in_terminating_is_reported_while_none_should_run(story: str) -> None:
     step = _asked(story)
     (first, *_) = step.observed.workers
     hangs = dataclasses.replace(
