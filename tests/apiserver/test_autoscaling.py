@@ -80,12 +80,12 @@ def test_a_recommendation_is_reported_and_a_hot_shard_is_split_once_allowed(
 
         await _under_load(on, "a hot shard", hot)
         assert (await on.condition("HotShard"))["message"].startswith("shard 0: ")
-        assert len(on.hub.list_shards(LOGSTORE)) == 4
+        assert len(on.client.list_shards(LOGSTORE)) == 4
         shards = {"autoSplit": True, "maxShards": 8, "minShards": 5}
         await on.apply({"scaling": {**AUTO, "mode": "Fixed", "shards": shards}})
 
         async def split() -> bool:
-            return len(on.hub.list_shards(LOGSTORE)) == 6
+            return len(on.client.list_shards(LOGSTORE)) == 6
 
         await _under_load(on, "shard 0 split", split)
         await on.stop_operator()  # what it remembers goes; the list of shards does not
@@ -97,7 +97,7 @@ def test_a_recommendation_is_reported_and_a_hot_shard_is_split_once_allowed(
 
         await _under_load(on, "the half that takes all as hot", half_is_hot)
         await on.until_rounds(3)
-        by_number = {shard.shard: shard for shard in on.hub.list_shards(LOGSTORE)}
+        by_number = {shard.shard: shard for shard in on.client.list_shards(LOGSTORE)}
         assert [number for number, shard in by_number.items() if shard.read_only] == [0]
         steps = (await on.status())["scaling"]["history"]
         (noted,) = [step for step in steps if step["target"] == "Shards"]

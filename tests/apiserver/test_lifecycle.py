@@ -26,7 +26,7 @@ from loghub_operator.clients.kube import (
 from loghub_operator.controller import app as program
 from loghub_operator.controller.watch_check import WatchCheck
 from loghub_operator.observe.group_index import Incarnation
-from tests.apiserver.test_operations import until_at_rest
+from tests.apiserver.test_operations import until_idle
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.crash_injection import Fate, MortalKube, Never, mortal_connect
 from tests.loghub_operator.support.examples import document
@@ -46,7 +46,7 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
         assert (status["shardSummary"]["total"], status["shardSummary"]["assignable"]) == (4, 4)
         assert {shard["consumer"] for shard in status["shards"]} == {"access-0", "access-1"}
         assert {shard["state"] for shard in status["shards"]} == {"already_alloc"}
-        assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)
+        assert on.client.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)
         assert await on.get(SERVICE, "access-workers")
 
         # More than shards: capped, and said so.
@@ -62,8 +62,8 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
         assert {shard["consumer"] for shard in (await on.status())["shards"]} == {"access-0"}
 
         await on.remove()
-        await on.until_gone()
-        assert on.hub.list_groups(LOGSTORE) == ()
+        await on.until_deleted()
+        assert on.client.list_groups(LOGSTORE) == ()
         assert await on.get(STATEFUL_SET) is None
         assert await on.kube.list(CONFIG_MAP, on.namespace, worker_selector(GROUP)) == []
 
@@ -91,7 +91,7 @@ def test_nothing_is_written_while_idle(server: Apiserver, tmp_path: Path) -> Non
             try:
                 await on.apply({"replicas": 1})
                 await on.until_phase("Running", "1/1")
-                await until_at_rest(on)
+                await until_idle(on)
                 assert "apply StatefulSet annotations,labels,ownerReferences,spec" in called.writes
                 before = len(called.writes)
                 await on.until_rounds(5)
@@ -115,9 +115,9 @@ def test_our_own_writes_start_no_reconcile(
     async def story(on: Stage) -> None:
         async def settled() -> bool:
             """The status is of now, and the watch has reported it."""
-            about = (found := await on.get() or {})["metadata"]
-            current = found["status"].get("observedGeneration") == about["generation"]
-            return current and about["resourceVersion"] in versions
+            metadata = (result := await on.get() or {})["metadata"]
+            current = result["status"].get("observedGeneration") == metadata["generation"]
+            return current and metadata["resourceVersion"] in versions
 
         await on.apply({"replicas": 1})
         await on.until_phase("Running", "1/1")
@@ -139,8 +139,8 @@ def test_our_own_writes_start_no_reconcile(
 def test_a_group_runs_once_its_missing_secret_exists(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply()
-        told = await on.until_reason("GroupSynced", "CredentialsMissing")
-        assert SECRET_NAME in told["message"]
+        reported = await on.until_reason("GroupSynced", "CredentialsMissing")
+        assert SECRET_NAME in reported["message"]
         assert (await on.status())["phase"] == "Pending"
         await on.make_secret()
         await on.until_phase("Running", "1/1")
@@ -151,8 +151,8 @@ def test_a_group_runs_once_its_missing_secret_exists(server: Apiserver, tmp_path
 def test_a_missing_logstore_is_reported(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"logstore": "other", "pipeline": {"sink": {"parquet": {"path": "x"}}}})
-        told = await on.until_reason("GroupSynced", "LogstoreNotFound")
-        assert "logstore other does not exist" in told["message"]
+        reported = await on.until_reason("GroupSynced", "LogstoreNotFound")
+        assert "logstore other does not exist" in reported["message"]
         assert await on.get(STATEFUL_SET) is None
 
     stage(server, tmp_path, story)
@@ -183,9 +183,9 @@ def test_invalid_sql_fails_one_worker_and_the_others_continue(server: Apiserver,
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
         await on.apply({"replicas": 2, "pipeline": {"sql": "SELEC 1"}})
-        told = await on.until_reason("WorkersAvailable", "InvalidPipeline")
-        assert "access-1" in told["message"]
-        assert "SELEC" in told["message"]
+        reported = await on.until_reason("WorkersAvailable", "InvalidPipeline")
+        assert "access-1" in reported["message"]
+        assert "SELEC" in reported["message"]
         await on.until_phase("Degraded", "1/2")
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
@@ -200,14 +200,14 @@ def test_invalid_sql_fails_one_worker_and_the_others_continue(server: Apiserver,
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
 def test_an_adopted_group_is_not_deleted(policy: str, server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
-        on.hub.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=False))
+        on.client.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=False))
         await on.apply({"deletionPolicy": policy})
         await on.until_phase("Running", "1/1")
         assert (await on.status())["groupOrigin"] == "Adopted"
-        assert on.hub.list_groups(LOGSTORE)[0].timeout_s == 30
+        assert on.client.list_groups(LOGSTORE)[0].timeout_s == 30
         await on.remove()
-        await on.until_gone()
-        assert [group.name for group in on.hub.list_groups(LOGSTORE)] == [GROUP]
+        await on.until_deleted()
+        assert [group.name for group in on.client.list_groups(LOGSTORE)] == [GROUP]
 
     stage(server, tmp_path, story)
 
@@ -218,12 +218,12 @@ def test_a_deletion_begun_while_the_operator_was_away_is_finished(server: Apiser
         await on.until_phase("Running", "1/1")
         await on.stop_operator()
         await on.remove()
-        found = await on.get(CONSUMER_GROUP)
-        assert found is not None
-        assert found["metadata"]["finalizers"] == [FINALIZER]
+        result = await on.get(CONSUMER_GROUP)
+        assert result is not None
+        assert result["metadata"]["finalizers"] == [FINALIZER]
         on.start_operator()
-        await on.until_gone()
-        assert on.hub.list_groups(LOGSTORE) == ()
+        await on.until_deleted()
+        assert on.client.list_groups(LOGSTORE) == ()
 
     stage(server, tmp_path, story)
 
@@ -237,7 +237,7 @@ def test_a_finalizer_that_another_client_wrote_too_does_not_delay_the_deletion(
         await on.kube.apply(document({"project": "demo"}, namespace=on.namespace, finalizers=[FINALIZER]))
         await on.until_phase("Running", "1/1")
         await on.remove()
-        await on.until_gone()
+        await on.until_deleted()
 
     stage(server, tmp_path, story)
 
@@ -251,21 +251,23 @@ def test_a_stateful_set_of_another_owner_is_not_changed(server: Apiserver, tmp_p
             "selector": {"matchLabels": {"app": "web"}},
             "template": {"metadata": marks, "spec": {"containers": [container]}},
         }
-        about = {"name": GROUP, "namespace": on.namespace}
-        await on.kube.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": about, "spec": spec})
+        metadata = {"name": GROUP, "namespace": on.namespace}
+        await on.kube.apply(
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
+        )
         await on.apply({"deletionPolicy": "Delete"})
-        told = await on.until_reason("Ready", "ReconcileError")
+        reported = await on.until_reason("Ready", "ReconcileError")
         assert (
             f"StatefulSet {GROUP} in namespace {on.namespace} was created by another client"
-            in told["message"]
+            in reported["message"]
         )
         await on.remove()
-        await on.until_gone()
-        assert on.hub.list_groups(LOGSTORE) == ()
-        found = await on.get(STATEFUL_SET)
-        assert found is not None
-        assert found["metadata"].get("deletionTimestamp") is None
-        assert found["spec"]["selector"] == spec["selector"]
+        await on.until_deleted()
+        assert on.client.list_groups(LOGSTORE) == ()
+        result = await on.get(STATEFUL_SET)
+        assert result is not None
+        assert result["metadata"].get("deletionTimestamp") is None
+        assert result["spec"]["selector"] == spec["selector"]
 
     stage(server, tmp_path, story)
 
@@ -279,8 +281,8 @@ def test_a_deleted_worker_pod_comes_back_and_the_group_runs(server: Apiserver, t
         await on.kube.delete(POD, on.namespace, "access-1")
 
         async def another() -> bool:
-            found = await on.get(POD, "access-1")
-            return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+            result = await on.get(POD, "access-1")
+            return result is not None and result["metadata"]["uid"] != before["metadata"]["uid"]
 
         await on.until("another access-1", another)
         await on.until_rounds(2)

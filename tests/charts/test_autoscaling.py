@@ -35,16 +35,16 @@ def mounts(deployment: Object) -> dict[str | None, str]:
     """Names of Secrets by the folder in which they are found."""
     pod = deployment["spec"]["template"]["spec"]
     secrets = {one["name"]: one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
-    found = pod["containers"][0]["volumeMounts"]
-    return {one["mountPath"]: secrets[one["name"]] for one in found if one["name"] in secrets}
+    result = pod["containers"][0]["volumeMounts"]
+    return {one["mountPath"]: secrets[one["name"]] for one in result if one["name"] in secrets}
 
 
 def test_the_operator_parses_the_autoscaling_settings(chart: Chart) -> None:
     objects = chart.render(GIVEN)
     settings = settings_of(objects)
     assert settings.max_shard_series == 0
-    found = mounts(only(objects, "Deployment"))
-    assert found == {settings.keda_certs: "two", settings.external_metrics_certs: "one"}
+    result = mounts(only(objects, "Deployment"))
+    assert result == {settings.keda_certs: "two", settings.external_metrics_certs: "one"}
 
 
 def test_without_configured_certificates_none_are_mounted(chart: Chart) -> None:
@@ -81,9 +81,9 @@ def test_the_api_service_refers_to_the_operators_service(chart: Chart) -> None:
 
 
 def test_the_operator_may_read_the_front_proxy_configuration(chart: Chart) -> None:
-    found = only(chart.render(ON), "RoleBinding", "loghub-operator-external-metrics")
-    assert found["metadata"]["namespace"] == AUTHENTICATION_CONFIG_MAP[0]
-    assert found["roleRef"]["name"] == f"{AUTHENTICATION_CONFIG_MAP[1]}-reader"
+    result = only(chart.render(ON), "RoleBinding", "loghub-operator-external-metrics")
+    assert result["metadata"]["namespace"] == AUTHENTICATION_CONFIG_MAP[0]
+    assert result["roleRef"]["name"] == f"{AUTHENTICATION_CONFIG_MAP[1]}-reader"
 
 
 def test_autoscaling_is_disabled_by_default(chart: Chart) -> None:
@@ -95,5 +95,5 @@ def test_autoscaling_is_disabled_by_default(chart: Chart) -> None:
 
 def _container(deployment: Object) -> Object:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    found: Object = container
-    return found
+    result: Object = container
+    return result

@@ -105,6 +105,6 @@ def test_the_pod_runs_this_script_against_the_operators_service(chart: Chart) ->
     assert container["args"] == [SCRIPT.read_text()]
     (port,) = service["spec"]["ports"]
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
-    (told,) = container["env"]
-    assert told["value"] == f"http://{name}.{namespace}.svc:{port['port']}/healthz"
+    (variable,) = container["env"]
+    assert variable["value"] == f"http://{name}.{namespace}.svc:{port['port']}/healthz"
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"

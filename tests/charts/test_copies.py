@@ -10,8 +10,8 @@ from tests.charts.chart import FOLDER, ROOT
 
 
 def test_the_crd_of_the_chart_is_the_generated_one() -> None:
-    made = (ROOT / "crds" / "loghubconsumergroups.loghub.dev.yaml").read_text()
-    assert (FOLDER / "files" / "crd.yaml").read_text() == made, "run: make crds"
+    generated = (ROOT / "crds" / "loghubconsumergroups.loghub.dev.yaml").read_text()
+    assert (FOLDER / "files" / "crd.yaml").read_text() == generated, "run: make crds"
 
 
 def test_the_charts_version_is_the_projects() -> None:

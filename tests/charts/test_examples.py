@@ -28,8 +28,8 @@ def objects_of(example: str) -> list[Object]:
 @pytest.mark.parametrize("example", sorted(path.name for path in (DEPLOY / "examples").glob("*.yaml")))
 def test_the_apiserver_accepts_the_example(server: Apiserver, example: str) -> None:
     known = [one for one in objects_of(example) if not one["apiVersion"].startswith("keda.sh/")]
-    words = ("create", "--dry-run=server", "--validate=strict", "-n", "default", "-f", "-")
-    done = server.run(*words, text=as_list(known))
+    arguments = ("create", "--dry-run=server", "--validate=strict", "-n", "default", "-f", "-")
+    done = server.run(*arguments, text=as_list(known))
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -23,7 +23,7 @@ from tests.charts.toggles import MONITORING, NAMESPACED
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.group_metrics import condition, readings, store
 
-SITE = Placement(endpoint="http://x", sink_root="/sink", needs_project_address=False)
+PLACEMENT = Placement(endpoint="http://x", sink_root="/sink", needs_project_address=False)
 OFTEN_USED = {"le", "namespace", "consumer_group", "job", "instance", "pod"}
 SERIES = re.compile(r"(loghub_\w+)(\{[^}]*\})?")
 LABEL = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
@@ -57,23 +57,23 @@ def operator_text() -> str:
 @pytest.fixture(scope="module")
 def series() -> dict[str, set[str]]:
     """Names of labels by name of series, as operator and worker really tell them."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(operator_text() + worker_text()):
         for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+            result.setdefault(sample.name, set()).update(sample.labels)
+    return result
 
 
 def rules(chart: Chart) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = only(chart.render(MONITORING), "PrometheusRule")["spec"]["groups"][0][
+    result: list[dict[str, Any]] = only(chart.render(MONITORING), "PrometheusRule")["spec"]["groups"][0][
         "rules"
     ]
-    return found
+    return result
 
 
 def dashboard() -> dict[str, Any]:
-    made: dict[str, Any] = json.loads((FOLDER / "files" / "dashboard.json").read_text())
-    return made
+    dashboard_: dict[str, Any] = json.loads((FOLDER / "files" / "dashboard.json").read_text())
+    return dashboard_
 
 
 def queries(chart: Chart) -> Iterator[str]:
@@ -93,9 +93,9 @@ def test_every_query_uses_existing_series(chart: Chart, series: dict[str, set[st
 
 
 def test_every_condition_in_a_query_exists(chart: Chart) -> None:
-    asked = {value for query in queries(chart) for value in re.findall(r'type="(\w+)"', query)}
-    assert asked >= {"Ready", "HotShard", "Degraded"}
-    assert asked <= {str(kind) for kind in ConditionType}
+    named = {value for query in queries(chart) for value in re.findall(r'type="(\w+)"', query)}
+    assert named >= {"Ready", "HotShard", "Degraded"}
+    assert named <= {str(kind) for kind in ConditionType}
 
 
 def test_every_alert_has_a_summary_and_a_description(chart: Chart) -> None:
@@ -127,7 +127,7 @@ def test_prometheus_finds_the_operator_by_service_and_port(chart: Chart) -> None
 def test_prometheus_finds_the_workers_by_label_and_port(chart: Chart, namespaces: list[str]) -> None:
     values = MONITORING | (NAMESPACED if namespaces else {})
     monitor = only(chart.render(values), "PodMonitor")["spec"]
-    workers = worker_spec(resource(), worker_config(resource(), SITE), image="i").stateful_set
+    workers = worker_spec(resource(), worker_config(resource(), PLACEMENT), image="i").stateful_set
     labels = workers["spec"]["template"]["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
     assert monitor["podMetricsEndpoints"][0]["port"] in _ports(workers)

@@ -23,8 +23,8 @@ USUAL = {53, 80, 443, 6443, 8080}
 
 
 def policy_of(objects: list[Object], name: str = "loghub-operator") -> dict[str, Any]:
-    found: dict[str, Any] = only(objects, "NetworkPolicy", name)["spec"]
-    return found
+    result: dict[str, Any] = only(objects, "NetworkPolicy", name)["spec"]
+    return result
 
 
 def ports(rules: list[dict[str, Any]]) -> list[Any]:

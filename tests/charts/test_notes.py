@@ -15,9 +15,9 @@ SERVICE: Values = {"embeddedService": {"enabled": True}}
 
 def pasted(notes: str) -> dict[str, object]:
     """The object between the EOF marks; the notes are indented by two."""
-    found = re.search(r"<<'EOF'\n(.*?)\n  EOF\n", notes, re.DOTALL)
-    assert found is not None, notes
-    (document,) = yaml.safe_load_all(found[1])
+    result = re.search(r"<<'EOF'\n(.*?)\n  EOF\n", notes, re.DOTALL)
+    assert result is not None, notes
+    (document,) = yaml.safe_load_all(result[1])
     assert isinstance(document, dict)
     return document
 

@@ -54,7 +54,7 @@ def test_the_apiserver_accepts_every_object_without_a_warning(
     objects = known(chart.render(TOGGLES[toggles], namespace=HOME))
     if toggles != "defaults":  # one look at it is enough: the apiserver compiles all its rules
         objects = [one for one in objects if one["kind"] != "CustomResourceDefinition"]
-    words = (
+    arguments = (
         "apply",
         "--server-side",
         "--force-conflicts",
@@ -63,28 +63,28 @@ def test_the_apiserver_accepts_every_object_without_a_warning(
         "-f",
         "-",
     )
-    done = restricted.run(*words, text=as_list(objects))
+    done = restricted.run(*arguments, text=as_list(objects))
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == len(objects)
 
 
 def pods_of(objects: list[Object]) -> list[Object]:
     """Every pod that the chart makes, by itself or through a controller."""
-    made = []
+    objects_ = []
     for one in objects:
         if one["kind"] == "Pod":
-            made.append({**one, "metadata": {**one["metadata"]}})
+            objects_.append({**one, "metadata": {**one["metadata"]}})
         elif "template" in one.get("spec", {}):
-            about = {"name": one["metadata"]["name"], "namespace": one["metadata"]["namespace"]}
-            made.append(
+            metadata = {"name": one["metadata"]["name"], "namespace": one["metadata"]["namespace"]}
+            objects_.append(
                 {
                     "apiVersion": "v1",
                     "kind": "Pod",
-                    "metadata": about,
+                    "metadata": metadata,
                     "spec": one["spec"]["template"]["spec"],
                 }
             )
-    return made
+    return objects_
 
 
 @pytest.mark.parametrize("toggles", ["service", "service elsewhere"])
@@ -98,8 +98,8 @@ def test_the_pods_comply_with_the_restricted_security_standard(
         pod["spec"]["volumes"] = pod["spec"].get("volumes", []) + [
             {"name": claim, "emptyDir": {}} for claim in ("data",) if _mounts(pod, claim)
         ]
-    words = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
-    done = restricted.run(*words, text=as_list(pods))
+    arguments = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
+    done = restricted.run(*arguments, text=as_list(pods))
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -104,8 +104,8 @@ def question(user: str, row: tuple[str, str, str]) -> Object:
     resource, _, name = what.partition("/")
     plural, _, group = resource.partition(".")
     name, _, below = name.partition(":")
-    about = {"verb": verb, "group": group, "resource": plural, "name": name, "namespace": namespace}
-    spec = {"user": user, "resourceAttributes": {**about, "subresource": below}}
+    metadata = {"verb": verb, "group": group, "resource": plural, "name": name, "namespace": namespace}
+    spec = {"user": user, "resourceAttributes": {**metadata, "subresource": below}}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
 
 
@@ -119,15 +119,15 @@ def allowed_of(server: Apiserver, questions: list[Object]) -> list[bool]:
 @pytest.fixture(scope="module")
 def answers(granted: Apiserver) -> dict[tuple[str, str, str], set[str]]:
     """The modes in which the apiserver allows each row."""
-    asked = [(mode, row) for row in ROWS for mode in MODES]
+    questions_asked = [(mode, row) for row in ROWS for mode in MODES]
     questions = [
         question(account(mode), (verb, what.format(release=release(mode)), namespace))
-        for mode, (verb, what, namespace) in asked
+        for mode, (verb, what, namespace) in questions_asked
     ]
-    found: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
-    for (mode, row), allowed in zip(asked, allowed_of(granted, questions), strict=True):
-        found[row] |= {mode} if allowed else set()
-    return found
+    result: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
+    for (mode, row), allowed in zip(questions_asked, allowed_of(granted, questions), strict=True):
+        result[row] |= {mode} if allowed else set()
+    return result
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
@@ -138,7 +138,7 @@ def test_the_operator_has_the_permission(
 
 
 @pytest.mark.parametrize(
-    ("words", "allowed"),
+    ("arguments", "allowed"),
     [
         (("get", "secret/loghub-credentials", "-n", WATCHED), "yes"),
         (("get", "secret/loghub-credentials", "-n", OTHER), "no"),
@@ -146,8 +146,8 @@ def test_the_operator_has_the_permission(
         (("watch", "lhcg", "--all-namespaces"), "no"),
     ],
 )
-def test_kubectl_agrees(granted: Apiserver, words: tuple[str, ...], allowed: str) -> None:
-    assert granted.run("auth", "can-i", *words, f"--as={account('watched')}").stdout.strip() == allowed
+def test_kubectl_agrees(granted: Apiserver, arguments: tuple[str, ...], allowed: str) -> None:
+    assert granted.run("auth", "can-i", *arguments, f"--as={account('watched')}").stdout.strip() == allowed
 
 
 @pytest.mark.parametrize("toggles", [name for name, values in TOGGLES.items() if "watchNamespaces" in values])

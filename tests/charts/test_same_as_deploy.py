@@ -39,8 +39,8 @@ def effect(value: Any) -> Any:
     """Without labels (and selectors made of them), helm's own marks, and defaults written out."""
     if isinstance(value, dict):
         dropped = ("labels", "helm.sh/resource-policy", "helm.sh/hook")
-        made = {key: effect(part) for key, part in value.items() if key not in dropped}
-        return {key: part for key, part in made.items() if not _is_noise(key, part)}
+        result = {key: effect(part) for key, part in value.items() if key not in dropped}
+        return {key: part for key, part in result.items() if not _is_noise(key, part)}
     if isinstance(value, list):
         parts = [effect(part) for part in value]
         named = all(isinstance(part, dict) and "name" in part for part in parts)

@@ -75,11 +75,11 @@ def binding(user: str, role: str, *, kind: str = "ClusterRole") -> Object:
 def lag_reader() -> Object:
     """As an autoscaler that a team runs in its own namespace."""
     rule = {"apiGroups": ["external.metrics.k8s.io"], "resources": ["*"], "verbs": ["get", "list"]}
-    about = {"name": "lag-reader", "namespace": OWN}
+    metadata = {"name": "lag-reader", "namespace": OWN}
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
-        "metadata": about,
+        "metadata": metadata,
         "rules": [rule],
     }
 
@@ -100,20 +100,20 @@ def granted(server: Apiserver, chart: Chart) -> Apiserver:
     done = server.run("apply", "--server-side", "-f", "-", text=text)
     assert done.returncode == 0, done.stderr
     for namespace in (OWN, OTHER):
-        made = server.apply(document(namespace=namespace))
-        assert made.returncode == 0, made.stderr
+        applied = server.apply(document(namespace=namespace))
+        assert applied.returncode == 0, applied.stderr
     return server
 
 
 @pytest.fixture(scope="module")
 def answers(granted: Apiserver) -> dict[tuple[str, str, str], set[str]]:
     """The users to whom the apiserver allows each row."""
-    asked = [(user, row) for row in ROWS for user in USERS]
-    found: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
-    said = allowed_of(granted, [question(user, row) for user, row in asked])
-    for (user, row), allowed in zip(asked, said, strict=True):
-        found[row] |= {user} if allowed else set()
-    return found
+    rows = [(user, row) for row in ROWS for user in USERS]
+    result: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
+    said = allowed_of(granted, [question(user, row) for user, row in rows])
+    for (user, row), allowed in zip(rows, said, strict=True):
+        result[row] |= {user} if allowed else set()
+    return result
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
@@ -124,15 +124,17 @@ def test_a_user_has_the_permission(
 
 
 def test_a_user_sees_the_groups_of_the_own_namespace_only(granted: Apiserver) -> None:
-    seen = granted.run("get", "lhcg", "-n", OWN, "-o", "name", f"--as={VIEWER}")
-    assert seen.stdout.split() == ["loghubconsumergroup.loghub.dev/access"]
+    observed = granted.run("get", "lhcg", "-n", OWN, "-o", "name", f"--as={VIEWER}")
+    assert observed.stdout.split() == ["loghubconsumergroup.loghub.dev/access"]
     for where in (("-n", OTHER), ("--all-namespaces",)):
         refused = granted.run("get", "lhcg", *where, "-o", "name", f"--as={VIEWER}")
         assert refused.returncode != 0
         assert refused.stdout == ""
         assert f'User "{VIEWER}" cannot list resource "loghubconsumergroups"' in refused.stderr
-    for words, allowed in ((("-n", OWN), "yes"), (("-n", OTHER), "no")):
-        said = granted.run("auth", "can-i", "update", "lhcg", "--subresource=scale", *words, f"--as={EDITOR}")
+    for arguments, allowed in ((("-n", OWN), "yes"), (("-n", OTHER), "no")):
+        said = granted.run(
+            "auth", "can-i", "update", "lhcg", "--subresource=scale", *arguments, f"--as={EDITOR}"
+        )
         assert said.stdout.strip() == allowed
 
 
@@ -162,7 +164,7 @@ def test_the_apiserver_authorizes_readers_of_metrics(
                 for namespace in (OWN, OTHER)
             }
 
-    assert {asked for asked, allowed in asyncio.run(ask()).items() if allowed} == {(SCALER, OWN)}
+    assert {rows for rows, allowed in asyncio.run(ask()).items() if allowed} == {(SCALER, OWN)}
 
 
 def test_without_external_metrics_the_operator_cannot_create_access_reviews(

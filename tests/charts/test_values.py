@@ -68,8 +68,8 @@ def test_the_name_of_an_image_follows_the_values(chart: Chart, image: dict[str, 
     ],
 )
 def test_embedded_resolves_to_the_service_of_the_release(chart: Chart, values: Values, endpoint: str) -> None:
-    told = environment(only(chart.render(values), "Deployment"))
-    assert told["LOGHUB_EMBEDDED_ENDPOINT"] == endpoint
+    variables = environment(only(chart.render(values), "Deployment"))
+    assert variables["LOGHUB_EMBEDDED_ENDPOINT"] == endpoint
 
 
 def test_the_operator_parses_the_settings_of_the_chart(chart: Chart) -> None:
@@ -82,8 +82,8 @@ def test_the_operator_parses_the_settings_of_the_chart(chart: Chart) -> None:
         "metrics": {"maxShardSeries": 1_000_000},  # helm reads every number as a float
         "worker": {"image": {"tag": "t"}},
     }
-    told = environment(only(chart.render(values), "Deployment"))
-    settings = Settings.from_environment({**told, "LOGHUB_POD_NAME": "pod"})
+    variables = environment(only(chart.render(values), "Deployment"))
+    settings = Settings.from_environment({**variables, "LOGHUB_POD_NAME": "pod"})
     assert settings.namespaces == ("a", "b")
     assert settings.client == "sdk"
     assert settings.resync_s == 2.5
@@ -94,10 +94,10 @@ def test_the_operator_parses_the_settings_of_the_chart(chart: Chart) -> None:
 
 
 def test_unset_values_keep_the_operators_defaults(chart: Chart) -> None:
-    told = environment(only(chart.render(), "Deployment"))
+    variables = environment(only(chart.render(), "Deployment"))
     left = {"LOGHUB_RESYNC_SECONDS", "LOGHUB_MAX_SHARD_SERIES", "LOGHUB_WATCH_NAMESPACES"}
-    assert not left & told.keys()
-    assert not [name for name in told if "KEDA" in name or "EXTERNAL" in name]
+    assert not left & variables.keys()
+    assert not [name for name in variables if "KEDA" in name or "EXTERNAL" in name]
 
 
 def test_a_single_replica_has_no_disruption_budget(chart: Chart) -> None:
@@ -107,9 +107,9 @@ def test_a_single_replica_has_no_disruption_budget(chart: Chart) -> None:
 
 
 def test_the_crd_is_kept_by_default(chart: Chart) -> None:
-    about = only(chart.render(), "CustomResourceDefinition")["metadata"]
-    assert about["annotations"] == {"helm.sh/resource-policy": "keep"}
-    about = only(chart.render({"crds": {"keep": False}}), "CustomResourceDefinition")["metadata"]
-    assert "annotations" not in about
+    metadata = only(chart.render(), "CustomResourceDefinition")["metadata"]
+    assert metadata["annotations"] == {"helm.sh/resource-policy": "keep"}
+    metadata = only(chart.render({"crds": {"keep": False}}), "CustomResourceDefinition")["metadata"]
+    assert "annotations" not in metadata
     kinds = {one["kind"] for one in chart.render({"crds": {"install": False}})}
     assert "CustomResourceDefinition" not in kinds

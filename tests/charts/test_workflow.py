@@ -40,9 +40,9 @@ def test_actionlint_finds_a_mistake(actionlint: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", sorted({step["run"] for step in steps() if "run" in step}))
 def test_every_command_exists(command: str) -> None:
-    program, goal = shlex.split(command)
+    program, target = shlex.split(command)
     assert program == "make"
-    done = subprocess.run(["make", "-n", goal], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -54,12 +54,12 @@ def test_the_cluster_tests_are_what_is_run_on_kind() -> None:
         ["make", "-n", "test-cluster"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     (line,) = [one for one in said.stdout.splitlines() if "pytest" in one]
-    words = shlex.split(line)
-    assert words.pop() == "tests/cluster"
+    arguments = shlex.split(line)
+    assert arguments.pop() == "tests/cluster"
     files = ["tests/cluster/test_first_light.py", "tests/cluster/test_whole_life.py"]
-    python, *collect = [*words, *files, "--collect-only", "-q"]
-    found = subprocess.run([python, *collect], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert all(f"{file}::" in found.stdout for file in files), found.stdout + found.stderr
+    python, *collect = [*arguments, *files, "--collect-only", "-q"]
+    result = subprocess.run([python, *collect], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert all(f"{file}::" in result.stdout for file in files), result.stdout + result.stderr
 
 
 def test_every_action_is_pinned_to_a_commit_and_says_which_version() -> None:

@@ -96,5 +96,5 @@ def standing(binaries: Path) -> Iterator[Standing]:
 @contextmanager
 def running(binaries: Path) -> Iterator[Path]:
     """Path of a kubeconfig with every right; gone afterwards, and so are the processes."""
-    with standing(binaries) as found:
-        yield found.kubeconfig
+    with standing(binaries) as result:
+        yield result.kubeconfig

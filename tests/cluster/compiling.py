@@ -91,8 +91,8 @@ def find_go(what: str) -> str:
 
 def is_new_enough(version: str) -> bool:
     """For the output of ``go version``: ``go version go1.26.6 linux/amd64``."""
-    found = re.search(r"\bgo(\d+)\.(\d+)", version)
-    return found is not None and (int(found[1]), int(found[2])) >= OLDEST_GO
+    result = re.search(r"\bgo(\d+)\.(\d+)", version)
+    return result is not None and (int(result[1]), int(result[2])) >= OLDEST_GO
 
 
 def _version_of(go: str) -> str:

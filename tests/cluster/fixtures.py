@@ -36,8 +36,8 @@ def apiserver() -> Iterator[Path]:
 @pytest.fixture
 def apiserver_of_its_own() -> Iterator[api.Standing]:
     """One for this test alone, which may stop it and start it again."""
-    with api.standing(_programs_for_apiserver()) as found:
-        yield found
+    with api.standing(_programs_for_apiserver()) as running:
+        yield running
 
 
 def _programs_for_apiserver() -> Path:
@@ -105,9 +105,9 @@ def cluster() -> Iterator[Cluster]:
             _have(packages.ALL)
             _programs()
         with cluster_lock():
-            found = chosen.running()
-            if found is not None:
-                yield found if _keep_images() else dataclasses.replace(found, images=chosen.load_images())
+            running = chosen.running()
+            if running is not None:
+                yield running if _keep_images() else dataclasses.replace(running, images=chosen.load_images())
                 return
             try:
                 yield chosen.up()

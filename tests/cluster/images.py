@@ -143,12 +143,12 @@ def _forget_older(target: str, latest: Image) -> None:
     """Keep the last few: another checkout, or a cluster that starts right now, may want them."""
     layouts = sorted(paths.image_folder().glob(f"{target}-*"), key=lambda path: path.stat().st_mtime)
     _remove(layouts[:-KEPT])
-    kept = {path.name.removeprefix(f"{target}-") for path in layouts[-KEPT:]}
+    retained = {path.name.removeprefix(f"{target}-") for path in layouts[-KEPT:]}
     listing = [*buildah(), "images", "--format", "{{.Name}}:{{.Tag}}"]
     names = subprocess.run(listing, capture_output=True, text=True, timeout=120, check=False).stdout.split()
     ours = [name for name in names if name.startswith(f"localhost/loghub-{target}:") and name != latest.name]
     for name in ours:
-        if name.rpartition(":")[2] not in kept:
+        if name.rpartition(":")[2] not in retained:
             _quiet([*buildah(), "rmi", name])
 
 
@@ -196,10 +196,10 @@ def _forget_working_containers() -> None:
 
 
 def _which(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
+    result = shutil.which(program)
+    if result is None:
         raise FileNotFoundError(f"{program} is not installed")
-    return found
+    return result
 
 
 def _quiet(command: list[str]) -> bool:

@@ -92,9 +92,9 @@ class Kind:
 
 def cluster_config(volumes: Path) -> dict[str, object]:
     """One node that sees ``volumes`` of this machine at `ON_NODE`."""
-    seen = {"hostPath": str(volumes), "containerPath": ON_NODE}
+    mount = {"hostPath": str(volumes), "containerPath": ON_NODE}
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
-        "nodes": [{"role": "control-plane", "extraMounts": [seen]}],
+        "nodes": [{"role": "control-plane", "extraMounts": [mount]}],
     }

@@ -108,14 +108,14 @@ class Processes:
 
 
 def read_records(folder: Path) -> list[Record]:
-    found = []
+    result = []
     for path in sorted(folder.glob("*.json")):
         try:
             value = json.loads(path.read_text())
-            found.append(Record(name=path.stem, pid=value["pid"], start_ticks=value["start_ticks"] or -1))
+            result.append(Record(name=path.stem, pid=value["pid"], start_ticks=value["start_ticks"] or -1))
         except (OSError, ValueError, KeyError):
             continue  # half written by a run that died: it names no process we could end safely
-    return found
+    return result
 
 
 def _open(record: Record) -> int | None:

@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 def place(stack: Stack) -> Iterator[Stack]:
     """A namespace of its own; shows everything when a test in it fails."""
     stack.make_namespace(NAMESPACE)
-    with stack.hub("bad-project") as hub:
-        hub.create_project()
-        hub.create_logstore(LOGSTORE, shards=1)
+    with stack.client("bad-project") as client:
+        client.create_project()
+        client.create_logstore(LOGSTORE, shards=1)
     yield stack
     print(stack.explain(NAMESPACE))  # pytest shows it only if a test failed
     # Not waited for: what matters is that no failing worker is started again beside other tests.
@@ -111,14 +111,14 @@ def test_an_unschedulable_worker_is_reported_with_the_schedulers_message(place: 
     worker = {"podTemplate": {"spec": {"nodeSelector": {"loghub.dev/nowhere": "here"}}}}
     place.kubectl.apply(group("no-node", replicas=1, worker=worker), namespace=NAMESPACE)
 
-    def told() -> bool:
-        found = place.condition("no-node", NAMESPACE, "WorkersAvailable")
-        return found is not None and re.search(r"no-node-0: 0/\d+ nodes are available", found["message"])
+    def reported() -> bool:
+        result = place.condition("no-node", NAMESPACE, "WorkersAvailable")
+        return result is not None and re.search(r"no-node-0: 0/\d+ nodes are available", result["message"])
 
-    eventually(told, what="the scheduler's words")
-    found = place.condition("no-node", NAMESPACE, "WorkersAvailable")
-    assert found is not None
-    assert (found["status"], found["reason"]) == ("False", "WorkersNotReady")
+    eventually(reported, what="the scheduler's words")
+    result = place.condition("no-node", NAMESPACE, "WorkersAvailable")
+    assert result is not None
+    assert (result["status"], result["reason"]) == ("False", "WorkersNotReady")
 
 
 def test_a_failing_init_container_is_reported_with_its_termination_message(place: Stack) -> None:
@@ -131,11 +131,11 @@ def test_a_failing_init_container_is_reported_with_its_termination_message(place
     worker = {"podTemplate": {"spec": {"initContainers": [before]}}}
     place.kubectl.apply(group("crashing", replicas=1, worker=worker), namespace=NAMESPACE)
 
-    def told() -> bool:
-        found = place.condition("crashing", NAMESPACE, "Degraded")
-        return found is not None and "the disk is not formatted" in found["message"]
+    def reported() -> bool:
+        result = place.condition("crashing", NAMESPACE, "Degraded")
+        return result is not None and "the disk is not formatted" in result["message"]
 
-    eventually(told, what="the last words of the container")
+    eventually(reported, what="the last words of the container")
     workers = place.condition("crashing", NAMESPACE, "WorkersAvailable")
     assert workers is not None
     assert workers["status"] == "False"

@@ -191,7 +191,7 @@ def test_helm_uses_the_libraries_of_the_clusters_kubernetes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "taken"),
+    ("said", "used"),
     [
         ("v3.14.0+gc309b6f", True),
         ("v3.9.4+gdbc6d8e", False),
@@ -200,8 +200,8 @@ def test_helm_uses_the_libraries_of_the_clusters_kubernetes() -> None:
         ("v2.17", False),
     ],
 )
-def test_the_users_helm_is_used_from_a_minimum_version_on(said: str, taken: bool) -> None:
-    assert chart_tools.is_new_enough(said) is taken
+def test_the_users_helm_is_used_from_a_minimum_version_on(said: str, used: bool) -> None:
+    assert chart_tools.is_new_enough(said) is used
 
 
 def test_the_certificate_bundle_is_mounted_for_the_image_build_only(
@@ -268,8 +268,8 @@ def test_kind_creates_a_cluster_and_builds_and_loads_images(cache: Path) -> None
 def test_kind_shows_the_volumes_folder_to_the_node(cache: Path) -> None:
     cluster = kind.Kind(Recorder()).up()
     config = json.loads((cache / "run" / "kind" / "kind.yaml").read_text())
-    seen = config["nodes"][0]["extraMounts"][0]
-    assert seen == {"hostPath": str(cluster.volumes), "containerPath": cluster.volumes_on_node}
+    observed = config["nodes"][0]["extraMounts"][0]
+    assert observed == {"hostPath": str(cluster.volumes), "containerPath": cluster.volumes_on_node}
     assert cluster.volumes.is_dir()
 
 
@@ -277,9 +277,9 @@ def test_kind_uses_a_running_cluster(cache: Path) -> None:
     recorder = Recorder({"kind get": "other\n"})
     provided = kind.Kind(recorder)
     assert provided.running() is None
-    made = provided.up()
+    created = provided.up()
     recorder.answers["kind get"] = f"other\n{kind.NAME}\n"
-    assert provided.running() == made
+    assert provided.running() == created
 
 
 def test_kind_restarts_the_apiserver_on_its_node(cache: Path) -> None:

@@ -29,7 +29,7 @@ def test_without_go_the_pinned_version_is_used(cache: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("output", "taken"),
+    ("output", "used"),
     [
         ("go version go1.26.6 linux/amd64", True),
         ("go version go1.21 darwin/arm64", True),
@@ -37,8 +37,8 @@ def test_without_go_the_pinned_version_is_used(cache: Path, monkeypatch: pytest.
         ("", False),
     ],
 )
-def test_the_users_go_is_used_from_a_minimum_version_on(output: str, taken: bool) -> None:
-    assert compiling.is_new_enough(output) is taken
+def test_the_users_go_is_used_from_a_minimum_version_on(output: str, used: bool) -> None:
+    assert compiling.is_new_enough(output) is used
 
 
 def test_packages_of_another_lock_are_left_out() -> None:

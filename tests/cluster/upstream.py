@@ -195,11 +195,11 @@ class Upstream:
         query = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
         return self._kubectl(plan, "get", "nodes", "-o", f"jsonpath={query}").strip() == "True"
 
-    def _kubectl(self, plan: Plan, *words: str, text: str | None = None) -> str:
-        command = [str(plan.binaries / "kubectl"), "--kubeconfig", str(plan.kubeconfig), *words]
+    def _kubectl(self, plan: Plan, *arguments: str, text: str | None = None) -> str:
+        command = [str(plan.binaries / "kubectl"), "--kubeconfig", str(plan.kubeconfig), *arguments]
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
-            raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
+            raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
     def _tails(self) -> str:

@@ -49,10 +49,10 @@ def folder_of(module: str, package: str) -> str | None:
     return module.removeprefix(f"{package}.").split(".")[0]
 
 
-def backward(package: str, found: Iterable[Import]) -> Iterator[str]:
+def backward(package: str, result: Iterable[Import]) -> Iterator[str]:
     """The imports from a lower layer, or from the same one, into another folder."""
     level = {name: number for number, line in enumerate(layers()[package]) for name in line}
-    for module, imported in sorted(found):
+    for module, imported in sorted(result):
         ours, theirs = folder_of(module, package), folder_of(imported, package)
         if ours is None or theirs is None or ours == theirs:
             continue
@@ -60,10 +60,10 @@ def backward(package: str, found: Iterable[Import]) -> Iterator[str]:
             yield f"{module} -> {imported}"
 
 
-def circle(found: Iterable[Import]) -> list[str]:
+def circle(result: Iterable[Import]) -> list[str]:
     """Modules that import each other, if there are any."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
-    for module, imported in found:
+    for module, imported in result:
         sorter.add(module, imported)
     try:
         sorter.prepare()

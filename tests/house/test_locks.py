@@ -14,7 +14,7 @@ PINNED = re.compile(r"^(?P<name>[A-Za-z0-9_.\-]+)==(?P<version>[^ ;\\]+)", re.MU
 def pins(lock: str) -> dict[str, str]:
     """Package name to version, as one lock file has them."""
     text = (ROOT / "locks" / f"{lock}.txt").read_text()
-    return {found["name"].lower(): found["version"] for found in PINNED.finditer(text)}
+    return {result["name"].lower(): result["version"] for result in PINNED.finditer(text)}
 
 
 def wanted(*groups: str) -> set[str]:

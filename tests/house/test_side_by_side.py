@@ -41,9 +41,9 @@ def fifo(path: Path) -> Path:
 
 def test_outputs_of_the_parts_are_not_mixed(tmp_path: Path) -> None:
     """Each command waits for the other one, so neither has ended before the other has begun."""
-    there, back = fifo(tmp_path / "there"), fifo(tmp_path / "back")
-    first = shell(f"echo a1; cat {there}; echo > {back}; echo a2")
-    second = shell(f"echo $NAMED; echo b1 > {there}; cat {back} > /dev/null; echo b2 >&2")
+    existing, back = fifo(tmp_path / "there"), fifo(tmp_path / "back")
+    first = shell(f"echo a1; cat {existing}; echo > {back}; echo a2")
+    second = shell(f"echo $NAMED; echo b1 > {existing}; cat {back} > /dev/null; echo b2 >&2")
     done = subprocess.run(
         command(tmp_path, first=first, second=f"NAMED=b0 {second}"),
         cwd=ROOT,

@@ -40,22 +40,22 @@ class Worked:
 
     namespace: str
     name: str
-    hub: LogHub
+    client: LogHub
 
 
 async def start_pod(kube: Kube, group: Worked) -> None:
     """The pod of its StatefulSet, ready at once; the StatefulSet counts it."""
     owner = await kube.get(STATEFUL_SET, group.namespace, group.name)
     assert owner is not None, f"{group.name} has no StatefulSet"
-    template, about = owner["spec"]["template"], {"name": f"{group.name}-0", "namespace": group.namespace}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], **about}}
+    template, metadata = owner["spec"]["template"], {"name": f"{group.name}-0", "namespace": group.namespace}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], **metadata}}
     await kube.create({**pod, "spec": template["spec"]})
-    told = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": _POD_STATUS}
-    await kube.apply(told, subresource="status")
+    reported = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": _POD_STATUS}
+    await kube.apply(reported, subresource="status")
     its = {"name": group.name, "namespace": group.namespace}
     counted = {"replicas": 1, "readyReplicas": 1}
-    told = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": its, "status": counted}
-    await kube.apply(told, subresource="status")
+    reported = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": its, "status": counted}
+    await kube.apply(reported, subresource="status")
 
 
 @contextmanager
@@ -69,7 +69,9 @@ def beating(groups: Sequence[Worked]) -> Iterator[None]:
             while not stop.wait(BEAT_S):
                 for one in groups:
                     had = held.get(one.name, ())
-                    held[one.name] = one.hub.heartbeat(one.name, one.name, consumer=f"{one.name}-0", held=had)
+                    held[one.name] = one.client.heartbeat(
+                        one.name, one.name, consumer=f"{one.name}-0", held=had
+                    )
         except LogHubException as error:
             failed.append(error)
 

@@ -54,15 +54,15 @@ def test_settings_of_the_metrics_servers_are_read() -> None:
         "LOGHUB_EXTERNAL_METRICS_SERVICE": "loghub-system/numbers",
         "LOGHUB_EXTERNAL_METRICS_CERTS": "/external",
     }
-    made = Settings.from_environment(given)
-    assert (made.max_shard_series, made.keda_address, made.keda_certs) == (0, "0.0.0.0:9090", "/keda")
-    assert made.external_metrics_address == "0.0.0.0:8443"
-    assert made.external_metrics_service == "loghub-system/numbers"
-    assert made.external_metrics_certs == "/external"
+    result = Settings.from_environment(given)
+    assert (result.max_shard_series, result.keda_address, result.keda_certs) == (0, "0.0.0.0:9090", "/keda")
+    assert result.external_metrics_address == "0.0.0.0:8443"
+    assert result.external_metrics_service == "loghub-system/numbers"
+    assert result.external_metrics_certs == "/external"
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         ({"LOGHUB_MAX_SHARD_SERIES": "-1"}, "must be at least 0"),
         ({"LOGHUB_MAX_SHARD_SERIES": "few"}, "invalid literal"),
@@ -71,8 +71,8 @@ def test_settings_of_the_metrics_servers_are_read() -> None:
         ({"LOGHUB_EXTERNAL_METRICS_ADDRESS": "0.0.0.0:8443"}, "must be namespace/name"),
     ],
 )
-def test_invalid_settings_of_the_metrics_servers_are_rejected(given: dict[str, str], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_invalid_settings_of_the_metrics_servers_are_rejected(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Settings.from_environment(given)
 
 

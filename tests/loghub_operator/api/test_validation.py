@@ -296,9 +296,9 @@ def test_every_rule_of_the_crd_has_a_case() -> None:
         for rule in schema.get("x-kubernetes-validations", ())
     ]
     assert [
-        (at, told)
-        for at, told in rules
-        if not any(at == path and told.startswith(words) for path, words in tried)
+        (at, reported)
+        for at, reported in rules
+        if not any(at == path and reported.startswith(text) for path, text in tried)
     ] == []
     assert {at for at, _ in rules} == {path for path, _ in tried}
 
@@ -328,8 +328,8 @@ def test_the_apiserver_reports_a_broken_rule_with_the_same_message(name: str, se
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_an_immutable_field_is_rejected(name: str) -> None:
     before, after, field = CHANGES[name]
-    told = problems(document(after), old=document(before))
-    assert told == [f"spec.{field}: {field} is immutable; create another LogHubConsumerGroup instead"]
+    reported = problems(document(after), old=document(before))
+    assert reported == [f"spec.{field}: {field} is immutable; create another LogHubConsumerGroup instead"]
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -351,8 +351,8 @@ def test_a_valid_object_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_the_apiserver_accepts_a_valid_object(name: str, server: Apiserver) -> None:
-    taken = server.apply(document(ACCEPTED[name], name=f"a-{uuid.uuid4().hex[:8]}"))
-    assert taken.returncode == 0, taken.stderr
+    accepted = server.apply(document(ACCEPTED[name], name=f"a-{uuid.uuid4().hex[:8]}"))
+    assert accepted.returncode == 0, accepted.stderr
 
 
 def test_the_parser_and_the_apiserver_both_name_an_unknown_field(server: Apiserver) -> None:
@@ -397,5 +397,5 @@ def test_all_broken_rules_are_reported_together() -> None:
 
 def test_each_example_contains_one_valid_group() -> None:
     for example in sorted((ROOT / "deploy" / "examples").glob("*.yaml")):
-        (found,) = resources_in(example.read_text())
-        parse_resource(found)
+        (result,) = resources_in(example.read_text())
+        parse_resource(result)

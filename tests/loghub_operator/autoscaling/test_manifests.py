@@ -23,8 +23,8 @@ def test_with_both_components_the_operator_serves_the_ports_of_the_services(
         yaml.safe_dump({"resources": [deploy], "components": components})
     )
     rendered = server.must("kustomize", str(tmp_path))
-    made = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(rendered)}
-    pod = made["Deployment", "loghub-operator"]["spec"]["template"]
+    result = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(rendered)}
+    pod = result["Deployment", "loghub-operator"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     settings = Settings.from_environment({one["name"]: one.get("value", "x") for one in container["env"]})
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
@@ -34,12 +34,12 @@ def test_with_both_components_the_operator_serves_the_ports_of_the_services(
         ("loghub-operator-external-metrics", settings.external_metrics_address),
         ("loghub-operator-keda", settings.keda_address),
     ):
-        service = made["Service", name]["spec"]
+        service = result["Service", name]["spec"]
         assert service["selector"].items() <= {**pod["metadata"]["labels"], leader_label.LABEL: value}.items()
         assert service["selector"][leader_label.LABEL] == value
         assert address == f"0.0.0.0:{ports[service['ports'][0]['targetPort']]}"
-    leads_to = made["APIService", apiservice.NAME]["spec"]["service"]
+    leads_to = result["APIService", apiservice.NAME]["spec"]["service"]
     assert settings.external_metrics_service == f"{leads_to['namespace']}/{leads_to['name']}"
-    assert ("Service", leads_to["name"]) in made
+    assert ("Service", leads_to["name"]) in result
     done = server.run("apply", "--server-side", "--dry-run=server", "-f", "-", text=rendered)
     assert "nvalid" not in done.stderr, done.stderr

@@ -36,9 +36,9 @@ for endpoint in sys.argv[1:]:
     ],
 )
 def test_each_endpoint_gets_the_right_client(choice: Client, endpoint: str, kind: type) -> None:
-    hub = connector(Settings(client=choice).uses_sdk)(endpoint, "demo", KEY)
-    hub.close()
-    assert type(hub) is kind
+    client = connector(Settings(client=choice).uses_sdk)(endpoint, "demo", KEY)
+    client.close()
+    assert type(client) is kind
 
 
 def test_the_sdk_is_loaded_for_the_first_endpoint_that_needs_it() -> None:

@@ -158,9 +158,9 @@ def test_a_slow_worker_does_not_delay_the_others() -> None:
 
         async with served(hangs) as silent, served(stops) as half, served(answers) as quick:
             addresses = {"access-0": quick, "access-1": silent, "access-2": half}
-            found = await asyncio.wait_for(read_statuses(addresses), LONG_S)
+            result = await asyncio.wait_for(read_statuses(addresses), LONG_S)
             assert reached.is_set()
-            return found
+            return result
 
     assert asyncio.run(run()) == {"access-0": STATUS, "access-1": None, "access-2": None}
 
@@ -199,9 +199,9 @@ def test_two_hundred_workers_are_queried_in_parallel_with_bounded_concurrency() 
             release.set()
             return await reading
 
-    found = asyncio.run(run())
-    assert len(found) == 200
-    assert all(status == STATUS for status in found.values())
+    result = asyncio.run(run())
+    assert len(result) == 200
+    assert all(status == STATUS for status in result.values())
     assert most == MOST_AT_ONCE
 
 

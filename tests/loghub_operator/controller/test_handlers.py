@@ -129,8 +129,8 @@ def test_the_watches_select_our_labels_and_receive_nothing_else() -> None:
     assert on.enqueued.closed
     assert {kind for kind, _, _ in on.server.sent} == {"statefulsets", "pods"}
     assert {name for _, _, name in on.server.sent} == {"access", "access-0"}
-    asked = {(one.plural, one.watch, one.selector) for one in on.server.requests}
-    assert asked == {
+    requested = {(one.plural, one.watch, one.selector) for one in on.server.requests}
+    assert requested == {
         (kind.plural, watch, "" if kind is CONSUMER_GROUP else handlers.SELECTOR)
         for kind in KINDS
         for watch in (False, True)

@@ -33,7 +33,7 @@ from loghub_operator.model.scaling_state import NOTHING
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.failure import with_failure
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
-from tests.loghub_operator.support.golden import Step, recorded, steps, stories, told
+from tests.loghub_operator.support.golden import Step, recorded, reported, steps, stories
 
 ALL = [step for path in stories() for step in steps(path)]
 KEY = Key("default", "access")
@@ -76,8 +76,8 @@ class Stage:
 
     async def play(self) -> None:
         """Two rounds: the step, then the object is gone and the task ends."""
-        made: Any = self
-        reconciler = Reconciler(kube=made, observer=made, executor=made, clock=made, resync_s=0.01)
+        parts: Any = self
+        reconciler = Reconciler(kube=parts, observer=parts, executor=parts, clock=parts, resync_s=0.01)
         reconciler.enqueue(KEY)
         async with asyncio.timeout(30):
             while self.gets < 2:
@@ -92,11 +92,11 @@ def test_the_loop_carries_out_the_recorded_actions(step: Step) -> None:
     asyncio.run(stage.play())
     assert [recorded(action) for action in stage.done] == list(step.actions)
     before = step.resource.status
-    if told(before) == step.status:
+    if reported(before) == step.status:
         assert stage.written == []
     elif stage.written:
         (status,) = stage.written
-        assert told(status) == step.status
+        assert reported(status) == step.status
     else:
         assert not worth_writing(before, Status.model_validate_json(_json(step.status)), since_last_s=1e9)
 
@@ -140,9 +140,9 @@ def test_a_repeated_rejection_writes_the_status_once() -> None:
     step = next(step for step in ALL if step.story == "drift")
     first = Stage(step, refuse=ApplyWorkers)
     asyncio.run(first.play())
-    (told_once,) = first.written
+    (first_status,) = first.written
     again = Stage(replace(step, now=step.now + 60), refuse=ApplyWorkers)
-    again.stored["status"] = told(told_once)
+    again.stored["status"] = reported(first_status)
     asyncio.run(again.play())
     assert again.written == []
 
@@ -153,7 +153,7 @@ def test_a_rejected_event_does_not_stop_the_reconcile() -> None:
     asyncio.run(stage.play())
     wanted = [one["action"] for one in step.actions if one["action"] != "EmitEvent"]
     assert [type(action).__name__ for action in stage.done] == wanted
-    assert told(stage.written[-1]) == step.status
+    assert reported(stage.written[-1]) == step.status
 
 
 def _of_another_schema(kind: type[Action], **metadata: str) -> Stage:
@@ -178,7 +178,7 @@ def test_an_object_of_another_schema_is_reported_once() -> None:
         ConditionType.DEGRADED: "True",
     }
     again = _of_another_schema(CreateGroup)
-    again.stored["status"] = told(status)
+    again.stored["status"] = reported(status)
     asyncio.run(again.play())
     assert (again.done, again.written) == ([], [])
 
@@ -249,7 +249,7 @@ def test_a_forbidden_observation_is_reported_once_and_recovers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A right was taken away, and is given again. One refusal alone may be an apiserver that just began."""
-    step, looks = next(step for step in ALL if step.story == "scale-down-drains"), 0
+    step, attempts = next(step for step in ALL if step.story == "scale-down-drains"), 0
     stage = Stage(step)
     monkeypatch.setattr("loghub_operator.controller.reconciler.SOON_S", 0.001)
 
@@ -258,10 +258,10 @@ def test_a_forbidden_observation_is_reported_once_and_recovers(
         return None if stage.done else stage.stored
 
     async def observe(_: LogHubConsumerGroup) -> ObservedState:
-        nonlocal looks
-        looks += 1
-        if looks <= FORBIDDEN_AFTER + 3:
-            assert bool(stage.written) == (looks > FORBIDDEN_AFTER + 1)
+        nonlocal attempts
+        attempts += 1
+        if attempts <= FORBIDDEN_AFTER + 3:
+            assert bool(stage.written) == (attempts > FORBIDDEN_AFTER + 1)
             raise KubeError(403, "Forbidden", "pods is forbidden")
         return stage.step.observed
 
@@ -273,13 +273,13 @@ def test_a_forbidden_observation_is_reported_once_and_recovers(
     monkeypatch.setattr(stage, "observe", observe)
     monkeypatch.setattr(stage, "write_status", write_status)
     asyncio.run(stage.play())
-    told_of, after = stage.written
-    assert told_of.shards == step.resource.status.shards
-    found = {one.type: (one.status, one.reason) for one in told_of.conditions}
-    assert found.pop(ConditionType.READY) == ("False", "Forbidden")
-    assert found.pop(ConditionType.DEGRADED) == ("True", "Forbidden")
-    assert set(found.values()) == {("Unknown", "Forbidden")}
-    assert "pods is forbidden" in told_of.conditions[0].message
+    written, after = stage.written
+    assert written.shards == step.resource.status.shards
+    result = {one.type: (one.status, one.reason) for one in written.conditions}
+    assert result.pop(ConditionType.READY) == ("False", "Forbidden")
+    assert result.pop(ConditionType.DEGRADED) == ("True", "Forbidden")
+    assert set(result.values()) == {("Unknown", "Forbidden")}
+    assert "pods is forbidden" in written.conditions[0].message
     assert "Forbidden" not in {one.reason for one in after.conditions}
 
 
@@ -288,12 +288,12 @@ def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
 ) -> None:
     step, split = next(step for step in ALL if step.story == "auto-follows-the-load"), SplitShard(0)
     stage, given = Stage(step, refuse=SplitShard, error=ReshardRefused(split, "no more")), []
-    told_of = EmitEvent(type="Normal", reason="ShardSplit", message="")
+    written = EmitEvent(type="Normal", reason="ShardSplit", message="")
 
     def splitting(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
         given.append(observed.memory)
         planned = plan(resource, observed, now)
-        return replace(planned, actions=(*planned.actions, split, told_of))
+        return replace(planned, actions=(*planned.actions, split, written))
 
     async def get(*_: object) -> dict[str, Any] | None:
         stage.gets += len(given) == 2
@@ -304,5 +304,5 @@ def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
     stage.gets = 1
     asyncio.run(stage.play())
     assert [(one.of, one.message) for one in given[1].scaling.rejections] == [("split", "no more")]
-    assert told_of not in stage.done
-    assert told(stage.written[0]) == step.status
+    assert written not in stage.done
+    assert reported(stage.written[0]) == step.status

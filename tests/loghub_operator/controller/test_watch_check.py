@@ -21,8 +21,8 @@ class Checked:
         self.group_index = GroupIndex(Settings(embedded_endpoint="http://loghub.svc"))
         for one in objects:
             self.group_index.update(one)
-            about = one["metadata"]
-            self.listed[about["namespace"], about["name"], about["uid"]] = "1"
+            metadata = one["metadata"]
+            self.listed[metadata["namespace"], metadata["name"], metadata["uid"]] = "1"
         kube: Any = self
         self.forbidden: set[str] = set()
         self.watch_check = WatchCheck(

@@ -239,10 +239,10 @@ def test_the_task_state_follows_the_reconcile() -> None:
         await asyncio.sleep(1)
         on.enqueue("queued")
         await asyncio.sleep(1)
-        found = {task.group: (task.state, task.since_s) for task in on.queue.tasks()}
-        assert found["ns/idle"] == (TaskState.IDLE, RESYNC_S)
-        assert found["ns/running-0"] == (TaskState.RUNNING, 1.0)
-        assert found["ns/queued"] == (TaskState.QUEUED, 2.0)
+        result = {task.group: (task.state, task.since_s) for task in on.queue.tasks()}
+        assert result["ns/idle"] == (TaskState.IDLE, RESYNC_S)
+        assert result["ns/running-0"] == (TaskState.RUNNING, 1.0)
+        assert result["ns/queued"] == (TaskState.QUEUED, 2.0)
         assert on.queue.reconcile_ended_s == 0.0
 
     play(story)

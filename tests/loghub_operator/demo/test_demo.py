@@ -63,13 +63,13 @@ def test_the_whole_demo_counts_right_and_detects_a_deleted_file(
         ]
     )
     assert status == 0, output[-6000:]
-    found = SUMMARY.search(output)
-    assert found, output[-6000:]
-    sent, in_sink, lost, duplicates = map(int, found.groups())
+    result = SUMMARY.search(output)
+    assert result, output[-6000:]
+    sent, in_sink, lost, duplicates = map(int, result.groups())
     assert (lost, duplicates) == (0, 0)
     assert sent == in_sink > 300, "the file came more than once"
-    for told in ("adds a worker", "with SIGKILL", "(was access-log-0)", "(again)", "are not UTF-8"):
-        assert told in output
+    for reported in ("adds a worker", "with SIGKILL", "(was access-log-0)", "(again)", "are not UTF-8"):
+        assert reported in output
 
     record, sink = folder / "producer" / "record", folder / "volumes" / "access-log-sink" / "access"
     verify.sink_files(sink)[0].unlink()
@@ -80,7 +80,7 @@ def test_the_whole_demo_counts_right_and_detects_a_deleted_file(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--logs", "absent.log"], "there is no file absent.log"),
         (["--logs", os.devnull], "is not a file"),
@@ -88,9 +88,9 @@ def test_the_whole_demo_counts_right_and_detects_a_deleted_file(
     ],
 )
 def test_wrong_input_gives_a_one_line_error(
-    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--state-dir", str(tmp_path)]) in (1, 2)
-    told = capsys.readouterr().err
-    assert words in told
-    assert told.count("\n") == 1
+    reported = capsys.readouterr().err
+    assert message in reported
+    assert reported.count("\n") == 1

@@ -58,12 +58,12 @@ def test_a_line_that_is_too_long_is_cut_and_the_next_one_is_whole(tmp_path: Path
 
 
 def test_an_unusable_file_is_rejected(tmp_path: Path) -> None:
-    for path, words in (
+    for path, message in (
         (tmp_path / "absent", "there is no file"),
         (tmp_path, "is not a file"),
         (written(tmp_path, b""), "is empty"),
     ):
-        with pytest.raises(BadLogsError, match=words):
+        with pytest.raises(BadLogsError, match=message):
             check_file(path)
 
 

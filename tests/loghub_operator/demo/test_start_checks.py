@@ -23,7 +23,7 @@ sys.exit(main(["--state-dir", sys.argv[1]]))
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         ({"pipeline": {"sink": {"parquet": None, "logstore": {"name": "other"}}}}, "the demo counts Parquet"),
         ({"endpoint": "https://cn-hangzhou.log.aliyuncs.com"}, "the demo runs on the embedded service"),
@@ -31,26 +31,26 @@ sys.exit(main(["--state-dir", sys.argv[1]]))
     ],
 )
 def test_a_group_that_the_demo_cannot_run_is_rejected(
-    spec: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spec: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cr, folder = tmp_path / "cr.yaml", tmp_path / "demo"
     cr.write_text(yaml.safe_dump(document(spec)))
     (folder / "producer").mkdir(parents=True)
     (folder / "producer" / "record").touch()
     assert main(["--cr", str(cr), "--state-dir", str(folder)]) in (1, 2)
-    told = capsys.readouterr()
-    assert words in told.err
-    assert (told.out, told.err.count("\n")) == ("", 1)
+    reported = capsys.readouterr()
+    assert message in reported.err
+    assert (reported.out, reported.err.count("\n")) == ("", 1)
     assert (folder / "producer" / "record").exists()
 
 
 def test_missing_packages_are_named(tmp_path: Path) -> None:
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", EXTRA_ONLY, str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
-    assert found.returncode == 1
-    assert found.stderr == "demo: it needs pyarrow, pyspark; run it by `make demo` in a clone\n"
+    assert result.returncode == 1
+    assert result.stderr == "demo: it needs pyarrow, pyspark; run it by `make demo` in a clone\n"
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(None, 2), (3, 4)])

@@ -16,34 +16,34 @@ OTHER = CheckpointBackup(requested_at="2026-01-02T00:00:00Z", before={}, targets
 
 
 def test_a_backup_is_written_once(tmp_path: Path) -> None:
-    kept = CheckpointBackups(tmp_path / "not-there-yet")
-    assert (kept.read("a"), kept.source("a"), kept.source(None)) == (None, None, None)
-    kept.keep("a", RECORD)
-    kept.keep("a", OTHER)
-    assert kept.read("a") == RECORD
-    assert kept.source("a") == {"0": "MQ==", "12": ""}
+    retained = CheckpointBackups(tmp_path / "not-there-yet")
+    assert (retained.read("a"), retained.source("a"), retained.source(None)) == (None, None, None)
+    retained.keep("a", RECORD)
+    retained.keep("a", OTHER)
+    assert retained.read("a") == RECORD
+    assert retained.source("a") == {"0": "MQ==", "12": ""}
 
 
 def test_an_edited_backup_is_reported(tmp_path: Path) -> None:
-    kept = CheckpointBackups(tmp_path)
-    kept.keep("a", RECORD)
+    retained = CheckpointBackups(tmp_path)
+    retained.keep("a", RECORD)
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(ValueError, match=r"a\.json cannot be read"):
-        kept.read("a")
+        retained.read("a")
 
 
 def test_the_config_map_has_the_same_content() -> None:
-    made = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
-    assert backup_in(made) == RECORD
-    assert made["data"] == {"0": "MQ==", "12": ""}
-    assert made["immutable"] is True
-    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
+    document = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
+    assert backup_in(document) == RECORD
+    assert document["data"] == {"0": "MQ==", "12": ""}
+    assert document["immutable"] is True
+    assert document["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
 
 
 @pytest.mark.parametrize("moved_to", ["", "[]", "5", '{"x": "MQ=="}'])
 def test_a_config_map_without_our_annotations_is_no_backup(moved_to: str) -> None:
-    made = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
-    made["metadata"]["annotations"]["loghub.dev/target-checkpoints"] = moved_to
-    assert backup_in(made) is None
-    del made["metadata"]["annotations"]
-    assert backup_in(made) is None
+    document = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
+    document["metadata"]["annotations"]["loghub.dev/target-checkpoints"] = moved_to
+    assert backup_in(document) is None
+    del document["metadata"]["annotations"]
+    assert backup_in(document) is None

@@ -32,8 +32,8 @@ def test_a_failed_write_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     record.set_status(Status(phase=Phase.RUNNING))
     record.set_origin("Created")
     record.set_deleted(1.0)
-    found = Record.load(GroupFolder(tmp_path))
-    assert found is not None
-    assert found.document == record.document
-    assert (found.origin, found.resource().status.phase) == ("Created", Phase.RUNNING)
-    assert found.resource().metadata.deleted_at_unix_s() == 1.0
+    result = Record.load(GroupFolder(tmp_path))
+    assert result is not None
+    assert result.document == record.document
+    assert (result.origin, result.resource().status.phase) == ("Created", Phase.RUNNING)
+    assert result.resource().metadata.deleted_at_unix_s() == 1.0

@@ -44,7 +44,7 @@ from tests.loghub_operator.controller.test_reconciler import Stage as ClusterSta
 from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.golden import Step, recorded, steps, stories, told
+from tests.loghub_operator.support.golden import Step, recorded, reported, steps, stories
 from tests.loghub_operator.support.status_server import shard, worker_status
 
 ALL = [step for path in stories() for step in steps(path)]
@@ -97,7 +97,7 @@ def test_the_local_loop_carries_out_the_recorded_actions(step: Step) -> None:
     stage = LocalStage(step)
     status, rounds = stage.play()
     assert [recorded(action) for action in stage.done] == list(step.actions)
-    assert told(status) == step.status
+    assert reported(status) == step.status
     assert rounds.released == any(one["action"] == "RemoveFinalizer" for one in step.actions)
 
 
@@ -141,7 +141,7 @@ def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
     status, rounds = stage.play()
     asyncio.run(rounds.round())
     assert [(one.of, one.message) for one in given[1].scaling.rejections] == [("split", "no more")]
-    assert told(status) == step.status
+    assert reported(status) == step.status
 
 
 def _first(kind: type[Action]) -> Step:
@@ -198,15 +198,15 @@ def _backend(
     *,
     wrapped: Callable[[LogHub], Any] = lambda client: client,
 ) -> LocalBackend:
-    made: object = ways
+    result: object = ways
     ways.folder = GroupFolder(backups)
 
     async def credentials(_: LogHubConsumerGroup) -> Credentials:
         return Credentials(access_key_id="a", access_key_secret="b")
 
     return LocalBackend(
-        record=lambda: made,  # type: ignore[arg-type,return-value]
-        supervisor=made,  # type: ignore[arg-type]
+        record=lambda: result,  # type: ignore[arg-type,return-value]
+        supervisor=result,  # type: ignore[arg-type]
         log_service=LogServiceAccess(
             pool=LogServicePool(lambda _endpoint, project, _credentials: wrapped(server.client(project))),
             endpoint=lambda _: "http://127.0.0.1:1",
@@ -224,9 +224,9 @@ def _backend(
 @pytest.mark.parametrize("step", [step for step in ALL if step.actions], ids=str)
 def test_every_recorded_action_has_its_local_effect(step: Step, tmp_path: Path) -> None:
     ways, server, events = Ways(), MemoryServer(), list[EmitEvent]()
-    hub = server.client(step.resource.spec.project)
-    hub.create_project()
-    hub.create_logstore(step.resource.spec.logstore, shards=2)
+    log_service = server.client(step.resource.spec.project)
+    log_service.create_project()
+    log_service.create_logstore(step.resource.spec.logstore, shards=2)
     stage = LocalStage(step)
     stage.play()
     backend = _backend(ways, server, events, tmp_path)
@@ -267,10 +267,10 @@ def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEv
         case actions.DeleteGroup():
             assert _groups(server, step) == ()
         case actions.CommitCheckpoints(cursors):
-            told_there = server.client(step.resource.spec.project).get_checkpoints(
+            stored = server.client(step.resource.spec.project).get_checkpoints(
                 step.resource.spec.logstore, step.resource.group
             )
-            assert set(cursors) <= {(one.shard, one.cursor) for one in told_there}
+            assert set(cursors) <= {(one.shard, one.cursor) for one in stored}
         case actions.EmitEvent():
             assert events[-1] == action
         case actions.AddFinalizer() | actions.EnsureProjectService() | actions.RemoveFinalizer():
@@ -313,13 +313,13 @@ def test_without_extensions_a_handover_follows_from_the_workers_status_files(
     tmp_path: Path, age_s: float, states: list[str], *, extensions: bool
 ) -> None:
     group, server = resource(), MemoryServer()
-    hub = server.client("demo")
-    hub.create_project()
-    hub.create_logstore("access", shards=3)
-    hub.create_group("access", GroupInfo(name="access", timeout_s=30, order=False))
+    log_service = server.client("demo")
+    log_service.create_project()
+    log_service.create_logstore("access", shards=3)
+    log_service.create_group("access", GroupInfo(name="access", timeout_s=30, order=False))
     written_at = SystemClock().unix_s() - age_s
     ways = Reporting(worker_status(shard(0), shard(1, draining=True), written_at=written_at))
-    wrapped: Callable[[LogHub], Any] = (lambda hub: hub) if extensions else WithoutExtensions
+    wrapped: Callable[[LogHub], Any] = (lambda log_service: log_service) if extensions else WithoutExtensions
     observed = asyncio.run(_backend(ways, server, [], tmp_path, wrapped=wrapped).observe(group))
     assert [one.state for one in available(observed.service).shards] == states
     assert ways.read == (0 if extensions else 1), "the files are read only where they are needed"

@@ -51,10 +51,10 @@ def test_a_change_of_the_code_is_a_change_of_the_settings(tmp_path: Path) -> Non
 
 def test_without_the_code_no_worker_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path / "cr.yaml", document({"pipeline": PYTHON}))
-    status, told = refused(tmp_path, capsys, "-f", str(file))
+    status, reported = refused(tmp_path, capsys, "-f", str(file))
     assert status == 2
-    assert "* spec.pipeline.python.configMap: there is no ConfigMap enrich" in told
-    assert "it must be a document in the same file" in told
+    assert "* spec.pipeline.python.configMap: there is no ConfigMap enrich" in reported
+    assert "it must be a document in the same file" in reported
     assert not (tmp_path / "state").exists()
 
 

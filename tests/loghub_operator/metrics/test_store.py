@@ -68,12 +68,12 @@ def test_metrics_are_fresh_for_several_resyncs_and_at_least_a_minute() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["desiredWorkers", "lagLogGroups", "lagSeconds", "arrivalLogGroupsPerSecond"]
+    "metric", ["desiredWorkers", "lagLogGroups", "lagSeconds", "arrivalLogGroupsPerSecond"]
 )
-def test_an_unknown_value_is_never_a_number(word: str) -> None:
+def test_an_unknown_value_is_never_a_number(metric: str) -> None:
     unknown = readings(wanted=None, lag_groups=None, lag_seconds=None, arrival_per_s=None)
     with pytest.raises(UnknownValueError, match="shop/access is currently unknown"):
-        current_value(BY_KEDA_NAME[word], unknown)
+        current_value(BY_KEDA_NAME[metric], unknown)
 
 
 def test_active_is_lag_above_the_threshold() -> None:
@@ -96,8 +96,8 @@ def test_an_unavailable_log_service_leaves_activity_unknown() -> None:
 
 
 def test_the_offered_metrics_are_the_defined_ones() -> None:
-    told = {word: current_value(definition, readings()) for word, definition in BY_KEDA_NAME.items()}
-    assert told == {
+    values = {metric: current_value(definition, readings()) for metric, definition in BY_KEDA_NAME.items()}
+    assert values == {
         "desiredWorkers": 3.0,
         "lagLogGroups": 1200.0,
         "lagSeconds": 42.25,

@@ -16,11 +16,13 @@ from tests.loghub_operator.support.examples import Document, document, resource
 FIRST, SECOND = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
 
-def claims() -> GroupIndex:
+def index() -> GroupIndex:
     return GroupIndex(Settings(embedded_endpoint="http://loghub.svc"))
 
 
-def told(name: str, created: str = FIRST, spec: Document | None = None, **metadata: Any) -> Document:
+def consumer_group(
+    name: str, created: str = FIRST, spec: Document | None = None, **metadata: Any
+) -> Document:
     return document(
         {"consumerGroup": "shared", **(spec or {})}, name=name, creationTimestamp=created, **metadata
     )
@@ -30,15 +32,15 @@ def names(peers: tuple[Peer, ...]) -> list[str]:
     return [str(one) for one in peers]
 
 
-def mine(spec: Document | None = None) -> Any:
+def own(spec: Document | None = None) -> Any:
     given = {"consumerGroup": "shared", **(spec or {})}
     return resource(given, name="mine", creationTimestamp=FIRST)
 
 
 def test_an_object_is_not_its_own_peer() -> None:
-    known = claims()
-    known.update(told("mine"))
-    assert known.peers_of(mine()) == ()
+    known = index()
+    known.update(consumer_group("mine"))
+    assert known.peers_of(own()) == ()
 
 
 @pytest.mark.parametrize(
@@ -56,68 +58,68 @@ def test_an_object_is_not_its_own_peer() -> None:
     ],
 )
 def test_endpoint_project_logstore_and_name_identify_a_group(spec: Document, shared: bool) -> None:
-    known = claims()
-    other = told("other")
+    known = index()
+    other = consumer_group("other")
     other["spec"] |= {key: value for key, value in spec.items() if value is not None}
     for key in [key for key, value in spec.items() if value is None]:
         del other["spec"][key]
     known.update(other)
-    assert names(known.peers_of(mine())) == (["default/other"] if shared else [])
+    assert names(known.peers_of(own())) == (["default/other"] if shared else [])
 
 
 def test_internal_and_public_endpoint_of_a_region_are_one_log_service() -> None:
-    known = claims()
-    known.update(told("other", spec={"endpoint": "https://cn-hangzhou-internal.log.aliyuncs.com"}))
-    known.update(told("third", spec={"endpoint": "https://cn-shanghai.log.aliyuncs.com"}))
-    update = known.peers_of(mine({"endpoint": "http://cn-hangzhou.log.aliyuncs.com"}))
+    known = index()
+    known.update(consumer_group("other", spec={"endpoint": "https://cn-hangzhou-internal.log.aliyuncs.com"}))
+    known.update(consumer_group("third", spec={"endpoint": "https://cn-shanghai.log.aliyuncs.com"}))
+    update = known.peers_of(own({"endpoint": "http://cn-hangzhou.log.aliyuncs.com"}))
     assert names(update) == ["default/other"]
 
 
 def test_a_deleted_or_changed_object_affects_its_peers_once() -> None:
-    known = claims()
-    assert known.update(told("a")) == ()
-    assert known.update(told("b", SECOND)) == ()
-    assert known.update(told("a")) == ()
-    assert known.update(told("a", deletionTimestamp=SECOND)) == (("default", "b"),)
-    assert remaining_claimants(known.peers_of(mine())) == (
+    known = index()
+    assert known.update(consumer_group("a")) == ()
+    assert known.update(consumer_group("b", SECOND)) == ()
+    assert known.update(consumer_group("a")) == ()
+    assert known.update(consumer_group("a", deletionTimestamp=SECOND)) == (("default", "b"),)
+    assert remaining_claimants(known.peers_of(own())) == (
         Peer(created=SECOND, namespace="default", name="b"),
     )
     assert known.remove("default", "a", "") == (("default", "b"),)
     assert known.remove("default", "a", "") == ()
-    assert known.update(told("b", SECOND, {"endpoint": "http://other.svc"})) == ()
-    assert known.peers_of(mine()) == ()
+    assert known.update(consumer_group("b", SECOND, {"endpoint": "http://other.svc"})) == ()
+    assert known.peers_of(own()) == ()
 
 
 def test_a_recreated_object_is_another_and_younger_one() -> None:
-    known = claims()
-    known.update(told("a", "2025-12-31T00:00:00Z", uid="1"))
-    known.update(told("mine", FIRST, uid="2"))
-    (other,) = known.peers_of(mine())
-    assert owner_of(mine(), (other,)) == other
+    known = index()
+    known.update(consumer_group("a", "2025-12-31T00:00:00Z", uid="1"))
+    known.update(consumer_group("mine", FIRST, uid="2"))
+    (other,) = known.peers_of(own())
+    assert owner_of(own(), (other,)) == other
     # Its deletion was not told; then its successor is.
-    assert known.update(told("a", SECOND, uid="3")) == (("default", "mine"),)
-    (other,) = known.peers_of(mine())
-    assert (other.created, owner_of(mine(), (other,))) == (SECOND, None)
+    assert known.update(consumer_group("a", SECOND, uid="3")) == (("default", "mine"),)
+    (other,) = known.peers_of(own())
+    assert (other.created, owner_of(own(), (other,))) == (SECOND, None)
 
 
 @pytest.mark.parametrize("created", [FIRST, SECOND], ids=["in the same second", "later"])
 def test_a_late_event_of_the_previous_object_changes_nothing(created: str) -> None:
-    known = claims()
-    known.update(told("a", FIRST, uid="1"))
-    known.update(told("a", created, uid="2"))
-    before = known.peers_of(mine())
-    assert known.update(told("a", FIRST, uid="1", deletionTimestamp=SECOND)) == ()
+    known = index()
+    known.update(consumer_group("a", FIRST, uid="1"))
+    known.update(consumer_group("a", created, uid="2"))
+    before = known.peers_of(own())
+    assert known.update(consumer_group("a", FIRST, uid="1", deletionTimestamp=SECOND)) == ()
     assert known.remove("default", "a", "1") == ()
-    assert known.peers_of(mine()) == before
+    assert known.peers_of(own()) == before
     assert known.known() == {("default", "a", "2")}
     assert known.remove("default", "a", "2") == ()
-    assert known.peers_of(mine()) == ()
+    assert known.peers_of(own()) == ()
 
 
 def test_an_event_of_the_previous_object_after_the_new_one_changes_nothing() -> None:
-    known = claims()
-    known.update(told("a", SECOND, uid="2"))
-    assert known.update(told("a", FIRST, uid="1")) == ()
+    known = index()
+    known.update(consumer_group("a", SECOND, uid="2"))
+    assert known.update(consumer_group("a", FIRST, uid="1")) == ()
     assert known.known() == {("default", "a", "2")}
 
 
@@ -125,19 +127,19 @@ def test_an_event_of_the_previous_object_after_the_new_one_changes_nothing() -> 
     "spec", [None, {}, {"project": "p"}, {"project": "p", "logstore": "l", "endpoint": 5}]
 )
 def test_an_object_that_cannot_be_parsed_claims_no_group(spec: Document | None) -> None:
-    known = claims()
+    known = index()
     known.update({"metadata": {"namespace": "default", "name": "x"}, "spec": spec})
-    assert known.peers_of(mine()) == ()
+    assert known.peers_of(own()) == ()
 
 
 def test_existing_objects_are_indexed_before_the_watch() -> None:
     class Listed:
         async def list(self, *_: object) -> builtins.list[Document]:
-            return [told("a", SECOND)]
+            return [consumer_group("a", SECOND)]
 
-    known, listed = claims(), Listed()
+    known, listed = index(), Listed()
     asyncio.run(known.initial_list(listed))  # type: ignore[arg-type]
-    assert names(known.peers_of(mine())) == ["default/a"]
+    assert names(known.peers_of(own())) == ["default/a"]
 
 
 class Refusing:
@@ -145,7 +147,7 @@ class Refusing:
 
     async def list(self, _: object, namespace: str, __: object) -> builtins.list[Document]:
         if namespace == "default":
-            return [told("a", SECOND)]
+            return [consumer_group("a", SECOND)]
         raise KubeError(403, "Forbidden", namespace)
 
 
@@ -175,4 +177,4 @@ def test_the_initial_list_fails_if_every_namespace_is_forbidden(namespaces: tupl
 )
 def test_the_oldest_object_owns_the_group(created: str, namespace: str, name: str, owns: bool) -> None:
     other = Peer(created=created, namespace=namespace, name=name, leaving=True)
-    assert owner_of(mine(), (other,)) == (other if owns else None)
+    assert owner_of(own(), (other,)) == (other if owns else None)

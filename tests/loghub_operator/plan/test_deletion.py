@@ -15,8 +15,8 @@ REFUSAL = "Unauthorized: DeleteConsumerGroup is not allowed"
 
 def _deleting() -> Step:
     """The step of a series in which the group is deleted."""
-    found = steps(FOLDER / "delete-with-group.yaml")
-    return next(step for step in found if any(one["action"] == "DeleteGroup" for one in step.actions))
+    result = steps(FOLDER / "delete-with-group.yaml")
+    return next(step for step in result if any(one["action"] == "DeleteGroup" for one in step.actions))
 
 
 def _refused(observed: ObservedState) -> ObservedState:
@@ -38,10 +38,10 @@ def test_a_rejected_deletion_is_retried(since_s: float) -> None:
 def test_a_deletion_rejected_beyond_the_bound_releases_the_object() -> None:
     step = _deleting()
     planned = plan_deletion(step.resource, _refused(step.observed), EPOCH + DELETE_BOUND_S + 1)
-    told, released = planned.actions
-    assert isinstance(told, EmitEvent)
-    assert (told.type, told.reason) == ("Warning", "ConsumerGroupOrphaned")
-    assert REFUSAL in told.message
+    reported, released = planned.actions
+    assert isinstance(reported, EmitEvent)
+    assert (reported.type, reported.reason) == ("Warning", "ConsumerGroupOrphaned")
+    assert REFUSAL in reported.message
     assert isinstance(released, RemoveFinalizer)
 
 

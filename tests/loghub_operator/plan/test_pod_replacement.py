@@ -19,20 +19,20 @@ TO_GO = ["delete-with-group", "suspend-and-resume", "scale-down-drains"]
 
 def _step(story: str) -> Step:
     """The one in which workers are told first."""
-    found = steps(FOLDER / f"{story}.yaml")
-    return next(step for step in found if any(one["action"] == "DrainWorker" for one in step.actions))
+    result = steps(FOLDER / f"{story}.yaml")
+    return next(step for step in result if any(one["action"] == "DrainWorker" for one in step.actions))
 
 
 def _without(step: Step, *names: str, counted: bool) -> Plan:
     """What is planned while these workers are not there."""
-    seen = step.observed
-    workers = tuple(one for one in seen.workers if one.name not in names)
-    service = seen.service
+    observed = step.observed
+    workers = tuple(one for one in observed.workers if one.name not in names)
+    service = observed.service
     if not counted:
         consumers = tuple(one for one in service.consumers or () if one not in names)
         shards = tuple(replace(one, holder="") if one.holder in names else one for one in service.shards)
         service = replace(service, consumers=consumers, shards=shards)
-    return plan(step.resource, replace(seen, workers=workers, service=service), step.now)
+    return plan(step.resource, replace(observed, workers=workers, service=service), step.now)
 
 
 def _stops(planned: Plan) -> bool:
@@ -63,7 +63,7 @@ def test_the_other_workers_are_asked_to_drain_meanwhile(story: str) -> None:
 
 def test_a_deletion_waits_for_a_worker_being_replaced_within_the_bound() -> None:
     step = _step("delete-with-group")
-    gone = replace(step.observed, workers=())
+    missing = replace(step.observed, workers=())
     over = EPOCH + 2 * drain_timeout_s(step.resource) + 1
-    assert plan_deletion(step.resource, gone, over - 2).actions == ()
-    assert plan_deletion(step.resource, gone, over).actions == (RemoveWorkers(),)
+    assert plan_deletion(step.resource, missing, over - 2).actions == ()
+    assert plan_deletion(step.resource, missing, over).actions == (RemoveWorkers(),)

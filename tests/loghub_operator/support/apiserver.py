@@ -47,7 +47,7 @@ class Apiserver:
         config = yaml.safe_load(self.kubeconfig.read_text())
         (user,) = config["users"]
         user["user"] = {"token": token}
-        made = folder / "operator.kubeconfig"
-        made.write_text(yaml.safe_dump(config))
-        made.chmod(0o600)
-        return made
+        result = folder / "operator.kubeconfig"
+        result.write_text(yaml.safe_dump(config))
+        result.chmod(0o600)
+        return result

@@ -142,17 +142,17 @@ class MortalKube:
 
 def _parts(document: Document) -> str:
     """Which parts are written tells one call of the same verb and kind from another."""
-    about = set(document.get("metadata", {})) - {"name", "namespace", "uid", "resourceVersion"}
-    return ",".join(sorted(about | (set(document) - {"apiVersion", "kind", "metadata"})))
+    metadata = set(document.get("metadata", {})) - {"name", "namespace", "uid", "resourceVersion"}
+    return ",".join(sorted(metadata | (set(document) - {"apiVersion", "kind", "metadata"})))
 
 
-class _MortalHub:
-    def __init__(self, hub: LogHub, fate: Fate) -> None:
-        self._hub = hub
+class _MortalClient:
+    def __init__(self, client: LogHub, fate: Fate) -> None:
+        self._client = client
         self._fate = fate
 
     def __getattr__(self, name: str) -> Any:
-        call = getattr(self._hub, name)
+        call = getattr(self._client, name)
 
         def mortal(*args: Any, **kwargs: Any) -> Any:
             with self._fate.around(f"log service {name}", write=name not in READS):
@@ -162,7 +162,7 @@ class _MortalHub:
 
 
 def mortal_connect(connect: Connect, fate: Fate) -> Connect:
-    def made(endpoint: str, project: str, credentials: Credentials) -> LogHub:
-        return cast(LogHub, _MortalHub(connect(endpoint, project, credentials), fate))
+    def opened(endpoint: str, project: str, credentials: Credentials) -> LogHub:
+        return cast(LogHub, _MortalClient(connect(endpoint, project, credentials), fate))
 
-    return made
+    return opened

@@ -28,10 +28,10 @@ MINIMAL: Document = {
 
 def document(spec: Document | None = None, **metadata: Any) -> Document:
     """`MINIMAL` with parts of the spec merged in (None removes) and metadata set."""
-    made = copy.deepcopy(MINIMAL)
-    merge(made["spec"], spec or {})
-    made["metadata"].update(metadata)
-    return made
+    result = copy.deepcopy(MINIMAL)
+    merge(result["spec"], spec or {})
+    result["metadata"].update(metadata)
+    return result
 
 
 def resource(

@@ -92,8 +92,8 @@ def _played(name: str, story: Document) -> Iterator[Step]:
         merge(observed, step.get("observed", {}))
         now = EPOCH + step["now"]
         resource = parse_resource(copy.deepcopy(base))
-        seen = replace(observed_at(resource, observed, now), memory=memory)
-        memory = plan(resource, seen, now).memory
+        step_observed = replace(observed_at(resource, observed, now), memory=memory)
+        memory = plan(resource, step_observed, now).memory
         record = folded(base["status"])
         merge(record, step.get("status", {}))
         status = unfolded(record)
@@ -102,7 +102,7 @@ def _played(name: str, story: Document) -> Iterator[Step]:
             number=number,
             name=step["name"],
             resource=resource,
-            observed=seen,
+            observed=step_observed,
             now=now,
             actions=tuple(step.get("actions", ())),
             status=status,
@@ -162,12 +162,12 @@ def _field(text: str) -> Document:
 
 def _observed(story: Document) -> Document:
     placement = {"endpoint": "http://loghub.svc", "sink_root": "/sink", "needs_project_address": True}
-    made: Document = {"placement": placement, "service": {}}
-    merge(made, story.get("observed", {}))
-    return made
+    observed: Document = {"placement": placement, "service": {}}
+    merge(observed, story.get("observed", {}))
+    return observed
 
 
-def told(status: Status) -> Document:
+def reported(status: Status) -> Document:
     """A status as the apiserver stores it."""
     return status.to_dict()
 
@@ -228,7 +228,7 @@ def difference(old: Document, new: Document) -> Document:
     return changed
 
 
-def write_anew(path: Path) -> None:
+def rewrite(path: Path) -> None:
     """The expected half of one story, from `plan`."""
     story: dict[str, Any] = yaml.load(path.read_text(), Loader=LOADER)
     before: Document = story.get("status", {})
@@ -236,7 +236,7 @@ def write_anew(path: Path) -> None:
         # Steps build on the status before them, so they are written one after the other.
         step = list(steps(path))[number]
         planned = plan(step.resource, step.observed, step.now)
-        status = told(planned.status)
+        status = reported(planned.status)
         story["steps"][number]["actions"] = [recorded(action) for action in planned.actions]
         story["steps"][number]["status"] = difference(folded(before), folded(status))
         path.write_text(yaml.dump(story, Dumper=Plain, sort_keys=False, width=110, allow_unicode=True))
@@ -255,4 +255,4 @@ class Plain(yaml.SafeDumper):
 
 if __name__ == "__main__":
     for one in stories():
-        write_anew(one)
+        rewrite(one)

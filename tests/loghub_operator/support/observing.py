@@ -18,7 +18,7 @@ NO_REPORTS: Mapping[str, WorkerReport | None] = {}
 
 
 def service_observed(
-    hub: Any,
+    client: Any,
     resource: LogHubConsumerGroup,
     *,
     clock: Clock,
@@ -27,7 +27,7 @@ def service_observed(
     reports: Mapping[str, WorkerReport | None] = NO_REPORTS,
 ) -> LogServiceObserved:
     """``silent`` are expected consumers without a report."""
-    found = observe_service(hub, resource, ends=ends or EndCursorCache(), clock=clock)
-    if isinstance(found, Unresolved):
-        return found.resolved({**dict.fromkeys(silent), **reports})
-    return found
+    result = observe_service(client, resource, ends=ends or EndCursorCache(), clock=clock)
+    if isinstance(result, Unresolved):
+        return result.resolved({**dict.fromkeys(silent), **reports})
+    return result

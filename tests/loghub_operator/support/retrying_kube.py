@@ -25,8 +25,8 @@ class Insistent(AioKube):
             try:
                 return await super()._call(*args, **kwargs)
             except asyncio.CancelledError:
-                asking = asyncio.current_task()
-                if asking is None or asking.cancelling():
+                request = asyncio.current_task()
+                if request is None or request.cancelling():
                     raise
             except KubeError as error:
                 if error.status != 0:

@@ -118,6 +118,6 @@ def make_namespace(server: Apiserver) -> str:
         "accessKeyId": base64.b64encode(KEY.access_key_id.encode()).decode(),
         "accessKeySecret": base64.b64encode(KEY.access_key_secret.encode()).decode(),
     }
-    about = {"name": "loghub-credentials", "namespace": namespace}
-    server.apply({"apiVersion": "v1", "kind": "Secret", "metadata": about, "data": data})
+    metadata = {"name": "loghub-credentials", "namespace": namespace}
+    server.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
     return namespace

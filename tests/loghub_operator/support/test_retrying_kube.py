@@ -38,10 +38,10 @@ def configuration(monkeypatch: pytest.MonkeyPatch) -> Iterator[Configuration]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo) as listening:
         listening.daemon_threads = True
         threading.Thread(target=listening.serve_forever, daemon=True).start()
-        made = Configuration()
-        made.host = f"http://127.0.0.1:{listening.server_address[1]}"
-        made.client_session_kwargs = {"trust_env": False}
-        yield made
+        result = Configuration()
+        result.host = f"http://127.0.0.1:{listening.server_address[1]}"
+        result.client_session_kwargs = {"trust_env": False}
+        yield result
         listening.shutdown()
 
 

@@ -39,7 +39,7 @@ class Cluster:
         self.objects = objects
         self.written: list[tuple[str, Document]] = []
         self.away = 0
-        self.looks = 0
+        self.observations = 0
         self.heard = asyncio.Event()
 
     async def get(self, kind: Kind, _namespace: str, name: str) -> Document | None:
@@ -50,7 +50,7 @@ class Cluster:
 
     async def list(self, kind: Kind, _namespace: str, labels: Mapping[str, str]) -> builtins.list[Document]:
         await self.get(kind, "", "")
-        self.looks += 1
+        self.observations += 1
         return [
             one
             for (what, _), one in self.objects.items()
@@ -65,9 +65,9 @@ class Cluster:
         return patch
 
     def label(self, pod: str, changed: Mapping[str, str | None]) -> None:
-        about = self.objects["Pod", pod]["metadata"]
-        both = {**about["labels"], **changed}
-        about["labels"] = {key: value for key, value in both.items() if value is not None}
+        metadata = self.objects["Pod", pod]["metadata"]
+        both = {**metadata["labels"], **changed}
+        metadata["labels"] = {key: value for key, value in both.items() if value is not None}
 
 
 def api_service(**service: str) -> dict[tuple[str, str], Document]:
@@ -147,14 +147,14 @@ def test_an_invalid_front_proxy_configuration_is_not_served_until_corrected(
         place = ("ConfigMap", "extension-apiserver-authentication")
         good = cluster.objects[place]
         cluster.objects[place] = {"data": good["data"] | odd}
-        looks = 0
+        observations = 0
 
         async def sleep(_: float) -> None:
-            nonlocal looks
+            nonlocal observations
             if cluster.written:  # it is served
                 await asyncio.Event().wait()
-            looks += 1
-            if looks == 3:
+            observations += 1
+            if observations == 3:
                 cluster.objects[place] = good
             await asyncio.tasks.sleep(0)
 
@@ -165,7 +165,7 @@ def test_an_invalid_front_proxy_configuration_is_not_served_until_corrected(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert done == {heard}
-        assert looks == 3
+        assert observations == 3
 
     asyncio.run(asyncio.wait_for(story(), GUARD_S))
 
@@ -195,8 +195,8 @@ def test_serving_continues_with_the_same_certificate_while_the_apiserver_is_unre
             await asyncio.wait_for(cluster.heard.wait(), GUARD_S)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        told = {patch["spec"]["caBundle"] for _, patch in cluster.written}
-        assert (len(cluster.written), len(told)) == (3, 1)
+        reported = {patch["spec"]["caBundle"] for _, patch in cluster.written}
+        assert (len(cluster.written), len(reported)) == (3, 1)
 
     monkeypatch.setattr(apiservice, "CHECK_INTERVAL_S", 0.01)
     monkeypatch.setattr(apiservice, "RETRY_S", 0.01)
@@ -206,16 +206,16 @@ def test_serving_continues_with_the_same_certificate_while_the_apiserver_is_unre
 def test_the_server_restarts_for_another_front_proxy_or_certificate(tmp_path: Path) -> None:
     async def story() -> None:
         cluster, clock = Cluster(api_service()), HandClock()
-        made, pair = part(cluster, clock=clock), KeyPair(b"c", b"k")
-        proxy: FrontProxy = await made._proxy()
-        assert not await made._changed(proxy, pair, clock.now)
+        result, pair = part(cluster, clock=clock), KeyPair(b"c", b"k")
+        proxy: FrontProxy = await result._proxy()
+        assert not await result._changed(proxy, pair, clock.now)
         cluster.away = 1
-        assert not await made._changed(proxy, pair, clock.now)
+        assert not await result._changed(proxy, pair, clock.now)
         cluster.objects["ConfigMap", "extension-apiserver-authentication"]["data"][
             "requestheader-client-ca-file"
         ] = "another"
-        assert await made._changed(proxy, pair, clock.now)
-        assert await made._changed(await made._proxy(), pair, clock.now - 31 * 86_400.0)
+        assert await result._changed(proxy, pair, clock.now)
+        assert await result._changed(await result._proxy(), pair, clock.now - 31 * 86_400.0)
         keys = KeyFolder(tmp_path)
         given = part(cluster, clock=clock, keys=keys)
         Authority("a").write_pair(tmp_path, "x")
@@ -263,7 +263,7 @@ def test_the_label_is_removed_from_a_pod_that_could_not_remove_it(monkeypatch: p
 
 def test_the_label_of_another_release_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(pod("a", "another") | pod("b"))
-    taking(cluster, lambda: cluster.looks >= 5, monkeypatch)
+    taking(cluster, lambda: cluster.observations >= 5, monkeypatch)
     assert cluster.written == [("b", labelled("one"))]
 
 

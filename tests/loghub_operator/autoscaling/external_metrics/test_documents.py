@@ -35,8 +35,8 @@ def test_discovery_names_the_group_its_version_and_every_metric() -> None:
 
 def test_values_of_the_groups_that_match_in_this_namespace() -> None:
     on = store(readings("a"), readings("b", lag_seconds=3.0), readings("a", namespace="other"))
-    found = value_list(on, namespace="shop", metric="loghub_lag_seconds", selector="consumerGroup=a")
-    assert found == {
+    result = value_list(on, namespace="shop", metric="loghub_lag_seconds", selector="consumerGroup=a")
+    assert result == {
         "kind": "ExternalMetricValueList",
         "apiVersion": "external.metrics.k8s.io/v1beta1",
         "metadata": {},

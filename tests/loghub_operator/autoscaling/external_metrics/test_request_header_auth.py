@@ -46,10 +46,10 @@ def test_read_from_the_config_map() -> None:
     )
 
 
-@pytest.mark.parametrize("found", [{}, {"data": None}, {"data": {"client-ca-file": "x"}}])
-def test_an_apiserver_without_a_front_proxy(found: dict[str, Any]) -> None:
+@pytest.mark.parametrize("result", [{}, {"data": None}, {"data": {"client-ca-file": "x"}}])
+def test_an_apiserver_without_a_front_proxy(result: dict[str, Any]) -> None:
     with pytest.raises(NotAggregatedError, match="--requestheader-client-ca-file"):
-        front_proxy_of(found)
+        front_proxy_of(result)
 
 
 @pytest.mark.parametrize(

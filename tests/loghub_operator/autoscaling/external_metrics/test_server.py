@@ -35,13 +35,13 @@ class Reviews:
     """The apiserver's authorizer: jane may list anything in shop."""
 
     def __init__(self) -> None:
-        self.asked: list[Document] = []
+        self.requested: list[Document] = []
         self.away = False
 
     async def create(self, document: Document) -> Document:
         if self.away:
             raise KubeError(0, "Unreachable", "no answer")
-        self.asked.append(document["spec"])
+        self.requested.append(document["spec"])
         spec = document["spec"]
         allowed = spec["user"] == "jane" and spec["resourceAttributes"]["namespace"] == "shop"
         return {"status": {"allowed": allowed}}
@@ -108,10 +108,10 @@ def play(story: Callable[[Site], Awaitable[None]], on: MetricsStore | None = Non
 
 def test_an_authorized_user_gets_a_value() -> None:
     async def story(site: Site) -> None:
-        status, found = await site.get(LAG, labelSelector="consumerGroup=access")
+        status, result = await site.get(LAG, labelSelector="consumerGroup=access")
         assert status == 200
-        assert [one["value"] for one in found["items"]] == ["42250m"]
-        assert site.reviews.asked == [
+        assert [one["value"] for one in result["items"]] == ["42250m"]
+        assert site.reviews.requested == [
             {
                 "user": "jane",
                 "groups": ["shop-keepers"],
@@ -131,22 +131,22 @@ def test_an_authorized_user_gets_a_value() -> None:
 
 def test_a_rejection_is_a_kubernetes_status() -> None:
     async def story(site: Site) -> None:
-        status, told = await site.get(LAG, headers={"X-Remote-User": "joe"})
-        assert (status, told["reason"]) == (403, "Forbidden")
-        assert told["message"] == (
+        status, reported = await site.get(LAG, headers={"X-Remote-User": "joe"})
+        assert (status, reported["reason"]) == (403, "Forbidden")
+        assert reported["message"] == (
             'User "joe" cannot list resource "loghub_lag_seconds" in API group "external.metrics.k8s.io" '
             'in the namespace "shop"'
         )
-        status, told = await site.get(LAG.replace("/shop/", "/other/"))
-        assert (status, told["code"]) == (403, 403)
-        status, told = await site.get(LAG, headers={})
-        assert (status, told["message"]) == (403, "the request has no user header")
+        status, reported = await site.get(LAG.replace("/shop/", "/other/"))
+        assert (status, reported["code"]) == (403, 403)
+        status, reported = await site.get(LAG, headers={})
+        assert (status, reported["message"]) == (403, "the request has no user header")
 
     play(story)
 
 
 @pytest.mark.parametrize(
-    ("path", "query", "code", "words"),
+    ("path", "query", "code", "message"),
     [
         (LAG, {"labelSelector": "consumerGroup=b"}, 404, "no LogHubConsumerGroup in namespace shop"),
         (LAG, {"labelSelector": "a=b;"}, 400, "not a label selector"),
@@ -157,12 +157,17 @@ def test_a_rejection_is_a_kubernetes_status() -> None:
     ],
 )
 def test_an_unanswerable_request_gets_a_status(
-    path: str, query: dict[str, str], code: int, words: str
+    path: str, query: dict[str, str], code: int, message: str
 ) -> None:
     async def story(site: Site) -> None:
-        status, told = await site.get(path, **query)
-        assert (status, told["kind"], told["status"], told["code"]) == (code, "Status", "Failure", code)
-        assert words in told["message"]
+        status, reported = await site.get(path, **query)
+        assert (status, reported["kind"], reported["status"], reported["code"]) == (
+            code,
+            "Status",
+            "Failure",
+            code,
+        )
+        assert message in reported["message"]
 
     play(story, store(readings(wanted=None)))
 
@@ -179,8 +184,8 @@ def test_discovery() -> None:
 
 def test_only_the_front_proxy_can_read() -> None:
     async def story(site: Site) -> None:
-        status, told = await site.get(BASE, client=site.ca.pair("somebody-else"))
-        assert (status, told["message"]) == (
+        status, reported = await site.get(BASE, client=site.ca.pair("somebody-else"))
+        assert (status, reported["message"]) == (
             403,
             "only requests from the API server's front proxy are accepted",
         )
@@ -191,7 +196,7 @@ def test_only_the_front_proxy_can_read() -> None:
                         f"https://{site.address}{BASE}", ssl=site.tls(stranger), server_hostname=HOST
                     ) as answer:
                         await answer.read()
-        assert site.reviews.asked == []
+        assert site.reviews.requested == []
 
     play(story)
 
@@ -200,14 +205,14 @@ def test_an_authorization_is_cached_for_seconds_only() -> None:
     async def story(site: Site) -> None:
         for _ in range(3):
             assert (await site.get(LAG))[0] == 200
-        assert len(site.reviews.asked) == 1
+        assert len(site.reviews.requested) == 1
         site.clock.now += 10.0
         site.reviews.away = True
-        status, told = await site.get(LAG)
-        assert (status, told["reason"]) == (503, "ServiceUnavailable")
+        status, reported = await site.get(LAG)
+        assert (status, reported["reason"]) == (503, "ServiceUnavailable")
         site.reviews.away = False
         assert (await site.get(LAG))[0] == 200
-        assert len(site.reviews.asked) == 2
+        assert len(site.reviews.requested) == 2
 
     play(story)
 
@@ -218,7 +223,7 @@ def test_the_authorization_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         reviewer = AccessReviewer(cast(Kube, reviews), HandClock())
         for name in ("a", "b", "c", "b", "a"):
             await reviewer.allows(User(name), namespace="shop", metric="m")
-        assert [one["user"] for one in reviews.asked] == ["a", "b", "c", "a"]
+        assert [one["user"] for one in reviews.requested] == ["a", "b", "c", "a"]
         assert len(reviewer._cache) == 2
 
     monkeypatch.setattr(server, "MAX_CACHED_REVIEWS", 2)

@@ -110,17 +110,17 @@ def test_unknown_group_and_unknown_number_are_errors() -> None:
             once(channel, "GetMetrics", field(1, ref("other")) + question),
             stream(channel, ref("other")).read(),
         ):
-            code, words = await refused(call)
+            code, message = await refused(call)
             assert code is grpc.StatusCode.NOT_FOUND
-            assert "no LogHubConsumerGroup access in namespace other" in words
+            assert "no LogHubConsumerGroup access in namespace other" in message
         on.update(readings(wanted=None, lag_groups=None, assignable=None), ())
         for call in (
             once(channel, "IsActive", ref()),
             once(channel, "GetMetrics", field(1, ref()) + question),
         ):
-            code, words = await refused(call)
+            code, message = await refused(call)
             assert code is grpc.StatusCode.UNAVAILABLE
-            assert "shop/access is currently unknown" in words
+            assert "shop/access is currently unknown" in message
         # The target does not depend on what is known.
         assert await once(channel, "GetMetricSpec", ref("other"))
 
@@ -131,8 +131,8 @@ def test_unknown_group_and_unknown_number_are_errors() -> None:
 def test_stale_metrics_are_unavailable() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         clock.now += 61.0
-        code, words = await refused(once(channel, "IsActive", ref()))
-        assert (code, words) == (
+        code, message = await refused(once(channel, "IsActive", ref()))
+        assert (code, message) == (
             grpc.StatusCode.UNAVAILABLE,
             "shop/access has not been reconciled recently",
         )
@@ -143,7 +143,7 @@ def test_stale_metrics_are_unavailable() -> None:
 
 def test_invalid_metadata_is_an_invalid_argument() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
-        for call, words in (
+        for call, message in (
             (once(channel, "GetMetricSpec", ref(metric="lag")), "metric must be one of"),
             (stream(channel, ref(targetValue="-1")).read(), "targetValue must be greater than 0"),
             (
@@ -151,9 +151,9 @@ def test_invalid_metadata_is_an_invalid_argument() -> None:
                 "provides metric loghub_desired_workers, not 'x'",
             ),
         ):
-            code, told = await refused(call)
+            code, reported = await refused(call)
             assert code is grpc.StatusCode.INVALID_ARGUMENT
-            assert words in told
+            assert message in reported
 
     over(store(readings()), story)
 
@@ -170,11 +170,11 @@ def test_changes_are_pushed_at_once_and_nothing_else() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         call = stream(channel, ref())
         assert await call.read() == NO
-        for lags, told in (((0, None, 5), YES), ((6, None, 7, 0), NO)):
+        for lags, reported in (((0, None, 5), YES), ((6, None, 7, 0), NO)):
             for lag in lags:
                 on.update(readings(lag_groups=lag, assignable=None), ())
                 await once(channel, "GetMetricSpec", ref())  # the stream has looked by now
-            assert await call.read() == told
+            assert await call.read() == reported
         on.remove("shop", "access")
         assert (await refused(call.read()))[0] is grpc.StatusCode.NOT_FOUND
 
@@ -237,13 +237,13 @@ def test_with_tls_only_clients_with_a_certificate_and_renewed_without_a_restart(
     async def run() -> None:
         first.write_pair(tmp_path, "localhost", clients_ca=clients)
         async with serving_keda("127.0.0.1:0", store(readings()), keys=KeyFolder(tmp_path)) as address:
-            assert await asked(address, first, clients) == YES
-            assert (await refused(asked(address, first, None)))[0] is grpc.StatusCode.UNAVAILABLE
-            assert (await refused(asked(address, second, clients)))[0] is grpc.StatusCode.UNAVAILABLE
+            assert await requested(address, first, clients) == YES
+            assert (await refused(requested(address, first, None)))[0] is grpc.StatusCode.UNAVAILABLE
+            assert (await refused(requested(address, second, clients)))[0] is grpc.StatusCode.UNAVAILABLE
             second.write_pair(tmp_path, "localhost", clients_ca=clients)
-            assert await asked(address, second, clients) == YES
+            assert await requested(address, second, clients) == YES
 
-    async def asked(address: str, server: Authority, client: Authority | None) -> bytes:
+    async def requested(address: str, server: Authority, client: Authority | None) -> bytes:
         pair = client.pair("keda") if client else None
         key, chain = (pair.key, pair.certificate) if pair else (None, None)
         credentials = grpc.ssl_channel_credentials(server.pem, key, chain)

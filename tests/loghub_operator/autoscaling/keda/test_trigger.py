@@ -31,7 +31,7 @@ def test_all_settings_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "words"),
+    ("metadata", "message"),
     [
         ({}, "require consumerGroup"),
         ({"consumerGroup": "a", "metric": "lag"}, "metric must be one of desiredWorkers, .* not 'lag'"),
@@ -46,8 +46,8 @@ def test_all_settings_are_read() -> None:
         ({"consumerGroup": "a", "activationLagLogGroups": "inf"}, "activationLagLogGroups is not a number"),
     ],
 )
-def test_invalid_metadata_is_rejected_with_a_message(metadata: dict[str, str], words: str) -> None:
-    with pytest.raises(BadTriggerError, match=words):
+def test_invalid_metadata_is_rejected_with_a_message(metadata: dict[str, str], message: str) -> None:
+    with pytest.raises(BadTriggerError, match=message):
         trigger_of("shop", metadata)
 
 

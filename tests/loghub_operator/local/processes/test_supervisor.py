@@ -58,12 +58,12 @@ class Theatre:
         return next((one for one in views if one.observed.ordinal == ordinal), None)
 
     def starts(self, ordinal: int) -> int:
-        found = self.view(ordinal)
-        return found.starts if found else 0
+        result = self.view(ordinal)
+        return result.starts if result else 0
 
     def pid(self, ordinal: int) -> int | None:
-        found = self.view(ordinal)
-        return found.pid if found else None
+        result = self.view(ordinal)
+        return result.pid if result else None
 
     def phases(self) -> list[WorkerPhase]:
         self.supervisor.tick()
@@ -126,9 +126,9 @@ def test_a_killed_worker_comes_back_under_its_name(tmp_path: Path) -> None:
         assert first is not None
         os.kill(first, signal.SIGKILL)
         await on.until(lambda: on.view(0).observed.phase is WorkerPhase.FAILED, "failed")  # type: ignore[union-attr]
-        told = on.view(0)
-        assert told is not None
-        assert told.observed.message == "killed by SIGKILL"
+        events = on.view(0)
+        assert events is not None
+        assert events.observed.message == "killed by SIGKILL"
         await on.until_ready(2)
         assert on.pid(0) not in (None, first)
         assert on.pid(1) == other
@@ -276,7 +276,7 @@ def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     )
     try:
         assert parent.stdout is not None
-        pids = [int(word) for word in parent.stdout.readline().split()]
+        pids = [int(part) for part in parent.stdout.readline().split()]
         assert len(pids) == 2
         assert all(alive(pid) for pid in pids)
     finally:
@@ -316,9 +316,9 @@ def test_a_worker_whose_folder_cannot_be_created_is_reported_and_retried(tmp_pat
         in_the_way.touch()
         on.apply(1)
         assert on.phases() == [WorkerPhase.FAILED]
-        (seen,) = on.supervisor.observed()
-        assert seen.reason == "StartFailed"
-        assert str(in_the_way) in seen.message
+        (errors,) = on.supervisor.observed()
+        assert errors.reason == "StartFailed"
+        assert str(in_the_way) in errors.message
         in_the_way.unlink()
         await on.until_ready(1)
 

@@ -28,7 +28,7 @@ def worker(
     *,
     pid: int | None = 7,
     starts: int = 1,
-    words: tuple[str, str] = ("", ""),
+    failure: tuple[str, str] = ("", ""),
     rows: int = 0,
     logs: int = 0,
 ) -> WorkerView:
@@ -53,13 +53,13 @@ def worker(
         ready=phase is WorkerPhase.RUNNING,
         revision=UNKNOWN,
         drain_requested=False,
-        reason=words[0],
-        message=words[1],
+        reason=failure[0],
+        message=failure[1],
     )
     return WorkerView(observed=observed, pid=pid, starts=starts, status=status if pid else None)
 
 
-def told(
+def printed(
     before: Status, after: Status, was: tuple[WorkerView, ...] = (), now: tuple[WorkerView, ...] = ()
 ) -> list[str]:
     return list(changes(before, after, was, now))
@@ -68,7 +68,7 @@ def told(
 def test_without_a_change_nothing_is_printed() -> None:
     status = Status(shards=(shard(0, "already_alloc", "w-0"),))
     workers = (worker(0, WorkerPhase.RUNNING),)
-    assert told(status, status, workers, workers) == []
+    assert printed(status, status, workers, workers) == []
 
 
 def test_a_shard_in_transfer_is_printed() -> None:
@@ -76,23 +76,23 @@ def test_a_shard_in_transfer_is_printed() -> None:
     moving = Status(shards=(shard(0, "transfer", "w-0", next_consumer="w-1"),))
     moved = Status(shards=(shard(0, "already_alloc", "w-1"),))
     free = Status(shards=(shard(0, "not_alloc"),))
-    assert told(held, moving) == ["shard 0 is being handed over from w-0 to w-1"]
+    assert printed(held, moving) == ["shard 0 is being handed over from w-0 to w-1"]
     unknown = Status(shards=(shard(0, "transfer", "w-0"),))
-    assert told(held, unknown) == ["shard 0 is being handed over from w-0"]
-    assert told(moving, moved) == ["shard 0 is assigned to w-1 (was w-0)"]
-    assert told(held, free) == ["shard 0 is free (was w-0)"]
+    assert printed(held, unknown) == ["shard 0 is being handed over from w-0"]
+    assert printed(moving, moved) == ["shard 0 is assigned to w-1 (was w-0)"]
+    assert printed(held, free) == ["shard 0 is free (was w-0)"]
 
 
 def test_each_state_of_a_worker_is_printed() -> None:
     starting, ready = worker(0, WorkerPhase.STARTING), worker(0, WorkerPhase.RUNNING)
-    dead = worker(0, WorkerPhase.FAILED, pid=None, words=("", "killed by SIGKILL"))
+    dead = worker(0, WorkerPhase.FAILED, pid=None, failure=("", "killed by SIGKILL"))
     again = worker(0, WorkerPhase.STARTING, pid=8, starts=2)
     none = Status()
-    assert told(none, none, (), (starting,)) == ["w-0 started, process 7"]
-    assert told(none, none, (starting,), (ready,)) == ["w-0 is ready"]
-    assert told(none, none, (ready,), (dead,)) == ["w-0 ended: killed by SIGKILL"]
-    assert told(none, none, (dead,), (again,)) == ["w-0 started, process 8 (again)"]
-    assert told(none, none, (ready,), ()) == ["w-0 is gone"]
+    assert printed(none, none, (), (starting,)) == ["w-0 started, process 7"]
+    assert printed(none, none, (starting,), (ready,)) == ["w-0 is ready"]
+    assert printed(none, none, (ready,), (dead,)) == ["w-0 ended: killed by SIGKILL"]
+    assert printed(none, none, (dead,), (again,)) == ["w-0 started, process 8 (again)"]
+    assert printed(none, none, (ready,), ()) == ["w-0 is gone"]
 
 
 def test_a_condition_without_another_line_is_printed() -> None:
@@ -102,8 +102,8 @@ def test_a_condition_without_another_line_is_printed() -> None:
         )
         return Status(conditions=(condition,))
 
-    assert told(with_reason("DesiredWithinRange"), with_reason("TooFewShards")) == ["TooFewShards: m"]
-    assert told(with_reason("TooFewShards"), with_reason("TooFewShards")) == []
+    assert printed(with_reason("DesiredWithinRange"), with_reason("TooFewShards")) == ["TooFewShards: m"]
+    assert printed(with_reason("TooFewShards"), with_reason("TooFewShards")) == []
 
 
 def test_a_counter_that_was_reset_is_added_up() -> None:
@@ -148,13 +148,13 @@ def test_the_dashboard_shows_what_is_known() -> None:
     out = io.StringIO()
     Console(file=out, width=120).print(render(frame))
     picture = out.getvalue()
-    for words in ("transfer", "w-1", "something [happened]", "sent 45", "running"):
-        assert words in picture
+    for failure in ("transfer", "w-1", "something [happened]", "sent 45", "running"):
+        assert failure in picture
 
 
 def test_an_exception_with_many_lines_is_shown_in_one() -> None:
     watcher = Watcher()
-    failing = worker(0, WorkerPhase.RUNNING, words=("PipelineFailed", "first\n  second\n" + "x" * 500))
+    failing = worker(0, WorkerPhase.RUNNING, failure=("PipelineFailed", "first\n  second\n" + "x" * 500))
     snapshot = GroupSnapshot(at_unix_s=0.0, status=Status(), workers=(failing,))
     _, line = plain(watcher.frame(snapshot, title="t", notes=(), now=0.0))
     assert "PipelineFailed: first second xxx" in line

@@ -45,9 +45,9 @@ def inputs(
 def test_the_formula_is_arrival_plus_lag_over_catch_up_time_divided_by_the_rate(
     arrival: float, lag: int, rate: float, wanted: int
 ) -> None:
-    need = replica_range_of(inputs(arrival, lag, rate))
-    assert need is not None
-    assert need.wanted == wanted
+    replica_range = replica_range_of(inputs(arrival, lag, rate))
+    assert replica_range is not None
+    assert replica_range.wanted == wanted
 
 
 def test_the_range_is_unknown_without_a_rate_unless_there_is_no_load() -> None:
@@ -121,17 +121,17 @@ def test_a_window_is_bounded_and_returns_the_maximum(values: list[int]) -> None:
         window = pushed(window, value, now=float(now), span_s=50.0, gap_s=60.0)
     assert len(window.peaks) <= 21
     end = len(values) - 1
-    told = largest(window, now=float(end), span_s=min(50.0, float(end)))
-    assert told == max(values[max(0, end - 50) :])
+    maximum = largest(window, now=float(end), span_s=min(50.0, float(end)))
+    assert maximum == max(values[max(0, end - 50) :])
 
 
-def after(needs: list[ReplicaRange], *, current: int, every_s: float = 10.0) -> tuple[int, bool]:
-    memory, now = NOTHING, 0.0
-    for need in needs:
+def after(ranges: list[ReplicaRange], *, current: int, every_s: float = 10.0) -> tuple[int, bool]:
+    state, now = NOTHING, 0.0
+    for replica_range in ranges:
         now += every_s
-        memory = with_replica_range(memory, need, now=now, spans=SPANS, up=True)
-    calm = stabilize(memory, needs[-1], current=current, now=now, spans=SPANS)
-    return calm.workers, calm.stabilizing
+        state = with_replica_range(state, replica_range, now=now, spans=SPANS, up=True)
+    stabilized = stabilize(state, ranges[-1], current=current, now=now, spans=SPANS)
+    return stabilized.workers, stabilized.stabilizing
 
 
 def test_scale_up_only_after_the_window_to_the_least_needed_throughout() -> None:

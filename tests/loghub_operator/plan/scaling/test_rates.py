@@ -19,8 +19,8 @@ from loghub_operator.plan.scaling.rates import (
     WorkerPace,
     arrival_per_s,
     consumed_per_s,
+    series_by_shard,
     smoothed,
-    trails,
     worker_paces,
 )
 
@@ -48,11 +48,11 @@ def sampled(*marks: tuple[float, ShardMark]) -> tuple[Sample, ...]:
 
 
 def arrival(samples: Sequence[Sample]) -> float | None:
-    return arrival_per_s(trails(samples)[0])
+    return arrival_per_s(series_by_shard(samples)[0])
 
 
 def consumed(samples: Sequence[Sample]) -> float | None:
-    return consumed_per_s(trails(samples)[0])
+    return consumed_per_s(series_by_shard(samples)[0])
 
 
 def test_the_arrival_rate_does_not_depend_on_the_intervals() -> None:
@@ -76,39 +76,41 @@ def test_cursors_of_another_logstore_begin_a_new_series(jump: int | None) -> Non
 def test_a_new_shard_has_no_rate_yet_and_a_read_only_one_has_no_arrival() -> None:
     first = Sample(at_unix_s=0.0, marks=(mark(0),))
     both = Sample(at_unix_s=10.0, marks=(replace(mark(100), read_only=True), mark(50, shard=1)))
-    seen = trails((first, both))
-    assert arrival_per_s(seen[0]) == 0.0
-    assert arrival_per_s(seen[1]) is None
+    pace = series_by_shard((first, both))
+    assert arrival_per_s(pace[0]) == 0.0
+    assert arrival_per_s(pace[1]) is None
 
 
 def test_a_deleted_shard_has_no_series() -> None:
     both = Sample(at_unix_s=0.0, marks=(mark(0), mark(0, shard=1)))
-    assert set(trails((both, Sample(at_unix_s=10.0, marks=(mark(1),))))) == {0}
+    assert set(series_by_shard((both, Sample(at_unix_s=10.0, marks=(mark(1),))))) == {0}
 
 
 def test_consumption_is_measured_by_the_times_of_the_checkpoints() -> None:
     """The looks come when they come; the log service says when a checkpoint was saved."""
-    seen = sampled((0, mark(900, 0, at=0.0)), (13, mark(900, 100, at=10.0)), (21, mark(900, 200, at=20.0)))
-    assert consumed(seen) == 10.0
+    pace = sampled((0, mark(900, 0, at=0.0)), (13, mark(900, 100, at=10.0)), (21, mark(900, 200, at=20.0)))
+    assert consumed(pace) == 10.0
 
 
 def test_without_checkpoint_times_consumption_is_measured_between_observations() -> None:
     assert consumed(sampled((0, mark(900, 0)), (10, mark(900, 100)), (20, mark(900, 200)))) == 10.0
 
 
-@pytest.mark.parametrize("goal", [10, 5000], ids=["back", "beyond what there was"])
-def test_a_checkpoint_that_was_reset_is_no_consumption(goal: int) -> None:
+@pytest.mark.parametrize("consumed_", [10, 5000], ids=["back", "beyond what there was"])
+def test_a_checkpoint_that_was_reset_is_no_consumption(consumed_: int) -> None:
     before = ((0.0, mark(1000, 100)), (10.0, mark(1000, 200)))
-    assert consumed(sampled(*before, (20.0, mark(6000 if goal > 1000 else 1000, goal)))) != pytest.approx(240)
+    assert consumed(
+        sampled(*before, (20.0, mark(6000 if consumed_ > 1000 else 1000, consumed_)))
+    ) != pytest.approx(240)
     moved = sampled(
-        *before, (20.0, replace(mark(1100, goal), lag=0)), (30.0, replace(mark(1100, goal), lag=0))
+        *before, (20.0, replace(mark(1100, consumed_), lag=0)), (30.0, replace(mark(1100, consumed_), lag=0))
     )
     assert consumed(moved) == 0.0
 
 
-def busy(*, lag: int, step: int, rounds: int = 8, every_s: float = 5.0) -> tuple[Sample, ...]:
+def busy(*, lag: int, step: int, samples: int = 8, every_s: float = 5.0) -> tuple[Sample, ...]:
     """A worker that consumes so much from look to look, and always has so much left."""
-    times = [100.0 + n * every_s for n in range(rounds)]
+    times = [100.0 + n * every_s for n in range(samples)]
     return sampled(*((at, mark(n * step + lag, n * step, at=at)) for n, at in enumerate(times)))
 
 
@@ -133,17 +135,17 @@ def test_a_worker_is_measured_only_when_warm_and_with_unchanged_shards() -> None
 
 
 def test_the_rate_follows_saturated_workers_and_is_never_below_an_observed_pace() -> None:
-    def after(before: float | None, *, full: bool, seen: float, wait_s: float = 60.0) -> float | None:
+    def after(before: float | None, *, full: bool, pace: float, wait_s: float = 60.0) -> float | None:
         rate = None if before is None else WorkerRate(per_s=before, at_unix_s=0.0)
-        made = smoothed(rate, [WorkerPace(worker="w", per_s=seen, saturated=full)], at_unix_s=wait_s)
-        return None if made is None else made.per_s
+        rate_after = smoothed(rate, [WorkerPace(worker="w", per_s=pace, saturated=full)], at_unix_s=wait_s)
+        return None if rate_after is None else rate_after.per_s
 
-    assert after(None, full=True, seen=10.0) == 10.0
-    assert after(None, full=False, seen=10.0) is None
-    assert after(20.0, full=False, seen=10.0) == 20.0
-    assert after(20.0, full=False, seen=30.0) == 30.0
-    assert after(20.0, full=True, seen=10.0) == pytest.approx(13.7, abs=0.1)
-    assert after(20.0, full=True, seen=10.0, wait_s=1e9) == 10.0
+    assert after(None, full=True, pace=10.0) == 10.0
+    assert after(None, full=False, pace=10.0) is None
+    assert after(20.0, full=False, pace=10.0) == 20.0
+    assert after(20.0, full=False, pace=30.0) == 30.0
+    assert after(20.0, full=True, pace=10.0) == pytest.approx(13.7, abs=0.1)
+    assert after(20.0, full=True, pace=10.0, wait_s=1e9) == 10.0
 
 
 def test_samples_are_bounded_spaced_and_within_the_window() -> None:
