@@ -1,4 +1,4 @@
-"""The apiserver is away for a while: the operator goes on without a restart, and misses nothing."""
+"""An outage of the apiserver: the operator continues without a restart and misses no change."""
 
 import asyncio
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Scaling on lag over a real apiserver: the played workers consume, and their number follows.
+"""Scaling on lag over a real apiserver: simulated workers consume, and their number follows the load.
 
-The windows are as short as the spec allows; the rates are measured over real time, so that a story
-takes a minute or two.
+The windows are as short as the spec allows; the rates are measured over real time, so a story takes a minute
+or two.
 """
 
 import time

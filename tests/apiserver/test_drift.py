@@ -1,5 +1,5 @@
-"""What somebody else changes of ours, over a real apiserver: set back and told; ever later where it is
-undone each time. Pods are played (`tests.loghub_operator.support.harness`).
+"""Changes of our objects by other clients, over a real apiserver: they are corrected and reported, and later
+each time if another client repeats them. Pods are simulated (`tests.loghub_operator.support.harness`).
 """
 
 import asyncio

@@ -1,9 +1,8 @@
-"""The whole operator against a real apiserver and the in-memory log service; pods are played.
+"""The whole operator against a real apiserver and the in-memory log service; pods are simulated.
 
-The apiserver, its authorization (the operator has the rights of deploy/ only), kopf, observe,
-plan and apply are real. There are no controllers here, so a
-`Player` makes the pods that the StatefulSet asks for, beats for those that are ready, and
-leaves the group for those that are told so.
+The apiserver, its authorization (the operator has the permissions of deploy/ only), kopf, observe, plan and
+apply are real. There are no controllers here, so a `Player` creates the pods of the StatefulSet, sends
+heartbeats for those that are ready, and leaves the group for those that are asked to drain.
 """
 
 import asyncio

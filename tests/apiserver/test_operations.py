@@ -1,8 +1,9 @@
-"""What people order, and what others do meanwhile, over a real apiserver: suspend, reposition, undo, two
-objects on one group, an overlay that makes no sense.
+"""Operations of users and changes by others, over a real apiserver: suspend, checkpoint reset and its undo,
+two objects for one group, an invalid overlay.
 
-Pods are played (`tests.loghub_operator.support.harness`); the apiserver, its authorization, kopf and the
-whole operator are real."""
+Pods are simulated (`tests.loghub_operator.support.harness`); the apiserver, its authorization, kopf and the
+whole operator are real.
+"""
 
 import asyncio
 import functools

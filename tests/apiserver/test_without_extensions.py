@@ -1,5 +1,6 @@
-"""A log service without our extensions, as the real SLS is: nobody but the worker says that it left, and
-nobody but the worker says that it hands a shard over."""
+"""A log service without our extensions, as the real SLS is: only the worker reports that it left, or that it
+hands a shard over.
+"""
 
 import random
 import time

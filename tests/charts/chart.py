@@ -1,7 +1,6 @@
-"""The chart by the real helm: what it renders, and what it refuses.
+"""Renders the chart with the real helm, and returns what it refuses.
 
-What for: tests say which values they want and get objects. What it must not know: any one
-template. Read next: `tests.cluster.chart_tools` (where helm comes from).
+Tests choose values and get objects. `tests.cluster.chart_tools` provides helm.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What others scale on: the chart's parts for it fit to what the operator serves."""
+"""The chart's parts for autoscalers fit what the operator serves."""
 
 from typing import cast
 

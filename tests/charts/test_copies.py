@@ -1,4 +1,4 @@
-"""One source for what stands twice: the CRD, the version, the values and their schema."""
+"""The CRD, the version, the values and their schema each agree with their source."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""The examples of autoscaling and of kind: what they name is there, and the apiserver takes them."""
+"""The examples of autoscaling and of kind: what they refer to exists, and the apiserver accepts them."""
 
 import re
 from typing import Any

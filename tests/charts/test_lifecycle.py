@@ -1,6 +1,6 @@
-"""Install, change, uninstall by the real helm on the real apiserver; no pod runs.
+"""Install, upgrade and uninstall by the real helm on the real apiserver; no pod runs.
 
-What helm alone decides: what stays, what goes, and whose fields are whose.
+What helm alone decides: what stays, what is deleted, and who owns which fields.
 """
 
 import base64

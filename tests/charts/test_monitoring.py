@@ -1,4 +1,4 @@
-"""Alerts, dashboard and scrape settings speak of series, labels and ports that there are."""
+"""Alerts, dashboard and scrape settings use only series, labels and ports that exist."""
 
 import json
 import re

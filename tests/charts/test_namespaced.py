@@ -1,7 +1,7 @@
-"""The operator with the rights that the chart gives it for one namespace, and no others.
+"""The operator with the permissions that the chart grants it for one namespace, and no others.
 
-The apiserver, its authorization, kopf, and the operator are real; pods and the log service are
-played (`tests.loghub_operator.support.harness`). What the chart tells the operator is what it runs with.
+The apiserver, its authorization, kopf, and the operator are real; pods and the log service are simulated
+(`tests.loghub_operator.support.harness`). The operator runs with the settings that the chart gives it.
 """
 
 import asyncio

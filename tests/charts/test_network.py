@@ -1,6 +1,6 @@
-"""What the chart's NetworkPolicies let through: the work of the pods, and nothing else.
+"""What the chart's NetworkPolicies allow: the connections that the pods need, and nothing else.
 
-No network is here that would keep to them; their ports and peers are compared with the pods'.
+No network here enforces them; their ports and peers are compared with the pods'.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What helm says after an install can be pasted."""
+"""What helm prints after an install can be pasted and is valid."""
 
 import json
 import re

@@ -1,8 +1,7 @@
-"""What the chart renders, in the words of the real apiserver.
+"""The rendered objects are valid for the real apiserver.
 
-Each combination of toggles is rendered and applied by a server-side dry run into a
-namespace that enforces the restricted pod security standard: unknown fields are refused, and
-nothing warns.
+Each combination of toggles is rendered and applied by a server-side dry run into a namespace that enforces
+the restricted pod security standard: unknown fields are rejected, and there is no warning.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What the operator may do, asked of the real apiserver: cluster-wide, and in some namespaces only."""
+"""The operator's permissions, checked by the real apiserver: cluster-wide, and for some namespaces only."""
 
 from typing import Any
 

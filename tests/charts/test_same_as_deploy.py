@@ -1,7 +1,7 @@
-"""`kubectl apply -k deploy` and `helm install` end in the same thing.
+"""`kubectl apply -k deploy` and `helm install` have the same result.
 
-Compared are the objects that both have, in what takes effect: names, rights, what runs and how.
-Labels differ on purpose (helm's say whose the object is), and so do image tags.
+Compared are the objects that both have, in what takes effect: names, permissions, what runs and how. Labels
+differ on purpose (helm's name the release), and so do image tags.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""What a user of one namespace may do, by the chart's roles: there, and in another one.
+"""The permissions of a user of one namespace by the chart's roles, in that namespace and in another one.
 
-Asked of the real apiserver, whose authorizer answers for groups, their status, the numbers that an
+Checked by the real apiserver, whose authorizer answers for groups, their status, the metrics that an
 autoscaler reads, and Secrets.
 """
 

@@ -1,4 +1,4 @@
-"""Values that make no sense are refused in words that say which."""
+"""Invalid values are rejected with a message that names them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The GitHub workflow, which never ran: actionlint's word, and what its steps would run."""
+"""The GitHub workflow, which has never run: what actionlint reports, and what its steps would run."""
 
 import re
 import shlex

@@ -1,8 +1,4 @@
-"""Do the status, the pods and the log service say the same of one consumer group?
-
-What for: the one comparison of the three that the long stories wait for. What it must not know:
-any one story. Read next: `test_first_light`, `test_the_whole_life_of_a_group`.
-"""
+"""Compares what the status, the pods and the log service report of one consumer group."""
 
 from dataclasses import dataclass
 

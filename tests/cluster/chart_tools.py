@@ -1,9 +1,8 @@
-"""The real helm and actionlint: the user's own, or compiled from pinned modules; KEDA's client.
+"""The real helm and actionlint, the user's own or compiled from pinned modules, and KEDA's client.
 
-What for: tests that render and lint the chart, install it on a cluster, lint the workflow, and
-ask our external scaler. What it must not know: chart, workflow, scaler. Read next: `compiling`;
-the modules are `tools/helm` (one helm release that uses the libraries of the Kubernetes in
-`build`, so that most of it is compiled already), `tools/actionlint` and `tools/keda`.
+Tests render and lint the chart with them, install it on a cluster, lint the workflow, and query our external
+scaler. The modules are `tools/helm` (a helm release that uses the libraries of the Kubernetes in `build`, so
+that most of it is compiled already), `tools/actionlint` and `tools/keda`.
 """
 
 import re

@@ -1,8 +1,7 @@
-"""Go programs from pinned modules, compiled once into a cache folder.
+"""Compiles Go programs from pinned modules once, into a cache folder.
 
-What for: a killed build goes on where it was (Go's own build cache), a second one waits for
-the first, and both say every 20 s what is being waited for. What it must not know: which
-programs these are. Read next: `build` (Kubernetes), `chart_tools` (helm and actionlint).
+A killed build continues where it was (Go's own build cache), a second one waits for the first, and both
+report every 20 s what they wait for.
 """
 
 import fcntl

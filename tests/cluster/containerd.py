@@ -1,8 +1,6 @@
 """Images and left-over containers in the node's containerd, by its `ctr` program.
 
-What for: putting an OCI layout folder into the node's image store once, and forgetting
-the containers of earlier runs. What it must not know: how images are built. Read
-next: `upstream`.
+Imports an OCI layout folder into the node's image store once, and removes the containers of earlier runs.
 """
 
 import subprocess

@@ -1,8 +1,7 @@
-"""Fixtures that hand out a real apiserver or a real cluster.
+"""Fixtures that provide a real apiserver or a real cluster.
 
-What for: tests elsewhere import these by name in their `conftest.py`
-(``from tests.cluster.fixtures import apiserver``). What it must not know: what the
-tests do with it. Read next: `apiserver`, `provider`.
+Tests elsewhere import these by name in their `conftest.py` (``from tests.cluster.fixtures import
+apiserver``).
 """
 
 import dataclasses

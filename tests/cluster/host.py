@@ -1,9 +1,8 @@
-"""What the upstream cluster changes on the machine, and undoing it.
+"""What the upstream cluster changes on the machine, and how it is undone.
 
-What for: the pods' bridge, forwarding, and the sweep that removes everything a run
-(even a killed one) has left: containers, mounts, the bridge, kube-proxy's tables,
-address leases. All of it is found by names and folders that only this cluster uses. What
-it must not know: Kubernetes objects. Read next: `upstream`.
+The pods' bridge, forwarding, and the sweep that removes everything that a run (even a killed one) has left:
+containers, mounts, the bridge, kube-proxy's tables, address leases. All of it is found by names and folders
+that only this cluster uses.
 """
 
 import contextlib

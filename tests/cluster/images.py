@@ -1,9 +1,8 @@
 """Builds the project's images from its one Dockerfile without a Docker engine.
 
-What for: `buildah` builds the three targets on a base root that `mmdebstrap` makes
-(there may be no image registry in reach), each kept under a key of what it is made
-from: unchanged sources cost nothing, changed sources rebuild the last layer. What it
-must not know: containerd and clusters. Read next: `containerd` (imports the archives).
+`buildah` builds the three targets on a base root that `mmdebstrap` creates, because there may be no image
+registry in reach. Each image is stored under a key of its sources: unchanged sources cost nothing, changed
+sources rebuild the last layer.
 
 ``python -m tests.cluster.images``  build what is missing, or wait for a running build
 """

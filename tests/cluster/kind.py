@@ -1,9 +1,7 @@
 """A cluster by the `kind` program, for machines with a Docker engine. Never run here.
 
-What for: the provider that the project's users will most often have. It calls the
-programs `kind` and `docker` themselves; its commands are tested with a recording
-runner, the project's own machines have no Docker engine to run them on. What it must
-not know: the tests. Read next: `provider`.
+This is the provider that most users of the project will have. It calls the programs `kind` and `docker`; its
+commands are tested with a recording runner, because the project's own machines have no Docker engine.
 """
 
 import json

@@ -1,8 +1,4 @@
-"""`kubectl` for tests: objects as values, waits on conditions, a forwarded port.
-
-What for: the tests use what users use. What it must not know: our objects. Read next:
-`stack`.
-"""
+"""`kubectl` for tests: objects as values, waits on conditions, a forwarded port."""
 
 import json
 import queue

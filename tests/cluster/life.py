@@ -1,8 +1,4 @@
-"""The one consumer group of `test_the_whole_life_of_a_group`, and what its steps ask of it.
-
-What for: short questions and orders, so that the story reads as one. What it must not know: what
-the answers should be. Read next: `test_the_whole_life_of_a_group`.
-"""
+"""The consumer group of `test_whole_life`, and the questions and changes that its steps use."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,8 +1,7 @@
-"""Lines to write, what was written, and what arrived: counted apart from the code under test.
+"""Lines to write, what was written, and what arrived, counted independently of the code under test.
 
-What for: a producer that keeps its own record of every line, and readers of the sinks
-that know nothing of workers. A line's identity is (file, pass, number), so that equal lines
-count. What it must not know: Kubernetes. Read next: `test_first_light`.
+A producer keeps its own record of every line, and the readers of the sinks know nothing of workers. A line's
+identity is (file, pass, number), so that equal lines count.
 """
 
 import os

@@ -1,9 +1,7 @@
 """Programs of a test cluster as processes that can be found and ended again.
 
-What for: each started program leaves a record (process id and start time) in the
-run's folder, so that the run itself, or a later one that finds its leftovers, ends
-exactly these processes and no others. What it must not know: what the programs are.
-Read next: `upstream`.
+Each started program leaves a record (process id and start time) in the run's folder, so that the run itself,
+or a later one that finds its leftovers, ends exactly these processes and no others.
 """
 
 import json

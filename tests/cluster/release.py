@@ -1,7 +1,5 @@
-"""The chart on a cluster, by the real helm: what users of helm do.
-
-What for: `helm install` with this checkout's images, the words that it prints, `helm test`.
-What it must not know: any one test. Read next: `test_the_whole_life_of_a_group`.
+"""The chart on a cluster, by the real helm: `helm install` with this checkout's images, its notes, `helm
+test`.
 """
 
 import json

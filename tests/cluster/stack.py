@@ -1,8 +1,6 @@
-"""The project on a cluster: service and operator from `deploy/`, and what tests ask of them.
+"""The project on a cluster: service and operator from `deploy/`, and what tests read of them.
 
-What for: applies the same manifests that users apply, with this checkout's images and
-with hostPath volumes, and gives the tests short questions. What it must not know: any one
-test. Read next: `test_first_light`.
+Applies the same manifests that users apply, with this checkout's images and with hostPath volumes.
 """
 
 import json

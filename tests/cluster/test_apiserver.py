@@ -1,4 +1,4 @@
-"""The stand-alone apiserver refuses and accepts as a cluster's does."""
+"""The stand-alone apiserver accepts and rejects as that of a cluster does."""
 
 import json
 import subprocess

@@ -1,7 +1,7 @@
-"""What a user gets to read when something is wrong, on a real cluster.
+"""What a user reads after a mistake, on a real cluster.
 
-What the schema can see is refused by the apiserver; the rest ends in a condition, on the
-object it is about, while everything else goes on.
+The apiserver rejects what the schema can check; every other mistake is reported in a condition of the object
+that has it, while everything else continues.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What the providers would run, read without running it."""
+"""The commands that the providers would run, without running them."""
 
 import dataclasses
 import json

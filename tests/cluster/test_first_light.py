@@ -1,8 +1,8 @@
 """One consumer group from start to end on a real Kubernetes.
 
-Applies `deploy/` and its examples as a user would, and follows every line that a producer
-writes until it is in the sink, while workers are added, killed and taken away. Holders in
-the status are compared with the pods and with the service three times.
+Applies `deploy/` and its examples as a user would, and follows every line that a producer writes until it is
+in the sink, while workers are added, killed and removed. Holders in the status are compared with the pods and
+with the service three times.
 """
 
 import time

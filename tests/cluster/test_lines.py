@@ -1,4 +1,4 @@
-"""The count that the cluster test trusts sees a lost, a doubled and an altered line."""
+"""The count that the cluster tests rely on detects a lost, a duplicated and an altered line."""
 
 from collections import Counter
 from itertools import islice

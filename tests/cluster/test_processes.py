@@ -1,4 +1,4 @@
-"""Processes are ended by exactly who started them, and left-overs are found by name."""
+"""A process is ended only by its owner, and leftovers are found by name."""
 
 import json
 import os

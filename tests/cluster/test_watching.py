@@ -1,4 +1,4 @@
-"""What the records say of what they saw, tried without a cluster."""
+"""The records of pods and holders, without a cluster."""
 
 from pathlib import Path
 

@@ -1,11 +1,10 @@
-"""A consumer group's whole life under the chart: what a team does with it, and what goes wrong.
+"""The whole life of a consumer group under the chart: what a team does with it, and what goes wrong.
 
-Installs the chart with helm, pastes the resource that its notes show, and goes on with that one
-object: changes of each class, a leader killed in the middle of a step, suspend, reposition and
-undo, an autoscaler, a lease that is taken away, a log service that is away for a minute, an
-apiserver that is killed, a second object for the same group.
-Every line that the producer wrote is counted at the end. One story, since starting a worker is
-what costs time here.
+Installs the chart with helm, applies the resource that its notes show, and continues with that one object:
+changes of each class, a leader killed in the middle of a step, suspend, checkpoint reset and undo, an
+autoscaler, a lease that is taken by another holder, a log service that is down for a minute, an apiserver
+that is killed, a second object for the same group. Every line that the producer wrote is counted at the end.
+It is one story, because starting a worker is what takes time here.
 """
 
 import time

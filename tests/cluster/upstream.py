@@ -1,9 +1,7 @@
-"""A real single-node Kubernetes from upstream's own programs, with no Docker engine.
+"""A real single-node Kubernetes from upstream's own programs, without a Docker engine.
 
-What for: the provider used where `kind` cannot work: etcd, apiserver, controllers,
-scheduler, containerd, kubelet, kube-proxy and CoreDNS as processes of this machine,
-everything under one folder. Needs Linux and root. What it must not know: the tests.
-Read next: `control_plane`, `node`, `host`, `containerd`.
+The provider where `kind` cannot work: etcd, apiserver, controllers, scheduler, containerd, kubelet,
+kube-proxy and CoreDNS as processes of this machine, everything under one folder. Needs Linux and root.
 """
 
 import dataclasses

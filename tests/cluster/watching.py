@@ -1,8 +1,6 @@
-"""What happened to pods and shards in between, not only before and after.
+"""Records what happens to pods and shards during a test, not only before and after.
 
-What for: a record of pods by one watch of the apiserver, of holders by asking the log service
-often; both run beside a test until they are left. What it must not know: any one test.
-Read next: `test_the_whole_life_of_a_group`.
+Pods are recorded by one watch of the apiserver, holders by querying the log service often.
 """
 
 import json

@@ -1,6 +1,7 @@
 """Prose is idiomatic technical English: a short list of words that the project used to have for things that
-the field names otherwise, and the word to use instead. Identifiers are not checked, only what people read:
-comments, docstrings, messages, documents, manifests."""
+the field names otherwise, and the word to use instead. Identifiers are checked for the words that have no
+other meaning there.
+"""
 
 import io
 import re

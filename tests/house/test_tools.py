@@ -1,4 +1,4 @@
-"""The linters are tests, so that pytest is the one gate."""
+"""The linters run as tests, so that one run of pytest checks everything."""
 
 import subprocess
 import sys

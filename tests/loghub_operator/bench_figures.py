@@ -1,4 +1,4 @@
-"""Figures of a bench: what an operator's metrics and its process say, and a verdict beside each goal."""
+"""Figures of a bench: what an operator's metrics and its process report, and a verdict for each target."""
 
 import os
 import re

@@ -1,16 +1,16 @@
-"""The operator over 500 groups of 32 shards: latencies, writes at rest, memory, beside their goals.
+"""The operator over 500 groups of 32 shards: latencies, writes while idle and memory, compared with their
+targets.
 
-What for: ``python -m tests.loghub_operator.bench_scale [GROUPS [REST_SECONDS [WORKED]]]`` prints them,
-and ends with exit status 1 where a goal is missed. With ``--client http sdk --latency-ms 20`` it runs once
-over each client of the log service, which then is as far away as a cloud region and has no extensions, and
-prints both runs side by side. A real apiserver with its audit log, the real LogHub
-service with every shard, the operator in a process of its own with the rights of deploy/, its Lease and
-a scrape of its metrics. No nodes: the pods of WORKED groups are played (`bench_workers`), those of the
-others never come. What it must not know: how the operator works. Read next: `tests.cluster.apiserver`.
+``python -m tests.loghub_operator.bench_scale [GROUPS [REST_SECONDS [WORKED]]]`` prints them, and ends with
+exit status 1 if a target is missed. With ``--client http sdk --latency-ms 20`` it runs once over each client
+of the log service, which then is as far away as a cloud region and has no extensions, and prints both runs
+side by side. A real apiserver with its audit log, the real LogHub service with every shard, the operator in a
+process of its own with the permissions of deploy/, its Lease and a scrape of its metrics. No nodes: the pods
+of WORKED groups are simulated (`bench_workers`), those of the others never exist.
 
-The groups come one after the other, at a steady rate; then nothing happens for the time of rest,
-in which the apiserver's audit log counts what the operator writes; then specs and checkpoints are
-changed at the same rate. Latencies are those of a watcher: from before the request to the line.
+The groups are created at a steady rate; then nothing happens for REST_SECONDS, in which the apiserver's audit
+log counts what the operator writes; then specs and checkpoints are changed at the same rate. Latencies are
+those of a watcher: from before the request to the line.
 """
 
 import argparse

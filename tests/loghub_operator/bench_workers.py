@@ -1,10 +1,8 @@
-"""Workers of some groups of the bench, played: a pod each that is ready, and its beats.
+"""Simulated workers of some groups of the bench: a ready pod each, and its heartbeats.
 
-What for: a group whose workers run is looked at otherwise than one that waits for its pods. What it
-must not know: what is measured. Read next: `bench_scale`.
-
-Pods and StatefulSets are written once, as kubelet and controller would; the beats go to the real log
-service for as long as the bench runs, so that every shard keeps its holder.
+A group whose workers run is observed differently from one that waits for its pods. Pods and StatefulSets are
+written once, as kubelet and controller would; the heartbeats go to the real log service while the bench runs,
+so that every shard keeps its holder.
 """
 
 import threading

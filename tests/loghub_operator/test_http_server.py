@@ -1,4 +1,4 @@
-"""Who is connected and asks for nothing is let out."""
+"""Connections that send no request are closed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
-"""For each bound of the CRD's schema a value beyond it and values just within, made from the CRD.
-
-What for: a bound that is new has its cases without anybody's doing. What it must not know: who
-is asked. Read next: `test_bounds`.
+"""For each bound of the CRD's schema a value beyond it and values just within it, generated from the CRD, so
+that a new bound has its cases without further work.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""What the annotations say of a group, and of which one."""
+"""What the annotations record about a group, and about which one."""
 
 from typing import Any
 

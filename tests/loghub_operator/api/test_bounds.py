@@ -1,7 +1,7 @@
-"""Every bound in the CRD's schema is held by the apiserver, and in the spec by `parse_resource`.
+"""Every bound in the CRD's schema is enforced by the apiserver, and in the spec by `parse_resource`.
 
-The cases are made from the CRD (`crd_cases`): for each bound of spec and status a value that
-breaks this bound and no other, and the outermost values that are right.
+The cases are generated from the CRD (`crd_cases`): for each bound of spec and status a value that breaks this
+bound and no other, and the outermost values that are valid.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The committed CRD is the one that the models make, and `kubectl explain` has an answer for every field."""
+"""The committed CRD is generated from the models, and `kubectl explain` describes every field."""
 
 from collections.abc import Iterator
 from pathlib import Path

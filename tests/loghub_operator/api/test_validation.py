@@ -1,6 +1,6 @@
-"""Each rule, and each bound, is told by the apiserver and by `parse_resource` in the same words.
+"""The apiserver and `parse_resource` report each broken rule and bound with the same message.
 
-The apiserver half is the real one with the committed CRD; it runs where its programs are.
+The apiserver half is the real one with the committed CRD; it runs where its programs are installed.
 """
 
 import re

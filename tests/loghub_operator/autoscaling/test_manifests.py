@@ -1,4 +1,4 @@
-"""The components of ``deploy/`` beside the plain manifests: one operator that serves both."""
+"""The components of ``deploy/`` on top of the plain manifests: one operator that serves both."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The Kubernetes port where nothing comes back; and the credentials that it shares with Kopf."""
+"""The Kubernetes port without an answer, and the credentials that it shares with Kopf."""
 
 import asyncio
 import datetime

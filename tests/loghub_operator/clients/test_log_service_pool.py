@@ -1,4 +1,4 @@
-"""Clients of log services: one for each key, and none for a key of before."""
+"""The pool of log-service clients: one for each access key, and none for a rotated one."""
 
 from typing import Any
 

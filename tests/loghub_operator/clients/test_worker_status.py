@@ -1,4 +1,4 @@
-"""The statuses of workers over real connections: what is answered, and everything that is no answer."""
+"""The statuses of workers over real connections: valid answers, and everything that counts as none."""
 
 import asyncio
 import contextlib

@@ -1,8 +1,8 @@
-"""The whole operator over a real apiserver, and its numbers read in all three ways.
+"""The whole operator over a real apiserver, and its metrics read in all three ways.
 
-The apiserver's aggregation layer, its authorizer and its built-in role of the HPA controller are
-real, and the operator has the rights of its manifests only. There is no network of Services: the
-Service before the operator is an ExternalName of the loopback interface.
+The apiserver's aggregation layer, its authorizer and its built-in role of the HPA controller are real, and
+the operator has the permissions of its manifests only. There is no network of Services: the Service before
+the operator is an ExternalName of the loopback interface.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the way from a new object to its StatefulSet costs: one round, and few calls one after the other."""
+"""From a new object to its StatefulSet: one reconcile, with few sequential calls."""
 
 import asyncio
 import builtins

@@ -1,7 +1,7 @@
-"""Which events the real Kopf gets from an API server, and which of them enqueue a group.
+"""Which events the real Kopf receives from an API server, and which of them enqueue a group.
 
-The API server is a small one that records each request (`WatchedApiserver`); the real one is asked in
-`tests.apiserver.test_watches`.
+The API server is a small one that records each request (`WatchedApiserver`); `tests.apiserver.test_watches`
+uses the real one.
 """
 
 import asyncio

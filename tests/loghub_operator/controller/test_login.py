@@ -1,4 +1,6 @@
-"""What Kopf logs in with, and how often. `tests.loghub_operator.clients.test_kube` rotates the token."""
+"""Kopf's credentials, and how often they are read. `tests.loghub_operator.clients.test_kube` rotates the
+token.
+"""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The cluster's loop asks for what `plan` says, in its order, and writes the status it says.
+"""The cluster's loop carries out the actions of `plan` in order, and writes its status.
 
 The same series are fed to the executor of `loghub up` (tests/loghub_operator/local).
 """

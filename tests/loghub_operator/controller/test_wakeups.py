@@ -1,5 +1,5 @@
-"""What wakes a group: each change of it by somebody else, and not the status that we wrote ourselves. And
-who waits for whom.
+"""What starts a reconcile of a group: each change by another client, and not the status that we wrote
+ourselves. And which groups wait for which.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Who is reconciled when, and how many at a time. Time is that of a loop which does not wait."""
+"""The order and the concurrency of reconciles, on an event loop whose time passes at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable

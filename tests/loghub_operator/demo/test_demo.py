@@ -1,4 +1,4 @@
-"""One whole demo with real Spark, in a short form; then one file less, and the count says so."""
+"""One whole demo with real Spark, in a short form; then a file is deleted, and the count reports it."""
 
 import os
 import re

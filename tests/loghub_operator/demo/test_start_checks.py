@@ -1,4 +1,4 @@
-"""What the demo finds wrong is one clear line, and the results of the demo before are still there."""
+"""What the demo rejects at its start is one clear line, and the results of the previous demo are kept."""
 
 import subprocess
 import sys

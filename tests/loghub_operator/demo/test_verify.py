@@ -1,4 +1,4 @@
-"""The independent count: what it must see when lines are missing, double, changed or never sent."""
+"""The independent count: what it must detect if lines are missing, duplicated, changed or never sent."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Several operators, and one whose work hangs: who acts, who takes over, who is told to start anew."""
+"""Several operators, and one that hangs: which one leads, which one takes over, and when liveness fails."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""Nothing is written after the deadline, in the cluster or at a log service."""
+"""Nothing is written after the deadline, neither in the cluster nor at a log service."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Who acts: each decision, and two candidates over one Lease through every kind of trouble."""
+"""Leader election: each decision, and two candidates over one Lease through every kind of failure."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Kept checkpoints are written once, and read as the ConfigMaps of a cluster are."""
+"""Checkpoint backups are written once, and read like the ConfigMaps of a cluster."""
 
 from pathlib import Path
 

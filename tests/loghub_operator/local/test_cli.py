@@ -1,7 +1,8 @@
-"""`loghub`: refusals in the apiserver's words, and the life of a group with a real service.
+"""`loghub`: rejections with the apiserver's messages, and the life of a group with a real service.
 
-The workers are `tests.loghub_operator.local.processes.fake_worker` processes: what they do with logs is tried
-by the demo's test."""
+The workers are `tests.loghub_operator.local.processes.fake_worker` processes; the demo's test covers what
+they do with logs.
+"""
 
 import copy
 import functools

@@ -1,4 +1,4 @@
-"""The embedded service on this machine: found, started, and never taken for another one."""
+"""The embedded service on this machine: found, started, and never confused with another one."""
 
 import asyncio
 import contextlib

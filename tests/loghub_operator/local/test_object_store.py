@@ -1,4 +1,4 @@
-"""The record is in memory what it is on disk, whatever a write does."""
+"""The stored objects are the same in memory and on disk, whatever happens to a write."""
 
 import errno
 from pathlib import Path

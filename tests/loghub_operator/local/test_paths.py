@@ -1,4 +1,4 @@
-"""The group's lock: held by one, looked at by many."""
+"""The group's lock: held by one process, checked by many."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
-"""The local loop asks for what `plan` says and tells the status it says, as the cluster's loop does.
+"""The local loop carries out the actions of `plan` and reports its status, as the cluster's loop does.
 
-The same recorded series go through both loops with recording edges; then the local edge itself is
-fed every action of them.
+The same recorded series go through both loops with recording back ends; then the local back end itself is fed
+every action of them.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""`loghub up`: what a worker would take from its cluster, from the file and the folders of this machine."""
+"""`loghub up`: what a worker gets from the manifest and the folders of this machine instead of a cluster."""
 
 from pathlib import Path
 from typing import Any

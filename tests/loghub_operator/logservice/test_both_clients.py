@@ -1,4 +1,4 @@
-"""The operator observes the same through the vendor's SDK as through our own client, troubles included."""
+"""The operator observes the same through the vendor's SDK as through our own client, errors included."""
 
 from collections.abc import Iterator
 

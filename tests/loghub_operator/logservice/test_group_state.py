@@ -1,4 +1,4 @@
-"""What the log service tells becomes an observation, with and without the extensions."""
+"""What the log service reports becomes an observation, with and without the extensions."""
 
 from dataclasses import replace
 from typing import Any

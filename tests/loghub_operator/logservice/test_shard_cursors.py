@@ -1,4 +1,4 @@
-"""A round at an endpoint that tells a lag by cursors only: bounded in time, and nothing asked twice."""
+"""An endpoint that reveals a lag by cursors only: requests are bounded in time, and none is repeated."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The board: fresh or unknown, gone or heard of."""
+"""The metrics store: fresh, stale and removed metrics, and who is notified."""
 
 import asyncio
 

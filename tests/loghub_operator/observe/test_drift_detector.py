@@ -1,4 +1,4 @@
-"""What stands beside a StatefulSet is looked at now and then, where something differs, not after a write."""
+"""The dependencies of a StatefulSet are compared once per interval and on drift, and not just after a write."""
 
 import asyncio
 import copy

@@ -1,4 +1,4 @@
-"""Which objects name one consumer group, and which of them has it."""
+"""Which objects refer to one consumer group, and which of them owns it."""
 
 import asyncio
 import builtins

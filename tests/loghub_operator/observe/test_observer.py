@@ -1,4 +1,4 @@
-"""What is asked, of whom, and what a missing piece becomes. The apiserver is a dict here."""
+"""What an observation requests, and what a missing object becomes. The apiserver is a dict here."""
 
 import asyncio
 import base64

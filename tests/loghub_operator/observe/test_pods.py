@@ -1,4 +1,4 @@
-"""A pod's own words become the worker's phase, reason and message."""
+"""A pod becomes the worker's phase, reason and message."""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""From pods to reports, and from reports to the states of shards; only where they are needed."""
+"""From pods to reports, and from reports to the states of shards, only where they are needed."""
 
 import asyncio
 import builtins

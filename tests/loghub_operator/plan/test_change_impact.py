@@ -1,4 +1,4 @@
-"""What a change of each field of the spec costs; a field without a row here fails."""
+"""The impact of a change of each field of the spec; a field without a row here fails."""
 
 from collections.abc import Iterator
 from typing import Any

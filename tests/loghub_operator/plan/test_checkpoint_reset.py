@@ -1,7 +1,7 @@
-"""An order to move checkpoints is carried out once, whatever ends the operator and wherever.
+"""A checkpoint reset is executed once, wherever the operator is killed.
 
-The log service is the one in memory and the record a dict; the plan, its actions and what they ask of
-the log service are real. `World.killed_at` ends a round at that effect, before or after it.
+The log service is in memory and the backups are a dict; the plan, its actions and their calls of the log
+service are real. `World.killed_at` ends a reconcile at that effect, before or after it.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the series cannot hold: a deletion that the round before could not carry out."""
+"""A deletion after a reconcile that failed, which the recorded series cannot contain."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Who says that a worker left: the log service, or, where it cannot, the worker itself."""
+"""Who reports that a worker left: the log service, or the worker itself if the log service cannot."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A field that another client keeps changing is corrected ever more seldom; a single change at once."""
+"""A field that another client keeps changing is corrected less and less often; a single change at once."""
 
 import pytest
 

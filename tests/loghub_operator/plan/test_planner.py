@@ -1,4 +1,4 @@
-"""`plan` decides as the recorded series say, and keeps what no series may break."""
+"""`plan` decides as recorded in the series, and keeps the invariants that hold for every step."""
 
 import dataclasses
 

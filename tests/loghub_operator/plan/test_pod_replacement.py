@@ -1,6 +1,7 @@
-"""A worker that is just being replaced, so that its old pod is gone and its new one not yet there.
+"""A worker that is being replaced: its old pod is deleted and its new one does not exist yet.
 
-It beats under the same name again in a moment, so whoever is to go is waited for and told then.
+It sends heartbeats under the same name again in a moment, so a worker that should leave is waited for, and is
+asked to drain then.
 """
 
 from dataclasses import replace

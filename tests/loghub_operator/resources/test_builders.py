@@ -1,4 +1,4 @@
-"""The objects that the builders make say what the design says of them."""
+"""The built objects have the properties that the design requires."""
 
 import asyncio
 import builtins

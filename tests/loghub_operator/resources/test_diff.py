@@ -1,4 +1,4 @@
-"""What somebody else changed is found; what the apiserver added or wrote in another way is not it."""
+"""Changes by another client are found; defaults and other spellings of the apiserver are not."""
 
 import copy
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A pod template is merged as Kubernetes merges a strategic patch, and what membership stands on stays."""
+"""A pod template is merged like a strategic merge patch; fields that membership depends on are kept."""
 
 import subprocess
 import uuid

@@ -1,4 +1,4 @@
-"""The fields of the spec that the worker carries out, as they stand in its pod and its settings."""
+"""The fields of the spec that the worker carries out, as they are in its pod and its settings."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,8 +1,4 @@
-"""kubectl against the real apiserver, with our CRD and the operator's rights in it.
-
-What for: tests that want the apiserver's own word. What it must not know: the tests. Read
-next: `tests.cluster.apiserver`.
-"""
+"""kubectl against the real apiserver, with our CRD and the operator's permissions in it."""
 
 import json
 import subprocess

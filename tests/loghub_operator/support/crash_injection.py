@@ -1,10 +1,8 @@
 """An operator that is killed at a chosen call, before it or after it took effect.
 
-What for: proves that a kill -9 between any two calls reaches the same end. What it must not know:
-what the calls are for. Read next: `tests.faults.test_crash_points`, `harness`.
-
-From the moment of its death nothing that the operator asks gets through any more, neither to the
-apiserver nor to the log service, whatever its tasks and threads still do: as with a process.
+This proves that a kill -9 between any two calls reaches the same end. From the moment of its death no request
+of the operator gets through any more, neither to the apiserver nor to the log service, whatever its tasks and
+threads still do, as with a process.
 """
 
 import builtins

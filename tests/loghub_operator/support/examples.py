@@ -1,8 +1,4 @@
-"""A complete consumer group for tests, and ways to vary it.
-
-What for: every test starts from one valid object and says only what differs. What it
-must not know: the test. Read next: `loghub_operator.api`.
-"""
+"""A complete consumer group for tests, and ways to vary it."""
 
 import copy
 from typing import Any

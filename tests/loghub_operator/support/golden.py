@@ -1,20 +1,18 @@
 """The recorded series of (resource, observed) -> (actions, status), for every executor.
 
-What for: one contract; `plan` is tried on it, and each executor's loop is fed with it and
-has to ask for the same actions and tell the same status. What it must not know: executors.
-Read next: the files in ``golden/``.
+`plan` is tested on them, and each executor's loop is fed with them and must carry out the same actions and
+report the same status.
 
-``python -m tests.loghub_operator.support.golden`` writes the expected half anew from `plan`; commit
-a changed expectation only when you can explain it.
+``python -m tests.loghub_operator.support.golden`` rewrites the expected half from `plan`; commit a changed
+expectation only if you can explain it.
 
-A file has an ``intent``, a ``spec`` (merged into `examples.MINIMAL`), ``steps`` and, where the object
-is not new at the first of them, what its ``status`` says by then. A step's ``spec``,
-``metadata`` and ``observed`` are merged into those of the step before (a list replaces, null
-removes); its ``now`` counts seconds from `EPOCH`; the status of a step is the resource's
-status in the next one, and so is what `plan` remembers.
+A file has an ``intent``, a ``spec`` (merged into `examples.MINIMAL`), ``steps`` and, if the object is not new
+at the first of them, its ``status`` by then. A step's ``spec``, ``metadata`` and ``observed`` are merged into
+those of the previous step (a list replaces, null removes); its ``now`` counts seconds from `EPOCH`; the
+status of a step is the resource's status in the next one, and so is what `plan` remembers.
 
-A step records what it changes in the status of the step before (`difference`), so that a renamed
-reason changes one line for each time it appears, and a diff shows what a decision changed.
+A step records what it changes in the status of the previous step (`difference`), so that a renamed reason
+changes one line for each time it appears, and a diff shows what a decision changed.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Readings and boards to try things on."""
+"""Example metrics and stores for tests."""
 
 from dataclasses import dataclass
 from typing import Any

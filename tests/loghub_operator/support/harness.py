@@ -1,7 +1,6 @@
-"""The operator in this process over a real apiserver, with the workers played.
+"""The operator in this process over a real apiserver, with simulated workers.
 
-What for: stories of a whole group's life in seconds, without nodes. What it must not know:
-the stories. Read next: `tests.apiserver.test_lifecycle`.
+Stories of a whole group take seconds, without nodes (`tests.apiserver.test_lifecycle`).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
-"""Whole lives of a group, each a story that ends as it must whatever became of the operator meanwhile.
-
-What for: `tests.faults.test_crash_points` plays them over an operator that dies. What it must not know: when
-it does. Read next: `harness`, `tests.faults.test_crash_points`."""
+"""Stories of a whole group, each of which must end the same even if the operator dies meanwhile
+(`tests.faults.test_crash_points`).
+"""
 
 from loghub.client.port import GroupInfo
 from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector

@@ -1,7 +1,5 @@
-"""One observation of the log service, with what the workers report, without pods or processes.
-
-What for: tests that observe a fake or real log service through `observe_service`. What it must not know: the
-tests. Read next: `loghub_operator.logservice.group_state`.
+"""One observation of the log service by `observe_service`, with the workers' reports, without pods or
+processes.
 """
 
 from collections.abc import Iterable, Mapping

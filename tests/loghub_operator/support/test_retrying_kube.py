@@ -1,4 +1,4 @@
-"""A call whose sending is taken away in the middle, as Kopf's end does, is made again."""
+"""A call whose inner task is cancelled, as Kopf does when it ends, is repeated."""
 
 import asyncio
 import http.server

@@ -1,4 +1,4 @@
-"""Each word of a status is told on the page that people read, and none that is not said any more."""
+"""Each value of a status is explained on the page for users, and no other."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which certificate, whose APIService, and when to begin anew; the label of the one who acts."""
+"""The certificate, the owner of the APIService, restarts of the server, and the label of the leader."""
 
 import asyncio
 import base64

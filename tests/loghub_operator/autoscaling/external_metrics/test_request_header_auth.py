@@ -1,4 +1,4 @@
-"""Who asks through the aggregation layer."""
+"""The user of a request that comes through the aggregation layer."""
 
 import json
 from typing import Any

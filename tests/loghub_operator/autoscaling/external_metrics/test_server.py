@@ -1,4 +1,4 @@
-"""The HTTPS server, asked as the aggregation layer asks, and as it must not be."""
+"""The HTTPS server, queried as the aggregation layer does, and by clients that must be rejected."""
 
 import asyncio
 import ssl

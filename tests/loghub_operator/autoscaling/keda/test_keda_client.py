@@ -1,4 +1,4 @@
-"""KEDA's own generated client, compiled from its Go module, asks our server."""
+"""KEDA's own generated client, compiled from its Go module, queries our server."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a trigger's metadata may say."""
+"""The metadata of a trigger: defaults, all settings, and what is rejected."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which processes to start and stop: the manners of a StatefulSet, case by case."""
+"""Which processes to start and stop: the behavior of a StatefulSet, case by case."""
 
 import pytest
 

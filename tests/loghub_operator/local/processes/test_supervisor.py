@@ -1,4 +1,4 @@
-"""The supervisor with real processes (`fake_worker`): names, restarts, drains, settings, ends."""
+"""The supervisor with real processes (`fake_worker`): names, restarts, drains, settings, termination."""
 
 import asyncio
 import os

@@ -1,4 +1,6 @@
-"""What a person sees: sentences for changes, rates over restarts, the picture and the plain lines."""
+"""What a user of `loghub up` sees: messages for changes, rates across restarts, the dashboard and plain
+lines.
+"""
 
 import io
 

@@ -1,13 +1,11 @@
-"""A small world to scale in: shards that logs come into, workers that need time, one `plan` over it.
+"""Simulates a group that scales: shards that logs arrive in, workers that need time, and one `plan` over
+them.
 
-What for: hours of a group's life in seconds, by the real decisions and the real drain. What it must not
-know: what is expected of them. Read next: `test_simulation`, `test_hot_shard`.
-
-One step is one second. A worker takes `warm_s` to be ready, works in batches of `batch_s`, checkpoints
-at the end of each, and shares what it can do among its shards. Shards are balanced by count, as the
-log service does, and one that moves is in transfer for `transfer_s`. One that nobody has held yet has no
-checkpoint, so its lag is known only while it is empty. Cursors are those of a log service that
-numbers from far above 0.
+Hours of a group take seconds, with the real decisions and the real drain. One step is one second. A worker
+takes `warm_s` to become ready, works in batches of `batch_s`, checkpoints at the end of each, and divides
+what it can consume among its shards. Shards are balanced by count, as the log service does, and a shard that
+moves is in transfer for `transfer_s`. A shard that no consumer has held yet has no checkpoint, so its lag is
+known only while it is empty. Cursors begin far above 0, as those of some log services do.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The formula, the bounds and the windows, as values."""
+"""The formula, the bounds and the stabilization windows, as values."""
 
 import pytest
 from hypothesis import given

@@ -1,6 +1,6 @@
-"""A shard that is too busy for one worker, and neighbours that are cold: split, merged, or told only.
+"""Hot shards and cold neighbours: split, merged, or only reported.
 
-The decisions are `plan`'s; the world is `world`'s, in which a worker does ten log groups per second.
+The decisions are those of `plan`, over a simulated group whose workers consume ten log groups per second.
 """
 
 from collections.abc import Callable

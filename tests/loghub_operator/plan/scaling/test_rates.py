@@ -1,4 +1,4 @@
-"""Rates from cursors: right where they go on, unknown where they do not."""
+"""Rates from cursors: right while the cursors continue, unknown otherwise."""
 
 from collections.abc import Sequence
 from dataclasses import replace

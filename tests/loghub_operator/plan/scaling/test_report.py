@@ -1,4 +1,6 @@
-"""What is told: nothing new for numbers that jitter, everything for a decision, the metrics for others."""
+"""The report of a decision: not rewritten for fluctuating numbers, written for a decision, the same in
+metrics.
+"""
 
 import dataclasses
 

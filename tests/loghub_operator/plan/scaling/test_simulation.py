@@ -1,7 +1,7 @@
-"""Hours of groups in mode Auto: the number of workers follows the load, and never swings.
+"""Hours of groups in mode Auto: the number of workers follows the load and does not oscillate.
 
-The decisions, the drain and the status are `plan`'s; the world is `world`'s, in which a worker does
-ten log groups per second.
+Decisions, drain and status are those of `plan`, over a simulated group whose workers consume ten log groups
+per second.
 """
 
 import math

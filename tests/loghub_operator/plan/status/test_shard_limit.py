@@ -1,4 +1,4 @@
-"""A status takes so many shards, and so many parents of each; there may be more."""
+"""The limits of shards, and of parents of each, in a status."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a worker that cannot go on says is told, whatever is asked of it."""
+"""The message of a worker that is stuck is reported in every state of the group."""
 
 import dataclasses
 
