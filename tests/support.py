@@ -1,8 +1,7 @@
 """What tests of several parts share: a real service process, and a way to wait.
 
-What for: `python -m loghub.service` on a free loopback port with its own data folder, ended
-whatever happens. What it must not know: what is tested. Use the context manager
-`running_service`, or a fixture around it.
+`running_service` runs `python -m loghub.service` on a free loopback port with its own data folder, and ends
+it in any case.
 """
 
 import os

@@ -32,9 +32,9 @@ class Response:
 Route = Callable[[], Response] | Callable[[], Awaitable[Response]]
 
 
-def text(words: str, *, status: int = 200) -> Response:
+def text(line: str, *, status: int = 200) -> Response:
     """A response with one line of text."""
-    return Response(status=status, body=f"{words}\n".encode())
+    return Response(status=status, body=f"{line}\n".encode())
 
 
 @asynccontextmanager
@@ -53,7 +53,7 @@ async def serving_application(
 ) -> AsyncIterator[str]:
     """Serves a whole application, over HTTPS if there is a ``context``. Raises OSError."""
     host, _, port = address.rpartition(":")
-    application.middlewares.insert(0, _asked)
+    application.middlewares.insert(0, _note_request)
     runner = web.AppRunner(application, handle_signals=False, shutdown_timeout=STOP_BOUND_S)
     await runner.setup()
     try:
@@ -74,7 +74,7 @@ async def serving_application(
 def _connection(handlers: web.Server | None) -> asyncio.BaseProtocol:
     """The protocol of a new connection, which is closed at once if there are too many."""
     assert handlers is not None  # the runner is set up
-    return _Connection(handlers) if len(handlers.connections) < MOST_CONNECTIONS else _Refused()
+    return _Connection(handlers) if len(handlers.connections) < MOST_CONNECTIONS else _ClosedConnection()
 
 
 class _Connection(web.RequestHandler):
@@ -92,26 +92,26 @@ class _Connection(web.RequestHandler):
         self._first = loop.call_later(FIRST_REQUEST_BOUND_S, transport.abort)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self.asked()
+        self.request_received()
         super().connection_lost(exc)
 
-    def asked(self) -> None:
+    def request_received(self) -> None:
         """A complete request has arrived; the response is not subject to its time limit."""
         if self._first is not None:
             self._first.cancel()
 
 
 @web.middleware
-async def _asked(
+async def _note_request(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     connection = request.protocol
     assert isinstance(connection, _Connection)
-    connection.asked()
+    connection.request_received()
     return await handler(request)
 
 
-class _Refused(asyncio.Protocol):
+class _ClosedConnection(asyncio.Protocol):
     """A connection that exceeds the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -119,9 +119,11 @@ class _Refused(asyncio.Protocol):
 
 
 def _handler(route: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(_: web.Request) -> web.Response:
-        found = route()
-        made = found if isinstance(found, Response) else await found
-        return web.Response(status=made.status, body=made.body, headers={"Content-Type": made.content_type})
+    async def respond(_: web.Request) -> web.Response:
+        result = route()
+        response = result if isinstance(result, Response) else await result
+        return web.Response(
+            status=response.status, body=response.body, headers={"Content-Type": response.content_type}
+        )
 
-    return answer
+    return respond

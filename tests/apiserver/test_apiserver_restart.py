@@ -1,4 +1,4 @@
-"""The apiserver is away for a while: the operator goes on without a restart, and misses nothing."""
+"""An outage of the apiserver: the operator continues without a restart and misses no change."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ class Patient(Player):
     forgiven = (0, 403, 404, 409, 429, 500, 503)
 
 
-def test_away_and_back(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
+def test_an_outage_of_the_apiserver_is_survived(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
     server = Apiserver(apiserver_of_its_own.kubeconfig)
 
     async def story(on: Stage) -> None:
@@ -30,18 +30,18 @@ def test_away_and_back(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
         await on.until_phase("Running", "2/2")
         before, events = await on.versions(), await _events(on)
         await asyncio.to_thread(apiserver_of_its_own.stop)
-        beats = on.rounds
+        rounds_before = on.rounds
         # Changed at the log service meanwhile, which the operator sees when it is back only.
-        on.hub.update_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=77, order=False))
+        on.client.update_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=77, order=False))
         await asyncio.sleep(AWAY_S)  # longer than the first tries of rounds and watches
         # At most the round that had read its object before. (It answers before it says that it is ready.)
-        assert on.rounds <= beats + 1, "nothing could be read, so nothing was decided"
+        assert on.rounds <= rounds_before + 1, "nothing could be read, so nothing was decided"
         await asyncio.to_thread(apiserver_of_its_own.start)
 
-        async def mended() -> bool:
-            return on.hub.list_groups(LOGSTORE)[0].timeout_s == 30
+        async def corrected() -> bool:
+            return on.client.list_groups(LOGSTORE)[0].timeout_s == 30
 
-        await on.until("the group as it should be", mended)
+        await on.until("the group as it should be", corrected)
         await on.until_rounds(4)
         after = await on.versions()
         sets = await on.kube.list(STATEFUL_SET, on.namespace, {})
@@ -53,12 +53,12 @@ def test_away_and_back(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
         await on.apply({"replicas": 1, "deletionPolicy": "Delete"})
         await on.until_phase("Running", "1/1")
         await on.remove()
-        await on.until_gone()
-        assert on.hub.list_groups(LOGSTORE) == ()
+        await on.until_deleted()
+        assert on.client.list_groups(LOGSTORE) == ()
 
     stage(server, tmp_path, story, player=Patient)
 
 
 async def _events(on: Stage) -> list[str]:
-    found = await on.kube.list(EVENT, on.namespace, {})
-    return [one["reason"] for one in found]
+    result = await on.kube.list(EVENT, on.namespace, {})
+    return [one["reason"] for one in result]

@@ -1,7 +1,7 @@
-"""Scaling on lag over a real apiserver: the played workers consume, and their number follows.
+"""Scaling on lag over a real apiserver: simulated workers consume, and their number follows the load.
 
-The windows are as short as the spec allows; the rates are measured over real time, so that a story
-takes a minute or two.
+The windows are as short as the spec allows; the rates are measured over real time, so a story takes a minute
+or two.
 """
 
 import time
@@ -28,7 +28,7 @@ FIRST_KEYS = "0" * 32
 LOAD_PER_S = 50  # log groups: far more than one worker is said to do
 
 
-def test_auto_up_to_the_shards_down_to_one_to_none_and_back(server: Apiserver, tmp_path: Path) -> None:
+def test_auto_scales_up_to_the_shards_down_to_zero_and_back(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         on.player.groups_at_once = 1
         await on.apply({"scaling": AUTO})
@@ -60,7 +60,7 @@ def test_auto_up_to_the_shards_down_to_one_to_none_and_back(server: Apiserver, t
     stage(server, tmp_path, story)
 
 
-def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
+def test_a_recommendation_is_reported_and_a_hot_shard_is_split_once_allowed(
     server: Apiserver, tmp_path: Path
 ) -> None:
     async def story(on: Stage) -> None:
@@ -80,12 +80,12 @@ def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
 
         await _under_load(on, "a hot shard", hot)
         assert (await on.condition("HotShard"))["message"].startswith("shard 0: ")
-        assert len(on.hub.list_shards(LOGSTORE)) == 4
+        assert len(on.client.list_shards(LOGSTORE)) == 4
         shards = {"autoSplit": True, "maxShards": 8, "minShards": 5}
         await on.apply({"scaling": {**AUTO, "mode": "Fixed", "shards": shards}})
 
         async def split() -> bool:
-            return len(on.hub.list_shards(LOGSTORE)) == 6
+            return len(on.client.list_shards(LOGSTORE)) == 6
 
         await _under_load(on, "shard 0 split", split)
         await on.stop_operator()  # what it remembers goes; the list of shards does not
@@ -97,7 +97,7 @@ def test_recommended_is_told_and_a_hot_shard_is_split_once_it_may_be(
 
         await _under_load(on, "the half that takes all as hot", half_is_hot)
         await on.until_rounds(3)
-        by_number = {shard.shard: shard for shard in on.hub.list_shards(LOGSTORE)}
+        by_number = {shard.shard: shard for shard in on.client.list_shards(LOGSTORE)}
         assert [number for number, shard in by_number.items() if shard.read_only] == [0]
         steps = (await on.status())["scaling"]["history"]
         (noted,) = [step for step in steps if step["target"] == "Shards"]

@@ -1,5 +1,5 @@
-"""What somebody else changes of ours, over a real apiserver: set back and told; ever later where it is
-undone each time. Pods are played (`tests.loghub_operator.support.harness`).
+"""Changes of our objects by other clients, over a real apiserver: they are corrected and reported, and later
+each time if another client repeats them. Pods are simulated (`tests.loghub_operator.support.harness`).
 """
 
 import asyncio
@@ -12,31 +12,31 @@ from loghub_operator.api.labels import worker_selector
 from loghub_operator.clients.kube import DISRUPTION_BUDGET, SERVICE, STATEFUL_SET
 from loghub_operator.plan.drift_backoff import AT_ONCE, FIRST_PAUSE_S
 from loghub_operator.resources.statefulset import GRACE_S
-from tests.apiserver.test_operations import told, until_at_rest
+from tests.apiserver.test_operations import event_notes, until_idle
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.harness import GROUP, Stage, stage
 
 pytestmark = pytest.mark.cluster
 
 
-def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) -> None:
+def test_manual_edits_are_corrected_and_reported(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
 
-        async def until_told(field: str) -> None:
+        async def until_reported(field: str) -> None:
             async def holds() -> bool:
-                return field in " ".join(await told(on, "DriftCorrected"))
+                return field in " ".join(await event_notes(on, "DriftCorrected"))
 
             await on.until(f"told: {field}", holds)
 
         change = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
         await on.kube.patch(STATEFUL_SET, on.namespace, GROUP, change)
-        await until_told("StatefulSet access spec.template.spec.terminationGracePeriodSeconds")
+        await until_reported("StatefulSet access spec.template.spec.terminationGracePeriodSeconds")
         await on.kube.patch(SERVICE, on.namespace, "access-workers", {"spec": {"selector": {"app": "x"}}})
-        await until_told("Service access-workers spec.selector")
+        await until_reported("Service access-workers spec.selector")
         await on.kube.delete(DISRUPTION_BUDGET, on.namespace, "access-workers")
-        await until_told("PodDisruptionBudget access-workers (missing)")
+        await until_reported("PodDisruptionBudget access-workers (missing)")
         pods = await on.get(STATEFUL_SET)
         service = await on.get(SERVICE, "access-workers")
         assert pods is not None
@@ -44,7 +44,7 @@ def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) ->
         assert pods["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == GRACE_S
         assert service["spec"]["selector"] == worker_selector(GROUP)
         assert await on.get(DISRUPTION_BUDGET, "access-workers")
-        await until_at_rest(on)
+        await until_idle(on)
         before = await on.versions()
         await on.until_rounds(6)
         assert await on.versions() == before
@@ -52,23 +52,25 @@ def test_edits_by_hand_are_mended_and_told(server: Apiserver, tmp_path: Path) ->
     stage(server, tmp_path, story)
 
 
-def test_a_number_set_by_hand_is_set_back(server: Apiserver, tmp_path: Path) -> None:
+def test_a_number_set_by_hand_is_corrected(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
         here = ("-n", on.namespace)
         await asyncio.to_thread(server.must, "scale", "statefulset", GROUP, "--replicas=4", *here)
 
-        async def mended() -> bool:
-            return "StatefulSet access spec.replicas" in " ".join(await told(on, "DriftCorrected"))
+        async def corrected() -> bool:
+            return "StatefulSet access spec.replicas" in " ".join(await event_notes(on, "DriftCorrected"))
 
-        await on.until("the number mended", mended)
+        await on.until("the number mended", corrected)
         await on.until_phase("Running", "2/2")
 
     stage(server, tmp_path, story)
 
 
-def test_who_sets_the_number_back_each_time_is_answered_ever_later(server: Apiserver, tmp_path: Path) -> None:
+def test_a_number_that_another_client_keeps_changing_is_corrected_later_each_time(
+    server: Apiserver, tmp_path: Path
+) -> None:
     """As an HPA on the StatefulSet would, where it belongs on the group's /scale."""
 
     async def story(on: Stage) -> None:
@@ -78,8 +80,8 @@ def test_who_sets_the_number_back_each_time_is_answered_ever_later(server: Apise
 
         async def undo() -> None:
             while True:
-                found = await on.get(STATEFUL_SET)
-                if found is not None and found["spec"]["replicas"] != 2:
+                result = await on.get(STATEFUL_SET)
+                if result is not None and result["spec"]["replicas"] != 2:
                     await asyncio.to_thread(server.must, "scale", "statefulset", GROUP, "--replicas=2", *here)
                 await asyncio.sleep(0.05)
 
@@ -89,8 +91,8 @@ def test_who_sets_the_number_back_each_time_is_answered_ever_later(server: Apise
             condition = await on.until_reason("Degraded", "ConflictingController")
             assert "StatefulSet access" in condition["message"]
             await on.until_rounds(30)
-            mends = len(await told(on, "DriftCorrected"))
-            assert AT_ONCE <= mends <= AT_ONCE + 1 + (time.monotonic() - began_s) / FIRST_PAUSE_S
+            corrections = len(await event_notes(on, "DriftCorrected"))
+            assert AT_ONCE <= corrections <= AT_ONCE + 1 + (time.monotonic() - began_s) / FIRST_PAUSE_S
         finally:
             undoing.cancel()
         # Another number is no fight: it is carried out at once, and stays.

@@ -1,9 +1,8 @@
-"""The whole operator against a real apiserver and the in-memory log service; pods are played.
+"""The whole operator against a real apiserver and the in-memory log service; pods are simulated.
 
-The apiserver, its authorization (the operator has the rights of deploy/ only), kopf, observe,
-plan and apply are real. There are no controllers here, so a
-`Player` makes the pods that the StatefulSet asks for, beats for those that are ready, and
-leaves the group for those that are told so.
+The apiserver, its authorization (the operator has the permissions of deploy/ only), kopf, observe, plan and
+apply are real. There are no controllers here, so a `Player` creates the pods of the StatefulSet, sends
+heartbeats for those that are ready, and leaves the group for those that are asked to drain.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from loghub_operator.clients.kube import (
 from loghub_operator.controller import app as program
 from loghub_operator.controller.watch_check import WatchCheck
 from loghub_operator.observe.group_index import Incarnation
-from tests.apiserver.test_operations import until_at_rest
+from tests.apiserver.test_operations import until_idle
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.crash_injection import Fate, MortalKube, Never, mortal_connect
 from tests.loghub_operator.support.examples import document
@@ -46,7 +45,7 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
         assert (status["shardSummary"]["total"], status["shardSummary"]["assignable"]) == (4, 4)
         assert {shard["consumer"] for shard in status["shards"]} == {"access-0", "access-1"}
         assert {shard["state"] for shard in status["shards"]} == {"already_alloc"}
-        assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)
+        assert on.client.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)
         assert await on.get(SERVICE, "access-workers")
 
         # More than shards: capped, and said so.
@@ -62,15 +61,15 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
         assert {shard["consumer"] for shard in (await on.status())["shards"]} == {"access-0"}
 
         await on.remove()
-        await on.until_gone()
-        assert on.hub.list_groups(LOGSTORE) == ()
+        await on.until_deleted()
+        assert on.client.list_groups(LOGSTORE) == ()
         assert await on.get(STATEFUL_SET) is None
         assert await on.kube.list(CONFIG_MAP, on.namespace, worker_selector(GROUP)) == []
 
     stage(server, tmp_path, story)
 
 
-def test_a_place_without_any_object_is_called_over(server: Apiserver, tmp_path: Path) -> None:
+def test_the_watch_check_runs_without_any_object(server: Apiserver, tmp_path: Path) -> None:
     """The apiserver lists nothing as null where it is asked for versions alone."""
 
     async def story(on: Stage) -> None:
@@ -79,7 +78,7 @@ def test_a_place_without_any_object_is_called_over(server: Apiserver, tmp_path: 
     stage(server, tmp_path, story)
 
 
-def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
+def test_nothing_is_written_while_idle(server: Apiserver, tmp_path: Path) -> None:
     """Nor is anything that would change nothing, of which no version tells."""
 
     async def story(on: Stage) -> None:
@@ -91,7 +90,7 @@ def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
             try:
                 await on.apply({"replicas": 1})
                 await on.until_phase("Running", "1/1")
-                await until_at_rest(on)
+                await until_idle(on)
                 assert "apply StatefulSet annotations,labels,ownerReferences,spec" in called.writes
                 before = len(called.writes)
                 await on.until_rounds(5)
@@ -103,7 +102,7 @@ def test_nothing_is_written_at_rest(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story, operator=False)
 
 
-def test_what_we_wrote_ourselves_starts_no_round(
+def test_our_own_writes_start_no_reconcile(
     server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edits, versions, hear = 6, set[str](), WatchCheck.reported
@@ -115,9 +114,9 @@ def test_what_we_wrote_ourselves_starts_no_round(
     async def story(on: Stage) -> None:
         async def settled() -> bool:
             """The status is of now, and the watch has reported it."""
-            about = (found := await on.get() or {})["metadata"]
-            current = found["status"].get("observedGeneration") == about["generation"]
-            return current and about["resourceVersion"] in versions
+            metadata = (result := await on.get() or {})["metadata"]
+            current = result["status"].get("observedGeneration") == metadata["generation"]
+            return current and metadata["resourceVersion"] in versions
 
         await on.apply({"replicas": 1})
         await on.until_phase("Running", "1/1")
@@ -136,11 +135,11 @@ def test_what_we_wrote_ourselves_starts_no_round(
     stage(server, tmp_path, story)
 
 
-def test_missing_secret_to_running(server: Apiserver, tmp_path: Path) -> None:
+def test_a_group_runs_once_its_missing_secret_exists(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply()
-        told = await on.until_reason("GroupSynced", "CredentialsMissing")
-        assert SECRET_NAME in told["message"]
+        reported = await on.until_reason("GroupSynced", "CredentialsMissing")
+        assert SECRET_NAME in reported["message"]
         assert (await on.status())["phase"] == "Pending"
         await on.make_secret()
         await on.until_phase("Running", "1/1")
@@ -148,17 +147,17 @@ def test_missing_secret_to_running(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story, secret=False)
 
 
-def test_missing_logstore_is_told(server: Apiserver, tmp_path: Path) -> None:
+def test_a_missing_logstore_is_reported(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"logstore": "other", "pipeline": {"sink": {"parquet": {"path": "x"}}}})
-        told = await on.until_reason("GroupSynced", "LogstoreNotFound")
-        assert "logstore other does not exist" in told["message"]
+        reported = await on.until_reason("GroupSynced", "LogstoreNotFound")
+        assert "logstore other does not exist" in reported["message"]
         assert await on.get(STATEFUL_SET) is None
 
     stage(server, tmp_path, story)
 
 
-def test_unreachable_while_running_leaves_the_workers(server: Apiserver, tmp_path: Path) -> None:
+def test_an_unreachable_log_service_leaves_the_workers_running(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
@@ -178,14 +177,14 @@ def test_unreachable_while_running_leaves_the_workers(server: Apiserver, tmp_pat
     stage(server, tmp_path, story)
 
 
-def test_wrong_sql_fails_one_worker_and_the_others_go_on(server: Apiserver, tmp_path: Path) -> None:
+def test_invalid_sql_fails_one_worker_and_the_others_continue(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
         await on.apply({"replicas": 2, "pipeline": {"sql": "SELEC 1"}})
-        told = await on.until_reason("WorkersAvailable", "InvalidPipeline")
-        assert "access-1" in told["message"]
-        assert "SELEC" in told["message"]
+        reported = await on.until_reason("WorkersAvailable", "InvalidPipeline")
+        assert "access-1" in reported["message"]
+        assert "SELEC" in reported["message"]
         await on.until_phase("Degraded", "1/2")
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
@@ -198,16 +197,16 @@ def test_wrong_sql_fails_one_worker_and_the_others_go_on(server: Apiserver, tmp_
 
 
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
-def test_an_adopted_group_is_kept(policy: str, server: Apiserver, tmp_path: Path) -> None:
+def test_an_adopted_group_is_not_deleted(policy: str, server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
-        on.hub.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=False))
+        on.client.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=False))
         await on.apply({"deletionPolicy": policy})
         await on.until_phase("Running", "1/1")
         assert (await on.status())["groupOrigin"] == "Adopted"
-        assert on.hub.list_groups(LOGSTORE)[0].timeout_s == 30
+        assert on.client.list_groups(LOGSTORE)[0].timeout_s == 30
         await on.remove()
-        await on.until_gone()
-        assert [group.name for group in on.hub.list_groups(LOGSTORE)] == [GROUP]
+        await on.until_deleted()
+        assert [group.name for group in on.client.list_groups(LOGSTORE)] == [GROUP]
 
     stage(server, tmp_path, story)
 
@@ -218,29 +217,31 @@ def test_a_deletion_begun_while_the_operator_was_away_is_finished(server: Apiser
         await on.until_phase("Running", "1/1")
         await on.stop_operator()
         await on.remove()
-        found = await on.get(CONSUMER_GROUP)
-        assert found is not None
-        assert found["metadata"]["finalizers"] == [FINALIZER]
+        result = await on.get(CONSUMER_GROUP)
+        assert result is not None
+        assert result["metadata"]["finalizers"] == [FINALIZER]
         on.start_operator()
-        await on.until_gone()
-        assert on.hub.list_groups(LOGSTORE) == ()
+        await on.until_deleted()
+        assert on.client.list_groups(LOGSTORE) == ()
 
     stage(server, tmp_path, story)
 
 
-def test_a_finalizer_that_somebody_else_wrote_too_holds_nothing_up(server: Apiserver, tmp_path: Path) -> None:
+def test_a_finalizer_that_another_client_wrote_too_does_not_delay_the_deletion(
+    server: Apiserver, tmp_path: Path
+) -> None:
     """As a backup that is restored, or an object that is applied as it was read, would."""
 
     async def story(on: Stage) -> None:
         await on.kube.apply(document({"project": "demo"}, namespace=on.namespace, finalizers=[FINALIZER]))
         await on.until_phase("Running", "1/1")
         await on.remove()
-        await on.until_gone()
+        await on.until_deleted()
 
     stage(server, tmp_path, story)
 
 
-def test_a_stateful_set_of_somebody_else_is_left_alone(server: Apiserver, tmp_path: Path) -> None:
+def test_a_stateful_set_of_another_owner_is_not_changed(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         marks = {"labels": {"app": "web"}, "annotations": {ANNOTATION_REVISION: "none"}}
         container = {"name": "web", "image": "web"}
@@ -249,21 +250,23 @@ def test_a_stateful_set_of_somebody_else_is_left_alone(server: Apiserver, tmp_pa
             "selector": {"matchLabels": {"app": "web"}},
             "template": {"metadata": marks, "spec": {"containers": [container]}},
         }
-        about = {"name": GROUP, "namespace": on.namespace}
-        await on.kube.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": about, "spec": spec})
+        metadata = {"name": GROUP, "namespace": on.namespace}
+        await on.kube.apply(
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
+        )
         await on.apply({"deletionPolicy": "Delete"})
-        told = await on.until_reason("Ready", "ReconcileError")
+        reported = await on.until_reason("Ready", "ReconcileError")
         assert (
             f"StatefulSet {GROUP} in namespace {on.namespace} was created by another client"
-            in told["message"]
+            in reported["message"]
         )
         await on.remove()
-        await on.until_gone()
-        assert on.hub.list_groups(LOGSTORE) == ()
-        found = await on.get(STATEFUL_SET)
-        assert found is not None
-        assert found["metadata"].get("deletionTimestamp") is None
-        assert found["spec"]["selector"] == spec["selector"]
+        await on.until_deleted()
+        assert on.client.list_groups(LOGSTORE) == ()
+        result = await on.get(STATEFUL_SET)
+        assert result is not None
+        assert result["metadata"].get("deletionTimestamp") is None
+        assert result["spec"]["selector"] == spec["selector"]
 
     stage(server, tmp_path, story)
 
@@ -277,8 +280,8 @@ def test_a_deleted_worker_pod_comes_back_and_the_group_runs(server: Apiserver, t
         await on.kube.delete(POD, on.namespace, "access-1")
 
         async def another() -> bool:
-            found = await on.get(POD, "access-1")
-            return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+            result = await on.get(POD, "access-1")
+            return result is not None and result["metadata"]["uid"] != before["metadata"]["uid"]
 
         await on.until("another access-1", another)
         await on.until_rounds(2)

@@ -1,8 +1,9 @@
-"""What people order, and what others do meanwhile, over a real apiserver: suspend, reposition, undo, two
-objects on one group, an overlay that makes no sense.
+"""Operations of users and changes by others, over a real apiserver: suspend, checkpoint reset and its undo,
+two objects for one group, an invalid overlay.
 
-Pods are played (`tests.loghub_operator.support.harness`); the apiserver, its authorization, kopf and the
-whole operator are real."""
+Pods are simulated (`tests.loghub_operator.support.harness`); the apiserver, its authorization, kopf and the
+whole operator are real.
+"""
 
 import asyncio
 import functools
@@ -38,32 +39,32 @@ README = Path(__file__).parents[2] / "README.md"
 
 def fill(server: MemoryServer, groups: int = 8) -> None:
     """Log groups in every shard."""
-    hub = server.client(PROJECT)
+    client = server.client(PROJECT)
     group = loggroup.encode(loggroup.LogGroup(logs=(loggroup.Log(time=1, contents=(("line", "x"),)),)))
-    for shard in hub.list_shards(LOGSTORE):
+    for shard in client.list_shards(LOGSTORE):
         for _ in range(groups):
-            hub.put_logs(LOGSTORE, group, hash_key=shard.begin_key)
+            client.put_logs(LOGSTORE, group, hash_key=shard.begin_key)
 
 
 def checkpoints(on: Stage) -> dict[int, str]:
-    return {one.shard: one.cursor for one in on.hub.get_checkpoints(LOGSTORE, GROUP)}
+    return {one.shard: one.cursor for one in on.client.get_checkpoints(LOGSTORE, GROUP)}
 
 
 def cursors(on: Stage, position: Any) -> dict[int, str]:
-    return {shard: on.hub.get_cursor(LOGSTORE, shard, position) for shard in range(SHARDS)}
+    return {shard: on.client.get_cursor(LOGSTORE, shard, position) for shard in range(SHARDS)}
 
 
 async def until_moved(on: Stage, nonce: str, phase: str) -> Document:
     async def holds() -> bool:
-        told = (await on.status()).get("checkpointReset", {})
-        return (told.get("nonce"), told.get("phase")) == (nonce, phase)
+        event_notes = (await on.status()).get("checkpointReset", {})
+        return (event_notes.get("nonce"), event_notes.get("phase")) == (nonce, phase)
 
     await on.until(f"reposition {nonce} {phase}", holds)
     moved: Document = (await on.status())["checkpointReset"]
     return moved
 
 
-async def until_at_rest(on: Stage) -> None:
+async def until_idle(on: Stage) -> None:
     """The rates of arrival are known too: the last that is told after a start."""
 
     async def rates_known() -> bool:
@@ -74,9 +75,9 @@ async def until_at_rest(on: Stage) -> None:
     await on.until_rounds(2)
 
 
-async def told(on: Stage, reason: str) -> list[str]:
-    found = await on.kube.list(EVENT, on.namespace, {})
-    return [one["note"] for one in found if one["reason"] == reason]
+async def event_notes(on: Stage, reason: str) -> list[str]:
+    result = await on.kube.list(EVENT, on.namespace, {})
+    return [one["note"] for one in result if one["reason"] == reason]
 
 
 def test_suspend_and_resume(server: Apiserver, tmp_path: Path) -> None:
@@ -89,15 +90,15 @@ def test_suspend_and_resume(server: Apiserver, tmp_path: Path) -> None:
         paused, ready = await on.condition("Suspended"), await on.condition("Ready")
         assert (paused["status"], paused["reason"]) == ("True", "Suspended")
         assert (ready["status"], ready["reason"]) == ("False", "Suspended")
-        assert [one.name for one in on.hub.list_groups(LOGSTORE)] == [GROUP]
-        await until_at_rest(on)
+        assert [one.name for one in on.client.list_groups(LOGSTORE)] == [GROUP]
+        await until_idle(on)
         before = await on.versions()
         await on.until_rounds(4)
         assert await on.versions() == before
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
         assert (await on.condition("Suspended"))["reason"] == "NotSuspended"
-        assert len(await told(on, "Suspended")) == len(await told(on, "Resumed")) == 1
+        assert len(await event_notes(on, "Suspended")) == len(await event_notes(on, "Resumed")) == 1
 
     stage(server, tmp_path, story)
 
@@ -115,9 +116,9 @@ def test_reset_and_undo(server: Apiserver, tmp_path: Path) -> None:
         done = await until_moved(on, "one", "Succeeded")
         assert checkpoints(on) == {**before, 0: end[0], 2: end[2]}
         assert on.player.stopped_without_leaving == []
-        kept = await on.get(CONFIG_MAP, done["backupConfigMap"])
-        assert kept is not None
-        assert kept["data"] == {"0": before[0], "2": before[2]}
+        backup = await on.get(CONFIG_MAP, done["backupConfigMap"])
+        assert backup is not None
+        assert backup["data"] == {"0": before[0], "2": before[2]}
         await on.until_phase("Running", "2/2")
 
         # Undo; shards that had no checkpoint go to where a worker would begin.
@@ -128,7 +129,7 @@ def test_reset_and_undo(server: Apiserver, tmp_path: Path) -> None:
 
         # The same nonce again does nothing; one that was used before is refused.
         await on.until_rounds(4)
-        assert len(await told(on, "CheckpointResetSucceeded")) == 2
+        assert len(await event_notes(on, "CheckpointResetSucceeded")) == 2
         await on.apply({"replicas": 2, "resetCheckpoints": order})
         failed = await until_moved(on, "one", "Failed")
         assert "was used before" in failed["message"]
@@ -137,7 +138,7 @@ def test_reset_and_undo(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story)
 
 
-def test_the_orders_of_the_readme_word_for_word(server: Apiserver, tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_work_as_written(server: Apiserver, tmp_path: Path) -> None:
     """Suspend, reset and undo, for an object of another name."""
     lines = re.findall(r"^kubectl (patch lhcg access-log .*)$", README.read_text(), re.MULTILINE)
     suspend, move, undo = (shlex.split(line.replace("access-log", GROUP)) for line in lines)
@@ -165,12 +166,12 @@ def test_the_orders_of_the_readme_word_for_word(server: Apiserver, tmp_path: Pat
     stage(server, tmp_path, story)
 
 
-def test_a_reset_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_path: Path) -> None:
+def test_an_invalid_reset_moves_no_checkpoint(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         fill(on.server)
-        about = {"name": "by-hand", "namespace": on.namespace}
-        garbled = {"0": on.hub.get_cursor(LOGSTORE, 0, "begin"), "1": "no cursor"}
-        await on.kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": garbled})
+        metadata = {"name": "by-hand", "namespace": on.namespace}
+        garbled = {"0": on.client.get_cursor(LOGSTORE, 0, "begin"), "1": "no cursor"}
+        await on.kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": garbled})
         await on.apply()
         await on.until_phase("Running", "1/1")
         orders: dict[str, tuple[Document, str]] = {
@@ -178,10 +179,10 @@ def test_a_reset_that_makes_no_sense_moves_nothing(server: Apiserver, tmp_path: 
             "b": ({"to": "ConfigMap", "configMapName": "nowhere"}, "ConfigMap nowhere does not exist"),
             "c": ({"to": "ConfigMap", "configMapName": "by-hand"}, "does not map shard IDs to cursors"),
         }
-        for nonce, (order, words) in orders.items():
+        for nonce, (order, message) in orders.items():
             await on.apply({"resetCheckpoints": {**order, "nonce": nonce}})
             failed = await until_moved(on, nonce, "Failed")
-            assert words in failed["message"]
+            assert message in failed["message"]
             assert (await on.condition("Degraded"))["reason"] == "CheckpointResetFailed"
         assert set(checkpoints(on).values()) == {""}
         await on.apply()
@@ -194,8 +195,8 @@ def test_reset_while_suspended(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         fill(on.server)
         await on.apply({"suspend": True, "resetCheckpoints": {"to": "Begin", "nonce": "old"}})
-        made = await until_moved(on, "old", "Succeeded")
-        assert "it was already in the manifest when the object was created" in made["message"]
+        result = await until_moved(on, "old", "Succeeded")
+        assert "it was already in the manifest when the object was created" in result["message"]
         assert set(checkpoints(on).values()) == {""}
         await on.apply({"suspend": True, "resetCheckpoints": {"to": "End", "nonce": "x"}})
         await until_moved(on, "x", "Succeeded")
@@ -206,13 +207,13 @@ def test_reset_while_suspended(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story)
 
 
-@pytest.mark.parametrize("told_of_ends", [True, False], ids=["told", "in a gap of the watch"])
+@pytest.mark.parametrize("deletions_reported", [True, False], ids=["told", "in a gap of the watch"])
 def test_two_objects_on_one_group(
-    told_of_ends: bool, server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deletions_reported: bool, server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = "later"
-    if not told_of_ends:
-        _never_tell_of_ends(monkeypatch)
+    if not deletions_reported:
+        _hide_deletions(monkeypatch)
 
     async def story(on: Stage) -> None:
         await on.apply({"deletionPolicy": "Delete"})
@@ -222,41 +223,41 @@ def test_two_objects_on_one_group(
         await on.kube.apply(document(spec, namespace=on.namespace, name=later))
 
         async def owned() -> bool:
-            found = await on.get(CONSUMER_GROUP, later) or {}
-            conditions = found.get("status", {}).get("conditions", [])
+            result = await on.get(CONSUMER_GROUP, later) or {}
+            conditions = result.get("status", {}).get("conditions", [])
             synced: Document = next((one for one in conditions if one["type"] == "GroupSynced"), {})
-            words = "LogHubConsumerGroup access owns"
-            return synced.get("reason") == "OwnershipConflict" and words in synced["message"]
+            message = "LogHubConsumerGroup access owns"
+            return synced.get("reason") == "OwnershipConflict" and message in synced["message"]
 
         await on.until("the later one gives way", owned)
         assert await on.get(STATEFUL_SET, later) is None
-        assert on.hub.list_groups(LOGSTORE)[0].timeout_s == 30
+        assert on.client.list_groups(LOGSTORE)[0].timeout_s == 30
         await on.remove()
-        await on.until_gone()
+        await on.until_deleted()
 
         async def taken_over() -> bool:
             return await on.get(STATEFUL_SET, later) is not None
 
         await on.until("the later one takes over", taken_over)
-        (group,) = on.hub.list_groups(LOGSTORE)
+        (group,) = on.client.list_groups(LOGSTORE)
         assert (group.name, group.timeout_s) == (GROUP, 99)
         # Found, not made: so its own deletion keeps it.
-        found = await on.get(CONSUMER_GROUP, later)
-        assert found is not None
-        assert found["metadata"]["annotations"]["loghub.dev/group-origin"] == "Adopted"
+        result = await on.get(CONSUMER_GROUP, later)
+        assert result is not None
+        assert result["metadata"]["annotations"]["loghub.dev/group-origin"] == "Adopted"
 
     stage(server, tmp_path, story)
 
 
-def _never_tell_of_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def _hide_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a watch that was restarted; the watch check runs more often."""
-    seen = handlers.on_group_event
+    observed = handlers.on_group_event
 
-    async def group_seen(**event: Any) -> None:
+    async def without_deletions(**event: Any) -> None:
         if event["type"] != "DELETED":
-            await seen(**event)
+            await observed(**event)
 
-    monkeypatch.setattr(handlers, "on_group_event", group_seen)
+    monkeypatch.setattr(handlers, "on_group_event", without_deletions)
     monkeypatch.setattr(WatchCheck, "run", functools.partialmethod(WatchCheck.run, every_s=0.5))
 
 
@@ -267,11 +268,11 @@ def test_a_rolling_restart_moves_no_shard(server: Apiserver, tmp_path: Path) -> 
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
         before = {name: await on.get(POD, name) for name in ("access-0", "access-1")}
-        seen: list[tuple[str, ...]] = []
+        observed: list[tuple[str, ...]] = []
 
         async def rolled() -> bool:
-            shards = on.hub.group_status(LOGSTORE, GROUP).shards
-            seen.append(tuple(shard.holder for shard in shards))
+            shards = on.client.group_status(LOGSTORE, GROUP).shards
+            observed.append(tuple(shard.holder for shard in shards))
             now = {name: await on.get(POD, name) for name in before}
             return all(
                 pod is not None and old is not None and pod["metadata"]["uid"] != old["metadata"]["uid"]
@@ -282,8 +283,8 @@ def test_a_rolling_restart_moves_no_shard(server: Apiserver, tmp_path: Path) -> 
         await on.until("both pods replaced", rolled)
         await on.until_phase("Running", "2/2")
         await rolled()
-        assert len(set(seen)) == 1
-        assert await told(on, "RollingRestart") != []
+        assert len(set(observed)) == 1
+        assert await event_notes(on, "RollingRestart") != []
 
     stage(server, tmp_path, story)
 
@@ -299,14 +300,14 @@ def test_budget_and_account_of_the_workers(server: Apiserver, tmp_path: Path) ->
         assert budget["spec"]["maxUnavailable"] == 1
         assert account["automountServiceAccountToken"] is False
         await on.remove()
-        await on.until_gone()
+        await on.until_deleted()
         assert await on.get(DISRUPTION_BUDGET, "access-workers") is None
         assert await on.get(SERVICE_ACCOUNT, "access-workers") is None
 
     stage(server, tmp_path, story)
 
 
-def test_an_overlay_that_the_apiserver_refuses_leaves_the_workers(server: Apiserver, tmp_path: Path) -> None:
+def test_an_overlay_that_the_apiserver_rejects_leaves_the_workers(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply()
         await on.until_phase("Running", "1/1")
@@ -321,11 +322,11 @@ def test_an_overlay_that_the_apiserver_refuses_leaves_the_workers(server: Apiser
         good = {"spec": {"nodeSelector": {"disk": "fast"}, "priorityClassName": None}}
         await on.apply({"worker": {"podTemplate": good}})
 
-        async def taken() -> bool:
-            found = await on.get(STATEFUL_SET)
-            assert found is not None
-            return bool(found["spec"]["template"]["spec"].get("nodeSelector") == {"disk": "fast"})
+        async def applied() -> bool:
+            result = await on.get(STATEFUL_SET)
+            assert result is not None
+            return bool(result["spec"]["template"]["spec"].get("nodeSelector") == {"disk": "fast"})
 
-        await on.until("the overlay taken", taken)
+        await on.until("the overlay taken", applied)
 
     stage(server, tmp_path, story)

@@ -20,15 +20,15 @@ PYTHON = {
 
 
 async def write(on: Stage, text: str) -> None:
-    about = {"name": "enrich", "namespace": on.namespace}
-    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"enrich.py": text}}
+    metadata = {"name": "enrich", "namespace": on.namespace}
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"enrich.py": text}}
     await on.kube.apply(document)
 
 
 async def pods(on: Stage) -> dict[str, str]:
     """Pod -> its uid."""
-    found = await on.kube.list(POD, on.namespace, worker_selector(GROUP))
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
+    result = await on.kube.list(POD, on.namespace, worker_selector(GROUP))
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in result}
 
 
 async def code_of_pods(on: Stage) -> list[Any]:
@@ -42,11 +42,13 @@ async def code_of_pods(on: Stage) -> list[Any]:
     return texts
 
 
-def test_code_is_waited_for_followed_and_outlived(server: Apiserver, tmp_path: Path) -> None:
+def test_user_code_is_awaited_reloaded_and_may_be_deleted_while_running(
+    server: Apiserver, tmp_path: Path
+) -> None:
     async def story(on: Stage) -> None:
         await on.apply(PYTHON)
-        told = await on.until_reason("WorkersAvailable", "PipelineCodeNotFound")
-        assert told["message"] == f"there is no ConfigMap enrich in namespace {on.namespace}"
+        reported = await on.until_reason("WorkersAvailable", "PipelineCodeNotFound")
+        assert reported["message"] == f"there is no ConfigMap enrich in namespace {on.namespace}"
         assert await on.get(STATEFUL_SET) is None
 
         await write(on, "first")
@@ -62,8 +64,8 @@ def test_code_is_waited_for_followed_and_outlived(server: Apiserver, tmp_path: P
 
         before = await pods(on)
         await on.kube.delete(CONFIG_MAP, on.namespace, "enrich")
-        told = await on.until_reason("WorkersAvailable", "PipelineCodeNotFound")
-        assert "running workers continue with the code that they have" in told["message"]
+        reported = await on.until_reason("WorkersAvailable", "PipelineCodeNotFound")
+        assert "running workers continue with the code that they have" in reported["message"]
         await on.until_rounds(3)
         assert await pods(on) == before
 

@@ -28,10 +28,10 @@ class Kubelet(Player):
 
     state: Document | None = None
 
-    async def _tell_pod(self, pod: Document, *, broken: bool, ready: bool) -> None:
+    async def _report_pod(self, pod: Document, *, broken: bool, ready: bool) -> None:
         metadata = pod["metadata"]
         if self.state is None or metadata["name"] != f"{GROUP}-0":
-            await super()._tell_pod(pod, broken=broken, ready=ready)
+            await super()._report_pod(pod, broken=broken, ready=ready)
             return
         container = {"name": "worker", "ready": False, "started": False, "restartCount": 1}
         status = {
@@ -65,7 +65,7 @@ def streamed(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     return names
 
 
-def test_only_labelled_objects_are_streamed_and_pods_need_no_polling(
+def test_only_labelled_objects_are_watched_and_pods_are_not_polled(
     server: Apiserver, tmp_path: Path, streamed: dict[str, set[str]]
 ) -> None:
     async def story(on: Stage) -> None:
@@ -88,7 +88,7 @@ def test_only_labelled_objects_are_streamed_and_pods_need_no_polling(
         await on.until_phase("Running", "2/2")
         await on.kube.delete(POD, on.namespace, f"{NOT_OURS}-0")
         await on.remove()
-        await on.until_gone()
+        await on.until_deleted()
         await on.kube.delete(STATEFUL_SET, on.namespace, NOT_OURS)
 
     stage(server, tmp_path, story, player=Kubelet)

@@ -1,5 +1,6 @@
-"""A log service without our extensions, as the real SLS is: nobody but the worker says that it left, and
-nobody but the worker says that it hands a shard over."""
+"""A log service without our extensions, as the real SLS is: only the worker reports that it left, or that it
+hands a shard over.
+"""
 
 import random
 import time
@@ -45,14 +46,14 @@ class Member:
         self.server = MetricsServer(f"{address}:{METRICS_PORT}", figures, lambda: self.status, time.time)
         self.server.start()
 
-    def turn(self, hub: LogHub, *, batch_runs: bool) -> None:
+    def step(self, client: LogHub, *, batch_runs: bool) -> None:
         """Carries out what is due, as the heartbeat thread, the shard manager and the source do."""
         consumer = self.membership
         if not batch_runs:
             consumer.source_saw(consumer.version)
         request = consumer.poll(time.monotonic())
         if isinstance(request, HeartbeatRequest):
-            named = hub.heartbeat(LOGSTORE, GROUP, consumer=self.name, held=request.held)
+            named = client.heartbeat(LOGSTORE, GROUP, consumer=self.name, held=request.held)
             consumer.answered(request.number, named, now=time.monotonic())
         elif request is not None:
             consumer.left(request.number)
@@ -85,13 +86,13 @@ class Reporting(WithoutExtensions):
     def pod_ip(self, name: str) -> str:
         return f"{self._network}.{int(name.rpartition('-')[2]) + 1}"
 
-    def _beat(self, name: str, *, leave: bool) -> None:
+    def _heartbeat(self, name: str, *, leave: bool) -> None:
         member = self._members.get(name)
         if member is None:
             member = self._members[name] = Member(name, self.pod_ip(name))
         if leave:
             member.membership.set_shutdown_mode(ShutdownMode.LEAVE)
-        member.turn(self._hub, batch_runs=self.batch_runs)
+        member.step(self._client, batch_runs=self.batch_runs)
         if member.status.phase == "left":
             self._left.add(name)
 
@@ -104,9 +105,7 @@ async def reasons(on: Stage) -> set[str]:
     return {one["reason"] for one in await on.kube.list(EVENT, on.namespace, {})}
 
 
-def test_whoever_is_told_to_leave_is_stopped_when_it_says_that_it_left(
-    server: Apiserver, tmp_path: Path
-) -> None:
+def test_a_draining_worker_is_stopped_once_it_reports_that_it_left(server: Apiserver, tmp_path: Path) -> None:
     """Scaled down, suspended and deleted: nobody is given up on, so nobody's bound was waited for."""
 
     async def story(on: Stage) -> None:
@@ -120,19 +119,17 @@ def test_whoever_is_told_to_leave_is_stopped_when_it_says_that_it_left(
         await on.until_phase("Running", "2/2")
         assert {"ScaledUp", "ScaledDown", "Suspended", "Resumed"} <= await reasons(on)
         await on.remove()
-        await on.until_gone()
+        await on.until_deleted()
         assert "DrainTimedOut" not in await reasons(on)
         assert on.player.stopped_without_leaving == []
         assert await on.get(STATEFUL_SET) is None
         assert await on.kube.list(POD, on.namespace, worker_selector(GROUP)) == []
-        assert [one.name for one in on.hub.list_groups(LOGSTORE)] == [GROUP], "deletionPolicy is Retain"
+        assert [one.name for one in on.client.list_groups(LOGSTORE)] == [GROUP], "deletionPolicy is Retain"
 
     stage(server, tmp_path, story, player=WithoutExtensions)
 
 
-def test_a_hand_over_shows_as_the_worker_reports_it_and_the_next_step_waits_for_its_end(
-    server: Apiserver, tmp_path: Path
-) -> None:
+def test_a_handover_that_the_worker_reports_delays_the_next_step(server: Apiserver, tmp_path: Path) -> None:
     """A second worker joins while the first one's batch runs, then a third one is desired."""
 
     async def story(on: Stage) -> None:
@@ -166,9 +163,9 @@ def test_a_hand_over_shows_as_the_worker_reports_it_and_the_next_step_waits_for_
         await on.until("three holders", lambda: are(on, {"already_alloc": everyone}))
         assert (await on.condition("Rebalancing"))["reason"] == "Balanced"
         shown = {one["id"]: one["consumer"] for one in (await on.status())["shards"]}
-        assert shown == {one.shard: one.holder for one in on.hub.group_status(LOGSTORE, GROUP).shards}
+        assert shown == {one.shard: one.holder for one in on.client.group_status(LOGSTORE, GROUP).shards}
         await on.remove()
-        await on.until_gone()
+        await on.until_deleted()
         assert player.stopped_without_leaving == []
 
     stage(server, tmp_path, story, player=Reporting)
@@ -176,7 +173,7 @@ def test_a_hand_over_shows_as_the_worker_reports_it_and_the_next_step_waits_for_
 
 async def are(on: Stage, expected: dict[str, set[str]]) -> bool:
     """Whether the status has exactly these states, each with exactly these consumers."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for shard in (await on.status()).get("shards", []):
-        found.setdefault(shard["state"], set()).add(shard.get("consumer", ""))
-    return found == expected
+        result.setdefault(shard["state"], set()).add(shard.get("consumer", ""))
+    return result == expected

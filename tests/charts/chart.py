@@ -1,7 +1,6 @@
-"""The chart by the real helm: what it renders, and what it refuses.
+"""Renders the chart with the real helm, and returns what it refuses.
 
-What for: tests say which values they want and get objects. What it must not know: any one
-template. Read next: `tests.cluster.chart_tools` (where helm comes from).
+Tests choose values and get objects. `tests.cluster.chart_tools` provides helm.
 """
 
 import json
@@ -44,8 +43,8 @@ class Chart:
         """Every object, hooks included."""
         key = (release, namespace, json.dumps(values or {}))
         if key not in self._rendered:
-            words = ("template", release, str(FOLDER), "--namespace", namespace)
-            self._rendered[key] = self._run(*words, values=values)
+            arguments = ("template", release, str(FOLDER), "--namespace", namespace)
+            self._rendered[key] = self._run(*arguments, values=values)
         return [one for one in yaml.load_all(self._rendered[key], LOADER) if one]
 
     def lint(self, values: Values | None = None) -> str:
@@ -53,15 +52,15 @@ class Chart:
 
     def notes(self, values: Values | None = None, *, namespace: str = NAMESPACE) -> str:
         """What helm says after an install."""
-        words = ("install", RELEASE, str(FOLDER), "--namespace", namespace, "--dry-run=client")
-        return self._run(*words, values=values).split("NOTES:\n", 1)[1]
+        arguments = ("install", RELEASE, str(FOLDER), "--namespace", namespace, "--dry-run=client")
+        return self._run(*arguments, values=values).split("NOTES:\n", 1)[1]
 
-    def command(self, server: Path, namespace: str, *words: str, values: Values | None = None) -> str:
+    def command(self, server: Path, namespace: str, *arguments: str, values: Values | None = None) -> str:
         """Anything that helm does on a cluster, given by its kubeconfig."""
-        return self._run(*words, "--namespace", namespace, "--kubeconfig", str(server), values=values)
+        return self._run(*arguments, "--namespace", namespace, "--kubeconfig", str(server), values=values)
 
-    def _run(self, *words: str, values: Values | None) -> str:
-        command = [self._helm, *words, *(("--values", "-") if words[0] in TAKES_VALUES else ())]
+    def _run(self, *arguments: str, values: Values | None) -> str:
+        command = [self._helm, *arguments, *(("--values", "-") if arguments[0] in TAKES_VALUES else ())]
         text = json.dumps(values or {})  # JSON is YAML
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=120, check=False, env=self._own()
@@ -83,8 +82,8 @@ def as_list(objects: list[Object]) -> str:
 
 def only(objects: list[Object], kind: str, name: str = "") -> Object:
     """The one object of this kind (and name)."""
-    (found,) = [one for one in objects if one["kind"] == kind and name in ("", one["metadata"]["name"])]
-    return found
+    (result,) = [one for one in objects if one["kind"] == kind and name in ("", one["metadata"]["name"])]
+    return result
 
 
 def kinds(objects: list[Object]) -> set[str]:

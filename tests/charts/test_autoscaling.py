@@ -1,4 +1,4 @@
-"""What others scale on: the chart's parts for it fit to what the operator serves."""
+"""The chart's parts for autoscalers fit what the operator serves."""
 
 from typing import cast
 
@@ -35,19 +35,19 @@ def mounts(deployment: Object) -> dict[str | None, str]:
     """Names of Secrets by the folder in which they are found."""
     pod = deployment["spec"]["template"]["spec"]
     secrets = {one["name"]: one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
-    found = pod["containers"][0]["volumeMounts"]
-    return {one["mountPath"]: secrets[one["name"]] for one in found if one["name"] in secrets}
+    result = pod["containers"][0]["volumeMounts"]
+    return {one["mountPath"]: secrets[one["name"]] for one in result if one["name"] in secrets}
 
 
-def test_the_operator_understands_it(chart: Chart) -> None:
+def test_the_operator_parses_the_autoscaling_settings(chart: Chart) -> None:
     objects = chart.render(GIVEN)
     settings = settings_of(objects)
     assert settings.max_shard_series == 0
-    found = mounts(only(objects, "Deployment"))
-    assert found == {settings.keda_certs: "two", settings.external_metrics_certs: "one"}
+    result = mounts(only(objects, "Deployment"))
+    assert result == {settings.keda_certs: "two", settings.external_metrics_certs: "one"}
 
 
-def test_without_given_certificates_there_are_no_folders_of_them(chart: Chart) -> None:
+def test_without_configured_certificates_none_are_mounted(chart: Chart) -> None:
     objects = chart.render(ON)
     settings = settings_of(objects)
     assert (settings.keda_certs, settings.external_metrics_certs) == (None, None)
@@ -56,7 +56,7 @@ def test_without_given_certificates_there_are_no_folders_of_them(chart: Chart) -
 
 @pytest.mark.parametrize("release", ["loghub-operator", "a" * 53])
 @pytest.mark.parametrize("part", ["keda", "external-metrics"])
-def test_a_service_leads_to_the_one_that_acts_and_to_its_port(chart: Chart, part: str, release: str) -> None:
+def test_a_service_selects_the_leader_and_its_port(chart: Chart, part: str, release: str) -> None:
     objects = chart.render(ON, release=release)
     deployment = only(objects, "Deployment")
     service = only(objects, "Service", f"{deployment['metadata']['name']}-{part}")
@@ -70,7 +70,7 @@ def test_a_service_leads_to_the_one_that_acts_and_to_its_port(chart: Chart, part
     assert addresses[part] == f"0.0.0.0:{ports[port['targetPort']]}"
 
 
-def test_the_api_leads_to_the_operators_service(chart: Chart) -> None:
+def test_the_api_service_refers_to_the_operators_service(chart: Chart) -> None:
     objects = chart.render(ON)
     api = only(objects, "APIService")
     assert api["metadata"]["name"] == apiservice.NAME
@@ -80,13 +80,13 @@ def test_the_api_leads_to_the_operators_service(chart: Chart) -> None:
     assert "caBundle" not in api["spec"]  # the operator writes it; an update of the chart leaves it
 
 
-def test_the_front_proxy_may_be_looked_up(chart: Chart) -> None:
-    found = only(chart.render(ON), "RoleBinding", "loghub-operator-external-metrics")
-    assert found["metadata"]["namespace"] == AUTHENTICATION_CONFIG_MAP[0]
-    assert found["roleRef"]["name"] == f"{AUTHENTICATION_CONFIG_MAP[1]}-reader"
+def test_the_operator_may_read_the_front_proxy_configuration(chart: Chart) -> None:
+    result = only(chart.render(ON), "RoleBinding", "loghub-operator-external-metrics")
+    assert result["metadata"]["namespace"] == AUTHENTICATION_CONFIG_MAP[0]
+    assert result["roleRef"]["name"] == f"{AUTHENTICATION_CONFIG_MAP[1]}-reader"
 
 
-def test_none_of_it_unless_told(chart: Chart) -> None:
+def test_autoscaling_is_disabled_by_default(chart: Chart) -> None:
     objects = chart.render()
     assert "APIService" not in kinds(objects)
     settings = settings_of(objects)
@@ -95,5 +95,5 @@ def test_none_of_it_unless_told(chart: Chart) -> None:
 
 def _container(deployment: Object) -> Object:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    found: Object = container
-    return found
+    result: Object = container
+    return result

@@ -66,7 +66,7 @@ def check(
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_all_is_well(server: Apiserver, account: Path) -> None:
+def test_the_check_succeeds(server: Apiserver, account: Path) -> None:
     with operator(200) as url:
         done = check(server, account, url)
     assert (done.returncode, done.stdout) == (
@@ -75,7 +75,7 @@ def test_all_is_well(server: Apiserver, account: Path) -> None:
     )
 
 
-def test_an_operator_that_hangs(server: Apiserver, account: Path) -> None:
+def test_the_check_fails_for_a_hanging_operator(server: Apiserver, account: Path) -> None:
     with operator(503) as url:
         done = check(server, account, url)
     assert done.returncode == 1
@@ -83,13 +83,13 @@ def test_an_operator_that_hangs(server: Apiserver, account: Path) -> None:
     assert "what it said" in done.stdout
 
 
-def test_no_operator(server: Apiserver, account: Path) -> None:
+def test_the_check_fails_without_an_operator(server: Apiserver, account: Path) -> None:
     done = check(server, account, "http://127.0.0.1:9/healthz")
     assert done.returncode == 1
     assert "the operator is not healthy" in done.stdout
 
 
-def test_no_crd(server: Apiserver, account: Path) -> None:
+def test_the_check_fails_without_the_crd(server: Apiserver, account: Path) -> None:
     other = SCRIPT.read_text().replace("loghub.dev/v1alpha1", "loghub.dev/v9")
     with operator(200) as url:
         done = check(server, account, url, code=other)
@@ -97,7 +97,7 @@ def test_no_crd(server: Apiserver, account: Path) -> None:
     assert "the CRD is not served: HTTP Error 404" in done.stdout
 
 
-def test_the_pod_runs_this_script_and_asks_the_operators_service(chart: Chart) -> None:
+def test_the_pod_runs_this_script_against_the_operators_service(chart: Chart) -> None:
     objects = chart.render()
     pod, service = only(objects, "Pod"), only(objects, "Service", "loghub-operator")
     (container,) = pod["spec"]["containers"]
@@ -105,6 +105,6 @@ def test_the_pod_runs_this_script_and_asks_the_operators_service(chart: Chart) -
     assert container["args"] == [SCRIPT.read_text()]
     (port,) = service["spec"]["ports"]
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
-    (told,) = container["env"]
-    assert told["value"] == f"http://{name}.{namespace}.svc:{port['port']}/healthz"
+    (variable,) = container["env"]
+    assert variable["value"] == f"http://{name}.{namespace}.svc:{port['port']}/healthz"
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"

@@ -1,4 +1,4 @@
-"""One source for what stands twice: the CRD, the version, the values and their schema."""
+"""The CRD, the version, the values and their schema each agree with their source."""
 
 import json
 import tomllib
@@ -9,9 +9,9 @@ import yaml
 from tests.charts.chart import FOLDER, ROOT
 
 
-def test_the_charts_crd_is_the_generated_one() -> None:
-    made = (ROOT / "crds" / "loghubconsumergroups.loghub.dev.yaml").read_text()
-    assert (FOLDER / "files" / "crd.yaml").read_text() == made, "run: make crds"
+def test_the_crd_of_the_chart_is_the_generated_one() -> None:
+    generated = (ROOT / "crds" / "loghubconsumergroups.loghub.dev.yaml").read_text()
+    assert (FOLDER / "files" / "crd.yaml").read_text() == generated, "run: make crds"
 
 
 def test_the_charts_version_is_the_projects() -> None:
@@ -48,5 +48,5 @@ def _open_objects(schema: dict[str, Any], at: str = "") -> list[str]:
     return here + [one for key, part in parts.items() for one in _open_objects(part, f"{at}.{key}")]
 
 
-def test_an_unknown_value_is_refused_at_every_depth() -> None:
+def test_an_unknown_value_is_rejected_at_every_depth() -> None:
     assert _open_objects(json.loads((FOLDER / "values.schema.json").read_text())) == []

@@ -1,4 +1,4 @@
-"""The examples of autoscaling and of kind: what they name is there, and the apiserver takes them."""
+"""The examples of autoscaling and of kind: what they refer to exists, and the apiserver accepts them."""
 
 import re
 from typing import Any
@@ -26,15 +26,15 @@ def objects_of(example: str) -> list[Object]:
 
 
 @pytest.mark.parametrize("example", sorted(path.name for path in (DEPLOY / "examples").glob("*.yaml")))
-def test_the_apiserver_takes_it(server: Apiserver, example: str) -> None:
+def test_the_apiserver_accepts_the_example(server: Apiserver, example: str) -> None:
     known = [one for one in objects_of(example) if not one["apiVersion"].startswith("keda.sh/")]
-    words = ("create", "--dry-run=server", "--validate=strict", "-n", "default", "-f", "-")
-    done = server.run(*words, text=as_list(known))
+    arguments = ("create", "--dry-run=server", "--validate=strict", "-n", "default", "-f", "-")
+    done = server.run(*arguments, text=as_list(known))
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("example", SCALED)
-def test_who_scales_means_the_group_within_its_bounds(example: str) -> None:
+def test_each_autoscaler_targets_the_group_within_its_bounds(example: str) -> None:
     objects = objects_of(example)
     group, scaler = only(objects, "LogHubConsumerGroup"), only(objects, SCALED[example])
     target = scaler["spec"]["scaleTargetRef"]
@@ -49,7 +49,7 @@ def test_who_scales_means_the_group_within_its_bounds(example: str) -> None:
     assert sorted(bounds) == [scaling["minReplicas"], scaling["maxReplicas"]]
 
 
-def test_the_external_metric_is_one_that_the_operator_has() -> None:
+def test_the_operator_defines_the_external_metric() -> None:
     (metric,) = only(objects_of("hpa-external.yaml"), "HorizontalPodAutoscaler")["spec"]["metrics"]
     external = metric["external"]
     assert external["metric"]["name"] in BY_METRIC
@@ -58,7 +58,7 @@ def test_the_external_metric_is_one_that_the_operator_has() -> None:
     assert float(external["target"]["averageValue"]) == offered
 
 
-def test_the_trigger_is_understood_and_finds_the_operator(chart: Chart) -> None:
+def test_the_trigger_is_valid_and_reaches_the_operator(chart: Chart) -> None:
     (trigger,) = only(objects_of("keda-scaledobject.yaml"), "ScaledObject")["spec"]["triggers"]
     assert trigger["type"] == "external-push"
     assert trigger_of("default", trigger["metadata"]).group == "copy-by-keda"

@@ -1,6 +1,6 @@
-"""Install, change, uninstall by the real helm on the real apiserver; no pod runs.
+"""Install, upgrade and uninstall by the real helm on the real apiserver; no pod runs.
 
-What helm alone decides: what stays, what goes, and whose fields are whose.
+What helm alone decides: what stays, what is deleted, and who owns which fields.
 """
 
 import base64
@@ -31,17 +31,17 @@ class Life:
         self.server = server
 
     def install(self, values: Values, *, release: str = RELEASE) -> str:
-        words = ("install", release, str(FOLDER))
-        return self._chart.command(self.server.kubeconfig, HOME, *words, values=values)
+        arguments = ("install", release, str(FOLDER))
+        return self._chart.command(self.server.kubeconfig, HOME, *arguments, values=values)
 
     def upgrade(self, values: Values, folder: Path = FOLDER) -> str:
-        words = ("upgrade", RELEASE, str(folder))
-        return self._chart.command(self.server.kubeconfig, HOME, *words, values=values)
+        arguments = ("upgrade", RELEASE, str(folder))
+        return self._chart.command(self.server.kubeconfig, HOME, *arguments, values=values)
 
     def own_the_crd(self) -> None:
         """As if helm had made it: its fields are kubectl's, by which the fixture has applied them."""
-        found = json.loads(self.server.must("get", CRD, "-o", "json", "--show-managed-fields"))
-        applied = [one for one in found["metadata"]["managedFields"] if one["manager"] == "kubectl"]
+        result = json.loads(self.server.must("get", CRD, "-o", "json", "--show-managed-fields"))
+        applied = [one for one in result["metadata"]["managedFields"] if one["manager"] == "kubectl"]
         fields = [{**one, "manager": "helm"} for one in applied]
         patch = [{"op": "replace", "path": "/metadata/managedFields", "value": fields}]
         self.server.must("patch", CRD, "--type=json", "-p", json.dumps(patch))
@@ -53,9 +53,9 @@ class Life:
     def uninstall(self) -> str:
         return self._chart.command(self.server.kubeconfig, HOME, "uninstall", RELEASE)
 
-    def there(self, kind: str) -> set[str]:
-        words = ("get", kind, "-n", HOME, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name")
-        return {line.partition("/")[2] for line in self.server.must(*words).splitlines()}
+    def names_of(self, kind: str) -> set[str]:
+        arguments = ("get", kind, "-n", HOME, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name")
+        return {line.partition("/")[2] for line in self.server.must(*arguments).splitlines()}
 
 
 @pytest.fixture
@@ -77,18 +77,18 @@ def life(chart: Chart, server: Apiserver) -> Iterator[Life]:
         server.run("delete", "lhcg", "--all", "-n", HOME)
 
 
-def test_from_install_to_uninstall(life: Life) -> None:
+def test_install_use_and_uninstall(life: Life) -> None:
     assert "STATUS: deployed" in life.install(WATCHED)
-    assert life.there("deployments") == {"loghub-operator"}
+    assert life.names_of("deployments") == {"loghub-operator"}
     assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
 
     # A part is switched on, and off again.
     life.upgrade({**WATCHED, **SERVICE, "networkPolicy": {"enabled": True}})
-    assert life.there("statefulsets") == {"loghub-service"}
-    assert life.there("networkpolicies") == {"loghub-operator", "loghub-service"}
+    assert life.names_of("statefulsets") == {"loghub-service"}
+    assert life.names_of("networkpolicies") == {"loghub-operator", "loghub-service"}
     life.upgrade({**WATCHED, "replicas": 1})
-    assert life.there("statefulsets") == set()
-    assert life.there("poddisruptionbudgets") == set()
+    assert life.names_of("statefulsets") == set()
+    assert life.names_of("poddisruptionbudgets") == set()
 
     # A second release that would bring the CRD too is refused before it changes anything.
     with pytest.raises(RefusedError, match="loghubconsumergroups"):
@@ -96,7 +96,7 @@ def test_from_install_to_uninstall(life: Life) -> None:
 
     said = life.uninstall()
     assert "loghubconsumergroups.loghub.dev" in said  # kept, and told
-    assert life.there("deployments") == set()
+    assert life.names_of("deployments") == set()
     assert life.server.must("get", "lhcg", "-n", HOME, "-o", "name").split() == [
         "loghubconsumergroup.loghub.dev/kept"
     ]
@@ -105,9 +105,7 @@ def test_from_install_to_uninstall(life: Life) -> None:
     life.uninstall()
 
 
-def test_an_upgrade_brings_the_crd_of_its_chart_and_a_rollback_the_one_before(
-    life: Life, tmp_path: Path
-) -> None:
+def test_an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life, tmp_path: Path) -> None:
     """helm leaves what is in a chart's folder of CRDs as it is for ever; ours is a template."""
     life.own_the_crd()
     life.install(WATCHED)
@@ -116,9 +114,9 @@ def test_an_upgrade_brings_the_crd_of_its_chart_and_a_rollback_the_one_before(
     newer = tmp_path / "newer"
     shutil.copytree(FOLDER, newer)
     crd = newer / "files" / "crd.yaml"
-    made = yaml.safe_load(crd.read_text())
-    made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "of a newer chart"
-    crd.write_text(yaml.safe_dump(made))
+    definition = yaml.safe_load(crd.read_text())
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "of a newer chart"
+    crd.write_text(yaml.safe_dump(definition))
     life.upgrade(WATCHED, newer)
     assert life.told_by_the_crd() == "of a newer chart"
     assert life.server.run("get", "lhcg", "kept", "-n", HOME).returncode == 0
@@ -131,14 +129,14 @@ def test_an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -
     values: Values = {**WATCHED, "externalMetrics": {"enabled": True}}
     life.install(values)
     spec = {"spec": {"caBundle": CA_BUNDLE}}  # as the operator does, by a merge patch
-    words = ("apiservice", apiservice.NAME)
+    arguments = ("apiservice", apiservice.NAME)
     life.server.must(
-        "patch", *words, "--type=merge", "--field-manager=loghub-operator", "-p", json.dumps(spec)
+        "patch", *arguments, "--type=merge", "--field-manager=loghub-operator", "-p", json.dumps(spec)
     )
     life.upgrade(
         {**values, "replicas": 3, "externalMetrics": {"enabled": True, "annotations": {"note": "x"}}}
     )
-    found = json.loads(life.server.must("get", *words, "-o", "json"))
-    assert found["metadata"]["annotations"]["note"] == "x"
-    assert base64.b64decode(found["spec"]["caBundle"]) == base64.b64decode(CA_BUNDLE)
+    result = json.loads(life.server.must("get", *arguments, "-o", "json"))
+    assert result["metadata"]["annotations"]["note"] == "x"
+    assert base64.b64decode(result["spec"]["caBundle"]) == base64.b64decode(CA_BUNDLE)
     life.uninstall()

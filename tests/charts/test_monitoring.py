@@ -1,4 +1,4 @@
-"""Alerts, dashboard and scrape settings speak of series, labels and ports that there are."""
+"""Alerts, dashboard and scrape settings use only series, labels and ports that exist."""
 
 import json
 import re
@@ -23,7 +23,7 @@ from tests.charts.toggles import MONITORING, NAMESPACED
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.group_metrics import condition, readings, store
 
-SITE = Placement(endpoint="http://x", sink_root="/sink", needs_project_address=False)
+PLACEMENT = Placement(endpoint="http://x", sink_root="/sink", needs_project_address=False)
 OFTEN_USED = {"le", "namespace", "consumer_group", "job", "instance", "pod"}
 SERIES = re.compile(r"(loghub_\w+)(\{[^}]*\})?")
 LABEL = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
@@ -57,23 +57,23 @@ def operator_text() -> str:
 @pytest.fixture(scope="module")
 def series() -> dict[str, set[str]]:
     """Names of labels by name of series, as operator and worker really tell them."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(operator_text() + worker_text()):
         for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+            result.setdefault(sample.name, set()).update(sample.labels)
+    return result
 
 
 def rules(chart: Chart) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = only(chart.render(MONITORING), "PrometheusRule")["spec"]["groups"][0][
+    result: list[dict[str, Any]] = only(chart.render(MONITORING), "PrometheusRule")["spec"]["groups"][0][
         "rules"
     ]
-    return found
+    return result
 
 
 def dashboard() -> dict[str, Any]:
-    made: dict[str, Any] = json.loads((FOLDER / "files" / "dashboard.json").read_text())
-    return made
+    dashboard_: dict[str, Any] = json.loads((FOLDER / "files" / "dashboard.json").read_text())
+    return dashboard_
 
 
 def queries(chart: Chart) -> Iterator[str]:
@@ -82,7 +82,7 @@ def queries(chart: Chart) -> Iterator[str]:
     yield from (one["query"]["query"] for one in dashboard()["templating"]["list"] if one["type"] == "query")
 
 
-def test_every_query_is_about_series_that_there_are(chart: Chart, series: dict[str, set[str]]) -> None:
+def test_every_query_uses_existing_series(chart: Chart, series: dict[str, set[str]]) -> None:
     for query in queries(chart):
         named = SERIES.findall(query)
         assert named, query
@@ -92,13 +92,13 @@ def test_every_query_is_about_series_that_there_are(chart: Chart, series: dict[s
         assert query.count("(") == query.count(")"), query
 
 
-def test_every_condition_in_a_query_is_one(chart: Chart) -> None:
-    asked = {value for query in queries(chart) for value in re.findall(r'type="(\w+)"', query)}
-    assert asked >= {"Ready", "HotShard", "Degraded"}
-    assert asked <= {str(kind) for kind in ConditionType}
+def test_every_condition_in_a_query_exists(chart: Chart) -> None:
+    named = {value for query in queries(chart) for value in re.findall(r'type="(\w+)"', query)}
+    assert named >= {"Ready", "HotShard", "Degraded"}
+    assert named <= {str(kind) for kind in ConditionType}
 
 
-def test_an_alert_says_what_to_look_at(chart: Chart) -> None:
+def test_every_alert_has_a_summary_and_a_description(chart: Chart) -> None:
     for rule in rules(chart):
         assert rule["annotations"].keys() == {"summary", "description"}
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
@@ -113,7 +113,7 @@ def test_the_groups_namespaces_are_kept(chart: Chart) -> None:
     assert endpoint["honorLabels"] is True
 
 
-def test_the_operator_is_found_by_its_service_and_port(chart: Chart) -> None:
+def test_prometheus_finds_the_operator_by_service_and_port(chart: Chart) -> None:
     objects = chart.render(MONITORING)
     monitor = only(objects, "ServiceMonitor")["spec"]
     service = only(objects, "Service", "loghub-operator")
@@ -124,10 +124,10 @@ def test_the_operator_is_found_by_its_service_and_port(chart: Chart) -> None:
 
 
 @pytest.mark.parametrize("namespaces", [[], ["chart-team-a", "chart-team-b"]])
-def test_the_workers_are_found_by_label_and_port(chart: Chart, namespaces: list[str]) -> None:
+def test_prometheus_finds_the_workers_by_label_and_port(chart: Chart, namespaces: list[str]) -> None:
     values = MONITORING | (NAMESPACED if namespaces else {})
     monitor = only(chart.render(values), "PodMonitor")["spec"]
-    workers = worker_spec(resource(), worker_config(resource(), SITE), image="i").stateful_set
+    workers = worker_spec(resource(), worker_config(resource(), PLACEMENT), image="i").stateful_set
     labels = workers["spec"]["template"]["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
     assert monitor["podMetricsEndpoints"][0]["port"] in _ports(workers)
@@ -144,7 +144,7 @@ def _ports(workload: Object) -> list[str]:
     return [port["name"] for port in container["ports"]]
 
 
-def test_the_dashboard_is_loaded_as_it_is(chart: Chart) -> None:
+def test_the_dashboard_is_included_unchanged(chart: Chart) -> None:
     loaded = only(chart.render(MONITORING), "ConfigMap", "loghub-operator-dashboard")
     assert json.loads(loaded["data"]["loghub.json"]) == dashboard()
     assert loaded["metadata"]["labels"]["grafana_dashboard"] == "1"

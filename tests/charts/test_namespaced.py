@@ -1,7 +1,7 @@
-"""The operator with the rights that the chart gives it for one namespace, and no others.
+"""The operator with the permissions that the chart grants it for one namespace, and no others.
 
-The apiserver, its authorization, kopf, and the operator are real; pods and the log service are
-played (`tests.loghub_operator.support.harness`). What the chart tells the operator is what it runs with.
+The apiserver, its authorization, kopf, and the operator are real; pods and the log service are simulated
+(`tests.loghub_operator.support.harness`). The operator runs with the settings that the chart gives it.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ HERE = {
 
 def pod(namespace: str) -> Object:
     """The pod that the operator believes to be in."""
-    about = {"name": OPERATOR_POD, "namespace": namespace}
+    metadata = {"name": OPERATOR_POD, "namespace": namespace}
     spec = {"containers": [{"name": "operator", "image": "none"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def kubeconfig_of(server: Apiserver, home: str, folder: Path, *, account: str = "loghub-operator") -> Path:
@@ -42,10 +42,10 @@ def kubeconfig_of(server: Apiserver, home: str, folder: Path, *, account: str = 
     config = yaml.safe_load(server.kubeconfig.read_text())
     token = server.must("create", "token", account, "-n", home).strip()
     config["users"][0]["user"] = {"token": token}
-    made = folder / "namespaced.kubeconfig"
-    made.write_text(yaml.safe_dump(config))
-    made.chmod(0o600)
-    return made
+    path = folder / "namespaced.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    path.chmod(0o600)
+    return path
 
 
 def as_granted(
@@ -54,11 +54,11 @@ def as_granted(
     """What the operator of these objects runs with, once they are there: settings and kubeconfig."""
     rights = [one for one in objects if one["kind"] in ("ServiceAccount", "Role", "RoleBinding")]
     server.must("create", "-f", _written(folder, [*rights, pod(home)]))
-    told = {**environment(only(objects, "Deployment")), **HERE, **environ}
-    return Settings.from_environment(told), kubeconfig_of(server, home, folder)
+    variables = {**environment(only(objects, "Deployment")), **HERE, **environ}
+    return Settings.from_environment(variables), kubeconfig_of(server, home, folder)
 
 
-def test_a_groups_life_with_the_rights_of_one_namespace(
+def test_a_group_works_with_the_permissions_of_one_namespace(
     chart: Chart,
     server: Apiserver,
     tmp_path: Path,
@@ -79,15 +79,15 @@ def test_a_groups_life_with_the_rights_of_one_namespace(
         assert await on.kube.get(LEASE, home, "loghub-operator") is not None
 
         async def labelled() -> bool:
-            found = await on.kube.get(POD, home, OPERATOR_POD) or {}
-            return bool((found["metadata"].get("labels") or {}).get(leader_label.LABEL) == "loghub-operator")
+            result = await on.kube.get(POD, home, OPERATOR_POD) or {}
+            return bool((result["metadata"].get("labels") or {}).get(leader_label.LABEL) == "loghub-operator")
 
         await on.until("the label of the one who acts", labelled)
         await on.apply({"replicas": 1, "deletionPolicy": "Delete"})
         await on.until_phase("Running", "1/1")
         assert on.player.stopped_without_leaving == []
         await on.remove()
-        await on.until_gone()
+        await on.until_deleted()
         left_alone = await on.kube.get(CONSUMER_GROUP, other, GROUP) or {}
         assert "status" not in left_alone
         await on.kube.delete(CONSUMER_GROUP, other, GROUP)
@@ -98,7 +98,7 @@ def test_a_groups_life_with_the_rights_of_one_namespace(
 
 
 @pytest.mark.parametrize(
-    ("environ", "kind", "reason", "words"),
+    ("environ", "kind", "reason", "message"),
     [
         ({}, "GroupSynced", "CredentialsMissing", "no right to read Secret loghub-credentials"),
         (
@@ -108,7 +108,7 @@ def test_a_groups_life_with_the_rights_of_one_namespace(
     ],
     ids=["a Secret of another name", "no role where the projects' Services are"],
 )
-def test_what_the_rights_do_not_allow_is_told_and_holds_up_no_deletion(
+def test_a_missing_permission_is_reported_and_does_not_block_a_deletion(
     chart: Chart,
     server: Apiserver,
     tmp_path: Path,
@@ -116,7 +116,7 @@ def test_what_the_rights_do_not_allow_is_told_and_holds_up_no_deletion(
     environ: dict[str, str],
     kind: str,
     reason: str,
-    words: str,
+    message: str,
 ) -> None:
     """One of the watched namespaces is gone besides, and the role in it with it."""
     watched, home = make_namespace(server), make_namespace(server)
@@ -130,9 +130,9 @@ def test_what_the_rights_do_not_allow_is_told_and_holds_up_no_deletion(
 
     async def story(on: Stage) -> None:
         await on.apply()
-        assert words in (await on.until_reason(kind, reason))["message"]
+        assert message in (await on.until_reason(kind, reason))["message"]
         await on.remove()
-        await on.until_gone()
+        await on.until_deleted()
 
     asyncio.run(play(server.kubeconfig, watched, story))
 

@@ -1,6 +1,6 @@
-"""What the chart's NetworkPolicies let through: the work of the pods, and nothing else.
+"""What the chart's NetworkPolicies allow: the connections that the pods need, and nothing else.
 
-No network is here that would keep to them; their ports and peers are compared with the pods'.
+No network here enforces them; their ports and peers are compared with the pods'.
 """
 
 from typing import Any
@@ -23,8 +23,8 @@ USUAL = {53, 80, 443, 6443, 8080}
 
 
 def policy_of(objects: list[Object], name: str = "loghub-operator") -> dict[str, Any]:
-    found: dict[str, Any] = only(objects, "NetworkPolicy", name)["spec"]
-    return found
+    result: dict[str, Any] = only(objects, "NetworkPolicy", name)["spec"]
+    return result
 
 
 def ports(rules: list[dict[str, Any]]) -> list[Any]:
@@ -44,7 +44,7 @@ def test_each_port_that_the_operator_serves_is_open_and_no_other(chart: Chart, f
     )
 
 
-def test_it_is_about_the_operators_pods_both_ways(chart: Chart) -> None:
+def test_the_policy_selects_the_operators_pods_for_both_directions(chart: Chart) -> None:
     objects = chart.render(ON)
     policy, pods = policy_of(objects), only(objects, "Deployment")["spec"]["template"]["metadata"]
     assert policy["podSelector"]["matchLabels"].items() <= pods["labels"].items()
@@ -93,7 +93,7 @@ def test_the_operator_reaches_the_statuses_of_its_workers_and_no_other_pods(char
     assert peer["podSelector"]["matchLabels"] != {}
 
 
-def test_the_service_answers_everybody_and_asks_nobody(chart: Chart) -> None:
+def test_the_service_accepts_all_connections_and_opens_none(chart: Chart) -> None:
     objects = chart.render(ON | SERVICE)
     policy, pods = policy_of(objects, "loghub-service"), only(objects, "StatefulSet")
     assert (

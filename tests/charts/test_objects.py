@@ -1,8 +1,7 @@
-"""What the chart renders, in the words of the real apiserver.
+"""The rendered objects are valid for the real apiserver.
 
-Each combination of toggles is rendered and applied by a server-side dry run into a
-namespace that enforces the restricted pod security standard: unknown fields are refused, and
-nothing warns.
+Each combination of toggles is rendered and applied by a server-side dry run into a namespace that enforces
+the restricted pod security standard: unknown fields are rejected, and there is no warning.
 """
 
 import json
@@ -43,16 +42,18 @@ def known(objects: list[Object]) -> list[Object]:
 @pytest.mark.parametrize(
     "toggles", ["defaults", "placed and named", "numbers, certificates given", "monitoring"]
 )
-def test_linted(chart: Chart, toggles: str) -> None:
+def test_helm_lint_finds_nothing(chart: Chart, toggles: str) -> None:
     assert "0 chart(s) failed" in chart.lint(TOGGLES[toggles])
 
 
 @pytest.mark.parametrize("toggles", TOGGLES)
-def test_taken_by_the_apiserver_without_a_warning(chart: Chart, restricted: Apiserver, toggles: str) -> None:
+def test_the_apiserver_accepts_every_object_without_a_warning(
+    chart: Chart, restricted: Apiserver, toggles: str
+) -> None:
     objects = known(chart.render(TOGGLES[toggles], namespace=HOME))
     if toggles != "defaults":  # one look at it is enough: the apiserver compiles all its rules
         objects = [one for one in objects if one["kind"] != "CustomResourceDefinition"]
-    words = (
+    arguments = (
         "apply",
         "--server-side",
         "--force-conflicts",
@@ -61,32 +62,32 @@ def test_taken_by_the_apiserver_without_a_warning(chart: Chart, restricted: Apis
         "-f",
         "-",
     )
-    done = restricted.run(*words, text=as_list(objects))
+    done = restricted.run(*arguments, text=as_list(objects))
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == len(objects)
 
 
 def pods_of(objects: list[Object]) -> list[Object]:
     """Every pod that the chart makes, by itself or through a controller."""
-    made = []
+    objects_ = []
     for one in objects:
         if one["kind"] == "Pod":
-            made.append({**one, "metadata": {**one["metadata"]}})
+            objects_.append({**one, "metadata": {**one["metadata"]}})
         elif "template" in one.get("spec", {}):
-            about = {"name": one["metadata"]["name"], "namespace": one["metadata"]["namespace"]}
-            made.append(
+            metadata = {"name": one["metadata"]["name"], "namespace": one["metadata"]["namespace"]}
+            objects_.append(
                 {
                     "apiVersion": "v1",
                     "kind": "Pod",
-                    "metadata": about,
+                    "metadata": metadata,
                     "spec": one["spec"]["template"]["spec"],
                 }
             )
-    return made
+    return objects_
 
 
 @pytest.mark.parametrize("toggles", ["service", "service elsewhere"])
-def test_its_pods_are_let_in_where_security_is_restricted(
+def test_the_pods_comply_with_the_restricted_security_standard(
     chart: Chart, restricted: Apiserver, toggles: str
 ) -> None:
     # Controllers only warn; the pods themselves are what is refused.
@@ -96,8 +97,8 @@ def test_its_pods_are_let_in_where_security_is_restricted(
         pod["spec"]["volumes"] = pod["spec"].get("volumes", []) + [
             {"name": claim, "emptyDir": {}} for claim in ("data",) if _mounts(pod, claim)
         ]
-    words = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
-    done = restricted.run(*words, text=as_list(pods))
+    arguments = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
+    done = restricted.run(*arguments, text=as_list(pods))
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -106,7 +107,7 @@ def _mounts(pod: Object, volume: str) -> bool:
     return volume in {mount["name"] for mount in mounts}
 
 
-def test_the_gate_is_closed_for_others(chart: Chart, restricted: Apiserver) -> None:
+def test_a_pod_that_does_not_comply_is_rejected(chart: Chart, restricted: Apiserver) -> None:
     """Else the test above could not fail."""
     (pod,) = [
         one for one in pods_of(chart.render(namespace=HOME)) if one["metadata"]["name"] == "loghub-operator"
@@ -117,7 +118,7 @@ def test_the_gate_is_closed_for_others(chart: Chart, restricted: Apiserver) -> N
 
 
 @pytest.mark.parametrize("toggles", TOGGLES)
-def test_every_object_says_where_and_whose_it_is(chart: Chart, toggles: str) -> None:
+def test_every_object_has_a_namespace_and_labels(chart: Chart, toggles: str) -> None:
     for one in chart.render(TOGGLES[toggles], namespace=HOME):
         labels = one["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == "loghub-operator"
@@ -139,12 +140,12 @@ def test_two_releases_share_no_object(chart: Chart) -> None:
     assert not names(first) & names(second)
 
 
-def test_a_release_of_any_length_has_names_that_fit(chart: Chart) -> None:
+def test_names_fit_for_release_names_of_any_length(chart: Chart) -> None:
     for one in chart.render({"embeddedService": {"enabled": True}}, release="r" * 53):
         assert len(one["metadata"]["name"]) <= 63
 
 
-def test_helm_says_where_a_template_is_wrong(chart: Chart) -> None:
+def test_helm_reports_the_position_of_a_template_error(chart: Chart) -> None:
     """The runner sees helm's failures."""
     with pytest.raises(RefusedError, match="release name"):
         chart.render(release="Not_A_Name")

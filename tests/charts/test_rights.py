@@ -1,4 +1,4 @@
-"""What the operator may do, asked of the real apiserver: cluster-wide, and in some namespaces only."""
+"""The operator's permissions, checked by the real apiserver: cluster-wide, and for some namespaces only."""
 
 from typing import Any
 
@@ -104,8 +104,8 @@ def question(user: str, row: tuple[str, str, str]) -> Object:
     resource, _, name = what.partition("/")
     plural, _, group = resource.partition(".")
     name, _, below = name.partition(":")
-    about = {"verb": verb, "group": group, "resource": plural, "name": name, "namespace": namespace}
-    spec = {"user": user, "resourceAttributes": {**about, "subresource": below}}
+    metadata = {"verb": verb, "group": group, "resource": plural, "name": name, "namespace": namespace}
+    spec = {"user": user, "resourceAttributes": {**metadata, "subresource": below}}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
 
 
@@ -119,24 +119,26 @@ def allowed_of(server: Apiserver, questions: list[Object]) -> list[bool]:
 @pytest.fixture(scope="module")
 def answers(granted: Apiserver) -> dict[tuple[str, str, str], set[str]]:
     """The modes in which the apiserver allows each row."""
-    asked = [(mode, row) for row in ROWS for mode in MODES]
+    questions_asked = [(mode, row) for row in ROWS for mode in MODES]
     questions = [
         question(account(mode), (verb, what.format(release=release(mode)), namespace))
-        for mode, (verb, what, namespace) in asked
+        for mode, (verb, what, namespace) in questions_asked
     ]
-    found: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
-    for (mode, row), allowed in zip(asked, allowed_of(granted, questions), strict=True):
-        found[row] |= {mode} if allowed else set()
-    return found
+    result: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
+    for (mode, row), allowed in zip(questions_asked, allowed_of(granted, questions), strict=True):
+        result[row] |= {mode} if allowed else set()
+    return result
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
-def test_the_operator_may(answers: dict[tuple[str, str, str], set[str]], row: tuple[str, str, str]) -> None:
+def test_the_operator_has_the_permission(
+    answers: dict[tuple[str, str, str], set[str]], row: tuple[str, str, str]
+) -> None:
     assert answers[row] == ROWS[row]
 
 
 @pytest.mark.parametrize(
-    ("words", "allowed"),
+    ("arguments", "allowed"),
     [
         (("get", "secret/loghub-credentials", "-n", WATCHED), "yes"),
         (("get", "secret/loghub-credentials", "-n", OTHER), "no"),
@@ -144,12 +146,12 @@ def test_the_operator_may(answers: dict[tuple[str, str, str], set[str]], row: tu
         (("watch", "lhcg", "--all-namespaces"), "no"),
     ],
 )
-def test_kubectl_says_the_same(granted: Apiserver, words: tuple[str, ...], allowed: str) -> None:
-    assert granted.run("auth", "can-i", *words, f"--as={account('watched')}").stdout.strip() == allowed
+def test_kubectl_agrees(granted: Apiserver, arguments: tuple[str, ...], allowed: str) -> None:
+    assert granted.run("auth", "can-i", *arguments, f"--as={account('watched')}").stdout.strip() == allowed
 
 
 @pytest.mark.parametrize("toggles", [name for name, values in TOGGLES.items() if "watchNamespaces" in values])
-def test_namespaced_means_no_role_of_the_cluster(chart: Chart, toggles: str) -> None:
+def test_a_namespaced_installation_has_no_cluster_role(chart: Chart, toggles: str) -> None:
     objects = chart.render(TOGGLES[toggles])
     assert not kinds(objects) & {"ClusterRole", "ClusterRoleBinding"}
     rights = [one for one in objects if one["kind"] == "Role"]
@@ -158,7 +160,7 @@ def test_namespaced_means_no_role_of_the_cluster(chart: Chart, toggles: str) -> 
 
 
 @pytest.mark.parametrize("toggles", TOGGLES)
-def test_secrets_are_got_by_name_and_nothing_else(chart: Chart, toggles: str) -> None:
+def test_secrets_can_only_be_read_by_name(chart: Chart, toggles: str) -> None:
     roles = [one for one in chart.render(TOGGLES[toggles]) if one["kind"] in ("Role", "ClusterRole")]
     rules = [rule for one in roles for rule in one["rules"] if _names(rule, "secrets")]
     assert all(rule["verbs"] == ["get"] for rule in rules)

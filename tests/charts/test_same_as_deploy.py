@@ -1,7 +1,7 @@
-"""`kubectl apply -k deploy` and `helm install` end in the same thing.
+"""`kubectl apply -k deploy` and `helm install` have the same result.
 
-Compared are the objects that both have, in what takes effect: names, rights, what runs and how.
-Labels differ on purpose (helm's say whose the object is), and so do image tags.
+Compared are the objects that both have, in what takes effect: names, permissions, what runs and how. Labels
+differ on purpose (helm's name the release), and so do image tags.
 """
 
 import json
@@ -39,8 +39,8 @@ def effect(value: Any) -> Any:
     """Without labels (and selectors made of them), helm's own marks, and defaults written out."""
     if isinstance(value, dict):
         dropped = ("labels", "helm.sh/resource-policy", "helm.sh/hook")
-        made = {key: effect(part) for key, part in value.items() if key not in dropped}
-        return {key: part for key, part in made.items() if not _is_noise(key, part)}
+        result = {key: effect(part) for key, part in value.items() if key not in dropped}
+        return {key: part for key, part in result.items() if not _is_noise(key, part)}
     if isinstance(value, list):
         parts = [effect(part) for part in value]
         named = all(isinstance(part, dict) and "name" in part for part in parts)
@@ -86,14 +86,14 @@ def with_numbers(chart: Chart, server: Apiserver, tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.parametrize("way", ["plain", "with_numbers"])
-def test_the_same_objects(way: str, request: pytest.FixtureRequest) -> None:
+def test_chart_and_deploy_contain_the_same_objects(way: str, request: pytest.FixtureRequest) -> None:
     deploy, chart = request.getfixturevalue(way)
     assert deploy.keys() - chart.keys() == ONLY_DEPLOY
     assert chart.keys() - deploy.keys() == ONLY_CHART
 
 
 @pytest.mark.parametrize("way", ["plain", "with_numbers"])
-def test_the_same_effect(way: str, request: pytest.FixtureRequest) -> None:
+def test_chart_and_deploy_have_the_same_effect(way: str, request: pytest.FixtureRequest) -> None:
     deploy, chart = request.getfixturevalue(way)
     for key in deploy.keys() & chart.keys():
         assert text(chart[key]) == text(deploy[key]), key

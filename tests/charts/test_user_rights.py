@@ -1,6 +1,6 @@
-"""What a user of one namespace may do, by the chart's roles: there, and in another one.
+"""The permissions of a user of one namespace by the chart's roles, in that namespace and in another one.
 
-Asked of the real apiserver, whose authorizer answers for groups, their status, the numbers that an
+Checked by the real apiserver, whose authorizer answers for groups, their status, the metrics that an
 autoscaler reads, and Secrets.
 """
 
@@ -75,11 +75,11 @@ def binding(user: str, role: str, *, kind: str = "ClusterRole") -> Object:
 def lag_reader() -> Object:
     """As an autoscaler that a team runs in its own namespace."""
     rule = {"apiGroups": ["external.metrics.k8s.io"], "resources": ["*"], "verbs": ["get", "list"]}
-    about = {"name": "lag-reader", "namespace": OWN}
+    metadata = {"name": "lag-reader", "namespace": OWN}
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
-        "metadata": about,
+        "metadata": metadata,
         "rules": [rule],
     }
 
@@ -100,41 +100,45 @@ def granted(server: Apiserver, chart: Chart) -> Apiserver:
     done = server.run("apply", "--server-side", "-f", "-", text=text)
     assert done.returncode == 0, done.stderr
     for namespace in (OWN, OTHER):
-        made = server.apply(document(namespace=namespace))
-        assert made.returncode == 0, made.stderr
+        applied = server.apply(document(namespace=namespace))
+        assert applied.returncode == 0, applied.stderr
     return server
 
 
 @pytest.fixture(scope="module")
 def answers(granted: Apiserver) -> dict[tuple[str, str, str], set[str]]:
     """The users to whom the apiserver allows each row."""
-    asked = [(user, row) for row in ROWS for user in USERS]
-    found: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
-    said = allowed_of(granted, [question(user, row) for user, row in asked])
-    for (user, row), allowed in zip(asked, said, strict=True):
-        found[row] |= {user} if allowed else set()
-    return found
+    rows = [(user, row) for row in ROWS for user in USERS]
+    result: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
+    said = allowed_of(granted, [question(user, row) for user, row in rows])
+    for (user, row), allowed in zip(rows, said, strict=True):
+        result[row] |= {user} if allowed else set()
+    return result
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
-def test_a_user_may(answers: dict[tuple[str, str, str], set[str]], row: tuple[str, str, str]) -> None:
+def test_a_user_has_the_permission(
+    answers: dict[tuple[str, str, str], set[str]], row: tuple[str, str, str]
+) -> None:
     assert answers[row] == ROWS[row]
 
 
 def test_a_user_sees_the_groups_of_the_own_namespace_only(granted: Apiserver) -> None:
-    seen = granted.run("get", "lhcg", "-n", OWN, "-o", "name", f"--as={VIEWER}")
-    assert seen.stdout.split() == ["loghubconsumergroup.loghub.dev/access"]
+    observed = granted.run("get", "lhcg", "-n", OWN, "-o", "name", f"--as={VIEWER}")
+    assert observed.stdout.split() == ["loghubconsumergroup.loghub.dev/access"]
     for where in (("-n", OTHER), ("--all-namespaces",)):
         refused = granted.run("get", "lhcg", *where, "-o", "name", f"--as={VIEWER}")
         assert refused.returncode != 0
         assert refused.stdout == ""
         assert f'User "{VIEWER}" cannot list resource "loghubconsumergroups"' in refused.stderr
-    for words, allowed in ((("-n", OWN), "yes"), (("-n", OTHER), "no")):
-        said = granted.run("auth", "can-i", "update", "lhcg", "--subresource=scale", *words, f"--as={EDITOR}")
+    for arguments, allowed in ((("-n", OWN), "yes"), (("-n", OTHER), "no")):
+        said = granted.run(
+            "auth", "can-i", "update", "lhcg", "--subresource=scale", *arguments, f"--as={EDITOR}"
+        )
         assert said.stdout.strip() == allowed
 
 
-def test_the_roles_go_into_kubernetes_own(chart: Chart) -> None:
+def test_the_roles_are_aggregated_into_the_default_ones(chart: Chart) -> None:
     """Its controller adds the rules of these to view, edit and admin, which teams have already."""
     into = "rbac.authorization.k8s.io/aggregate-to-"
     objects = chart.render(METRICS, release=RELEASE, namespace=HOME)
@@ -143,7 +147,7 @@ def test_the_roles_go_into_kubernetes_own(chart: Chart) -> None:
         assert {key.removeprefix(into) for key in labels if key.startswith(into)} == wanted
 
 
-def test_who_may_read_a_number_is_asked_of_the_apiserver(
+def test_the_apiserver_authorizes_readers_of_metrics(
     granted: Apiserver, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """With the rights that the chart gives the operator for it, and with them only."""
@@ -160,10 +164,10 @@ def test_who_may_read_a_number_is_asked_of_the_apiserver(
                 for namespace in (OWN, OTHER)
             }
 
-    assert {asked for asked, allowed in asyncio.run(ask()).items() if allowed} == {(SCALER, OWN)}
+    assert {rows for rows, allowed in asyncio.run(ask()).items() if allowed} == {(SCALER, OWN)}
 
 
-def test_without_external_metrics_the_operator_may_not_ask(
+def test_without_external_metrics_the_operator_cannot_create_access_reviews(
     granted: Apiserver, chart: Chart, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     release = "plain-loghub-operator"

@@ -1,4 +1,4 @@
-"""Values that make no sense are refused in words that say which."""
+"""Invalid values are rejected with a message that names them."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ WRONG: dict[str, tuple[Values, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_refused_with_the_place(chart: Chart, wrong: str) -> None:
+def test_an_invalid_value_is_rejected_with_its_path(chart: Chart, wrong: str) -> None:
     values, place = WRONG[wrong]
     with pytest.raises(RefusedError, match=place.replace("/", "[./]")):
         chart.render(values)
@@ -48,7 +48,7 @@ def test_refused_with_the_place(chart: Chart, wrong: str) -> None:
         ({"tag": "dev", "digest": "sha256:" + "a" * 64}, "loghub-operator@sha256:" + "a" * 64),
     ],
 )
-def test_name_of_an_image(chart: Chart, image: dict[str, Any], name: str) -> None:
+def test_the_name_of_an_image_follows_the_values(chart: Chart, image: dict[str, Any], name: str) -> None:
     objects = chart.render({"image": image})
     (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == name
@@ -67,12 +67,12 @@ def test_name_of_an_image(chart: Chart, image: dict[str, Any], name: str) -> Non
         ),
     ],
 )
-def test_what_embedded_stands_for(chart: Chart, values: Values, endpoint: str) -> None:
-    told = environment(only(chart.render(values), "Deployment"))
-    assert told["LOGHUB_EMBEDDED_ENDPOINT"] == endpoint
+def test_embedded_resolves_to_the_service_of_the_release(chart: Chart, values: Values, endpoint: str) -> None:
+    variables = environment(only(chart.render(values), "Deployment"))
+    assert variables["LOGHUB_EMBEDDED_ENDPOINT"] == endpoint
 
 
-def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
+def test_the_operator_parses_the_settings_of_the_chart(chart: Chart) -> None:
     from loghub_operator.settings import Settings
 
     values = {
@@ -82,8 +82,8 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
         "metrics": {"maxShardSeries": 1_000_000},  # helm reads every number as a float
         "worker": {"image": {"tag": "t"}},
     }
-    told = environment(only(chart.render(values), "Deployment"))
-    settings = Settings.from_environment({**told, "LOGHUB_POD_NAME": "pod"})
+    variables = environment(only(chart.render(values), "Deployment"))
+    settings = Settings.from_environment({**variables, "LOGHUB_POD_NAME": "pod"})
     assert settings.namespaces == ("a", "b")
     assert settings.client == "sdk"
     assert settings.resync_s == 2.5
@@ -93,23 +93,23 @@ def test_the_operator_understands_what_the_chart_tells_it(chart: Chart) -> None:
     assert (settings.lease.namespace, settings.lease.name) == ("loghub-system", "loghub-operator")
 
 
-def test_what_is_not_said_is_left_to_the_operator(chart: Chart) -> None:
-    told = environment(only(chart.render(), "Deployment"))
+def test_unset_values_keep_the_operators_defaults(chart: Chart) -> None:
+    variables = environment(only(chart.render(), "Deployment"))
     left = {"LOGHUB_RESYNC_SECONDS", "LOGHUB_MAX_SHARD_SERIES", "LOGHUB_WATCH_NAMESPACES"}
-    assert not left & told.keys()
-    assert not [name for name in told if "KEDA" in name or "EXTERNAL" in name]
+    assert not left & variables.keys()
+    assert not [name for name in variables if "KEDA" in name or "EXTERNAL" in name]
 
 
-def test_one_operator_alone_has_no_disruption_budget(chart: Chart) -> None:
+def test_a_single_replica_has_no_disruption_budget(chart: Chart) -> None:
     # It would hold every drain of its node for ever.
     assert "PodDisruptionBudget" not in {one["kind"] for one in chart.render({"replicas": 1})}
     assert only(chart.render(), "PodDisruptionBudget")["spec"]["minAvailable"] == 1
 
 
-def test_the_crd_is_kept_unless_told(chart: Chart) -> None:
-    about = only(chart.render(), "CustomResourceDefinition")["metadata"]
-    assert about["annotations"] == {"helm.sh/resource-policy": "keep"}
-    about = only(chart.render({"crds": {"keep": False}}), "CustomResourceDefinition")["metadata"]
-    assert "annotations" not in about
+def test_the_crd_is_kept_by_default(chart: Chart) -> None:
+    metadata = only(chart.render(), "CustomResourceDefinition")["metadata"]
+    assert metadata["annotations"] == {"helm.sh/resource-policy": "keep"}
+    metadata = only(chart.render({"crds": {"keep": False}}), "CustomResourceDefinition")["metadata"]
+    assert "annotations" not in metadata
     kinds = {one["kind"] for one in chart.render({"crds": {"install": False}})}
     assert "CustomResourceDefinition" not in kinds

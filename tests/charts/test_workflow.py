@@ -1,4 +1,4 @@
-"""The GitHub workflow, which never ran: actionlint's word, and what its steps would run."""
+"""The GitHub workflow, which has never run: what actionlint reports, and what its steps would run."""
 
 import re
 import shlex
@@ -24,14 +24,14 @@ def steps() -> list[dict[str, Any]]:
     return [step for job in workflow()["jobs"].values() for step in job["steps"]]
 
 
-def test_actionlint_is_content(actionlint: Path) -> None:
+def test_actionlint_finds_nothing(actionlint: Path) -> None:
     # Its own rules only: whether shellcheck and pyflakes are there is each machine's affair.
     command = [str(actionlint), "-no-color", "-shellcheck=", "-pyflakes=", str(FILE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_actionlint_would_say(actionlint: Path, tmp_path: Path) -> None:
+def test_actionlint_finds_a_mistake(actionlint: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(FILE.read_text().replace("runs-on: ubuntu-24.04", "runs-on: ubuntu-1.0"))
     done = subprocess.run([str(actionlint), str(wrong)], capture_output=True, text=True, check=False)
@@ -39,10 +39,10 @@ def test_actionlint_would_say(actionlint: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", sorted({step["run"] for step in steps() if "run" in step}))
-def test_every_command_is_one_that_there_is(command: str) -> None:
-    program, goal = shlex.split(command)
+def test_every_command_exists(command: str) -> None:
+    program, target = shlex.split(command)
     assert program == "make"
-    done = subprocess.run(["make", "-n", goal], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -54,12 +54,12 @@ def test_the_cluster_tests_are_what_is_run_on_kind() -> None:
         ["make", "-n", "test-cluster"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     (line,) = [one for one in said.stdout.splitlines() if "pytest" in one]
-    words = shlex.split(line)
-    assert words.pop() == "tests/cluster"
+    arguments = shlex.split(line)
+    assert arguments.pop() == "tests/cluster"
     files = ["tests/cluster/test_first_light.py", "tests/cluster/test_whole_life.py"]
-    python, *collect = [*words, *files, "--collect-only", "-q"]
-    found = subprocess.run([python, *collect], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert all(f"{file}::" in found.stdout for file in files), found.stdout + found.stderr
+    python, *collect = [*arguments, *files, "--collect-only", "-q"]
+    result = subprocess.run([python, *collect], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert all(f"{file}::" in result.stdout for file in files), result.stdout + result.stderr
 
 
 def test_every_action_is_pinned_to_a_commit_and_says_which_version() -> None:
@@ -69,11 +69,11 @@ def test_every_action_is_pinned_to_a_commit_and_says_which_version() -> None:
         assert re.search(r"uses: actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
 
 
-def test_it_may_read_and_nothing_else() -> None:
+def test_the_workflow_has_read_permission_only() -> None:
     assert workflow()["permissions"] == {"contents": "read"}
     assert all("permissions" not in job for job in workflow()["jobs"].values())
     assert all(job["timeout-minutes"] <= 90 for job in workflow()["jobs"].values())
 
 
-def test_it_says_that_it_never_ran() -> None:
+def test_the_workflow_states_that_it_has_not_run() -> None:
     assert "has never been run on GitHub" in FILE.read_text().split("name:")[0]

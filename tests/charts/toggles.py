@@ -1,8 +1,4 @@
-"""Combinations of values that between them switch every template on and off.
-
-What for: what holds for one holds for all. What it must not know: what is asserted. Read next:
-`test_objects`.
-"""
+"""Combinations of values that together switch every template on and off."""
 
 from tests.charts.chart import Values
 

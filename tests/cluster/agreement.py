@@ -1,8 +1,4 @@
-"""Do the status, the pods and the log service say the same of one consumer group?
-
-What for: the one comparison of the three that the long stories wait for. What it must not know:
-any one story. Read next: `test_first_light`, `test_whole_life`.
-"""
+"""Compares what the status, the pods and the log service report of one consumer group."""
 
 from dataclasses import dataclass
 
@@ -23,23 +19,23 @@ class Group:
     logstore: str
     shards: int
 
-    def told(self) -> Places:
+    def reported(self) -> Places:
         """By the status."""
         status = self.stack.group(self.name, self.namespace).get("status", {})
         return {shard["id"]: (shard["state"], shard.get("consumer")) for shard in status.get("shards", [])}
 
-    def real(self, hub: LogHub) -> Places:
+    def real(self, client: LogHub) -> Places:
         """By the log service."""
-        shards = hub.group_status(self.logstore, self.name).shards
+        shards = client.group_status(self.logstore, self.name).shards
         return {shard.shard: (shard.state, shard.holder or None) for shard in shards}
 
-    def wait_held(self, hub: LogHub, workers: set[str], *, guard_s: float = 300) -> Places:
+    def wait_held(self, client: LogHub, workers: set[str], *, guard_s: float = 300) -> Places:
         """These workers run, each holds a shard, every shard is held, and the status says so."""
 
         def agree() -> Places | None:
             status = self.stack.group(self.name, self.namespace).get("status", {})
-            told, real = self.told(), self.real(hub)
-            if status.get("phase") != "Running" or len(real) != self.shards or told != real:
+            reported, real = self.reported(), self.real(client)
+            if status.get("phase") != "Running" or len(real) != self.shards or reported != real:
                 return None
             held_by = {holder for state, holder in real.values() if state == "already_alloc"}
             ready = set(self.stack.workers(self.name, self.namespace))

@@ -1,8 +1,6 @@
-"""A real kube-apiserver with its etcd and nothing else: seconds to start, no root needed.
+"""A real kube-apiserver with its etcd and nothing else; it starts in seconds and needs no root.
 
-What for: tests of schema, CEL rules, server-side apply and watches against the real
-code; no pod ever runs. What it must not know: nodes and images. Read next:
-`fixtures.apiserver`, which hands it to tests.
+For tests of schema, CEL rules, server-side apply and watches against the real code. No pod ever runs.
 """
 
 import ssl
@@ -96,5 +94,5 @@ def standing(binaries: Path) -> Iterator[Standing]:
 @contextmanager
 def running(binaries: Path) -> Iterator[Path]:
     """Path of a kubeconfig with every right; gone afterwards, and so are the processes."""
-    with standing(binaries) as found:
-        yield found.kubeconfig
+    with standing(binaries) as result:
+        yield result.kubeconfig

@@ -1,9 +1,8 @@
 """Compiles the cluster's programs once, into a cache folder.
 
-What for: upstream Kubernetes, etcd and CoreDNS from the pinned modules in `tools/go.mod`, 10 to
-40 minutes when nothing is there yet. What it must not know: how the programs are started.
-Read next: `compiling` for how, `packages` for the programs that Debian brings, `prepare`
-for all of it in one command, `fixtures` for who asks.
+These are upstream Kubernetes, etcd and CoreDNS from the pinned modules in `tools/go.mod`; a first build takes
+10 to 40 minutes. `compiling` does the work, `packages` covers the programs that Debian brings, and `prepare`
+does all of it in one command.
 
 ``python -m tests.cluster.build``               build, or wait for a running build
 ``python -m tests.cluster.build --background``  `prepare` in the background

@@ -1,9 +1,8 @@
-"""The real helm and actionlint: the user's own, or compiled from pinned modules; KEDA's client.
+"""The real helm and actionlint, the user's own or compiled from pinned modules, and KEDA's client.
 
-What for: tests that render and lint the chart, install it on a cluster, lint the workflow, and
-ask our external scaler. What it must not know: chart, workflow, scaler. Read next: `compiling`;
-the modules are `tools/helm` (one helm release that uses the libraries of the Kubernetes in
-`build`, so that most of it is compiled already), `tools/actionlint` and `tools/keda`.
+Tests render and lint the chart with them, install it on a cluster, lint the workflow, and query our external
+scaler. The modules are `tools/helm` (a helm release that uses the libraries of the Kubernetes in `build`, so
+that most of it is compiled already), `tools/actionlint` and `tools/keda`.
 """
 
 import re
@@ -74,8 +73,8 @@ def keda() -> Path:
 
 def is_new_enough(said: str) -> bool:
     """Of what ``helm version --short`` says: ``v3.19.0+g3d8990f``."""
-    found = re.match(r"v(\d+)\.(\d+)", said.strip())
-    return found is not None and (int(found[1]), int(found[2])) >= OLDEST_HELM
+    result = re.match(r"v(\d+)\.(\d+)", said.strip())
+    return result is not None and (int(result[1]), int(result[2])) >= OLDEST_HELM
 
 
 def out_of_reach(recipe: Recipe) -> bool:
@@ -84,9 +83,9 @@ def out_of_reach(recipe: Recipe) -> bool:
     return absent and not compiling.in_progress(recipe)
 
 
-def _said(program: str, *words: str) -> str:
+def _said(program: str, *arguments: str) -> str:
     try:
-        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout

@@ -1,8 +1,7 @@
-"""Go programs from pinned modules, compiled once into a cache folder.
+"""Compiles Go programs from pinned modules once, into a cache folder.
 
-What for: a killed build goes on where it was (Go's own build cache), a second one waits for
-the first, and both say every 20 s what is being waited for. What it must not know: which
-programs these are. Read next: `build` (Kubernetes), `chart_tools` (helm and actionlint).
+A killed build continues where it was (Go's own build cache), a second one waits for the first, and both
+report every 20 s what they wait for.
 """
 
 import fcntl
@@ -91,8 +90,8 @@ def find_go(what: str) -> str:
 
 def is_new_enough(version: str) -> bool:
     """For the output of ``go version``: ``go version go1.26.6 linux/amd64``."""
-    found = re.search(r"\bgo(\d+)\.(\d+)", version)
-    return found is not None and (int(found[1]), int(found[2])) >= OLDEST_GO
+    result = re.search(r"\bgo(\d+)\.(\d+)", version)
+    return result is not None and (int(result[1]), int(result[2])) >= OLDEST_GO
 
 
 def _version_of(go: str) -> str:

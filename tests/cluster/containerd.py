@@ -1,8 +1,6 @@
 """Images and left-over containers in the node's containerd, by its `ctr` program.
 
-What for: putting an OCI layout folder into the node's image store once, and forgetting
-the containers of earlier runs. What it must not know: how images are built. Read
-next: `upstream`.
+Imports an OCI layout folder into the node's image store once, and removes the containers of earlier runs.
 """
 
 import subprocess
@@ -49,13 +47,13 @@ class Ctr:
             self._try("tasks", "delete", "--force", container)
             self._try("containers", "delete", container)
 
-    def _lines(self, *words: str) -> list[str]:
-        done = self._try(*words)
+    def _lines(self, *arguments: str) -> list[str]:
+        done = self._try(*arguments)
         if done.returncode != 0:
-            raise RuntimeError(f"ctr {' '.join(words)}: {done.stderr.strip()}")
+            raise RuntimeError(f"ctr {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout.split()
 
-    def _try(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def _try(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [*self.command, *words], capture_output=True, text=True, timeout=GUARD_S, check=False
+            [*self.command, *arguments], capture_output=True, text=True, timeout=GUARD_S, check=False
         )

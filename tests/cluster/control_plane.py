@@ -1,9 +1,7 @@
 """Command lines of etcd, the apiserver, the controllers and the scheduler.
 
-What for: pure functions from a `Plan` (addresses, ports, folders) to an argument
-list, so that a test can read them without starting anything; docs/test-cluster.md says why each
-unusual flag is there. What it must not know: processes. Read next: `apiserver`
-(starts two of them), `node` (the node's half), `upstream` (starts all).
+Pure functions from a `Plan` (addresses, ports, folders) to an argument list, so that a test can check them
+without starting anything. docs/test-cluster.md explains each unusual flag. `node` has the node's half.
 """
 
 import base64

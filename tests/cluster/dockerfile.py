@@ -28,43 +28,43 @@ class Stage:
 
 def stages(repository: Path) -> dict[str, Stage]:
     """The stages of the Dockerfile by name."""
-    found: dict[str, Stage] = {}
+    stages: dict[str, Stage] = {}
     name = ""
     for line in (repository / "Dockerfile").read_text(encoding="utf-8").splitlines():
         match line.split():
             case ["FROM", parent, "AS", name]:
-                found[name] = Stage(parent, (), ())
+                stages[name] = Stage(parent, (), ())
             case ["COPY", option, *_] if option.startswith("--from="):
-                stage = found[name]
+                stage = stages[name]
                 others = (*stage.copied_stages, option.removeprefix("--from="))
-                found[name] = Stage(stage.parent, stage.copies, others)
+                stages[name] = Stage(stage.parent, stage.copies, others)
             case ["COPY", *sources, destination]:
-                stage = found[name]
+                stage = stages[name]
                 copies = (*stage.copies, Copy(tuple(sources), destination))
-                found[name] = Stage(stage.parent, copies, stage.copied_stages)
-    return found
+                stages[name] = Stage(stage.parent, copies, stage.copied_stages)
+    return stages
 
 
 def inputs(repository: Path, target: str) -> list[Path]:
     """Every file of the build context that the image of ``target`` is made from, in order of name."""
-    found = set()
+    stages = set()
     known, todo = stages(repository), [target]
     while todo:
         if (stage := known.get(todo.pop())) is not None:
-            found |= {source for copy in stage.copies for source, _ in _files(repository, copy)}
+            stages |= {source for copy in stage.copies for source, _ in _files(repository, copy)}
             todo += [stage.parent, *stage.copied_stages]
-    return sorted(found)
+    return sorted(stages)
 
 
 def contents(repository: Path, target: str) -> dict[PurePosixPath, Path]:
     """Path in the image -> file of the build context, for what ``target`` and its parents copy."""
-    found: dict[PurePosixPath, Path] = {}
+    stages: dict[PurePosixPath, Path] = {}
     known, name = stages(repository), target
     while name in known:
         for copy in known[name].copies:
-            found |= {destination: source for source, destination in _files(repository, copy)}
+            stages |= {destination: source for source, destination in _files(repository, copy)}
         name = known[name].parent
-    return found
+    return stages
 
 
 def _files(repository: Path, copy: Copy) -> Iterator[tuple[Path, PurePosixPath]]:

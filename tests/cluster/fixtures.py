@@ -1,8 +1,7 @@
-"""Fixtures that hand out a real apiserver or a real cluster.
+"""Fixtures that provide a real apiserver or a real cluster.
 
-What for: tests elsewhere import these by name in their `conftest.py`
-(``from tests.cluster.fixtures import apiserver``). What it must not know: what the
-tests do with it. Read next: `apiserver`, `provider`.
+Tests elsewhere import these by name in their `conftest.py` (``from tests.cluster.fixtures import
+apiserver``).
 """
 
 import dataclasses
@@ -36,8 +35,8 @@ def apiserver() -> Iterator[Path]:
 @pytest.fixture
 def apiserver_of_its_own() -> Iterator[api.Standing]:
     """One for this test alone, which may stop it and start it again."""
-    with api.standing(_programs_for_apiserver()) as found:
-        yield found
+    with api.standing(_programs_for_apiserver()) as running:
+        yield running
 
 
 def _programs_for_apiserver() -> Path:
@@ -105,9 +104,9 @@ def cluster() -> Iterator[Cluster]:
             _have(packages.ALL)
             _programs()
         with cluster_lock():
-            found = chosen.running()
-            if found is not None:
-                yield found if _keep_images() else dataclasses.replace(found, images=chosen.load_images())
+            running = chosen.running()
+            if running is not None:
+                yield running if _keep_images() else dataclasses.replace(running, images=chosen.load_images())
                 return
             try:
                 yield chosen.up()

@@ -1,9 +1,8 @@
-"""What the upstream cluster changes on the machine, and undoing it.
+"""What the upstream cluster changes on the machine, and how it is undone.
 
-What for: the pods' bridge, forwarding, and the sweep that removes everything a run
-(even a killed one) has left: containers, mounts, the bridge, kube-proxy's tables,
-address leases. All of it is found by names and folders that only this cluster uses. What
-it must not know: Kubernetes objects. Read next: `upstream`.
+The pods' bridge, forwarding, and the sweep that removes everything that a run (even a killed one) has left:
+containers, mounts, the bridge, kube-proxy's tables, address leases. All of it is found by names and folders
+that only this cluster uses.
 """
 
 import contextlib
@@ -92,8 +91,8 @@ def container_ids(folder: Path) -> list[str]:
 
 def _cgroups(ids: list[str]) -> list[Path]:
     """Their control groups in every hierarchy (version 1) or the only one (version 2)."""
-    found = [path for one in ids for path in _CGROUP_ROOT.glob(f"*/{NAMESPACE}/{one}")]
-    return found + [path for one in ids if (path := _CGROUP_ROOT / NAMESPACE / one).is_dir()]
+    pids = [path for one in ids for path in _CGROUP_ROOT.glob(f"*/{NAMESPACE}/{one}")]
+    return pids + [path for one in ids if (path := _CGROUP_ROOT / NAMESPACE / one).is_dir()]
 
 
 def _no_process_left(groups: list[Path]) -> bool:
@@ -105,11 +104,11 @@ def _no_process_left(groups: list[Path]) -> bool:
 
 
 def _pids_below(group: Path) -> set[int]:
-    found: set[int] = set()
+    pids: set[int] = set()
     for path in _from_the_leaves(group):
         with contextlib.suppress(OSError):
-            found |= {int(line) for line in (path / "cgroup.procs").read_text().split()}
-    return found
+            pids |= {int(line) for line in (path / "cgroup.procs").read_text().split()}
+    return pids
 
 
 def _from_the_leaves(group: Path) -> list[Path]:
@@ -132,16 +131,16 @@ def _remove_cgroup(path: Path) -> None:
 
 def _shims(folder: Path) -> list[int]:
     """Shim processes that serve the containerd of ``folder``."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            words = path.read_bytes().split(b"\0")
+            arguments = path.read_bytes().split(b"\0")
             if (
-                words[0].endswith(b"containerd-shim-runc-v2")
-                and os.fsencode(folder / "containerd.sock") in words
+                arguments[0].endswith(b"containerd-shim-runc-v2")
+                and os.fsencode(folder / "containerd.sock") in arguments
             ):
-                found.append(int(path.parent.name))
-    return found
+                pids.append(int(path.parent.name))
+    return pids
 
 
 def _remove_bridge(folder: Path) -> None:

@@ -1,9 +1,8 @@
 """Builds the project's images from its one Dockerfile without a Docker engine.
 
-What for: `buildah` builds the three targets on a base root that `mmdebstrap` makes
-(there may be no image registry in reach), each kept under a key of what it is made
-from: unchanged sources cost nothing, changed sources rebuild the last layer. What it
-must not know: containerd and clusters. Read next: `containerd` (imports the archives).
+`buildah` builds the three targets on a base root that `mmdebstrap` creates, because there may be no image
+registry in reach. Each image is stored under a key of its sources: unchanged sources cost nothing, changed
+sources rebuild the last layer.
 
 ``python -m tests.cluster.images``  build what is missing, or wait for a running build
 """
@@ -143,12 +142,12 @@ def _forget_older(target: str, latest: Image) -> None:
     """Keep the last few: another checkout, or a cluster that starts right now, may want them."""
     layouts = sorted(paths.image_folder().glob(f"{target}-*"), key=lambda path: path.stat().st_mtime)
     _remove(layouts[:-KEPT])
-    kept = {path.name.removeprefix(f"{target}-") for path in layouts[-KEPT:]}
+    retained = {path.name.removeprefix(f"{target}-") for path in layouts[-KEPT:]}
     listing = [*buildah(), "images", "--format", "{{.Name}}:{{.Tag}}"]
     names = subprocess.run(listing, capture_output=True, text=True, timeout=120, check=False).stdout.split()
     ours = [name for name in names if name.startswith(f"localhost/loghub-{target}:") and name != latest.name]
     for name in ours:
-        if name.rpartition(":")[2] not in kept:
+        if name.rpartition(":")[2] not in retained:
             _quiet([*buildah(), "rmi", name])
 
 
@@ -196,10 +195,10 @@ def _forget_working_containers() -> None:
 
 
 def _which(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
+    result = shutil.which(program)
+    if result is None:
         raise FileNotFoundError(f"{program} is not installed")
-    return found
+    return result
 
 
 def _quiet(command: list[str]) -> bool:

@@ -1,9 +1,7 @@
 """A cluster by the `kind` program, for machines with a Docker engine. Never run here.
 
-What for: the provider that the project's users will most often have. It calls the
-programs `kind` and `docker` themselves; its commands are tested with a recording
-runner, the project's own machines have no Docker engine to run them on. What it must
-not know: the tests. Read next: `provider`.
+This is the provider that most users of the project will have. It calls the programs `kind` and `docker`; its
+commands are tested with a recording runner, because the project's own machines have no Docker engine.
 """
 
 import json
@@ -92,9 +90,9 @@ class Kind:
 
 def cluster_config(volumes: Path) -> dict[str, object]:
     """One node that sees ``volumes`` of this machine at `ON_NODE`."""
-    seen = {"hostPath": str(volumes), "containerPath": ON_NODE}
+    mount = {"hostPath": str(volumes), "containerPath": ON_NODE}
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
-        "nodes": [{"role": "control-plane", "extraMounts": [seen]}],
+        "nodes": [{"role": "control-plane", "extraMounts": [mount]}],
     }

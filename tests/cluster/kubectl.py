@@ -1,8 +1,4 @@
-"""`kubectl` for tests: objects as values, waits on conditions, a forwarded port.
-
-What for: the tests use what users use. What it must not know: our objects. Read next:
-`stack`.
-"""
+"""`kubectl` for tests: objects as values, waits on conditions, a forwarded port."""
 
 import json
 import queue
@@ -31,13 +27,13 @@ class Kubectl:
     def __init__(self, program: Path, kubeconfig: Path) -> None:
         self._command = [str(program), "--kubeconfig", str(kubeconfig)]
 
-    def words(self, *words: str) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
         """The whole command line."""
-        return [*self._command, *words]
+        return [*self._command, *arguments]
 
-    def run(self, *words: str, text: str | None = None, guard_s: float = 120) -> str:
+    def run(self, *arguments: str, text: str | None = None, guard_s: float = 120) -> str:
         """Standard output; raises `RefusedError`."""
-        command = self.words(*words)
+        command = self.command(*arguments)
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=guard_s, check=False
         )
@@ -56,8 +52,8 @@ class Kubectl:
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Object | None:
         text = self.run("get", kind, name, "-n", namespace, "--ignore-not-found", "-o", "json")
-        found: Object | None = json.loads(text) if text.strip() else None
-        return found
+        result: Object | None = json.loads(text) if text.strip() else None
+        return result
 
     def list(self, kind: str, namespace: str = "", selector: str = "") -> list[Object]:
         """In all namespaces where none is given."""
@@ -69,9 +65,9 @@ class Kubectl:
     @contextmanager
     def forward(self, target: str, namespace: str, port: int) -> Iterator[int]:
         """A free local port that leads to ``port`` of the target."""
-        words = ["port-forward", target, f":{port}", "-n", namespace, "--address", "127.0.0.1"]
+        arguments = ["port-forward", target, f":{port}", "-n", namespace, "--address", "127.0.0.1"]
         with subprocess.Popen(
-            [*self._command, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*self._command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as child:
             try:
                 yield _forwarded_port(child)
@@ -93,8 +89,8 @@ def _forwarded_port(child: "subprocess.Popen[str]") -> int:
     def read() -> None:
         assert child.stdout is not None
         for line in child.stdout:
-            if found := re.search(r"127\.0\.0\.1:(\d+) ->", line):
-                said.put(int(found[1]))
+            if result := re.search(r"127\.0\.0\.1:(\d+) ->", line):
+                said.put(int(result[1]))
         said.put(None)
 
     threading.Thread(target=read, daemon=True).start()

@@ -1,8 +1,4 @@
-"""The one consumer group of `test_whole_life`, and what its steps ask of it.
-
-What for: short questions and orders, so that the story reads as one. What it must not know: what
-the answers should be. Read next: `test_whole_life`.
-"""
+"""The consumer group of `test_whole_life`, and the questions and changes that its steps use."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -34,7 +30,7 @@ class Story:
     release: Release
     say: Callable[[str], None]
     sink: Path
-    hub: HttpLogHub
+    client: HttpLogHub
     group: Group
     source: Iterator[Line] = field(default_factory=lines.endless)
     producers: list[Producer] = field(default_factory=list)
@@ -53,7 +49,7 @@ class Story:
         self.stack.kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": spec})
 
     def produce(self, pause_s: float) -> None:
-        producer = Producer(self.hub, LOGSTORE, source=self.source, pause_s=pause_s)
+        producer = Producer(self.client, LOGSTORE, source=self.source, pause_s=pause_s)
         self.producers.append(producer)
         producer.__enter__()
 
@@ -65,8 +61,8 @@ def workers(number: int) -> set[str]:
 def pods(story: Story) -> dict[str, tuple[str, int]]:
     """Uid and restarts of each worker pod that nobody is deleting, by name."""
     pods = story.stack.kubectl.list("pods", NAMESPACE, f"app.kubernetes.io/instance={NAME}")
-    there = (pod for pod in pods if "deletionTimestamp" not in pod["metadata"])
-    return {pod["metadata"]["name"]: (pod["metadata"]["uid"], restarts(pod)) for pod in there}
+    remaining = (pod for pod in pods if "deletionTimestamp" not in pod["metadata"])
+    return {pod["metadata"]["name"]: (pod["metadata"]["uid"], restarts(pod)) for pod in remaining}
 
 
 def all_new(story: Story, before: dict[str, str]) -> bool:
@@ -80,21 +76,21 @@ def restarts(pod: Object) -> int:
 
 
 def replicas(story: Story) -> int:
-    found = story.stack.kubectl.get("statefulset", NAME, NAMESPACE)
-    assert found is not None
-    replicas: int = found["spec"]["replicas"]
+    result = story.stack.kubectl.get("statefulset", NAME, NAMESPACE)
+    assert result is not None
+    replicas: int = result["spec"]["replicas"]
     return replicas
 
 
-def wait_taken(story: Story) -> None:
+def wait_until_observed(story: Story) -> None:
     """The operator has seen what was patched last."""
 
-    def taken() -> bool:
-        found = story.stack.group(NAME, NAMESPACE)
-        seen: bool = found["status"].get("observedGeneration") == found["metadata"]["generation"]
-        return seen
+    def observed() -> bool:
+        result = story.stack.group(NAME, NAMESPACE)
+        current: bool = result["status"].get("observedGeneration") == result["metadata"]["generation"]
+        return current
 
-    eventually(taken, what="the change taken")
+    eventually(observed, what="the change taken")
 
 
 def answers(story: Story) -> bool:
@@ -105,11 +101,11 @@ def answers(story: Story) -> bool:
 
 
 def group_at_service(story: Story) -> GroupInfo:
-    return next(group for group in story.hub.list_groups(LOGSTORE) if group.name == NAME)
+    return next(group for group in story.client.list_groups(LOGSTORE) if group.name == NAME)
 
 
 def checkpoints(story: Story) -> dict[int, int]:
-    points = story.hub.get_checkpoints(LOGSTORE, NAME)
+    points = story.client.get_checkpoints(LOGSTORE, NAME)
     return numbers({point.shard: point.cursor for point in points})
 
 
@@ -119,11 +115,11 @@ def numbers(cursors: dict[int, str]) -> dict[int, int]:
 
 def copied(story: Story) -> Counter[str]:
     """The pasted resource copies a line's text and nothing else."""
-    return Counter(lines.value(log, "line") for log in lines.logs_in(story.hub, "access-copy"))
+    return Counter(lines.value(log, "line") for log in lines.logs_in(story.client, "access-copy"))
 
 
-def texts(found: Counter[Line]) -> Counter[str]:
-    return Counter(text for _, _, _, text in found.elements())
+def texts(result: Counter[Line]) -> Counter[str]:
+    return Counter(text for _, _, _, text in result.elements())
 
 
 def reset_checkpoints(story: Story, **order: object) -> str:
@@ -132,9 +128,13 @@ def reset_checkpoints(story: Story, **order: object) -> str:
     story.patch(resetCheckpoints=order)
 
     def done() -> Object | None:
-        told: Object = story.stack.group(NAME, NAMESPACE)["status"].get("checkpointReset", {})
-        assert told.get("phase") != "Failed", told
-        return told if (told.get("nonce"), told.get("phase")) == (order["nonce"], "Succeeded") else None
+        reported: Object = story.stack.group(NAME, NAMESPACE)["status"].get("checkpointReset", {})
+        assert reported.get("phase") != "Failed", reported
+        return (
+            reported
+            if (reported.get("nonce"), reported.get("phase")) == (order["nonce"], "Succeeded")
+            else None
+        )
 
     record: str = eventually(done, what=f"reposition {order['nonce']}")["backupConfigMap"]
     return record
@@ -144,8 +144,8 @@ def scale_service(story: Story, replicas: int) -> None:
     kubectl = story.stack.kubectl
     kubectl.run("scale", "statefulset/loghub-service", "-n", SERVICE_NAMESPACE, f"--replicas={replicas}")
     if replicas == 0:
-        words = ("--for=delete", "pod/loghub-service-0", "-n", SERVICE_NAMESPACE, "--timeout=60s")
-        kubectl.run("wait", *words)
+        arguments = ("--for=delete", "pod/loghub-service-0", "-n", SERVICE_NAMESPACE, "--timeout=60s")
+        kubectl.run("wait", *arguments)
 
 
 @contextmanager
@@ -155,4 +155,4 @@ def watched(story: Story) -> Iterator[PodsWatch]:
 
 
 def holders(story: Story) -> HoldersWatch:
-    return HoldersWatch(hub=story.hub, logstore=LOGSTORE, group=NAME)
+    return HoldersWatch(client=story.client, logstore=LOGSTORE, group=NAME)

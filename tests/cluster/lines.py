@@ -1,8 +1,7 @@
-"""Lines to write, what was written, and what arrived: counted apart from the code under test.
+"""Lines to write, what was written, and what arrived, counted independently of the code under test.
 
-What for: a producer that keeps its own record of every line, and readers of the sinks
-that know nothing of workers. A line's identity is (file, pass, number), so that equal lines
-count. What it must not know: Kubernetes. Read next: `test_first_light`.
+A producer keeps its own record of every line, and the readers of the sinks know nothing of workers. A line's
+identity is (file, pass, number), so that equal lines count.
 """
 
 import os
@@ -40,13 +39,13 @@ def endless() -> Iterator[Line]:
 
 def _files() -> list[tuple[str, list[str]]]:
     folder = Path(os.environ.get("LOGHUB_TEST_LOGS") or paths.REPOSITORY / "../shared/data/logs")
-    found = sorted(folder.glob("*.log")) if folder.is_dir() else []
-    if not found:
+    result = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    if not result:
         return [
             ("made-up.log", [f'10.0.0.{n % 250} - - [x] "GET /{n} HTTP/1.1" 200 {n}' for n in range(1000)])
         ]
     # As the producer of the demo: a line is text up to a newline, not up to any other separator.
-    return [(path.name, path.read_text(errors="replace").split("\n")[:400]) for path in found]
+    return [(path.name, path.read_text(errors="replace").split("\n")[:400]) for path in result]
 
 
 class Producer:
@@ -57,9 +56,9 @@ class Producer:
     """
 
     def __init__(
-        self, hub: LogHub, logstore: str, *, source: Iterator[Line] | None = None, pause_s: float = PAUSE_S
+        self, client: LogHub, logstore: str, *, source: Iterator[Line] | None = None, pause_s: float = PAUSE_S
     ) -> None:
-        self._hub = hub
+        self._client = client
         self._logstore = logstore
         self._lines = source or endless()
         self.pause_s = pause_s
@@ -91,7 +90,7 @@ class Producer:
 
     def _put(self, lines: list[Line]) -> None:
         group = LogGroup(logs=tuple(_log(line) for line in lines), topic="access", source="producer")
-        self._hub.put_logs(self._logstore, loggroup.encode(group))
+        self._client.put_logs(self._logstore, loggroup.encode(group))
         self.sent.update(lines)
 
 
@@ -110,16 +109,16 @@ def in_parquet(folder: Path) -> Counter[Line]:
     return Counter(zip(*columns, strict=True))
 
 
-def in_logstore(hub: LogHub, logstore: str, *, until: dict[int, int] | None = None) -> Counter[Line]:
+def in_logstore(client: LogHub, logstore: str, *, until: dict[int, int] | None = None) -> Counter[Line]:
     """Every line of the logstore, from its beginning to ``until`` (shard: cursor) or its present end."""
-    return Counter(_line(log) for log in logs_in(hub, logstore, until=until))
+    return Counter(_line(log) for log in logs_in(client, logstore, until=until))
 
 
-def logs_in(hub: LogHub, logstore: str, *, until: dict[int, int] | None = None) -> Iterator[Log]:
+def logs_in(client: LogHub, logstore: str, *, until: dict[int, int] | None = None) -> Iterator[Log]:
     """As `in_logstore`, whatever the logs' keys are."""
-    for shard in hub.list_shards(logstore):
+    for shard in client.list_shards(logstore):
         end = None if until is None else cursor.encode(until[shard.shard])
-        for body in _bodies(hub, logstore, shard.shard, end):
+        for body in _bodies(client, logstore, shard.shard, end):
             for group in loggroup.split(body):
                 yield from loggroup.decode(group).logs
 
@@ -129,11 +128,11 @@ def value(log: Log, key: str) -> str:
     return {_text(name): _text(text) for name, text in log.contents}.get(key, "")
 
 
-def _bodies(hub: LogHub, logstore: str, shard: int, until: str | None) -> Iterator[bytes]:
-    position = hub.get_cursor(logstore, shard, "begin")
-    end = until or hub.get_cursor(logstore, shard, "end")
+def _bodies(client: LogHub, logstore: str, shard: int, until: str | None) -> Iterator[bytes]:
+    position = client.get_cursor(logstore, shard, "begin")
+    end = until or client.get_cursor(logstore, shard, "end")
     while cursor.decode(position) < cursor.decode(end):
-        pulled = hub.pull_logs(logstore, shard, cursor=position, count=_PULL, end_cursor=end)
+        pulled = client.pull_logs(logstore, shard, cursor=position, count=_PULL, end_cursor=end)
         yield pulled.body
         if pulled.next_cursor == position:
             return

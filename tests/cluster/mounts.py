@@ -1,7 +1,6 @@
-"""Mounts below a folder: finding them, taking them off, removing the folder safely.
+"""Mounts below a folder: finds them, unmounts them, and removes the folder safely.
 
-What for: an image builder or a kubelet that was killed leaves mounts behind. What it
-must not know: who mounted. Read next: `host`, `images`.
+An image builder or a kubelet that was killed leaves mounts behind.
 """
 
 import re

@@ -1,8 +1,7 @@
 """Settings and command lines of the node: containerd, kubelet, kube-proxy, CoreDNS.
 
-What for: pure functions from a `Plan` to files' contents and argument lists
-(docs/test-cluster.md says why each unusual setting is there). What it must not know: processes.
-Read next: `host` (bridge, mounts, control groups), `upstream` (starts it all).
+Pure functions from a `Plan` to the contents of files and to argument lists. docs/test-cluster.md explains
+each unusual setting.
 """
 
 import json

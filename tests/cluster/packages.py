@@ -1,8 +1,7 @@
-"""The programs that Debian packages bring: are they here, and getting them.
+"""The programs that Debian packages provide: checks whether they are installed, and installs them.
 
-What for: one table of what the upstream cluster and the image builder need beside the
-compiled programs. What it must not know: how they are called. Read next: `upstream`,
-`images`, and the demo's `debian.sh`, which installs packages for demo and tests alike.
+One table of what the upstream cluster and the image builder need besides the compiled programs. The demo's
+`debian.sh` installs packages for demo and tests alike.
 
 ``python -m tests.cluster.packages``  install what is missing (root, with apt-get)
 """

@@ -1,10 +1,8 @@
 """Where the test cluster keeps what it builds and what it runs.
 
-What for: one place that says which folder holds what, so that a clean clone on the
-same machine finds binaries and images again. What it must not know: how any of it is
-made. Read next: `build`, `images`, `upstream`.
+One place for all folders, so that a clean clone on the same machine finds binaries and images again.
 
-``<cache>/cluster-bin/<key>``  compiled programs, one folder a version
+``<cache>/cluster-bin/<key>``  compiled programs, one folder per version
 ``<cache>/images``             image archives and the image builder's store
 ``<cache>/run/<name>``         one started cluster or apiserver: certificates, logs, data
 """

@@ -1,8 +1,5 @@
-"""Certificates of a throw-away cluster, by the `openssl` program.
-
-What for: one certificate authority a cluster, and a key pair for each program that
-proves who it is. What it must not know: which program gets which file. Read next:
-`control_plane`.
+"""Certificates of a throw-away cluster, by the `openssl` program: one certificate authority per cluster, and
+a key pair for each program that proves its identity.
 """
 
 import subprocess

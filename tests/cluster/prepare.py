@@ -1,10 +1,9 @@
 """Everything that the cluster tests need beforehand, in one command.
 
-What for: `make test` starts it in the background and goes on with other tests; the cluster's
-fixture waits for what is not ready by then. What it must not know: the tests. Read
-next: `packages`, `build`, `images`.
+`make test` starts it in the background and continues with other tests; the cluster's fixture waits for what
+is not ready by then.
 
-``python -m tests.cluster.prepare``               packages, programs, images; waits until they are there
+``python -m tests.cluster.prepare``               packages, programs, images; waits until they are ready
 ``python -m tests.cluster.prepare --background``  the same, by a process that outlives the command
 ``python -m tests.cluster.prepare --cluster``     only what the tests on a cluster with nodes need
 """

@@ -1,9 +1,7 @@
 """Programs of a test cluster as processes that can be found and ended again.
 
-What for: each started program leaves a record (process id and start time) in the
-run's folder, so that the run itself, or a later one that finds its leftovers, ends
-exactly these processes and no others. What it must not know: what the programs are.
-Read next: `upstream`.
+Each started program leaves a record (process id and start time) in the run's folder, so that the run itself,
+or a later one that finds its leftovers, ends exactly these processes and no others.
 """
 
 import json
@@ -108,14 +106,14 @@ class Processes:
 
 
 def read_records(folder: Path) -> list[Record]:
-    found = []
+    result = []
     for path in sorted(folder.glob("*.json")):
         try:
             value = json.loads(path.read_text())
-            found.append(Record(name=path.stem, pid=value["pid"], start_ticks=value["start_ticks"] or -1))
+            result.append(Record(name=path.stem, pid=value["pid"], start_ticks=value["start_ticks"] or -1))
         except (OSError, ValueError, KeyError):
             continue  # half written by a run that died: it names no process we could end safely
-    return found
+    return result
 
 
 def _open(record: Record) -> int | None:

@@ -1,9 +1,7 @@
 """One interface for the clusters that tests run on, and the choice between them.
 
-What for: a test gets a `Cluster` and does not know whose it is. `kind` is taken where a
-Docker engine answers and the `kind` program is there, `upstream` (real Kubernetes
-programs as processes of this machine) elsewhere; ``LOGHUB_TEST_CLUSTER=kind|upstream``
-overrides. What it must not know: how a provider works. Read next: `upstream`, `kind`.
+`kind` is used if a Docker engine answers and the `kind` program is installed, else `upstream` (real
+Kubernetes programs as processes of this machine); ``LOGHUB_TEST_CLUSTER=kind|upstream`` overrides the choice.
 """
 
 import os

@@ -1,7 +1,5 @@
-"""The chart on a cluster, by the real helm: what users of helm do.
-
-What for: `helm install` with this checkout's images, the words that it prints, `helm test`.
-What it must not know: any one test. Read next: `test_whole_life`.
+"""The chart on a cluster, by the real helm: `helm install` with this checkout's images, its notes, `helm
+test`.
 """
 
 import json
@@ -42,14 +40,14 @@ class Release:
         self._make_namespace()
         self.stack.make_volume("service-data", namespace=SERVICE_NAMESPACE, claim="data-loghub-service-0")
         whole = json.dumps({**self._images(), **values})
-        words = ("install", NAME, str(CHART), "--values", "-", "--wait", "--timeout", "180s")
-        self.notes = self._run(*words, text=whole)
+        arguments = ("install", NAME, str(CHART), "--values", "-", "--wait", "--timeout", "180s")
+        self.notes = self._run(*arguments, text=whole)
 
     def pasted(self) -> str:
         """The resource that the notes say to paste, as it is there but for the indent."""
-        found = _PASTED.search(self.notes)
-        assert found is not None, self.notes
-        return textwrap.dedent(found[1])
+        result = _PASTED.search(self.notes)
+        assert result is not None, self.notes
+        return textwrap.dedent(result[1])
 
     @contextmanager
     def testing(self) -> Iterator[None]:
@@ -57,9 +55,9 @@ class Release:
 
         Without `--logs`: before it reads them helm 3 has removed the pod that succeeded, and fails.
         """
-        words = self._words("test", NAME, "--timeout", "120s")
+        arguments = self._command("test", NAME, "--timeout", "120s")
         with subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment()
+            arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment()
         ) as child:
             try:
                 yield
@@ -87,9 +85,9 @@ class Release:
         self.stack.kubectl.run("delete", "lease", OPERATOR, "-n", SERVICE_NAMESPACE)
 
     def _killed(self, pod: str) -> bool:
-        found = self.stack.kubectl.get("pod", pod, SERVICE_NAMESPACE) or {}
-        told = found.get("status", {}).get("containerStatuses", [])
-        states = [one.get(when, {}) for one in told for when in ("state", "lastState")]
+        result = self.stack.kubectl.get("pod", pod, SERVICE_NAMESPACE) or {}
+        statuses = result.get("status", {}).get("containerStatuses", [])
+        states = [one.get(when, {}) for one in statuses for when in ("state", "lastState")]
         return any(state.get("terminated", {}).get("exitCode") == 137 for state in states)
 
     def _make_namespace(self) -> None:
@@ -108,8 +106,8 @@ class Release:
             "embeddedService": {"enabled": True, "image": images["service"]},
         }
 
-    def _run(self, *words: str, text: str | None = None) -> str:
-        command = self._words(*words)
+    def _run(self, *arguments: str, text: str | None = None) -> str:
+        command = self._command(*arguments)
         done = subprocess.run(
             command,
             input=text,
@@ -122,9 +120,9 @@ class Release:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def _words(self, *words: str) -> list[str]:
-        where = ("--kubeconfig", str(self.stack.cluster.kubeconfig), "--namespace", SERVICE_NAMESPACE)
-        return [str(self._helm), *words, *where]
+    def _command(self, *arguments: str) -> list[str]:
+        options = ("--kubeconfig", str(self.stack.cluster.kubeconfig), "--namespace", SERVICE_NAMESPACE)
+        return [str(self._helm), *arguments, *options]
 
 
 def _image(name: str) -> dict[str, str]:

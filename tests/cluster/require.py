@@ -1,8 +1,7 @@
-"""What a test does when a tool it needs is absent.
+"""What a test does if a tool that it needs is absent.
 
-What for: a user's machine skips with the reason and the way to get the tool; where
-``LOGHUB_TEST_REQUIRE=all`` is set (the project's CI) the same is a failure, so that no
-part goes untested unseen. What it must not know: the tools. Read next: `fixtures`.
+On a user's machine it is skipped, with the reason and the way to get the tool. If ``LOGHUB_TEST_REQUIRE=all``
+is set, as in the project's CI, it fails instead, so that nothing stays untested unnoticed.
 """
 
 import os

@@ -1,9 +1,7 @@
-"""Folders of started clusters, and whose they are.
+"""Folders of started clusters, and their owners.
 
-What for: a run's folder is locked by the process that uses it for as long as it
-lives (the kernel frees the lock of a dead one), so that a later run can tell leftovers
-from a neighbour at work. What it must not know: what runs in a folder. Read next:
-`apiserver`, `upstream`.
+A run's folder is locked by the process that uses it for as long as the process lives (the kernel releases the
+lock of a dead one), so that a later run can distinguish leftovers from a running neighbour.
 """
 
 import fcntl

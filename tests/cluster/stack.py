@@ -1,8 +1,6 @@
-"""The project on a cluster: service and operator from `deploy/`, and what tests ask of them.
+"""The project on a cluster: service and operator from `deploy/`, and what tests read of them.
 
-What for: applies the same manifests that users apply, with this checkout's images and
-with hostPath volumes, and gives the tests short questions. What it must not know: any one
-test. Read next: `test_first_light`.
+Applies the same manifests that users apply, with this checkout's images and with hostPath volumes.
 """
 
 import json
@@ -130,21 +128,23 @@ class Stack:
         self.make_secret(name)
 
     @contextmanager
-    def hub(self, project: str) -> Iterator[HttpLogHub]:
+    def client(self, project: str) -> Iterator[HttpLogHub]:
         """A client of the in-cluster service through a forwarded port."""
         with self.kubectl.forward("pod/loghub-service-0", SERVICE_NAMESPACE, 8080) as port:
-            hub = HttpLogHub(f"http://127.0.0.1:{port}", project, credentials=self.credentials, agent="test")
+            client = HttpLogHub(
+                f"http://127.0.0.1:{port}", project, credentials=self.credentials, agent="test"
+            )
             try:
-                yield hub
+                yield client
             finally:
-                hub.close()
+                client.close()
 
     # --- one consumer group ------------------------------------------------------------------
 
     def group(self, name: str, namespace: str) -> Object:
-        found = self.kubectl.get("lhcg", name, namespace)
-        assert found is not None, f"no LogHubConsumerGroup {name}"
-        return found
+        result = self.kubectl.get("lhcg", name, namespace)
+        assert result is not None, f"no LogHubConsumerGroup {name}"
+        return result
 
     def condition(self, name: str, namespace: str, kind: str) -> Object | None:
         conditions = self.group(name, namespace).get("status", {}).get("conditions", [])
@@ -154,9 +154,9 @@ class Stack:
         """The message of the condition once it has this status and reason."""
 
         def ask() -> str | None:
-            found = self.condition(name, namespace, kind)
-            fits = found is not None and (found["status"], found["reason"]) == (status, reason)
-            return found["message"] if found is not None and fits else None
+            result = self.condition(name, namespace, kind)
+            fits = result is not None and (result["status"], result["reason"]) == (status, reason)
+            return result["message"] if result is not None and fits else None
 
         return eventually(ask, what=f"{name}: {kind}={status} {reason}")
 
@@ -180,12 +180,12 @@ class Stack:
         return self._try("get", "pods", "-n", namespace, "-o", f"jsonpath={_NAMES}").split()
 
     def _logs(self, namespace: str, pod: str) -> str:
-        words = ("logs", pod, "-n", namespace, "--tail=60")
-        return f"--- {pod}\n{self._try(*words)}\n--- {pod}, before\n{self._try(*words, '--previous')}"
+        arguments = ("logs", pod, "-n", namespace, "--tail=60")
+        return f"--- {pod}\n{self._try(*arguments)}\n--- {pod}, before\n{self._try(*arguments, '--previous')}"
 
-    def _try(self, *words: str) -> str:
+    def _try(self, *arguments: str) -> str:
         try:
-            return self.kubectl.run(*words)
+            return self.kubectl.run(*arguments)
         except Exception as error:  # noqa: BLE001 - shown instead: this runs after a failure
             return f"({error})"
 

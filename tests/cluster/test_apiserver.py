@@ -1,4 +1,4 @@
-"""The stand-alone apiserver refuses and accepts as a cluster's does."""
+"""The stand-alone apiserver accepts and rejects as that of a cluster does."""
 
 import json
 import subprocess
@@ -53,8 +53,8 @@ def apply(kubeconfig: Path, value: object) -> "subprocess.CompletedProcess[str]"
 
 
 def test_the_standalone_apiserver_checks_cel_rules(apiserver: Path) -> None:
-    made = apply(apiserver, CRD)
-    assert made.returncode == 0, made.stderr
+    result = apply(apiserver, CRD)
+    assert result.returncode == 0, result.stderr
     established = ["wait", "--for=condition=Established", "crd/probes.test.loghub.dev", "--timeout=60s"]
     subprocess.run(
         [build.folder() / "kubectl", "--kubeconfig", apiserver, *established], check=True, timeout=90

@@ -1,7 +1,7 @@
-"""What a user gets to read when something is wrong, on a real cluster.
+"""What a user reads after a mistake, on a real cluster.
 
-What the schema can see is refused by the apiserver; the rest ends in a condition, on the
-object it is about, while everything else goes on.
+The apiserver rejects what the schema can check; every other mistake is reported in a condition of the object
+that has it, while everything else continues.
 """
 
 import re
@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 def place(stack: Stack) -> Iterator[Stack]:
     """A namespace of its own; shows everything when a test in it fails."""
     stack.make_namespace(NAMESPACE)
-    with stack.hub("bad-project") as hub:
-        hub.create_project()
-        hub.create_logstore(LOGSTORE, shards=1)
+    with stack.client("bad-project") as client:
+        client.create_project()
+        client.create_logstore(LOGSTORE, shards=1)
     yield stack
     print(stack.explain(NAMESPACE))  # pytest shows it only if a test failed
     # Not waited for: what matters is that no failing worker is started again beside other tests.
@@ -49,7 +49,7 @@ def group(name: str, **spec: object) -> Object:
         ("bad-url", {"endpoint": "ftp://nowhere"}, "endpoint must be 'embedded' or the URL"),
     ],
 )
-def test_what_the_schema_sees_is_refused_at_apply(
+def test_an_invalid_object_is_rejected_at_apply(
     place: Stack, name: str, spec: dict[str, object], message: str
 ) -> None:
     with pytest.raises(RefusedError, match=message):
@@ -57,7 +57,7 @@ def test_what_the_schema_sees_is_refused_at_apply(
     assert place.kubectl.get("lhcg", name, NAMESPACE) is None
 
 
-def test_the_group_of_an_object_is_for_ever(place: Stack) -> None:
+def test_the_consumer_group_of_an_object_is_immutable(place: Stack) -> None:
     place.kubectl.apply(group("fixed"), namespace=NAMESPACE)
     with pytest.raises(RefusedError, match="logstore is immutable"):
         place.kubectl.patch("lhcg", "fixed", NAMESPACE, {"spec": {"logstore": "another"}})
@@ -73,7 +73,7 @@ def test_a_missing_secret_is_named(place: Stack) -> None:
     place.wait_condition("no-secret", NAMESPACE, "GroupSynced", status="True", reason="UpToDate")
 
 
-def test_a_wrong_key_is_said_to_be_wrong_and_never_shown(place: Stack) -> None:
+def test_a_wrong_access_key_is_reported_and_never_shown(place: Stack) -> None:
     place.make_secret(NAMESPACE, "wrong-key", key_secret="not-the-secret-of-this-key")
     place.kubectl.apply(group("wrong-key", credentialsSecret={"name": "wrong-key"}), namespace=NAMESPACE)
     place.wait_condition("wrong-key", NAMESPACE, "GroupSynced", status="False", reason="AuthenticationFailed")
@@ -89,7 +89,7 @@ def test_a_missing_logstore_is_named(place: Stack) -> None:
     assert "absent" in message
 
 
-def test_an_endpoint_that_nobody_answers_at_is_named(place: Stack) -> None:
+def test_an_unreachable_endpoint_is_named(place: Stack) -> None:
     place.kubectl.apply(group("no-endpoint", replicas=1, endpoint="http://127.0.0.1:9"), namespace=NAMESPACE)
     message = place.wait_condition(
         "no-endpoint", NAMESPACE, "GroupSynced", status="False", reason="EndpointUnreachable"
@@ -99,7 +99,7 @@ def test_an_endpoint_that_nobody_answers_at_is_named(place: Stack) -> None:
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
-def test_an_image_that_nobody_has_is_named(place: Stack, reason: str) -> None:
+def test_an_image_that_cannot_be_pulled_is_named(place: Stack, reason: str) -> None:
     """The kubelet says either in turn."""
     worker = {"image": "nowhere.invalid/worker:absent"}
     place.kubectl.apply(group("no-image", replicas=1, worker=worker), namespace=NAMESPACE)
@@ -107,21 +107,21 @@ def test_an_image_that_nobody_has_is_named(place: Stack, reason: str) -> None:
     assert "nowhere.invalid/worker:absent" in message
 
 
-def test_a_worker_that_no_node_takes_is_told_in_the_words_of_the_scheduler(place: Stack) -> None:
+def test_an_unschedulable_worker_is_reported_with_the_schedulers_message(place: Stack) -> None:
     worker = {"podTemplate": {"spec": {"nodeSelector": {"loghub.dev/nowhere": "here"}}}}
     place.kubectl.apply(group("no-node", replicas=1, worker=worker), namespace=NAMESPACE)
 
-    def told() -> bool:
-        found = place.condition("no-node", NAMESPACE, "WorkersAvailable")
-        return found is not None and re.search(r"no-node-0: 0/\d+ nodes are available", found["message"])
+    def reported() -> bool:
+        result = place.condition("no-node", NAMESPACE, "WorkersAvailable")
+        return result is not None and re.search(r"no-node-0: 0/\d+ nodes are available", result["message"])
 
-    eventually(told, what="the scheduler's words")
-    found = place.condition("no-node", NAMESPACE, "WorkersAvailable")
-    assert found is not None
-    assert (found["status"], found["reason"]) == ("False", "WorkersNotReady")
+    eventually(reported, what="the scheduler's words")
+    result = place.condition("no-node", NAMESPACE, "WorkersAvailable")
+    assert result is not None
+    assert (result["status"], result["reason"]) == ("False", "WorkersNotReady")
 
 
-def test_what_fails_before_the_worker_is_told_by_its_own_last_words(place: Stack) -> None:
+def test_a_failing_init_container_is_reported_with_its_termination_message(place: Stack) -> None:
     before: Object = {
         "name": "before",
         "image": place.cluster.images["worker"],
@@ -131,18 +131,18 @@ def test_what_fails_before_the_worker_is_told_by_its_own_last_words(place: Stack
     worker = {"podTemplate": {"spec": {"initContainers": [before]}}}
     place.kubectl.apply(group("crashing", replicas=1, worker=worker), namespace=NAMESPACE)
 
-    def told() -> bool:
-        found = place.condition("crashing", NAMESPACE, "Degraded")
-        return found is not None and "the disk is not formatted" in found["message"]
+    def reported() -> bool:
+        result = place.condition("crashing", NAMESPACE, "Degraded")
+        return result is not None and "the disk is not formatted" in result["message"]
 
-    eventually(told, what="the last words of the container")
+    eventually(reported, what="the last words of the container")
     workers = place.condition("crashing", NAMESPACE, "WorkersAvailable")
     assert workers is not None
     assert workers["status"] == "False"
     assert "crashing-0: container before: " in workers["message"]
 
 
-def test_sql_that_does_not_parse_is_told_in_the_words_of_spark(place: Stack) -> None:
+def test_invalid_sql_is_reported_with_sparks_message(place: Stack) -> None:
     pipeline = {"sql": "SELEKT contents FROM logs", "sink": {"logstore": {"name": "elsewhere"}}}
     place.kubectl.apply(group("bad-sql", replicas=1, pipeline=pipeline), namespace=NAMESPACE)
     message = place.wait_condition(

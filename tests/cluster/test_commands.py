@@ -1,4 +1,4 @@
-"""What the providers would run, read without running it."""
+"""The commands that the providers would run, without running them."""
 
 import dataclasses
 import json
@@ -71,14 +71,14 @@ def test_everything_but_the_apiserver_listens_on_loopback_only(command: list[str
     assert all("127.0.0.1" in word for word in addresses)
 
 
-def test_the_apiserver_listens_where_pods_reach_it() -> None:
+def test_the_apiserver_listens_on_an_address_that_pods_reach() -> None:
     command = control_plane.apiserver(PLAN)
     assert "--bind-address=10.244.0.1" in command
     assert "--enable-aggregator-routing=true" in command
     assert "--kubelet-preferred-address-types=InternalIP" in command
 
 
-def test_an_apiserver_alone_needs_no_controllers() -> None:
+def test_a_standalone_apiserver_starts_no_controllers() -> None:
     alone = Plan(
         binaries=PLAN.binaries,
         folder=PLAN.folder,
@@ -92,7 +92,7 @@ def test_an_apiserver_alone_needs_no_controllers() -> None:
     assert not any("kubelet" in word for word in command)
 
 
-def test_nobody_waits_for_a_leader_election() -> None:
+def test_no_component_uses_leader_election() -> None:
     assert "--leader-elect=false" in control_plane.controller_manager(PLAN)
     assert "--leader-elect=false" in control_plane.scheduler(PLAN)
 
@@ -108,7 +108,7 @@ def test_every_path_that_the_node_writes_is_in_the_run_folder() -> None:
     assert network["plugins"][0]["ipam"]["dataDir"] == "/run-folder/addresses"
 
 
-def test_containerd_without_pods_has_its_pod_plugin_off() -> None:
+def test_without_pods_the_cri_plugin_of_containerd_is_disabled() -> None:
     config = node.containerd_config(PLAN, root=Path("/image-folder"), with_pods=False)
     assert 'disabled_plugins = ["io.containerd.grpc.v1.cri"]' in config
 
@@ -123,7 +123,7 @@ def test_mounts_below_a_folder_are_found_innermost_first() -> None:
     assert mounts.below(Path("/run-folder"), table) == ["/run-folder/a/deep er", "/run-folder/a"]
 
 
-def test_containers_are_those_of_this_run_only(tmp_path: Path) -> None:
+def test_only_containers_of_this_run_are_listed(tmp_path: Path) -> None:
     tasks = tmp_path / "containerd-state" / "io.containerd.runtime.v2.task" / "k8s.io"
     (tasks / "abc").mkdir(parents=True)
     assert host.container_ids(tmp_path) == ["abc"]
@@ -146,7 +146,7 @@ def test_the_version_that_is_stamped_is_the_version_that_is_pinned() -> None:
     assert f"k8s.io/kubernetes {build.VERSION}" in (paths.TOOLS / "go.mod").read_text()
 
 
-def test_another_pin_is_another_folder(tmp_path: Path) -> None:
+def test_another_pinned_version_has_another_folder(tmp_path: Path) -> None:
     for name in build.KUBERNETES.inputs:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("a")
@@ -156,7 +156,7 @@ def test_another_pin_is_another_folder(tmp_path: Path) -> None:
     assert recipe.key() != before
 
 
-def test_a_build_that_was_cut_off_does_not_count(cache: Path) -> None:
+def test_an_interrupted_build_does_not_count(cache: Path) -> None:
     build.folder().mkdir(parents=True)
     for name in (*build.PROGRAMS, "coredns"):
         (build.folder() / name).touch()
@@ -191,7 +191,7 @@ def test_helm_uses_the_libraries_of_the_clusters_kubernetes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "taken"),
+    ("said", "used"),
     [
         ("v3.14.0+gc309b6f", True),
         ("v3.9.4+gdbc6d8e", False),
@@ -200,11 +200,11 @@ def test_helm_uses_the_libraries_of_the_clusters_kubernetes() -> None:
         ("v2.17", False),
     ],
 )
-def test_the_users_own_helm_is_taken_from_a_version_on(said: str, taken: bool) -> None:
-    assert chart_tools.is_new_enough(said) is taken
+def test_the_users_helm_is_used_from_a_minimum_version_on(said: str, used: bool) -> None:
+    assert chart_tools.is_new_enough(said) is used
 
 
-def test_the_certificate_bundle_is_lent_to_the_image_build_and_not_kept(
+def test_the_certificate_bundle_is_mounted_for_the_image_build_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PIP_CERT", "/etc/bundle.crt")
@@ -218,7 +218,9 @@ def test_the_certificate_bundle_is_lent_to_the_image_build_and_not_kept(
     assert not any("PIP_INDEX_URL" in word for word in command)
 
 
-def test_a_key_of_an_image_follows_its_sources_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_key_of_an_image_depends_on_its_sources_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paths, "REPOSITORY", tmp_path)
     for name in ("Dockerfile", ".dockerignore"):
         shutil.copy2(ROOT / name, tmp_path)
@@ -243,7 +245,7 @@ def test_a_key_of_an_image_follows_its_sources_only(tmp_path: Path, monkeypatch:
 # --- kind ----------------------------------------------------------------------------------------
 
 
-def test_kind_makes_a_cluster_builds_and_loads(cache: Path) -> None:
+def test_kind_creates_a_cluster_and_builds_and_loads_images(cache: Path) -> None:
     recorder = Recorder()
     cluster = kind.Kind(recorder).up()
     programs = [command[:3] for command in recorder.commands]
@@ -266,18 +268,18 @@ def test_kind_makes_a_cluster_builds_and_loads(cache: Path) -> None:
 def test_kind_shows_the_volumes_folder_to_the_node(cache: Path) -> None:
     cluster = kind.Kind(Recorder()).up()
     config = json.loads((cache / "run" / "kind" / "kind.yaml").read_text())
-    seen = config["nodes"][0]["extraMounts"][0]
-    assert seen == {"hostPath": str(cluster.volumes), "containerPath": cluster.volumes_on_node}
+    observed = config["nodes"][0]["extraMounts"][0]
+    assert observed == {"hostPath": str(cluster.volumes), "containerPath": cluster.volumes_on_node}
     assert cluster.volumes.is_dir()
 
 
-def test_kind_finds_a_cluster_that_is_up(cache: Path) -> None:
+def test_kind_uses_a_running_cluster(cache: Path) -> None:
     recorder = Recorder({"kind get": "other\n"})
     provided = kind.Kind(recorder)
     assert provided.running() is None
-    made = provided.up()
+    created = provided.up()
     recorder.answers["kind get"] = f"other\n{kind.NAME}\n"
-    assert provided.running() == made
+    assert provided.running() == created
 
 
 def test_kind_restarts_the_apiserver_on_its_node(cache: Path) -> None:
@@ -287,7 +289,7 @@ def test_kind_restarts_the_apiserver_on_its_node(cache: Path) -> None:
     assert recorder.commands[-1] == ["docker", "exec", node, "pkill", "-KILL", "-x", "kube-apiserver"]
 
 
-def test_kind_down_deletes_and_forgets(cache: Path) -> None:
+def test_kind_down_deletes_the_cluster_and_its_state(cache: Path) -> None:
     recorder = Recorder()
     provided = kind.Kind(recorder)
     provided.up()
@@ -310,19 +312,19 @@ def test_kind_down_deletes_and_forgets(cache: Path) -> None:
         (False, False, True, True, "upstream"),
     ],
 )
-def test_kind_where_docker_answers_else_upstream(
+def test_kind_is_used_if_docker_answers_else_the_upstream_binaries(
     docker: bool, has_kind: bool, linux: bool, root: bool, chosen: str
 ) -> None:
     assert provider.decide(docker=docker, kind=has_kind, linux=linux, root=root) == chosen
 
 
 @pytest.mark.parametrize(("docker", "help_with"), [(True, "kind"), (False, "Docker engine")])
-def test_no_provider_says_what_would_help(docker: bool, help_with: str) -> None:
+def test_without_a_provider_the_message_names_the_options(docker: bool, help_with: str) -> None:
     with pytest.raises(provider.ClusterUnavailableError, match=help_with):
         provider.decide(docker=docker, kind=False, linux=False, root=False)
 
 
-def test_the_override_is_one_of_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_provider_override_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(provider.OVERRIDE, "minikube")
     with pytest.raises(provider.ClusterUnavailableError, match="kind or upstream"):
         provider.choose()
@@ -330,7 +332,7 @@ def test_the_override_is_one_of_the_two(monkeypatch: pytest.MonkeyPatch) -> None
     assert provider.choose() == "kind"
 
 
-def test_what_is_left_of_a_cluster_does_not_pass_for_one(cache: Path) -> None:
+def test_leftovers_of_a_cluster_are_not_used_as_one(cache: Path) -> None:
     left = Upstream()
     assert cache in left.folder.parents
     left.folder.mkdir(parents=True)

@@ -1,8 +1,8 @@
 """One consumer group from start to end on a real Kubernetes.
 
-Applies `deploy/` and its examples as a user would, and follows every line that a producer
-writes until it is in the sink, while workers are added, killed and taken away. Holders in
-the status are compared with the pods and with the service three times.
+Applies `deploy/` and its examples as a user would, and follows every line that a producer writes until it is
+in the sink, while workers are added, killed and removed. Holders in the status are compared with the pods and
+with the service three times.
 """
 
 import time
@@ -33,7 +33,7 @@ class Story:
     """What the steps share."""
 
     stack: Stack
-    hub: HttpLogHub
+    client: HttpLogHub
     producer: Producer
     sink: Path
 
@@ -44,13 +44,13 @@ def story(stack: Stack) -> Iterator[Story]:
     stack.make_namespace(NAMESPACE)
     sink = stack.make_volume("sink", namespace=NAMESPACE, claim="access-log-sink")
     with ExitStack() as cleanup:
-        hub = cleanup.enter_context(stack.hub("demo"))
-        hub.create_project()
-        hub.create_logstore("access", shards=SHARDS)
-        hub.create_logstore("access-copy", shards=1)
-        producer = cleanup.enter_context(Producer(hub, "access"))
+        client = cleanup.enter_context(stack.client("demo"))
+        client.create_project()
+        client.create_logstore("access", shards=SHARDS)
+        client.create_logstore("access-copy", shards=1)
+        producer = cleanup.enter_context(Producer(client, "access"))
         stack.kubectl.apply(*example("access-log.yaml"), namespace=NAMESPACE)
-        yield Story(stack=stack, hub=hub, producer=producer, sink=sink / "access")
+        yield Story(stack=stack, client=client, producer=producer, sink=sink / "access")
 
 
 def test_first_light(story: Story) -> None:
@@ -71,7 +71,7 @@ def test_first_light(story: Story) -> None:
 
 def the_group_starts_and_shows_itself(story: Story) -> None:
     wait_held(story, {f"{NAME}-0", f"{NAME}-1"})
-    groups = {group.name: group for group in story.hub.list_groups("access")}
+    groups = {group.name: group for group in story.client.list_groups("access")}
     assert groups[NAME].timeout_s == 10
     shown = story.stack.kubectl.run("get", "lhcg", NAME, "-n", NAMESPACE).splitlines()
     assert shown[0].split() == ["NAME", "PHASE", "READY", "UP-TO-DATE", "REASON", "SHARDS", "LAG(S)", "AGE"]
@@ -86,10 +86,10 @@ def a_worker_is_added_by_the_load(story: Story) -> None:
     auto = {"mode": "Auto", "workerCapacity": "500m", "scaleUp": {"stabilizationWindowSeconds": 0}}
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"scaling": auto}})
     wait_held(story, {f"{NAME}-{ordinal}" for ordinal in range(SHARDS)})
-    told = story.stack.group(NAME, NAMESPACE)["status"]["scaling"]
-    assert (told["uncappedReplicas"] > SHARDS, told["limitedBy"]) == (True, "Shards")
-    assert told["desiredReplicas"] == SHARDS
-    newest, first = told["history"]
+    reported = story.stack.group(NAME, NAMESPACE)["status"]["scaling"]
+    assert (reported["uncappedReplicas"] > SHARDS, reported["limitedBy"]) == (True, "Shards")
+    assert reported["desiredReplicas"] == SHARDS
+    newest, first = reported["history"]
     assert [(step["from"], step["to"]) for step in (first, newest)] == [(0, 2), (2, SHARDS)]
     assert before.items() <= story.stack.workers(NAME, NAMESPACE).items(), "nobody was restarted for it"
     by_hand = {"scaling": {"mode": "Fixed", "workerCapacity": None, "scaleUp": None}, "replicas": SHARDS}
@@ -111,8 +111,8 @@ def a_killed_pod_comes_back_and_consumes(story: Story) -> None:
     """The worker of the second example starts beside it, for `a_logstore_is_copied`."""
     killed = f"{NAME}-1"
     before = story.stack.workers(NAME, NAMESPACE)
-    words = ("delete", "pod", killed, "-n", NAMESPACE, "--force", "--grace-period=0")
-    story.stack.kubectl.run(*words)
+    text = ("delete", "pod", killed, "-n", NAMESPACE, "--force", "--grace-period=0")
+    story.stack.kubectl.run(*text)
     story.stack.kubectl.apply(*example("copy-logstore.yaml"), namespace=NAMESPACE)
     eventually(
         lambda: story.stack.workers(NAME, NAMESPACE).get(killed) not in (None, before[killed]),
@@ -140,8 +140,8 @@ def the_project_has_a_name_in_the_cluster(story: Story) -> None:
     service = story.stack.kubectl.get("service", "demo", "loghub")
     assert service is not None
     code = "import socket; print(socket.gethostbyname('demo.loghub.svc'))"
-    words = ("exec", f"{NAME}-0", "-n", NAMESPACE, "--", "python", "-c", code)
-    assert story.stack.kubectl.run(*words).strip() == service["spec"]["clusterIP"]
+    text = ("exec", f"{NAME}-0", "-n", NAMESPACE, "--", "python", "-c", code)
+    assert story.stack.kubectl.run(*text).strip() == service["spec"]["clusterIP"]
 
 
 def every_line_is_in_the_sink_once(story: Story) -> None:
@@ -160,7 +160,7 @@ def every_line_is_in_the_sink_once(story: Story) -> None:
 
 
 def a_logstore_is_copied(story: Story) -> None:
-    lines.wait_equal(lambda: lines.in_logstore(story.hub, "access-copy"), story.producer.sent, what="copy")
+    lines.wait_equal(lambda: lines.in_logstore(story.client, "access-copy"), story.producer.sent, what="copy")
 
 
 def deleting_follows_the_policy(story: Story) -> None:
@@ -170,9 +170,9 @@ def deleting_follows_the_policy(story: Story) -> None:
         # Waits until the objects are gone, and is content if they are already.
         for name in (NAME, COPY):
             kubectl.run("wait", "--for=delete", f"{kind}/{name}", "-n", NAMESPACE, *long, guard_s=200)
-    left = {group.name for group in story.hub.list_groups("access")}
+    left = {group.name for group in story.client.list_groups("access")}
     assert left == {COPY}
-    checkpoints = story.hub.get_checkpoints("access", COPY)
+    checkpoints = story.client.get_checkpoints("access", COPY)
     assert {point.shard for point in checkpoints if point.cursor} == set(range(SHARDS))
 
 
@@ -186,13 +186,13 @@ def wait_held(story: Story, expected: set[str]) -> None:
         fresh = all(_unix_s(shard["observedAt"]) >= since for shard in shards)
         if len(shards) != SHARDS or not fresh or status.get("phase") != "Running":
             return False
-        told = {shard["id"]: (shard["state"], shard.get("consumer")) for shard in shards}
+        reported = {shard["id"]: (shard["state"], shard.get("consumer")) for shard in shards}
         real = {
             shard.shard: (shard.state, shard.holder)
-            for shard in story.hub.group_status("access", NAME).shards
+            for shard in story.client.group_status("access", NAME).shards
         }
-        held_by = {holder for state, holder in told.values() if state == "already_alloc"}
-        return told == real and held_by == expected == set(story.stack.workers(NAME, NAMESPACE))
+        held_by = {holder for state, holder in reported.values() if state == "already_alloc"}
+        return reported == real and held_by == expected == set(story.stack.workers(NAME, NAMESPACE))
 
     eventually(agree, what=f"shards held by {sorted(expected)}", guard_s=300)
 

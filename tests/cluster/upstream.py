@@ -1,9 +1,7 @@
-"""A real single-node Kubernetes from upstream's own programs, with no Docker engine.
+"""A real single-node Kubernetes from upstream's own programs, without a Docker engine.
 
-What for: the provider used where `kind` cannot work: etcd, apiserver, controllers,
-scheduler, containerd, kubelet, kube-proxy and CoreDNS as processes of this machine,
-everything under one folder. Needs Linux and root. What it must not know: the tests.
-Read next: `control_plane`, `node`, `host`, `containerd`.
+The provider where `kind` cannot work: etcd, apiserver, controllers, scheduler, containerd, kubelet,
+kube-proxy and CoreDNS as processes of this machine, everything under one folder. Needs Linux and root.
 """
 
 import dataclasses
@@ -195,11 +193,11 @@ class Upstream:
         query = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
         return self._kubectl(plan, "get", "nodes", "-o", f"jsonpath={query}").strip() == "True"
 
-    def _kubectl(self, plan: Plan, *words: str, text: str | None = None) -> str:
-        command = [str(plan.binaries / "kubectl"), "--kubeconfig", str(plan.kubeconfig), *words]
+    def _kubectl(self, plan: Plan, *arguments: str, text: str | None = None) -> str:
+        command = [str(plan.binaries / "kubectl"), "--kubeconfig", str(plan.kubeconfig), *arguments]
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
-            raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
+            raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
     def _tails(self) -> str:

@@ -1,8 +1,6 @@
-"""What happened to pods and shards in between, not only before and after.
+"""Records what happens to pods and shards during a test, not only before and after.
 
-What for: a record of pods by one watch of the apiserver, of holders by asking the log service
-often; both run beside a test until they are left. What it must not know: any one test.
-Read next: `test_whole_life`.
+Pods are recorded by one watch of the apiserver, holders by querying the log service often.
 """
 
 import json
@@ -24,22 +22,33 @@ class PodTimes:
     """When one pod's steps were seen first, in monotonic seconds; by uid, so never two pods in one."""
 
     name: str
-    made_s: float
-    asked_to_leave_s: float | None = None
+    created_s: float
+    drain_requested_s: float | None = None
     ready_s: float | None = None
-    gone_s: float | None = None
+    deleted_s: float | None = None
 
 
 class PodsWatch:
     """Every step of every pod with this label, from now on."""
 
     def __init__(self, kubectl: Kubectl, namespace: str, selector: str) -> None:
-        words = ("get", "pods", "-n", namespace, "-l", selector, "--output-watch-events", "-w", "-o", "json")
-        self._words = kubectl.words(*words)
+        command = (
+            "get",
+            "pods",
+            "-n",
+            namespace,
+            "-l",
+            selector,
+            "--output-watch-events",
+            "-w",
+            "-o",
+            "json",
+        )
+        self._command = kubectl.command(*command)
         self.pods: dict[str, PodTimes] = {}
 
     def __enter__(self) -> "PodsWatch":
-        self._child = subprocess.Popen(self._words, stdout=subprocess.PIPE, text=True)
+        self._child = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
         return self
@@ -51,10 +60,10 @@ class PodsWatch:
         self._child.wait()
         self._thread.join()
 
-    def asked(self) -> list[str]:
+    def draining(self) -> list[str]:
         """Names of those that were asked to leave and are still there."""
-        there = [pod for pod in list(self.pods.values()) if pod.gone_s is None]
-        return [pod.name for pod in there if pod.asked_to_leave_s is not None]
+        existing = [pod for pod in list(self.pods.values()) if pod.deleted_s is None]
+        return [pod.name for pod in existing if pod.drain_requested_s is not None]
 
     def _read(self) -> None:
         assert self._child.stdout is not None
@@ -65,13 +74,13 @@ class PodsWatch:
     def note(self, kind: str, pod: Object) -> None:
         """One event of the watch."""
         now, meta = time.monotonic(), pod["metadata"]
-        seen = self.pods.setdefault(meta["uid"], PodTimes(name=meta["name"], made_s=now))
+        observed = self.pods.setdefault(meta["uid"], PodTimes(name=meta["name"], created_s=now))
         if meta.get("annotations", {}).get(DRAIN_ANNOTATION) == DRAIN_REQUESTED:
-            seen.asked_to_leave_s = seen.asked_to_leave_s or now
+            observed.drain_requested_s = observed.drain_requested_s or now
         if is_ready(pod):
-            seen.ready_s = seen.ready_s or now
+            observed.ready_s = observed.ready_s or now
         if kind == "DELETED":
-            seen.gone_s = now
+            observed.deleted_s = now
 
 
 @dataclass(slots=True)
@@ -87,14 +96,14 @@ class Held:
 class HoldersWatch:
     """Every state and holder of every shard of a group that was seen, in order, by shard.
 
-    ``unasked``: how often the log service did not answer.
+    ``unanswered``: how often the log service did not answer.
     """
 
-    hub: LogHub
+    client: LogHub
     logstore: str
     group: str
-    seen: dict[int, list[Held]] = field(default_factory=dict)
-    unasked: int = 0
+    observed: dict[int, list[Held]] = field(default_factory=dict)
+    unanswered: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -112,12 +121,12 @@ class HoldersWatch:
 
     def now(self) -> dict[int, tuple[str, str]]:
         """State and holder of each shard, as seen last."""
-        return {shard: (held[-1].state, held[-1].holder) for shard, held in list(self.seen.items())}
+        return {shard: (held[-1].state, held[-1].holder) for shard, held in list(self.observed.items())}
 
     def freed_s(self, holder: str) -> float | None:
         """When each shard that the consumer had was owned by another one; None while one is not."""
         times = []
-        for held in list(self.seen.values()):
+        for held in list(self.observed.values()):
             had = [place for place, one in enumerate(held) if one.holder == holder]
             if had:
                 after = (one.since_s for one in held[had[-1] + 1 :] if one.state == "already_alloc")
@@ -128,14 +137,14 @@ class HoldersWatch:
     def _run(self) -> None:
         while not self._stop.wait(ASK_EVERY_S):
             try:
-                shards = self.hub.group_status(self.logstore, self.group).shards
-            except Exception:  # noqa: BLE001 - the service may be away on purpose; the test looks at `unasked`
-                self.unasked += 1
+                shards = self.client.group_status(self.logstore, self.group).shards
+            except Exception:  # noqa: BLE001 - the service may be away on purpose; the test looks at `unanswered`
+                self.unanswered += 1
                 continue
             for shard in shards:
                 self._note(shard.shard, Held(shard.state, shard.holder, time.monotonic()))
 
     def _note(self, shard: int, held: Held) -> None:
-        before = self.seen.setdefault(shard, [])
+        before = self.observed.setdefault(shard, [])
         if not before or (before[-1].state, before[-1].holder) != (held.state, held.holder):
             before.append(held)

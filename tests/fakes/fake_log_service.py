@@ -66,16 +66,16 @@ class MemoryLogHub:
         return self._server.projects
 
     def _stores(self) -> dict[str, Logstore]:
-        found = self._projects().get(self.project)
-        if found is None:
+        result = self._projects().get(self.project)
+        if result is None:
             raise LogHubError.of(Code.PROJECT_NOT_EXIST, f"project {self.project} does not exist")
-        return found
+        return result
 
     def _store(self, logstore: str) -> Logstore:
-        found = self._stores().get(check_logstore(logstore))
-        if found is None:
+        result = self._stores().get(check_logstore(logstore))
+        if result is None:
             raise LogHubError.of(Code.LOG_STORE_NOT_EXIST, f"logstore {logstore} does not exist")
-        return found
+        return result
 
     # --- project and logstores ---------------------------------------------------------------
 

@@ -96,10 +96,10 @@ class Logstore:
     # --- shards and their logs ---------------------------------------------------------------
 
     def shard_data(self, shard: int) -> ShardData:
-        found = self.data.get(shard)
-        if found is None:
+        result = self.data.get(shard)
+        if result is None:
             raise LogHubError.of(Code.SHARD_NOT_EXIST, f"shard {shard} does not exist")
-        return found
+        return result
 
     def append(self, group: bytes, *, logs: int, hash_key: str | None) -> None:
         """To the shard of the key, or to each writable one in turn."""

@@ -30,8 +30,8 @@ def headings(page: Path) -> list[str]:
 
 @cache
 def numbers(page: Path) -> frozenset[str]:
-    found = [re.match(rf"{NUMBER}(?= )", heading) for heading in headings(page)]
-    return frozenset(number[0] for number in found if number)
+    result = [re.match(rf"{NUMBER}(?= )", heading) for heading in headings(page)]
+    return frozenset(number[0] for number in result if number)
 
 
 @cache
@@ -85,10 +85,10 @@ def test_code_cites_a_page_by_its_path() -> None:
     names = "|".join(sorted(re.escape(page.name) for page in (ROOT / "docs").rglob("*.md")))
     bare = re.compile(rf"(?<![\w/.-])(?:{names})(?![\w\"])")
     hits = [
-        f"{path}: {found[0]}"
+        f"{path}: {result[0]}"
         for path, text in of_all_files()
         if path.suffix != ".md"
-        for found in bare.finditer(text)
+        for result in bare.finditer(text)
     ]
     assert hits == []
 
@@ -96,8 +96,8 @@ def test_code_cites_a_page_by_its_path() -> None:
 def test_section_numbers_of_a_page_are_unique() -> None:
     pages = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     for page in pages:
-        found = [match[0] for text in headings(page) if (match := re.match(rf"{NUMBER}(?= )", text))]
-        assert len(found) == len(set(found)), page.name
+        result = [match[0] for text in headings(page) if (match := re.match(rf"{NUMBER}(?= )", text))]
+        assert len(result) == len(set(result)), page.name
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_section_numbers_of_a_page_are_unique() -> None:
         ("docs/glossary.md#nothing", ["docs/glossary.md: no heading #nothing"]),
     ],
 )
-def test_a_dead_citation_is_found(text: str, dead: list[str]) -> None:
-    found = list(dead_citations(text))
-    assert len(found) == len(dead)
-    assert all(expected in said for expected, said in zip(dead, found, strict=True))
+def test_a_dead_citation_is_detected(text: str, dead: list[str]) -> None:
+    result = list(dead_citations(text))
+    assert len(result) == len(dead)
+    assert all(expected in said for expected, said in zip(dead, result, strict=True))
 
 
-def test_a_dead_link_is_found() -> None:
+def test_a_dead_link_is_detected() -> None:
     page = ROOT / "docs" / "glossary.md"
     text = "[a](spark.md) [b](missing.md) [c](#kafka) [d](spark.md#nothing) [e](https://example.com/x.md)"
     assert list(dead_links(page, text)) == ["missing.md: no such file", "spark.md: no heading #nothing"]

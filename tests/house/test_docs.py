@@ -41,7 +41,7 @@ def test_an_entry_is_a_heading_that_states_the_decision_and_a_text(page: Path) -
 
 
 @pytest.mark.parametrize("page", [*PAGES, DECISIONS / "README.md"], ids=ids)
-def test_lines_wrap(page: Path) -> None:
+def test_lines_are_wrapped(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     # A table's row cannot be wrapped.
     assert [line for line in lines if len(line) > LONGEST_LINE and not line.startswith("|")] == []

@@ -42,15 +42,15 @@ def graph() -> grimp.ImportGraph:
 
 def imported(*modules: str) -> set[str]:
     """``modules``, what they import at any depth, and the packages around each module."""
-    found: set[str] = set()
+    result: set[str] = set()
     todo = list(modules)
     while todo:
         module = todo.pop()
-        if module not in found:
-            found.add(module)
+        if module not in result:
+            result.add(module)
             todo += graph().find_modules_directly_imported_by(module)
             todo += [module.rpartition(".")[0]] if "." in module else []
-    return found
+    return result
 
 
 def ours(modules: set[str]) -> set[str]:
@@ -94,7 +94,7 @@ def test_an_image_has_no_folder_that_its_program_never_imports(target: str) -> N
     assert unused(target, imported(*PROGRAMS[target])) == set()
 
 
-def test_an_import_of_what_is_not_copied_and_a_folder_without_an_import_are_found() -> None:
+def test_a_missing_module_and_an_unused_folder_of_an_image_are_detected() -> None:
     modules = imported("loghub_operator.__main__")
     assert missing("operator", modules | {"loghub.atomic_file"}) == {"loghub.atomic_file"}
     without = {module for module in modules if not module.startswith("loghub_operator.leader")}
@@ -144,15 +144,15 @@ def distributions(modules: set[str]) -> set[str]:
 
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_an_image_installs_what_its_program_imports(target: str) -> None:
-    found = distributions(imported(*PROGRAMS[target]))
-    assert required(target) == found | INDIRECT.get(target, set())
+    result = distributions(imported(*PROGRAMS[target]))
+    assert required(target) == result | INDIRECT.get(target, set())
 
 
 def test_the_command_on_a_laptop_imports_what_its_extra_installs() -> None:
     """It starts the service and the workers as processes, so it needs no package for their sake."""
-    found = distributions(imported("loghub_operator.local.cli"))
-    assert found <= required("local")
-    assert required("local") - required() <= found
+    result = distributions(imported("loghub_operator.local.cli"))
+    assert result <= required("local")
+    assert required("local") - required() <= result
 
 
 def test_the_operators_lock_has_no_packages_of_the_user_interface() -> None:

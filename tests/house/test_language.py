@@ -1,6 +1,7 @@
 """Prose is idiomatic technical English: a short list of words that the project used to have for things that
-the field names otherwise, and the word to use instead. Identifiers are not checked, only what people read:
-comments, docstrings, messages, documents, manifests."""
+the field names otherwise, and the word to use instead. Identifiers are checked for the words that have no
+other meaning there.
+"""
 
 import io
 import re
@@ -70,6 +71,6 @@ def test_documents_and_manifests_use_the_terms_of_the_field() -> None:
     assert found == []
 
 
-def test_words_are_found_across_a_line_break_and_not_inside_others() -> None:
+def test_words_match_across_a_line_break_and_not_inside_other_words() -> None:
     assert found_in("It is made\nanew by somebody\n    else.") == ["anew", "somebody"]
     assert found_in("renewed, retold, threshold") == []

@@ -49,10 +49,10 @@ def folder_of(module: str, package: str) -> str | None:
     return module.removeprefix(f"{package}.").split(".")[0]
 
 
-def backward(package: str, found: Iterable[Import]) -> Iterator[str]:
+def backward(package: str, result: Iterable[Import]) -> Iterator[str]:
     """The imports from a lower layer, or from the same one, into another folder."""
     level = {name: number for number, line in enumerate(layers()[package]) for name in line}
-    for module, imported in sorted(found):
+    for module, imported in sorted(result):
         ours, theirs = folder_of(module, package), folder_of(imported, package)
         if ours is None or theirs is None or ours == theirs:
             continue
@@ -60,10 +60,10 @@ def backward(package: str, found: Iterable[Import]) -> Iterator[str]:
             yield f"{module} -> {imported}"
 
 
-def circle(found: Iterable[Import]) -> list[str]:
+def circle(result: Iterable[Import]) -> list[str]:
     """Modules that import each other, if there are any."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
-    for module, imported in found:
+    for module, imported in result:
         sorter.add(module, imported)
     try:
         sorter.prepare()
@@ -77,15 +77,15 @@ def test_folders_import_only_from_layers_below(package: str) -> None:
     assert list(backward(package, imports())) == []
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_there_are_no_import_cycles() -> None:
     assert circle(imports()) == []
 
 
-def test_an_import_that_points_back_is_found() -> None:
+def test_an_import_from_a_higher_layer_is_detected() -> None:
     wrong = ("loghub_operator.model.plan", "loghub_operator.plan.planner")
     assert list(backward("loghub_operator", imports() | {wrong})) == [" -> ".join(wrong)]
 
 
-def test_a_circle_is_found() -> None:
+def test_an_import_cycle_is_detected() -> None:
     module, imported = next(one for one in sorted(imports()) if "." in one[0] and one[0] != one[1])
     assert {module, imported} <= set(circle(imports() | {(imported, module)}))

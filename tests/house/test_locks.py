@@ -14,7 +14,7 @@ PINNED = re.compile(r"^(?P<name>[A-Za-z0-9_.\-]+)==(?P<version>[^ ;\\]+)", re.MU
 def pins(lock: str) -> dict[str, str]:
     """Package name to version, as one lock file has them."""
     text = (ROOT / "locks" / f"{lock}.txt").read_text()
-    return {found["name"].lower(): found["version"] for found in PINNED.finditer(text)}
+    return {result["name"].lower(): result["version"] for result in PINNED.finditer(text)}
 
 
 def wanted(*groups: str) -> set[str]:
@@ -26,7 +26,7 @@ def wanted(*groups: str) -> set[str]:
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
-def test_lock_names_no_address_and_hashes_everything(lock: Path) -> None:
+def test_a_lock_names_no_index_and_hashes_every_package(lock: Path) -> None:
     text = lock.read_text()
     assert "://" not in text
     assert "index-url" not in text
@@ -35,7 +35,7 @@ def test_lock_names_no_address_and_hashes_everything(lock: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["service", "worker", "operator"])
-def test_image_lock_holds_its_extra_at_the_tested_versions(part: str) -> None:
+def test_an_image_lock_has_its_extra_at_the_tested_versions(part: str) -> None:
     locked, tested = pins(part), pins("dev")
     assert wanted(part) <= locked.keys()
     assert {name: version for name, version in locked.items() if tested.get(name) != version} == {}
@@ -48,5 +48,5 @@ def test_the_workers_lock_with_pandas_is_the_workers_and_more() -> None:
     assert "pandas" not in pins("dev"), "the tests cover a worker without pandas too"
 
 
-def test_dev_lock_holds_everything() -> None:
+def test_the_dev_lock_has_every_package() -> None:
     assert wanted("service", "worker", "operator", "local", "dev") <= pins("dev").keys()

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_picture_of_the_shard_states_is_made_from_the_table() -> None:
+def test_the_diagram_of_shard_states_is_generated_from_the_table() -> None:
     assert f"```mermaid\n{mermaid()}```" in README, "paste the output of loghub.domain.fsm.mermaid()"
 
 
@@ -26,17 +26,17 @@ def test_every_linked_file_exists() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-def test_every_make_goal_named_exists() -> None:
-    goals = set(re.findall(r"\bmake ([a-z-]+)", README))
+def test_every_make_target_named_exists() -> None:
+    targets = set(re.findall(r"\bmake ([a-z-]+)", README))
     makefile = (ROOT / "Makefile").read_text()
-    assert goals >= {"demo", "test"}
-    assert [goal for goal in goals if not re.search(rf"^{goal}:", makefile, re.MULTILINE)] == []
+    assert targets >= {"demo", "test"}
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
 
 
-def test_the_lines_that_make_a_logstore_make_it(tmp_path: Path) -> None:
+def test_the_commands_that_create_a_logstore_work(tmp_path: Path) -> None:
     """As over a forwarded port: the service has the name of its namespace, and is asked by its address."""
-    found = re.search(r"python - <<'END'\n(.*?)\nEND\n", README, re.DOTALL)
-    assert found is not None
+    result = re.search(r"python - <<'END'\n(.*?)\nEND\n", README, re.DOTALL)
+    assert result is not None
     with running_service(tmp_path, extra=("--base-name", "loghub-system.svc")) as service:
         key = service.credentials
         shown = {
@@ -44,17 +44,17 @@ def test_the_lines_that_make_a_logstore_make_it(tmp_path: Path) -> None:
             '"NAME"': repr(key.access_key_id),
             '"SECRET"': repr(key.access_key_secret),
         }
-        lines = found[1]
+        lines = result[1]
         for text, real in shown.items():
             assert text in lines
             lines = lines.replace(text, real)
         subprocess.run([sys.executable, "-c", lines], check=True, timeout=START_GUARD_S)
         example = yaml.safe_load_all((ROOT / "deploy/examples/access-log.yaml").read_text())
         spec = next(one["spec"] for one in example if one["kind"] == "LogHubConsumerGroup")
-        with closing(HttpLogHub(service.endpoint, spec["project"], credentials=key)) as hub:
-            shards = hub.list_shards(spec["logstore"])
-            starts = [hub.get_cursor(spec["logstore"], one.shard, "begin") for one in shards]
-            ends = [hub.get_cursor(spec["logstore"], one.shard, "end") for one in shards]
+        with closing(HttpLogHub(service.endpoint, spec["project"], credentials=key)) as client:
+            shards = client.list_shards(spec["logstore"])
+            starts = [client.get_cursor(spec["logstore"], one.shard, "begin") for one in shards]
+            ends = [client.get_cursor(spec["logstore"], one.shard, "end") for one in shards]
         assert sum(start != end for start, end in zip(starts, ends, strict=True)) == 1
 
 

@@ -39,11 +39,11 @@ def fifo(path: Path) -> Path:
     return path
 
 
-def test_output_is_not_mixed(tmp_path: Path) -> None:
+def test_outputs_of_the_parts_are_not_mixed(tmp_path: Path) -> None:
     """Each command waits for the other one, so neither has ended before the other has begun."""
-    there, back = fifo(tmp_path / "there"), fifo(tmp_path / "back")
-    first = shell(f"echo a1; cat {there}; echo > {back}; echo a2")
-    second = shell(f"echo $NAMED; echo b1 > {there}; cat {back} > /dev/null; echo b2 >&2")
+    existing, back = fifo(tmp_path / "there"), fifo(tmp_path / "back")
+    first = shell(f"echo a1; cat {existing}; echo > {back}; echo a2")
+    second = shell(f"echo $NAMED; echo b1 > {existing}; cat {back} > /dev/null; echo b2 >&2")
     done = subprocess.run(
         command(tmp_path, first=first, second=f"NAMED=b0 {second}"),
         cwd=ROOT,
@@ -58,7 +58,7 @@ def test_output_is_not_mixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "second", "status"), [(0, 0, 0), (0, 3, 3), (5, 0, 5)])
-def test_either_fails_the_whole_and_both_run_to_the_end(
+def test_a_failing_part_fails_the_whole_and_both_run_to_the_end(
     first: int, second: int, status: int, tmp_path: Path
 ) -> None:
     parts = {"first": shell(f"echo a; exit {first}"), "second": shell(f"echo b; exit {second}")}
@@ -70,7 +70,7 @@ def test_either_fails_the_whole_and_both_run_to_the_end(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_lets_both_clean_up(number: signal.Signals, tmp_path: Path) -> None:
+def test_both_parts_clean_up_after_an_interrupt(number: signal.Signals, tmp_path: Path) -> None:
     names = ("first", "second")
     ready = {name: fifo(tmp_path / name) for name in names}
     parts = {name: shlex.join([sys.executable, "-c", CLEANS_UP, str(ready[name]), name]) for name in names}

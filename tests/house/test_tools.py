@@ -1,4 +1,4 @@
-"""The linters are tests, so that pytest is the one gate."""
+"""The linters run as tests, so that one run of pytest checks everything."""
 
 import subprocess
 import sys
@@ -18,6 +18,6 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_tool_is_content(tool: str) -> None:
+def test_the_tool_reports_no_problem(tool: str) -> None:
     run = subprocess.run(TOOLS[tool], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, f"{tool}:\n{run.stdout}{run.stderr}"

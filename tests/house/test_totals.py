@@ -42,7 +42,7 @@ def run_part(folder: Path, part: str, text: str, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize("processes", [(), ("--numprocesses=2",)], ids=["one", "several"])
-def test_ran_skipped_and_why_over_all_parts(processes: tuple[str, ...], tmp_path: Path) -> None:
+def test_totals_count_tests_and_skips_over_all_parts(processes: tuple[str, ...], tmp_path: Path) -> None:
     assert run_part(tmp_path, "first", FIRST, *processes) == 1
     assert run_part(tmp_path, "second", SECOND, *processes) in (0, 5)  # 5: no test was collected
     assert totals.add_up(tmp_path / "totals", ["first", "second", "third"]).line() == (

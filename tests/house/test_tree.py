@@ -66,12 +66,12 @@ def test_no_file_holds_a_secret() -> None:
     assert [str(p) for p in tracked_files() if SECRET.search(text_of(p))] == []
 
 
-def test_no_lock_file_of_uv() -> None:
+def test_there_is_no_uv_lock_file() -> None:
     # uv.lock names the registry it was made with.
     assert not (ROOT / "uv.lock").exists()
 
 
-def test_operator_folder_is_no_package() -> None:
+def test_the_operator_folder_is_not_a_package() -> None:
     # With an __init__.py it would hide the standard library's module.
     assert not (ROOT / "operator" / "__init__.py").exists()
     assert not (ROOT / "worker" / "__init__.py").exists()
@@ -102,7 +102,7 @@ def test_files_and_functions_stay_short() -> None:
     assert too_long == []
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     packages = [ROOT / "loghub", ROOT / "operator", ROOT / "worker"]
     without = [
         str(p.relative_to(ROOT))

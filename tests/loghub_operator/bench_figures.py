@@ -1,4 +1,4 @@
-"""Figures of a bench: what an operator's metrics and its process say, and a verdict beside each goal."""
+"""Figures of a bench: what an operator's metrics and its process report, and a verdict for each target."""
 
 import os
 import re
@@ -80,11 +80,11 @@ class Figures:
     def __init__(self) -> None:
         self.missed = False
 
-    def tell(self, what: str, told: str, value: float, *, most: float) -> None:
+    def tell(self, what: str, reported: str, value: float, *, most: float) -> None:
         good = value <= most
         self.missed = self.missed or not good
         verdict = "as it should be" if good else "MISSED"
-        print(f"{what + ':':36} {told}; goal: at most {most:g}, {verdict}", flush=True)
+        print(f"{what + ':':36} {reported}; goal: at most {most:g}, {verdict}", flush=True)
 
     def latencies(self, what: str, seconds: list[float], *, most_s: float) -> None:
         """The goal is on the 99th of a hundred."""

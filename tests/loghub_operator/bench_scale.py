@@ -1,16 +1,16 @@
-"""The operator over 500 groups of 32 shards: latencies, writes at rest, memory, beside their goals.
+"""The operator over 500 groups of 32 shards: latencies, writes while idle and memory, compared with their
+targets.
 
-What for: ``python -m tests.loghub_operator.bench_scale [GROUPS [REST_SECONDS [WORKED]]]`` prints them,
-and ends with exit status 1 where a goal is missed. With ``--client http sdk --latency-ms 20`` it runs once
-over each client of the log service, which then is as far away as a cloud region and has no extensions, and
-prints both runs side by side. A real apiserver with its audit log, the real LogHub
-service with every shard, the operator in a process of its own with the rights of deploy/, its Lease and
-a scrape of its metrics. No nodes: the pods of WORKED groups are played (`bench_workers`), those of the
-others never come. What it must not know: how the operator works. Read next: `tests.cluster.apiserver`.
+``python -m tests.loghub_operator.bench_scale [GROUPS [REST_SECONDS [WORKED]]]`` prints them, and ends with
+exit status 1 if a target is missed. With ``--client http sdk --latency-ms 20`` it runs once over each client
+of the log service, which then is as far away as a cloud region and has no extensions, and prints both runs
+side by side. A real apiserver with its audit log, the real LogHub service with every shard, the operator in a
+process of its own with the permissions of deploy/, its Lease and a scrape of its metrics. No nodes: the pods
+of WORKED groups are simulated (`bench_workers`), those of the others never exist.
 
-The groups come one after the other, at a steady rate; then nothing happens for the time of rest,
-in which the apiserver's audit log counts what the operator writes; then specs and checkpoints are
-changed at the same rate. Latencies are those of a watcher: from before the request to the line.
+The groups are created at a steady rate; then nothing happens for REST_SECONDS, in which the apiserver's audit
+log counts what the operator writes; then specs and checkpoints are changed at the same rate. Latencies are
+those of a watcher: from before the request to the line.
 """
 
 import argparse
@@ -66,15 +66,15 @@ OPERATOR = "system:serviceaccount:loghub-system:loghub-operator"
 class Watch:
     """What a watcher saw last of each object, and when it saw something new."""
 
-    seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+    values: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     def line(self, text: str) -> None:
         name, _, value = text.partition(" ")
-        if self.seen.get(name, ("", 0.0))[0] != value:
-            self.seen[name] = (value, time.monotonic())
+        if self.values.get(name, ("", 0.0))[0] != value:
+            self.values[name] = (value, time.monotonic())
 
     def when(self, name: str, value: str) -> float | None:
-        known, at = self.seen.get(name, ("", 0.0))
+        known, at = self.values.get(name, ("", 0.0))
         return at if known == value else None
 
 
@@ -83,8 +83,8 @@ def watching(server: Apiserver, kind: str, value: str) -> Iterator[Watch]:
     """``kubectl get --watch`` with one line an event: name, then this jsonpath."""
     watch = Watch()
     template = f'jsonpath={{.metadata.name}} {value}{{"\\n"}}'
-    words = ["get", kind, "-A", "--watch", "-o", template]
-    command = [str(build.folder() / "kubectl"), "--kubeconfig", str(server.kubeconfig), *words]
+    message = ["get", kind, "-A", "--watch", "-o", template]
+    command = [str(build.folder() / "kubectl"), "--kubeconfig", str(server.kubeconfig), *message]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         reader = threading.Thread(target=lambda: [watch.line(line.strip()) for line in process.stdout or ()])
@@ -152,15 +152,15 @@ def prepare(server: Apiserver, service: ServiceProcess, groups: list[Group], sha
     data = {key: base64.b64encode(value.encode()).decode() for key, value in keys.items()}
     objects: list[Document] = []
     for project in sorted({group.project for group in groups}):
-        about = {"name": "loghub-credentials", "namespace": f"ns-{project}"}
+        metadata = {"name": "loghub-credentials", "namespace": f"ns-{project}"}
         objects.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"ns-{project}"}})
-        objects.append({"apiVersion": "v1", "kind": "Secret", "metadata": about, "data": data})
-        hub = client(service, project)
-        hub.create_project()
+        objects.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+        log_service = client(service, project)
+        log_service.create_project()
         for group in groups:
             if group.project == project:
-                hub.create_logstore(group.name, shards=shards)
-        hub.close()
+                log_service.create_logstore(group.name, shards=shards)
+        log_service.close()
     done = server.run("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(objects))
     assert done.returncode == 0, done.stderr
 
@@ -197,13 +197,16 @@ class Bench:
 
     def run(self, rest_s: float) -> None:
         tell, first_checkpoint = self._figures.latencies, "{.status.shards[0].checkpoint}"
-        hubs = {project: client(self._service, project) for project in {one.project for one in self._worked}}
+        log_services = {
+            project: client(self._service, project) for project in {one.project for one in self._worked}
+        }
         worked = [
-            Worked(namespace=one.namespace, name=one.name, hub=hubs[one.project]) for one in self._worked
+            Worked(namespace=one.namespace, name=one.name, client=log_services[one.project])
+            for one in self._worked
         ]
         with (
             watching(self._server, "statefulsets", "{.spec.replicas}") as sets,
-            watching(self._server, "lhcg", first_checkpoint) as told,
+            watching(self._server, "lhcg", first_checkpoint) as reported,
             watching(self._server, "lhcg", "{.status.phase}{.status.workers}") as phases,
         ):
             tell("created, to its StatefulSet", asyncio.run(self._create(sets)), most_s=STATEFUL_SET_P99_S)
@@ -213,9 +216,9 @@ class Bench:
                 self._rest(rest_s)
                 changed = asyncio.run(self._change(sets))
                 tell("spec changed, to its StatefulSet", changed, most_s=STATEFUL_SET_P99_S)
-                tell("checkpoint moved, to the status", self._move_checkpoints(told), most_s=STATUS_P99_S)
-        for hub in hubs.values():
-            hub.close()
+                tell("checkpoint moved, to the status", self._move_checkpoints(reported), most_s=STATUS_P99_S)
+        for log_service in log_services.values():
+            log_service.close()
         peak_mib = peak_kib(self._process.pid) / 1024
         self.load["memory, peak, MiB"] = peak_mib
         self._figures.tell("memory of the operator", f"peak {peak_mib:6.1f} MiB", peak_mib, most=MEMORY_MIB)
@@ -241,33 +244,35 @@ class Bench:
             first, *others = self._groups
             await kube.apply(first.document(replicas=1))
             await _latencies(sets, {first.name: 0.0}, "1")  # operator and watcher have started
-            asked = {}
+            requested = {}
             for group in others:
-                asked[group.name] = time.monotonic()
+                requested[group.name] = time.monotonic()
                 await kube.apply(group.document(replicas=1))
                 await asyncio.sleep(1 / PER_SECOND)
-            return await _latencies(sets, asked, "1")
+            return await _latencies(sets, requested, "1")
 
     async def _change(self, sets: Watch) -> list[float]:
         async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
-            asked = {}
+            requested = {}
             for group in self._groups[:CHANGES]:
-                asked[group.name] = time.monotonic()
+                requested[group.name] = time.monotonic()
                 patch = {"spec": {"replicas": 2}}
                 await kube.patch(CONSUMER_GROUP, group.namespace, group.name, patch)
                 await asyncio.sleep(1 / PER_SECOND)
-            return await _latencies(sets, asked, "2")
+            return await _latencies(sets, requested, "2")
 
-    def _move_checkpoints(self, told: Watch) -> list[float]:
-        asked, cursors = {}, {}
+    def _move_checkpoints(self, reported: Watch) -> list[float]:
+        requested, cursors = {}, {}
         for group in self._groups[-CHANGES:]:
-            hub = client(self._service, group.project)
-            cursors[group.name] = cursor = hub.get_cursor(group.name, 0, "end")
-            asked[group.name] = time.monotonic()
-            hub.update_checkpoint(group.name, group.name, shard=0, cursor=cursor, consumer="", force=True)
-            hub.close()
+            log_service = client(self._service, group.project)
+            cursors[group.name] = cursor = log_service.get_cursor(group.name, 0, "end")
+            requested[group.name] = time.monotonic()
+            log_service.update_checkpoint(
+                group.name, group.name, shard=0, cursor=cursor, consumer="", force=True
+            )
+            log_service.close()
             time.sleep(1 / PER_SECOND)
-        return asyncio.run(_latencies(told, asked, cursors))
+        return asyncio.run(_latencies(reported, requested, cursors))
 
     def _settle(self) -> None:
         """Until the operator has written nothing for a while; where it never does, the rest shows it."""
@@ -301,33 +306,35 @@ class Bench:
             print(f"{what + ', at rest:':36} {value:.1f}", flush=True)
 
     def _told_of_rest(self, whose: str, rest_s: float, written: list[str]) -> None:
-        told = f"{len(written)} in {rest_s:.0f} s"
-        self._figures.tell(f"writes {whose}", told, len(written), most=0)
+        reported = f"{len(written)} in {rest_s:.0f} s"
+        self._figures.tell(f"writes {whose}", reported, len(written), most=0)
         for line in sorted(set(written))[:10]:
             print(f"    {line}")
 
     def _writes(self) -> list[str]:
         """Verb and object of what the operator wrote; its Lease is renewed by its nature."""
-        found = []
+        result = []
         for line in self._audit.read_text().split("\n")[:-1]:  # the last one may be half written
             event = json.loads(line)
-            about = event.get("objectRef", {})
-            if event["user"]["username"] == OPERATOR and about.get("resource") != "leases":
-                name = f"{about.get('resource')}/{about.get('subresource', '')} {about.get('name', '')}"
-                found.append(f"{event['verb']} {name}")
-        return found
+            metadata = event.get("objectRef", {})
+            if event["user"]["username"] == OPERATOR and metadata.get("resource") != "leases":
+                name = (
+                    f"{metadata.get('resource')}/{metadata.get('subresource', '')} {metadata.get('name', '')}"
+                )
+                result.append(f"{event['verb']} {name}")
+        return result
 
 
-async def _latencies(watch: Watch, asked: dict[str, float], value: str | dict[str, str]) -> list[float]:
+async def _latencies(watch: Watch, requested: dict[str, float], value: str | dict[str, str]) -> list[float]:
     """Seconds from each request until the watcher saw its value; those never seen count as infinite."""
-    deadline, found = time.monotonic() + GUARD_S, {}
-    while len(found) < len(asked) and time.monotonic() < deadline:
-        for name, since in asked.items():
+    deadline, result = time.monotonic() + GUARD_S, {}
+    while len(result) < len(requested) and time.monotonic() < deadline:
+        for name, since in requested.items():
             at = watch.when(name, value if isinstance(value, str) else value[name])
             if at is not None:
-                found.setdefault(name, at - since)
+                result.setdefault(name, at - since)
         await asyncio.sleep(0.2)
-    return [found.get(name, float("inf")) for name in asked]
+    return [result.get(name, float("inf")) for name in requested]
 
 
 def main(given: argparse.Namespace, adapter: str) -> Bench:
@@ -346,9 +353,9 @@ def main(given: argparse.Namespace, adapter: str) -> Bench:
         server, groups = Apiserver(layout.kubeconfig), many(number)
         prepare(server, service, groups, given.shards)
         worked = groups[:: max(1, number // played)][:played] if played else []
-        words = f"{number} groups of {given.shards} shards, {len(worked)} of them with a worker"
+        message = f"{number} groups of {given.shards} shards, {len(worked)} of them with a worker"
         way = f"client {adapter}, {latency_ms:g} ms to the log service"
-        print(f"{words}; {PER_SECOND:.0f} requests per second; {way}", flush=True)
+        print(f"{message}; {PER_SECOND:.0f} requests per second; {way}", flush=True)
         with operator(server, Path(name), endpoint, adapter) as process:
             bench = Bench(server, service, groups, worked, audit, process)
             bench.run(given.rest_seconds)

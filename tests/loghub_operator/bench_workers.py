@@ -1,10 +1,8 @@
-"""Workers of some groups of the bench, played: a pod each that is ready, and its beats.
+"""Simulated workers of some groups of the bench: a ready pod each, and its heartbeats.
 
-What for: a group whose workers run is looked at otherwise than one that waits for its pods. What it
-must not know: what is measured. Read next: `bench_scale`.
-
-Pods and StatefulSets are written once, as kubelet and controller would; the beats go to the real log
-service for as long as the bench runs, so that every shard keeps its holder.
+A group whose workers run is observed differently from one that waits for its pods. Pods and StatefulSets are
+written once, as kubelet and controller would; the heartbeats go to the real log service while the bench runs,
+so that every shard keeps its holder.
 """
 
 import threading
@@ -40,22 +38,22 @@ class Worked:
 
     namespace: str
     name: str
-    hub: LogHub
+    client: LogHub
 
 
 async def start_pod(kube: Kube, group: Worked) -> None:
     """The pod of its StatefulSet, ready at once; the StatefulSet counts it."""
     owner = await kube.get(STATEFUL_SET, group.namespace, group.name)
     assert owner is not None, f"{group.name} has no StatefulSet"
-    template, about = owner["spec"]["template"], {"name": f"{group.name}-0", "namespace": group.namespace}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], **about}}
+    template, metadata = owner["spec"]["template"], {"name": f"{group.name}-0", "namespace": group.namespace}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], **metadata}}
     await kube.create({**pod, "spec": template["spec"]})
-    told = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": _POD_STATUS}
-    await kube.apply(told, subresource="status")
+    reported = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": _POD_STATUS}
+    await kube.apply(reported, subresource="status")
     its = {"name": group.name, "namespace": group.namespace}
     counted = {"replicas": 1, "readyReplicas": 1}
-    told = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": its, "status": counted}
-    await kube.apply(told, subresource="status")
+    reported = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": its, "status": counted}
+    await kube.apply(reported, subresource="status")
 
 
 @contextmanager
@@ -69,7 +67,9 @@ def beating(groups: Sequence[Worked]) -> Iterator[None]:
             while not stop.wait(BEAT_S):
                 for one in groups:
                     had = held.get(one.name, ())
-                    held[one.name] = one.hub.heartbeat(one.name, one.name, consumer=f"{one.name}-0", held=had)
+                    held[one.name] = one.client.heartbeat(
+                        one.name, one.name, consumer=f"{one.name}-0", held=had
+                    )
         except LogHubException as error:
             failed.append(error)
 

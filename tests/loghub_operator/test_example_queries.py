@@ -89,8 +89,8 @@ def test_enrich_python_keeps_networks_instead_of_addresses(spark: Any, tmp_path:
     (tmp_path / "enrich.py").write_text(config_map["data"]["enrich.py"])
     run = runpy.run_path(str(tmp_path / "enrich.py"))["run"]
     rows = {row["path"]: row.asDict() for row in run(spark.sql(_view())).collect()}
-    kept = {path: (row["network"], row["method"], row["status"]) for path, row in rows.items()}
-    assert kept == {
+    retained = {path: (row["network"], row["method"], row["status"]) for path, row in rows.items()}
+    assert retained == {
         "/a/b?c=1": ("192.0.2.0/24", "GET", 200),
         "/x": ("192.0.2.0/24", "POST", 304),
         "": (None, "", None),
@@ -98,6 +98,6 @@ def test_enrich_python_keeps_networks_instead_of_addresses(spark: Any, tmp_path:
     }
 
 
-def test_the_examples_are_whole_files() -> None:
+def test_every_document_of_an_example_has_a_kind() -> None:
     for file in (ROOT / "deploy" / "examples").glob("*.yaml"):
         assert all(one["kind"] for one in yaml.safe_load_all(file.read_text()))

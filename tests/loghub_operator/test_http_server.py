@@ -1,4 +1,4 @@
-"""Who is connected and asks for nothing is let out."""
+"""Connections that send no request are closed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -43,7 +43,9 @@ async def rest(reader: asyncio.StreamReader) -> bytes:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /ok HT", REQUEST[:-2]])
-def test_no_whole_first_request_to_closed(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_without_a_complete_first_request_is_closed(
+    said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story(connect: Connect) -> None:
         reader, writer = await connect()
         writer.write(said)
@@ -54,7 +56,9 @@ def test_no_whole_first_request_to_closed(said: bytes, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("said", [b"", REQUEST[:-2]])
-def test_no_whole_next_request_to_closed(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_without_a_complete_next_request_is_closed(
+    said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story(connect: Connect) -> None:
         reader, writer = await connect()
         writer.write(REQUEST)
@@ -66,7 +70,7 @@ def test_no_whole_next_request_to_closed(said: bytes, monkeypatch: pytest.Monkey
     play(story)
 
 
-def test_a_first_request_that_is_worked_on_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_response_to_the_first_request_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until after the look at its connection: one that came later was let out by then."""
     others: list[Connect] = []
 

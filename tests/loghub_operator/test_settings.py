@@ -5,11 +5,11 @@ import pytest
 from loghub_operator.settings import Client, LeaseRef, Settings
 
 
-def test_nothing_given_to_defaults() -> None:
+def test_an_empty_environment_gives_the_defaults() -> None:
     assert Settings.from_environment({}) == Settings()
 
 
-def test_all_given() -> None:
+def test_all_settings_are_read() -> None:
     given = {
         "LOGHUB_EMBEDDED_ENDPOINT": "http://logs.svc",
         "LOGHUB_CLIENT": "sdk",
@@ -34,18 +34,18 @@ def test_all_given() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])
-def test_a_resync_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_resync_interval_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"RESYNC|could not convert"):
         Settings.from_environment({"LOGHUB_RESYNC_SECONDS": text})
 
 
 @pytest.mark.parametrize("name", ["LOGHUB_LEASE_NAMESPACE", "LOGHUB_LEASE_NAME"])
-def test_half_a_lease_is_refused(name: str) -> None:
+def test_an_incomplete_lease_reference_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="or neither"):
         Settings.from_environment({name: "x"})
 
 
-def test_numbers_for_others() -> None:
+def test_settings_of_the_metrics_servers_are_read() -> None:
     given = {
         "LOGHUB_MAX_SHARD_SERIES": "0",
         "LOGHUB_KEDA_ADDRESS": "0.0.0.0:9090",
@@ -54,15 +54,15 @@ def test_numbers_for_others() -> None:
         "LOGHUB_EXTERNAL_METRICS_SERVICE": "loghub-system/numbers",
         "LOGHUB_EXTERNAL_METRICS_CERTS": "/external",
     }
-    made = Settings.from_environment(given)
-    assert (made.max_shard_series, made.keda_address, made.keda_certs) == (0, "0.0.0.0:9090", "/keda")
-    assert made.external_metrics_address == "0.0.0.0:8443"
-    assert made.external_metrics_service == "loghub-system/numbers"
-    assert made.external_metrics_certs == "/external"
+    result = Settings.from_environment(given)
+    assert (result.max_shard_series, result.keda_address, result.keda_certs) == (0, "0.0.0.0:9090", "/keda")
+    assert result.external_metrics_address == "0.0.0.0:8443"
+    assert result.external_metrics_service == "loghub-system/numbers"
+    assert result.external_metrics_certs == "/external"
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         ({"LOGHUB_MAX_SHARD_SERIES": "-1"}, "must be at least 0"),
         ({"LOGHUB_MAX_SHARD_SERIES": "few"}, "invalid literal"),
@@ -71,8 +71,8 @@ def test_numbers_for_others() -> None:
         ({"LOGHUB_EXTERNAL_METRICS_ADDRESS": "0.0.0.0:8443"}, "must be namespace/name"),
     ],
 )
-def test_numbers_for_others_that_make_no_sense(given: dict[str, str], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_invalid_settings_of_the_metrics_servers_are_rejected(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Settings.from_environment(given)
 
 
@@ -90,13 +90,13 @@ def test_numbers_for_others_that_make_no_sense(given: dict[str, str], words: str
         ("http://[no-address", False),
     ],
 )
-def test_client_of_an_endpoint(endpoint: str, sdk: bool) -> None:
+def test_each_endpoint_gets_the_right_client(endpoint: str, sdk: bool) -> None:
     assert Settings().uses_sdk(endpoint) is sdk
     assert Settings(client=Client.SDK).uses_sdk(endpoint)
     assert not Settings(client=Client.HTTP).uses_sdk(endpoint)
 
 
-def test_client_that_is_unknown_is_refused() -> None:
+def test_an_unknown_client_is_rejected() -> None:
     assert Settings.from_environment({"LOGHUB_CLIENT": ""}).client is Client.AUTO
     with pytest.raises(ValueError, match="LOGHUB_CLIENT is java, and must be one of auto, sdk, http"):
         Settings.from_environment({"LOGHUB_CLIENT": "java"})

@@ -254,10 +254,10 @@ class ConditionUpdate:
 
 
 def fill_unknown(
-    found: tuple[ConditionUpdate, ...], reason: UnseenReason, message: str
+    findings: tuple[ConditionUpdate, ...], reason: UnseenReason, message: str
 ) -> tuple[ConditionUpdate, ...]:
     """All types in their order; types that were not checked are Unknown."""
-    known = {finding.type: finding for finding in found}
+    known = {finding.type: finding for finding in findings}
     return tuple(
         known.get(kind) or ConditionUpdate(type=kind, status="Unknown", reason=reason, message=message)
         for kind in ConditionType

@@ -24,7 +24,7 @@ from loghub_operator.api.v1alpha1 import (
 )
 
 Schema = dict[str, Any]
-_KEPT = (
+_KEYWORDS = (
     "description",
     "type",
     "format",
@@ -126,23 +126,23 @@ def structural(schema: Schema) -> Schema:
 
 def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     node = _resolved(node, definitions)
-    made = {key: node[key] for key in _KEPT if key in node and node[key] is not None}
-    made |= {key: value for key, value in node.items() if key.startswith("x-kubernetes-")}
-    if isinstance(made.get("default"), dict):
-        made["default"] = {key: value for key, value in made["default"].items() if value is not None}
-    if "format" not in made and made.get("type") in ("integer", "number"):
-        made["format"] = _format(made)
-    if "description" in made:
-        made["description"] = " ".join(made["description"].split())
+    result = {key: node[key] for key in _KEYWORDS if key in node and node[key] is not None}
+    result |= {key: value for key, value in node.items() if key.startswith("x-kubernetes-")}
+    if isinstance(result.get("default"), dict):
+        result["default"] = {key: value for key, value in result["default"].items() if value is not None}
+    if "format" not in result and result.get("type") in ("integer", "number"):
+        result["format"] = _format(result)
+    if "description" in result:
+        result["description"] = " ".join(result["description"].split())
     if "properties" in node:
-        made["properties"] = {
+        result["properties"] = {
             name: _structural(part, definitions) for name, part in node["properties"].items()
         }
     if isinstance(node.get("items"), dict):
-        made["items"] = _structural(node["items"], definitions)
+        result["items"] = _structural(node["items"], definitions)
     if isinstance(node.get("additionalProperties"), dict):
-        made["additionalProperties"] = _structural(node["additionalProperties"], definitions)
-    return made
+        result["additionalProperties"] = _structural(node["additionalProperties"], definitions)
+    return result
 
 
 def _format(number: Schema) -> str:

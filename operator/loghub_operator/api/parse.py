@@ -102,13 +102,13 @@ def _joined(problems: Iterable[Problem]) -> Iterator[Problem]:
     messages: dict[str, list[str]] = {}
     for problem in problems:
         messages.setdefault(problem.path, []).append(problem.message)
-    for path, found in messages.items():
-        first, *others = found
+    for path, texts in messages.items():
+        first, *others = texts
         start = first.rpartition(": ")[0]
         if others and start and all(other.startswith(f"{start}: ") for other in others):
             yield Problem(path, " or ".join((first, *(other[len(start) + 2 :] for other in others))))
         else:
-            yield from (Problem(path, message) for message in found)
+            yield from (Problem(path, message) for message in texts)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -80,9 +80,9 @@ class Executor:
         """
         match action:
             case actions.AddFinalizer():
-                await self._mark(resource, group_origin)
+                await self._apply_metadata(resource, group_origin)
             case actions.RecordGroupOrigin(origin):
-                await self._mark(resource, origin)
+                await self._apply_metadata(resource, origin)
             case actions.RemoveFinalizer():
                 # If the operator was killed during RemoveWorkers, the objects that it deletes last still
                 # exist, and an observation does not report them.
@@ -92,9 +92,9 @@ class Executor:
                 await self._ensure_project_address(project)
             case actions.CreateGroup() | actions.UpdateGroup() | actions.DeleteGroup():
                 if not await self._log_service.change_group(resource, action):
-                    await self._mark(resource, "Adopted")
+                    await self._apply_metadata(resource, "Adopted")
             case actions.BackUpCheckpoints(name=name, backup=backup):
-                await self._keep(checkpoint_backup(resource, name, backup))
+                await self._create_backup(checkpoint_backup(resource, name, backup))
             case actions.CommitCheckpoints():
                 await self._log_service.commit_checkpoints(resource, action)
             case actions.ApplyWorkers():
@@ -117,28 +117,28 @@ class Executor:
         """
         document = _identity(resource)
         document["status"] = status.to_dict()
-        about = (await self._kube.apply(document, subresource="status"))["metadata"]
+        metadata = (await self._kube.apply(document, subresource="status"))["metadata"]
         # Each change of the spec increments the generation, which is part of the metadata.
-        unchanged = Metadata.model_validate(about, strict=False) == resource.metadata
-        return str(about["resourceVersion"]) if unchanged else ""
+        unchanged = Metadata.model_validate(metadata, strict=False) == resource.metadata
+        return str(metadata["resourceVersion"]) if unchanged else ""
 
     async def _release(self, resource: LogHubConsumerGroup) -> None:
         """Removes our finalizer by a patch, whichever client wrote it; an apply would leave a finalizer that
         was restored from a backup."""
         metadata = resource.metadata
-        found = await self._kube.get(CONSUMER_GROUP, metadata.namespace, metadata.name)
-        if found is None or found["metadata"]["uid"] != metadata.uid:
+        existing = await self._kube.get(CONSUMER_GROUP, metadata.namespace, metadata.name)
+        if existing is None or existing["metadata"]["uid"] != metadata.uid:
             return
-        kept = [one for one in found["metadata"].get("finalizers") or () if one != FINALIZER]
-        version = found["metadata"]["resourceVersion"]
-        patch = {"metadata": {"finalizers": kept, "resourceVersion": version}}
+        others = [one for one in existing["metadata"].get("finalizers") or () if one != FINALIZER]
+        version = existing["metadata"]["resourceVersion"]
+        patch = {"metadata": {"finalizers": others, "resourceVersion": version}}
         await self._kube.patch(CONSUMER_GROUP, metadata.namespace, metadata.name, patch)
 
     async def _emit(self, resource: LogHubConsumerGroup, event: actions.EmitEvent) -> None:
         """Creates an Event about the object."""
         await self._kube.create(event_of(resource, event, unix_s=self._clock.unix_s()))
 
-    async def _mark(self, resource: LogHubConsumerGroup, origin: GroupOrigin | None) -> None:
+    async def _apply_metadata(self, resource: LogHubConsumerGroup, origin: GroupOrigin | None) -> None:
         """Applies our finalizer and annotations; the UID prevents the apply from recreating a deleted
         object."""
         document = _identity(resource)
@@ -150,12 +150,12 @@ class Executor:
     async def _ensure_project_address(self, project: str) -> None:
         namespace = self._settings.project_namespace
         assert namespace is not None  # else no such action is planned
-        there = await self._kube.get(SERVICE, namespace, project)
-        if there is not None and _labels(there).get(LABEL_MANAGED_BY) != MANAGER:
-            raise _taken(SERVICE, namespace, project, f"project {project} is reached by it")
+        existing = await self._kube.get(SERVICE, namespace, project)
+        if existing is not None and _labels(existing).get(LABEL_MANAGED_BY) != MANAGER:
+            raise _name_in_use(SERVICE, namespace, project, f"project {project} is reached by it")
         await self._kube.apply(project_service(project, namespace))
 
-    async def _keep(self, document: Document) -> None:
+    async def _create_backup(self, document: Document) -> None:
         """Creates the backup once: one that exists holds the checkpoints from before the reset, and stays."""
         try:
             await self._kube.create(document)
@@ -173,10 +173,10 @@ class Executor:
     async def _apply_ours(self, resource: LogHubConsumerGroup, document: Document) -> None:
         """Applies the object unless its name is in use by another owner, whose fields a forced apply would
         overwrite."""
-        kind, about = KINDS[document["kind"]], document["metadata"]
-        there = await self._kube.get(kind, about["namespace"], about["name"])
-        if there is not None and not is_ours(resource, there):
-            raise _taken(kind, about["namespace"], about["name"], "the workers need it")
+        kind, metadata = KINDS[document["kind"]], document["metadata"]
+        existing = await self._kube.get(kind, metadata["namespace"], metadata["name"])
+        if existing is not None and not is_ours(resource, existing):
+            raise _name_in_use(kind, metadata["namespace"], metadata["name"], "the workers need it")
         self._wrote(document, await self._kube.apply(document))
 
     async def _remove_old_settings(self, resource: LogHubConsumerGroup, template: Document) -> None:
@@ -186,9 +186,9 @@ class Executor:
         namespace, labels = resource.metadata.namespace, worker_selector(resource.metadata.name)
         pods = await self._kube.list(POD, namespace, labels)
         used = {name for pod in (template, *pods) for name in _mounted_config_maps(pod)}
-        for found in await self._kube.list(CONFIG_MAP, namespace, labels):
-            name = found["metadata"]["name"]
-            if name not in used and settings_in(resource, found) is not None:
+        for config_map in await self._kube.list(CONFIG_MAP, namespace, labels):
+            name = config_map["metadata"]["name"]
+            if name not in used and settings_in(resource, config_map) is not None:
                 await self._kube.delete(CONFIG_MAP, namespace, name)
 
     async def _request_drain(self, resource: LogHubConsumerGroup, consumer: str) -> None:
@@ -201,20 +201,20 @@ class Executor:
 
     async def _remove_workers(self, resource: LogHubConsumerGroup) -> None:
         namespace, name = resource.metadata.namespace, resource.metadata.name
-        beside_it = workers_name(resource)
+        workers = workers_name(resource)
         ours = (
             (STATEFUL_SET, name),
-            (SERVICE, beside_it),
-            (DISRUPTION_BUDGET, beside_it),
-            (SERVICE_ACCOUNT, beside_it),
+            (SERVICE, workers),
+            (DISRUPTION_BUDGET, workers),
+            (SERVICE_ACCOUNT, workers),
         )
-        for kind, its_name in ours:
-            there = await self._kube.get(kind, namespace, its_name)
-            if there is not None and is_ours(resource, there):
-                await self._kube.delete(kind, namespace, its_name, uid=there["metadata"]["uid"])
-        for found in await self._kube.list(CONFIG_MAP, namespace, worker_selector(name)):
-            if settings_in(resource, found) is not None:
-                await self._kube.delete(CONFIG_MAP, namespace, found["metadata"]["name"])
+        for kind, object_name in ours:
+            existing = await self._kube.get(kind, namespace, object_name)
+            if existing is not None and is_ours(resource, existing):
+                await self._kube.delete(kind, namespace, object_name, uid=existing["metadata"]["uid"])
+        for config_map in await self._kube.list(CONFIG_MAP, namespace, worker_selector(name)):
+            if settings_in(resource, config_map) is not None:
+                await self._kube.delete(CONFIG_MAP, namespace, config_map["metadata"]["name"])
 
 
 async def _all_of(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -224,9 +224,9 @@ async def _all_of(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
             raise outcome
 
 
-def _taken(kind: Kind, namespace: str, name: str, why: str) -> ActionRefused:
-    words = f"{kind.kind} {name} in namespace {namespace} was created by another client, and {why}"
-    return ActionRefused(f"{words}; remove it or choose another name")
+def _name_in_use(kind: Kind, namespace: str, name: str, why: str) -> ActionRefused:
+    message = f"{kind.kind} {name} in namespace {namespace} was created by another client, and {why}"
+    return ActionRefused(f"{message}; remove it or choose another name")
 
 
 def _identity(resource: LogHubConsumerGroup) -> Document:

@@ -29,7 +29,7 @@ MAX_PAGES = 200
 _OK = range(200, 300)
 FORBIDDEN = 403
 _JSON = "application/json"
-_ABOUT_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +112,19 @@ class AioKube:
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
         """Returns the object, or None if it does not exist."""
-        return await self._found("GET", _path(kind, namespace, name))
+        return await self._call_or_none("GET", _path(kind, namespace, name))
 
     async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> builtins.list[Document]:
         """Lists all objects with these labels, page by page; ``namespace`` "" means all namespaces."""
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         query = [("labelSelector", selector)]
-        return [found async for page in self._pages(kind, namespace, query) for found in page]
+        return [document async for page in self._pages(kind, namespace, query) for document in page]
 
     async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]:
         """Returns the resource version of each object by namespace, name and UID, without its content."""
-        pages = self._pages(kind, namespace, [], accept=_ABOUT_ONLY)
-        abouts = [found["metadata"] async for page in pages for found in page]
-        return {(one["namespace"], one["name"], one["uid"]): one["resourceVersion"] for one in abouts}
+        pages = self._pages(kind, namespace, [], accept=_METADATA_ONLY)
+        listed = [document["metadata"] async for page in pages for document in page]
+        return {(one["namespace"], one["name"], one["uid"]): one["resourceVersion"] for one in listed}
 
     async def _pages(
         self, kind: Kind, namespace: str, query: builtins.list[tuple[str, str]], *, accept: str = _JSON
@@ -159,16 +159,16 @@ class AioKube:
         """JSON merge patch of an object that another client owns; None if it does not exist."""
         query = [("fieldManager", self._manager)]
         path, body_type = _path(kind, namespace, name), "application/merge-patch+json"
-        return await self._found("PATCH", path, query=query, body=patch, content_type=body_type)
+        return await self._call_or_none("PATCH", path, query=query, body=patch, content_type=body_type)
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "") -> bool:
         """Requests the deletion; ``uid`` restricts it to the object with that UID. False if there is none."""
         body: Document = {"propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
-        return await self._found("DELETE", _path(kind, namespace, name), body=body) is not None
+        return await self._call_or_none("DELETE", _path(kind, namespace, name), body=body) is not None
 
-    async def _found(
+    async def _call_or_none(
         self,
         method: str,
         path: str,
@@ -214,16 +214,18 @@ class AioKube:
             raise KubeError(0, "NoCredentials", f"{method} {path}: {error}") from error
         self._on_response(method, answer.status)
         if answer.status not in _OK:
-            raise _refused(answer.status, text)
+            raise _error_from(answer.status, text)
         return cast(Document, json.loads(text))
 
 
-def _refused(status: int, text: str) -> KubeError:
+def _error_from(status: int, text: str) -> KubeError:
     try:
-        told = json.loads(text)
+        error = json.loads(text)
     except ValueError:
         return KubeError(status, f"HTTP {status}", text[:500])
-    return KubeError(status, str(told.get("reason", f"HTTP {status}")), str(told.get("message", text[:500])))
+    return KubeError(
+        status, str(error.get("reason", f"HTTP {status}")), str(error.get("message", text[:500]))
+    )
 
 
 def _identity(document: Document) -> tuple[Kind, str, str]:

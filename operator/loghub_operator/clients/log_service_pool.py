@@ -40,21 +40,21 @@ class LogServicePool:
         key, now = (endpoint, project, credentials), self._clock.monotonic_s()
         with self._lock:
             known = self._open.pop(key, None)
-            found = self._connect(endpoint, project, credentials) if known is None else known[0]
-            self._open[key] = (found, now)
-            stale = self._take_stale(now)
-        for one in stale:
-            one.close()
-        return found
+            client = self._connect(endpoint, project, credentials) if known is None else known[0]
+            self._open[key] = (client, now)
+            stale = self._pop_stale(now)
+        for old in stale:
+            old.close()
+        return client
 
-    def _take_stale(self, now: float) -> list[LogHub]:
-        taken: list[LogHub] = []
+    def _pop_stale(self, now: float) -> list[LogHub]:
+        stale: list[LogHub] = []
         while True:
-            key, (hub, used_s) = next(iter(self._open.items()))
+            key, (client, used_s) = next(iter(self._open.items()))
             if used_s >= now - IDLE_S and len(self._open) <= MOST_OPEN:
-                return taken
+                return stale
             del self._open[key]
-            taken.append(hub)
+            stale.append(client)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a synchronous call in one of the threads."""
@@ -65,6 +65,6 @@ class LogServicePool:
         """Closes every client; calls in progress end within their own time limits."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            hubs, self._open = list(self._open.values()), OrderedDict()
-        for hub, _ in hubs:
-            hub.close()
+            clients, self._open = list(self._open.values()), OrderedDict()
+        for client, _ in clients:
+            client.close()

@@ -28,8 +28,8 @@ async def read_statuses(
     version 6; None for each that returns none within ``timeout_s``. Raises nothing."""
     places = asyncio.Semaphore(MOST_AT_ONCE)
     deadline_s = asyncio.get_running_loop().time() + timeout_s
-    found = await asyncio.gather(*(_read(one, places, deadline_s) for one in addresses.values()))
-    return dict(zip(addresses, found, strict=True))
+    statuses = await asyncio.gather(*(_read(one, places, deadline_s) for one in addresses.values()))
+    return dict(zip(addresses, statuses, strict=True))
 
 
 async def _read(address: str, places: asyncio.Semaphore, deadline_s: float) -> WorkerStatus | None:

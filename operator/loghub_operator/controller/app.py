@@ -153,9 +153,9 @@ class Operator:
             unreported=tuple("/".join(known[:2]) for known in self._watch_check.unreported),
         )
         bound_s = liveness.bound_s(self._settings.resync_s)
-        found = liveness.problems(inputs, now=self._clock.monotonic_s(), bound_s=bound_s)
+        problems = liveness.problems(inputs, now=self._clock.monotonic_s(), bound_s=bound_s)
         role = "leader" if self._leading else "waiting for the lease"
-        return text("\n".join(found), status=503) if found else text(f"ok, {role}")
+        return text("\n".join(problems), status=503) if problems else text(f"ok, {role}")
 
     async def run(self, stop: asyncio.Event, *, end: Callable[[str], None]) -> None:
         """Runs until ``stop`` is set. ``end`` is called when the Lease is lost, and need not return."""

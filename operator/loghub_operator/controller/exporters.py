@@ -25,7 +25,7 @@ from loghub_operator.settings import Settings
 
 log = structlog.get_logger()
 
-AGAIN_S = 10.0
+RETRY_S = 10.0
 Part = Coroutine[Any, Any, None]
 
 
@@ -38,13 +38,13 @@ class Exporters(MetricsReporter):
         self.operator_metrics = OperatorMetrics()
         self.store = MetricsStore(clock, fresh_s=fresh_s(settings.resync_s))
         self._text = Exposition(self.operator_metrics, self.store, max_shard_series=settings.max_shard_series)
-        self._one_at_a_time = asyncio.Lock()
+        self._render_lock = asyncio.Lock()
 
-    def found(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
+    def observed(self, metrics: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
         """Stores the group's metrics."""
-        self.store.update(readings, conditions)
+        self.store.update(metrics, conditions)
 
-    def gone(self, namespace: str, name: str) -> None:
+    def deleted(self, namespace: str, name: str) -> None:
         """Removes the group's metrics."""
         self.store.remove(namespace, name)
 
@@ -54,7 +54,7 @@ class Exporters(MetricsReporter):
 
     async def metrics(self) -> Response:
         """Serves ``/metrics``; renders in a thread, because the text of many groups takes a while."""
-        async with self._one_at_a_time:
+        async with self._render_lock:
             return Response(body=await asyncio.to_thread(self._text.text), content_type=CONTENT_TYPE)
 
     def parts(self, kube: Kube) -> list[Part]:
@@ -78,7 +78,7 @@ class Exporters(MetricsReporter):
                     await asyncio.Event().wait()
             except OSError as error:
                 log.error("external scaler not served", error=str(error))
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
 
     async def _external(self, address: str, kube: Kube) -> None:
         from loghub_operator.autoscaling.external_metrics.apiservice import (

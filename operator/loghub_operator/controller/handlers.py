@@ -63,11 +63,11 @@ async def on_group_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, 
     version = ""
     if type == "DELETED":
         watch_check.deletion_reported(known)
-        affected = group_index.gone(*known)
+        affected = group_index.remove(*known)
     else:
         version = metadata.get("resourceVersion", "")
         watch_check.reported(known, version)
-        affected = group_index.seen(body)
+        affected = group_index.update(body)
     _reconciler(memo).enqueue(Key(*known[:2]), version=version)
     for other in affected:
         _reconciler(memo).enqueue(Key(*other))

@@ -56,17 +56,17 @@ def bound_s(resync_s: float) -> float:
 
 def problems(inputs: HealthInputs, *, now: float, bound_s: float) -> tuple[str, ...]:
     """The reasons to restart the process; empty while it works."""
-    found: list[str] = []
+    result: list[str] = []
     checked_s = inputs.lease_checked_s
     if checked_s is not None and now - checked_s > LEASE_BOUND_S:
-        found.append(f"the lease was last checked {now - checked_s:.0f} s ago")
+        result.append(f"the lease was last checked {now - checked_s:.0f} s ago")
     if not inputs.leading:
-        return tuple(found)
+        return tuple(result)
     late = (_late(task, inputs.reconcile_ended_s, now=now, bound_s=bound_s) for task in inputs.tasks)
-    found += islice((message for message in late if message), MAX_NAMED)
+    result += islice((message for message in late if message), MAX_NAMED)
     if inputs.unreported:
-        found.append(f"the watch does not report {_names(inputs.unreported)}")
-    return tuple(found)
+        result.append(f"the watch does not report {_names(inputs.unreported)}")
+    return tuple(result)
 
 
 def _late(task: TaskHealth, reconcile_ended_s: float, *, now: float, bound_s: float) -> str:

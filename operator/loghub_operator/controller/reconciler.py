@@ -30,7 +30,7 @@ from loghub_operator.observe.observer import Observer
 from loghub_operator.plan.invalid_resource import plan_unread, without_spec
 from loghub_operator.plan.round import finish, plan_round
 from loghub_operator.plan.status.builder import unseen_status
-from loghub_operator.plan.status.last_failure import error_message
+from loghub_operator.plan.status.failure import error_message
 from loghub_operator.plan.status.write_policy import worth_writing
 
 log = structlog.get_logger()
@@ -104,7 +104,7 @@ class Reconciler:
         return Requeue(after_s=after_s, answered=group.answered)
 
     async def _result(self, key: Key, group: _GroupState) -> tuple[str, float | None]:
-        """How it went, and seconds until the next reconcile; None: the object is gone."""
+        """How it went, and seconds until the next reconcile; None: the object no longer exists."""
         try:
             after_s = await self._reconcile(key, group)
         except (KubeError, LogHubException, ActionRefused) as error:
@@ -122,7 +122,7 @@ class Reconciler:
     async def _reconcile(self, key: Key, group: _GroupState) -> float | None:
         document = await self._kube.get(CONSUMER_GROUP, key.namespace, key.name)
         if document is None:
-            self._listener.gone(key.namespace, key.name)
+            self._listener.deleted(key.namespace, key.name)
             return None
         try:
             resource = parse_resource(document)
@@ -154,14 +154,14 @@ class Reconciler:
             if error.status == FORBIDDEN and group.failures >= FORBIDDEN_AFTER:
                 await self._unseen(resource, error, group)
             raise
-        group.answered = not _is_away(observed)
+        group.answered = not _is_unreachable(observed)
         return observed
 
     def _publish(self, key: Key, planned: Plan, status: Status) -> None:
         if planned.metrics is None:
-            self._listener.gone(key.namespace, key.name)
+            self._listener.deleted(key.namespace, key.name)
         else:
-            self._listener.found(planned.metrics, status.conditions)
+            self._listener.observed(planned.metrics, status.conditions)
 
     async def _unread(
         self, resource: LogHubConsumerGroup, error: InvalidResourceError, group: _GroupState
@@ -211,6 +211,6 @@ class Reconciler:
         return True
 
 
-def _is_away(observed: ObservedState) -> bool:
+def _is_unreachable(observed: ObservedState) -> bool:
     service = observed.service
     return isinstance(service, Unavailable) and service.reason is ServiceErrorReason.ENDPOINT_UNREACHABLE

@@ -21,8 +21,8 @@ from loghub_operator.plan.status.write_policy import LAG_EVERY_S
 
 SOON_S = 1.0
 UNSETTLED_S = 2.0
-ON_ITS_WAY_S = 8.0  # longest interval while an operation is in progress
-_ON_ITS_WAY = (Phase.REBALANCING, Phase.TERMINATING)
+IN_PROGRESS_S = 8.0  # longest interval while an operation is in progress
+_IN_PROGRESS = (Phase.REBALANCING, Phase.TERMINATING)
 _LEAVING = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 _NOT_BY_PODS = (WorkersReason.PIPELINE_CODE_NOT_FOUND, WorkersReason.LOG_SERVICE_UNAVAILABLE)
 _SPREAD = 0.25
@@ -33,8 +33,8 @@ def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int
     if actions:
         return SOON_S
     later_s = min(UNSETTLED_S * 2.0 ** min(unchanged, 10), resync_s)
-    if status.phase in _ON_ITS_WAY or _moves_checkpoints(status):
-        return min(later_s, ON_ITS_WAY_S)
+    if status.phase in _IN_PROGRESS or _moves_checkpoints(status):
+        return min(later_s, IN_PROGRESS_S)
     if not _settled(status):
         return resync_s if _waits_for_pods(status) else later_s
     behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
@@ -48,8 +48,11 @@ def _moves_checkpoints(status: Status) -> bool:
 
 def _waits_for_pods(status: Status) -> bool:
     """Whether nothing but its pods keeps the group from being settled."""
-    found = {one.type: one for one in status.conditions}
-    group, workers = found.get(ConditionType.GROUP_SYNCED), found.get(ConditionType.WORKERS_AVAILABLE)
+    conditions = {one.type: one for one in status.conditions}
+    group, workers = (
+        conditions.get(ConditionType.GROUP_SYNCED),
+        conditions.get(ConditionType.WORKERS_AVAILABLE),
+    )
     if group is None or workers is None or group.status != "True":
         return False
     return workers.status == "False" and workers.reason not in _NOT_BY_PODS and not _unassigned(status)

@@ -89,9 +89,9 @@ class WatchCheck:
         known = self._group_index.known() | self._reported.keys()
         self._forget(frozenset(one for one in known - listed.keys() if not {"", one[0]} & forbidden))
 
-    def _compare(self, found: dict[Incarnation, str | None]) -> None:
-        self.unreported = missed_twice(self._missed, found)
-        self._missed = found
+    def _compare(self, missing: dict[Incarnation, str | None]) -> None:
+        self.unreported = missed_twice(self._missed, missing)
+        self._missed = missing
         for namespace, name, _ in self.unreported:
             log.error("change not reported by the watch", namespace=namespace, name=name)
             self._enqueue((namespace, name))
@@ -103,6 +103,6 @@ class WatchCheck:
             namespace, name, _ = known
             log.warning("deletion not reported by the watch", namespace=namespace, name=name)
             self._reported.pop(known, None)
-            for affected in ((namespace, name), *self._group_index.gone(*known)):
+            for affected in ((namespace, name), *self._group_index.remove(*known)):
                 self._enqueue(affected)
         self._absent = absent

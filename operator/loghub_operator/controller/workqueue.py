@@ -34,7 +34,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue:
-    """The end of a reconcile. ``after_s``: seconds until the next one; None: the object is gone.
+    """The end of a reconcile. ``after_s``: seconds until the next one; None: the object no longer exists.
     ``answered``: whether the log service did; None: it was not asked."""
 
     after_s: float | None
@@ -61,7 +61,7 @@ class _Task:
 
 
 class WorkQueue:
-    """Calls ``reconcile`` for each group that was enqueued, again and again until the group is gone."""
+    """Calls ``reconcile`` for each group that was enqueued, again and again until it no longer exists."""
 
     def __init__(self, reconcile: Callable[[Key], Awaitable[Requeue]], clock: Clock) -> None:
         self._reconcile = reconcile
@@ -147,8 +147,8 @@ class WorkQueue:
         ended_s = self.reconcile_ended_s
         await _set_within(task.due, pause_s)
         if task.due.is_set() and not task.own_change.is_set():
-            left_s = ended_s + CHILDREN_EVERY_S - self._clock.monotonic_s()
-            await _set_within(task.own_change, min(max(left_s, COLLECT_S), pause_s))
+            remaining_s = ended_s + CHILDREN_EVERY_S - self._clock.monotonic_s()
+            await _set_within(task.own_change, min(max(remaining_s, COLLECT_S), pause_s))
 
     @asynccontextmanager
     async def _place(self, task: _Task, *, soon: bool) -> AsyncIterator[None]:

@@ -13,8 +13,8 @@ from loghub.atomic_file import replace_file
 from loghub_operator.model.checkpoint_reset import CheckpointBackup
 
 
-class _File(msgspec.Struct, rename={"requested_at": "ordered_at", "targets": "goals"}):
-    """A backup as it is stored; files of every version can be read."""
+class _File(msgspec.Struct, rename="camel"):
+    """A backup as it is stored. Users undo a reset with it, so its keys do not follow the names in the code."""
 
     requested_at: str
     before: Mapping[int, str]

@@ -15,7 +15,7 @@ from loghub_operator.model.actions import Action, ActionRefused, EmitEvent, Remo
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState
 from loghub_operator.plan.round import finish, plan_round
-from loghub_operator.plan.status.last_failure import with_failure
+from loghub_operator.plan.status.failure import with_failure
 
 SETTLED_S = 2.0  # the log service does not report its changes
 UNSETTLED_S = 0.5

@@ -97,8 +97,10 @@ class LogServiceAccess:
         """
         if isinstance(client, Unavailable):
             return client
-        found = await self._pool.call(observe_service, client, resource, ends=self._ends, clock=self._clock)
-        return found.resolved(await reports(found)) if isinstance(found, Unresolved) else found
+        observed = await self._pool.call(
+            observe_service, client, resource, ends=self._ends, clock=self._clock
+        )
+        return observed.resolved(await reports(observed)) if isinstance(observed, Unresolved) else observed
 
     async def reset_targets(
         self,

@@ -26,7 +26,7 @@ TOO_SLOW = f"the log service did not return the target cursors of all shards wit
 
 
 def resolve_targets(
-    hub: LogHub,
+    client: LogHub,
     resource: LogHubConsumerGroup,
     shards: Iterable[ShardObserved],
     *,
@@ -36,44 +36,44 @@ def resolve_targets(
 ) -> ResetObserved:
     """Returns the value of `ObservedState.reset`; positions are requested only until a backup contains them.
     Never raises for a response of the log service."""
-    order = resource.spec.reset_checkpoints
-    if backup is not None or order is None:
+    requested = resource.spec.reset_checkpoints
+    if backup is not None or requested is None:
         return ResetObserved(backup=backup, source=source)
-    chosen = [one.shard for one in shards if order.shards is None or one.shard in order.shards]
+    chosen = [shard.shard for shard in shards if requested.shards is None or shard.shard in requested.shards]
     logstore = resource.spec.logstore
-    undo, deadline = order.to is ResetTarget.CONFIG_MAP, Deadline(clock, AHEAD_S)
+    undo, deadline = requested.to is ResetTarget.CONFIG_MAP, Deadline(clock, AHEAD_S)
     positions, ends = dict[int, str](), dict[int, str]()
     try:
-        for one in chosen:
+        for shard in chosen:
             if deadline.is_over():
                 return ResetObserved(source=source, error=TOO_SLOW)
-            positions[one] = hub.get_cursor(logstore, one, _position(resource))
+            positions[shard] = client.get_cursor(logstore, shard, _position(resource))
             if undo:
-                ends[one] = hub.get_cursor(logstore, one, "end")
+                ends[shard] = client.get_cursor(logstore, shard, "end")
     except LogHubException as error:
         return ResetObserved(source=source, error=f"the log service returned no cursor: {error}")
     return ResetObserved(positions=positions, ends=ends, source=source)
 
 
 def _position(resource: LogHubConsumerGroup) -> Position:
-    order = resource.spec.reset_checkpoints
-    assert order is not None
-    match order.to:
+    requested = resource.spec.reset_checkpoints
+    assert requested is not None
+    match requested.to:
         case ResetTarget.BEGIN:
             return "begin"
         case ResetTarget.END:
             return "end"
         case ResetTarget.TIMESTAMP:
-            return unix_s(cast(str, order.timestamp))
+            return unix_s(cast(str, requested.timestamp))
         case ResetTarget.CONFIG_MAP:
             return resource.spec.start_position.begin_end_or_unix_s()
 
 
-def commit_checkpoints(hub: LogHub, key: GroupKey, action: CommitCheckpoints, clock: Clock) -> None:
+def commit_checkpoints(client: LogHub, key: GroupKey, action: CommitCheckpoints, clock: Clock) -> None:
     """Forces the checkpoints one after the other until the deadline; the next reconcile forces the rest.
     Names no consumer, because none holds these shards."""
     deadline = Deadline(clock, FORCE_S)
     for shard, cursor in action.cursors:
         if deadline.is_over():
             return
-        hub.update_checkpoint(key.logstore, key.group, shard=shard, cursor=cursor, consumer="", force=True)
+        client.update_checkpoint(key.logstore, key.group, shard=shard, cursor=cursor, consumer="", force=True)

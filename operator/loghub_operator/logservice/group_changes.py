@@ -15,34 +15,34 @@ from loghub_operator.model.actions import (
     UpdateGroup,
 )
 
-_GROUP_THERE = (Code.CONSUMER_GROUP_ALREADY_EXIST, "GroupAlreadyExist")
+_GROUP_EXISTS = (Code.CONSUMER_GROUP_ALREADY_EXIST, "GroupAlreadyExist")
 
 
-def change_group(hub: LogHub, key: GroupKey, action: GroupChange) -> bool:
+def change_group(client: LogHub, key: GroupKey, action: GroupChange) -> bool:
     """Carries out the change; False if the group should be created and another client already created it."""
     match action:
         case CreateGroup():
-            return create_group(hub, key, action)
+            return create_group(client, key, action)
         case UpdateGroup():
-            update_group(hub, key, action)
+            update_group(client, key, action)
         case DeleteGroup():
-            delete_group(hub, key)
+            delete_group(client, key)
     return True
 
 
-def change_shards(hub: LogHub, logstore: str, action: ShardChange) -> bool:
+def change_shards(client: LogHub, logstore: str, action: ShardChange) -> bool:
     """Carries out the change; False if another client, or an interrupted reconcile of ours, already did.
 
     Raises `ReshardRefused` if the change definitely did not happen.
     """
-    known = {one.shard: one for one in hub.list_shards(logstore)}
+    known = {one.shard: one for one in client.list_shards(logstore)}
     if action.shard not in known or known[action.shard].read_only:
         return False
     try:
         if isinstance(action, SplitShard):
-            hub.split_shard(logstore, action.shard)
+            client.split_shard(logstore, action.shard)
         else:
-            hub.merge_shards(logstore, action.shard)
+            client.merge_shards(logstore, action.shard)
     except LogHubError as error:
         if not error.definite:
             raise
@@ -50,28 +50,30 @@ def change_shards(hub: LogHub, logstore: str, action: ShardChange) -> bool:
     return True
 
 
-def create_group(hub: LogHub, key: GroupKey, action: CreateGroup) -> bool:
+def create_group(client: LogHub, key: GroupKey, action: CreateGroup) -> bool:
     """Creates the group; False if another client already created it."""
     try:
-        hub.create_group(
+        client.create_group(
             key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order)
         )
     except LogHubError as error:
-        if error.code in _GROUP_THERE:
+        if error.code in _GROUP_EXISTS:
             return False
         raise
     return True
 
 
-def update_group(hub: LogHub, key: GroupKey, action: UpdateGroup) -> None:
+def update_group(client: LogHub, key: GroupKey, action: UpdateGroup) -> None:
     """Updates the group's settings."""
-    hub.update_group(key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order))
+    client.update_group(
+        key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order)
+    )
 
 
-def delete_group(hub: LogHub, key: GroupKey) -> None:
+def delete_group(client: LogHub, key: GroupKey) -> None:
     """Deletes the group if it exists."""
     try:
-        hub.delete_group(key.logstore, key.group)
+        client.delete_group(key.logstore, key.group)
     except LogHubError as error:
         if error.code not in (*_GROUP_MISSING, Code.LOG_STORE_NOT_EXIST, Code.PROJECT_NOT_EXIST):
             raise

@@ -22,7 +22,7 @@ from loghub.wire.error_codes import Code
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.shard_cursors import LOOK_S, CursorQuery, EndCursorCache, ShardCursors
+from loghub_operator.logservice.shard_cursors import QUERY_BOUND_S, CursorQuery, EndCursorCache, ShardCursors
 from loghub_operator.model.observed import (
     Available,
     GroupSettings,
@@ -40,7 +40,7 @@ _REASONS = {
     Code.INVALID_ACCESS_KEY_ID: ServiceErrorReason.AUTHENTICATION_FAILED,
 }
 _GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
-TOO_SLOW = f"the log service did not return the end cursors of all shards within {LOOK_S:.0f} s"
+TOO_SLOW = f"the log service did not return the end cursors of all shards within {QUERY_BOUND_S:.0f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,21 +63,21 @@ class Unresolved:
 
 
 def observe_service(
-    hub: LogHub, resource: LogHubConsumerGroup, *, ends: EndCursorCache, clock: Clock
+    client: LogHub, resource: LogHubConsumerGroup, *, ends: EndCursorCache, clock: Clock
 ) -> LogServiceObserved | Unresolved:
     """Makes one observation; ``ends`` is the cache that outlives an observation. Never raises for a response
     of the log service."""
     key = GroupKey.of(resource)
     try:
-        if hub.has_extensions():
-            told = _from_extension(hub, key)
-            return _to_reshard(hub, key, told) if _reshards(resource) else told
-        return _without_states(hub, resource, ends, clock)
+        if client.has_extensions():
+            observed = _from_extension(client, key)
+            return _to_reshard(client, key, observed) if _reshards(resource) else observed
+        return _without_states(client, resource, ends, clock)
     except LogHubException as error:
         return unavailable(error, resource)
     except BadHashKey:  # not quoted, since an unknown server may have sent it
-        words = "what answers at this endpoint lists shards whose keys are no hash keys; check the URL"
-        return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=words)
+        message = "what answers at this endpoint lists shards whose keys are no hash keys; check the URL"
+        return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=message)
 
 
 def unavailable(error: LogHubException, resource: LogHubConsumerGroup) -> Unavailable:
@@ -92,12 +92,12 @@ def unavailable(error: LogHubException, resource: LogHubConsumerGroup) -> Unavai
         return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=str(error))
     if error.code == Code.BAD_RESPONSE:
         # The message comes from an unknown server, so it does not belong in the status.
-        words = f"the server at this endpoint (HTTP {error.status}) does not speak the SLS protocol"
-        return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=f"{words}; check the URL")
+        message = f"the server at this endpoint (HTTP {error.status}) does not speak the SLS protocol"
+        return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=f"{message}; check the URL")
     reason = _REASONS.get(error.code, ServiceErrorReason.REQUEST_REJECTED)  # type: ignore[call-overload]
     if error.status in (401, 403) and reason is ServiceErrorReason.REQUEST_REJECTED:
         reason = ServiceErrorReason.AUTHENTICATION_FAILED
-    words = {
+    message = {
         ServiceErrorReason.PROJECT_NOT_FOUND: f"project {spec.project} does not exist",
         ServiceErrorReason.LOGSTORE_NOT_FOUND: (
             f"logstore {spec.logstore} does not exist in project {spec.project}"
@@ -106,24 +106,26 @@ def unavailable(error: LogHubException, resource: LogHubConsumerGroup) -> Unavai
             f"the access key in Secret {spec.credentials_secret.name} was rejected"
         ),
     }.get(reason, "the log service rejected the request")
-    return Unavailable(reason=reason, message=f"{words} ({error.code}, HTTP {error.status}: {error.message})")
+    return Unavailable(
+        reason=reason, message=f"{message} ({error.code}, HTTP {error.status}: {error.message})"
+    )
 
 
-def _from_extension(hub: LogHub, key: GroupKey) -> Available:
+def _from_extension(client: LogHub, key: GroupKey) -> Available:
     try:
-        status = hub.group_status(key.logstore, key.group)
+        status = client.group_status(key.logstore, key.group)
     except LogHubError as error:
         if error.code in _GROUP_MISSING:
-            return _without_group(hub.list_shards(key.logstore))
+            return _without_group(client.list_shards(key.logstore))
         raise
     return Available(
         group=GroupSettings(timeout_s=status.group.timeout_s, order=status.group.order),
-        shards=tuple(_shard_told(shard) for shard in sorted(status.shards, key=lambda one: one.shard)),
+        shards=tuple(_reported_shard(shard) for shard in sorted(status.shards, key=lambda one: one.shard)),
         consumers=tuple(sorted(consumer.name for consumer in status.consumers)),
     )
 
 
-def _shard_told(shard: ShardStatus) -> ShardObserved:
+def _reported_shard(shard: ShardStatus) -> ShardObserved:
     known = {"not_alloc", "already_alloc", "wait", "transfer", "over"}
     return ShardObserved(
         shard=shard.shard,
@@ -149,19 +151,19 @@ def _reshards(resource: LogHubConsumerGroup) -> bool:
     return resource.spec.scaling.shards.auto_split
 
 
-def _to_reshard(hub: LogHub, key: GroupKey, told: Available) -> Available:
-    others = _others(key, hub.list_groups(key.logstore))
-    return replace(_with_keys(told, hub.list_shards(key.logstore)), other_groups=others)
+def _to_reshard(client: LogHub, key: GroupKey, observed: Available) -> Available:
+    others = _others(key, client.list_groups(key.logstore))
+    return replace(_with_keys(observed, client.list_shards(key.logstore)), other_groups=others)
 
 
 def _others(key: GroupKey, groups: Iterable[GroupInfo]) -> int:
     return sum(one.name != key.group for one in groups)
 
 
-def _with_keys(told: Available, shards: Iterable[ShardInfo]) -> Available:
+def _with_keys(observed: Available, shards: Iterable[ShardInfo]) -> Available:
     """Adds what only the list of shards contains; a shard created between the two responses stays as is."""
     known = {one.shard: one for one in shards}
-    return replace(told, shards=tuple(_keyed(one, known.get(one.shard)) for one in told.shards))
+    return replace(observed, shards=tuple(_keyed(one, known.get(one.shard)) for one in observed.shards))
 
 
 def _keyed(shard: ShardObserved, info: ShardInfo | None) -> ShardObserved:
@@ -197,30 +199,30 @@ def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
 
 
 def _without_states(
-    hub: LogHub, resource: LogHubConsumerGroup, ends: EndCursorCache, clock: Clock
+    client: LogHub, resource: LogHubConsumerGroup, ends: EndCursorCache, clock: Clock
 ) -> Available | Unresolved:
     key, spec = GroupKey.of(resource), resource.spec
-    asking = CursorQuery(hub, (spec.endpoint, spec.project, spec.logstore), clock=clock, kept=ends)
-    shards = hub.list_shards(key.logstore)
-    groups = hub.list_groups(key.logstore)
+    query = CursorQuery(client, (spec.endpoint, spec.project, spec.logstore), clock=clock, cache=ends)
+    shards = client.list_shards(key.logstore)
+    groups = client.list_groups(key.logstore)
     group = next((one for one in groups if one.name == key.group), None)
     if group is None:
         return _without_group(shards)
-    saved = {one.shard: one for one in hub.get_checkpoints(key.logstore, key.group)}
-    marks = asking.marks(shards, {shard: _position(one) for shard, one in saved.items()})
+    saved = {one.shard: one for one in client.get_checkpoints(key.logstore, key.group)}
+    cursors = query.cursors(shards, {shard: _position(one) for shard, one in saved.items()})
     parents = _parents(shards)
     seen = tuple(
-        _seen(one, marks[one.shard], saved.get(one.shard), parents[one.shard])
+        _seen_shard(one, cursors[one.shard], saved.get(one.shard), parents[one.shard])
         for one in sorted(shards, key=lambda one: one.shard)
     )
     observed = (
-        _shard_worked_out(one, marks[one.shard], saved.get(one.shard), clock.unix_s()) for one in seen
+        _shard_without_state(one, cursors[one.shard], saved.get(one.shard), clock.unix_s()) for one in seen
     )
     observation = Available(
         group=GroupSettings(timeout_s=group.timeout_s, order=group.order),
         shards=tuple(observed),
         other_groups=_others(key, groups),
-        lag_error=TOO_SLOW if any(one.late for one in marks.values()) else "",
+        lag_error=TOO_SLOW if any(one.late for one in cursors.values()) else "",
     )
     return Unresolved(
         observed=_with_keys(observation, shards), seen=seen, order=group.order, timeout_s=group.timeout_s
@@ -239,24 +241,24 @@ def _position(saved: CheckpointInfo | None) -> int | None:
     return wire_cursor.decode(saved.cursor) if saved and saved.cursor else None
 
 
-def _seen(
-    shard: ShardInfo, marks: ShardCursors, saved: CheckpointInfo | None, parents: tuple[int, ...]
+def _seen_shard(
+    shard: ShardInfo, cursors: ShardCursors, saved: CheckpointInfo | None, parents: tuple[int, ...]
 ) -> SeenShard:
     return SeenShard(
         shard=shard.shard,
         read_only=shard.read_only,
         parents=parents,
-        begin_cursor=marks.begin,
-        end_cursor=marks.end,
+        begin_cursor=cursors.begin,
+        end_cursor=cursors.end,
         checkpoint=_position(saved),
         checkpoint_consumer=saved.consumer if saved else "",
     )
 
 
-def _shard_worked_out(
-    seen: SeenShard, marks: ShardCursors, saved: CheckpointInfo | None, now_unix_s: float
+def _shard_without_state(
+    seen: SeenShard, cursors: ShardCursors, saved: CheckpointInfo | None, now_unix_s: float
 ) -> ShardObserved:
-    lag = _lag(seen, marks, now_unix_s)
+    lag = _lag(seen, cursors, now_unix_s)
     return ShardObserved(
         shard=seen.shard,
         state="unknown",
@@ -270,18 +272,18 @@ def _shard_worked_out(
     )
 
 
-def _lag(seen: SeenShard, marks: ShardCursors, now_unix_s: float) -> Lag:
+def _lag(seen: SeenShard, cursors: ShardCursors, now_unix_s: float) -> Lag:
     """Without a checkpoint, the lag depends on where the workers would start, so it is unknown; an empty
     shard has no lag wherever they would start."""
-    if seen.checkpoint is None and marks.begin is not None and marks.begin == marks.end:
+    if seen.checkpoint is None and cursors.begin is not None and cursors.begin == cursors.end:
         return NONE_LEFT
-    behind = seen.checkpoint is not None and marks.end is not None and seen.checkpoint < marks.end
-    if behind and marks.begin is None:  # the begin cursor was not requested before the deadline
+    behind = seen.checkpoint is not None and cursors.end is not None and seen.checkpoint < cursors.end
+    if behind and cursors.begin is None:  # the begin cursor was not requested before the deadline
         return UNKNOWN
     position = ShardMarks(
         position=seen.checkpoint,
-        begin_cursor=marks.begin,
-        end_cursor=marks.end,
-        next_received_unix_s=marks.next_received_unix_s,
+        begin_cursor=cursors.begin,
+        end_cursor=cursors.end,
+        next_received_unix_s=cursors.next_received_unix_s,
     )
     return shard_lag(position, now_unix_s=now_unix_s)

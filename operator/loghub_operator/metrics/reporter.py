@@ -11,10 +11,10 @@ from loghub_operator.model.group_metrics import GroupMetrics
 class MetricsReporter:
     """Ignores every report."""
 
-    def found(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
+    def observed(self, metrics: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
         """A reconcile observed this."""
 
-    def gone(self, namespace: str, name: str) -> None:
+    def deleted(self, namespace: str, name: str) -> None:
         """The group is deleted or being deleted."""
 
     def reconciled(self, result: str, seconds: float) -> None:

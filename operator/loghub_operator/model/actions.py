@@ -47,7 +47,7 @@ class UpdateGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
-    """Deletes the consumer group with its checkpoints. Already gone: not an error."""
+    """Deletes the consumer group with its checkpoints. Already deleted: not an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +160,6 @@ class ActionRefused(Exception):  # noqa: N818 - says what happened
 class ReshardRefused(ActionRefused):
     """The log service rejects a split or merge; the message contains its error."""
 
-    def __init__(self, action: ShardChange, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, action: ShardChange, message: str) -> None:
+        super().__init__(message)
         self.action = action

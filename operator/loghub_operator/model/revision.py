@@ -45,10 +45,10 @@ class Revision:
     @classmethod
     def parse(cls, text: str) -> "Revision":
         """The revision in an annotation; unknown, and so equal to no desired one, if anyone edited it."""
-        found = _TEXT.fullmatch(text)
-        if found is None:
+        match = _TEXT.fullmatch(text)
+        if match is None:
             return cls()
-        settings, pod_template, objects, generation = found.groups(default="")
+        settings, pod_template, objects, generation = match.groups(default="")
         return cls(
             settings=settings, pod_template=pod_template, objects=objects, generation=int(generation or 0)
         )

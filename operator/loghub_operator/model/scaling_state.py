@@ -138,7 +138,7 @@ class ScalingState:
     unready_unix_s: float | None = None  # since when a worker that should be ready is not
     high: Window = field(default_factory=Window)  # for stepping down
     low: Window = field(default_factory=Window)  # for stepping up, negated
-    goal: Window = field(default_factory=Window)  # how far to step up, negated
+    target: Window = field(default_factory=Window)  # how far to step up, negated
     busy_unix_s: float | None = None  # when there was last something to consume
     workers: int | None = None  # requested at the last reconcile
     trial: ScaleUpTrial | None = None
@@ -157,9 +157,9 @@ def with_sample(samples: tuple[Sample, ...], new: Sample, pace: SampleWindow) ->
         return (new,)
     if samples:
         new = replace(new, marks=_shared(samples[-1].marks, new.marks))
-    kept = samples[:-1] if _close(samples, pace) else samples
+    earlier = samples[:-1] if _close(samples, pace) else samples
     oldest = new.at_unix_s - pace.window_s
-    recent = tuple(one for one in kept if one.at_unix_s >= oldest) or kept[-1:]
+    recent = tuple(one for one in earlier if one.at_unix_s >= oldest) or earlier[-1:]
     return (*recent, new)[-MOST_SAMPLES:]
 
 
@@ -171,8 +171,8 @@ def _close(samples: tuple[Sample, ...], pace: SampleWindow) -> bool:
 def _shared(old: tuple[ShardMark, ...], new: tuple[ShardMark, ...]) -> tuple[ShardMark, ...]:
     """Equal marks are one object, so thousands of idle shards cost little."""
     known = {mark.shard: mark for mark in old}
-    made = tuple(known[mark.shard] if known.get(mark.shard) == mark else mark for mark in new)
-    return old if made == old else made
+    shared = tuple(known[mark.shard] if known.get(mark.shard) == mark else mark for mark in new)
+    return old if shared == old else shared
 
 
 def track_since(before: tuple[Since, ...], names: Iterable[str], now: float) -> tuple[Since, ...]:

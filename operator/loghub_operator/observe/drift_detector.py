@@ -31,60 +31,60 @@ class DriftDetector:
         self._kube = kube
         self._clock = clock
         self._every_s = every_s
-        self._left: OrderedDict[Name, frozenset[FieldPath]] = OrderedDict()
-        self._looked: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._accepted: OrderedDict[Name, frozenset[FieldPath]] = OrderedDict()
+        self._compared_s: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def wrote(self, document: Document, answer: Document) -> None:
         """Records that ``document`` was applied and ``answer`` is the result. The dependencies of a
         StatefulSet are written just before it, so they need no comparison yet."""
-        self._left[_name(document)] = frozenset(changed_fields(document, answer))
-        _bounded(self._left)
+        self._accepted[_name(document)] = frozenset(changed_fields(document, answer))
+        _bounded(self._accepted)
         if document["kind"] == STATEFUL_SET.kind:
-            self._look(document)
+            self._note_comparison(document)
 
-    async def drift(self, desired: WorkerSpec, found: Document) -> tuple[FieldPath, ...]:
-        """Returns the drifted fields; ``found`` is the StatefulSet as it is."""
+    async def drift(self, desired: WorkerSpec, existing: Document) -> tuple[FieldPath, ...]:
+        """Returns the drifted fields; ``existing`` is the StatefulSet as it is."""
         wanted = desired.stateful_set
-        fields = list(self._new(wanted, found))
-        if replicas_taken(found, MANAGER):
+        fields = list(self._new(wanted, existing))
+        if replicas_taken(existing, MANAGER):
             fields.append(FieldPath(object=object_name(wanted), path=FieldPath.REPLICAS))
         if self._is_due(wanted) or fields:  # a correction writes all objects, so it reports all drift
             fields += await self._of_dependencies(desired.dependencies)
         return tuple(fields)
 
     async def _of_dependencies(self, dependencies: tuple[Document, ...]) -> list[FieldPath]:
-        existing = await asyncio.gather(*(self._get(wanted) for wanted in dependencies))
-        pairs = zip(dependencies, existing, strict=True)
-        return [field for wanted, found in pairs for field in self._new(wanted, found)]
+        all_existing = await asyncio.gather(*(self._get(wanted) for wanted in dependencies))
+        pairs = zip(dependencies, all_existing, strict=True)
+        return [field for wanted, existing in pairs for field in self._new(wanted, existing)]
 
     async def _get(self, document: Document) -> Document | None:
-        about = document["metadata"]
-        return await self._kube.get(KINDS[document["kind"]], about["namespace"], about["name"])
+        metadata = document["metadata"]
+        return await self._kube.get(KINDS[document["kind"]], metadata["namespace"], metadata["name"])
 
-    def _new(self, wanted: Document, found: Document | None) -> tuple[FieldPath, ...]:
-        left = self._left.get(_name(wanted), frozenset())
-        return tuple(field for field in changed_fields(wanted, found) if field not in left)
+    def _new(self, wanted: Document, existing: Document | None) -> tuple[FieldPath, ...]:
+        accepted = self._accepted.get(_name(wanted), frozenset())
+        return tuple(field for field in changed_fields(wanted, existing) if field not in accepted)
 
     def _is_due(self, wanted: Document) -> bool:
-        last_s = self._looked.get(_group(wanted), float("-inf"))
+        last_s = self._compared_s.get(_group(wanted), float("-inf"))
         if self._clock.monotonic_s() - last_s < self._every_s:
             return False
-        self._look(wanted)
+        self._note_comparison(wanted)
         return True
 
-    def _look(self, worker_set: Document) -> None:
-        self._looked[_group(worker_set)] = self._clock.monotonic_s()
-        _bounded(self._looked)
+    def _note_comparison(self, worker_set: Document) -> None:
+        self._compared_s[_group(worker_set)] = self._clock.monotonic_s()
+        _bounded(self._compared_s)
 
 
 def _name(document: Document) -> Name:
-    about = document["metadata"]
-    return document["kind"], about["namespace"], about["name"]
+    metadata = document["metadata"]
+    return document["kind"], metadata["namespace"], metadata["name"]
 
 
 def _group(worker_set: Document) -> tuple[str, str]:
-    about = worker_set["metadata"]
-    return about["namespace"], about["name"]
+    metadata = worker_set["metadata"]
+    return metadata["namespace"], metadata["name"]
 
 
 def _bounded(remembered: OrderedDict[K, V]) -> None:

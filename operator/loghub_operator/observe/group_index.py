@@ -32,9 +32,9 @@ class _Claim:
     leaving: bool  # also in the peer, whose comparison ignores it
     former: str = field(default="", compare=False)  # UID of the previous object of that name
 
-    def is_newer_than(self, about: Mapping[str, Any]) -> bool:
+    def is_newer_than(self, metadata: Mapping[str, Any]) -> bool:
         """Whether the event is a late event of a previous object of that name."""
-        uid, created = about.get("uid", ""), about.get("creationTimestamp") or ""
+        uid, created = metadata.get("uid", ""), metadata.get("creationTimestamp") or ""
         return uid != self.uid and (uid == self.former or created < self.peer.created)
 
 
@@ -51,47 +51,47 @@ class GroupIndex:
 
         Raises `KubeError`, also if no namespace may be listed.
         """
-        refused: dict[str, KubeError] = {}
+        forbidden: dict[str, KubeError] = {}
         namespaces = self._settings.namespaces or ("",)
         for namespace in namespaces:
             try:
                 listed = await kube.list(CONSUMER_GROUP, namespace, {})
             except KubeError as error:
-                if error.status != FORBIDDEN or len(refused) + 1 == len(namespaces):
+                if error.status != FORBIDDEN or len(forbidden) + 1 == len(namespaces):
                     raise
-                refused[namespace] = error
+                forbidden[namespace] = error
                 continue
-            for found in listed:
-                self.seen(found)
-        return refused
+            for document in listed:
+                self.update(document)
+        return forbidden
 
-    def seen(self, document: Mapping[str, Any]) -> tuple[Name, ...]:
+    def update(self, document: Mapping[str, Any]) -> tuple[Name, ...]:
         """Records the object's current content; returns the other objects that this may affect. An object
         that cannot be parsed claims no group."""
-        about = document["metadata"]
-        name = about["namespace"], about["name"]
+        metadata = document["metadata"]
+        name = metadata["namespace"], metadata["name"]
         before = self._claims.get(name)
-        if before is not None and before.is_newer_than(about):
+        if before is not None and before.is_newer_than(metadata):
             return ()
         claim = self._claim(document, before)
         if claim == before:
             return ()
-        concerned = self._dropped(name)
+        affected = self._remove_claim(name)
         if claim is not None:
             self._claims[name] = claim
             self._peers.setdefault(claim.group, {})[name] = claim.peer
-        return concerned
+        return affected
 
-    def gone(self, namespace: str, name: str, uid: str) -> tuple[Name, ...]:
+    def remove(self, namespace: str, name: str, uid: str) -> tuple[Name, ...]:
         """Removes a deleted object, unless it has been recreated; returns the others of its group."""
         known = self._claims.get((namespace, name))
-        return () if known is None or known.uid != uid else self._dropped((namespace, name))
+        return () if known is None or known.uid != uid else self._remove_claim((namespace, name))
 
     def known(self) -> frozenset[Incarnation]:
         """Every object that refers to a group."""
         return frozenset((*name, claim.uid) for name, claim in self._claims.items())
 
-    def _dropped(self, name: Name) -> tuple[Name, ...]:
+    def _remove_claim(self, name: Name) -> tuple[Name, ...]:
         claim = self._claims.pop(name, None)
         if claim is None:
             return ()
@@ -103,17 +103,17 @@ class GroupIndex:
 
     def peers_of(self, resource: LogHubConsumerGroup) -> tuple[Peer, ...]:
         """The other objects that refer to its group, oldest first."""
-        about, spec = resource.metadata, resource.spec
+        metadata, spec = resource.metadata, resource.spec
         group = (self._endpoint(spec.endpoint), spec.project, spec.logstore, resource.group)
         others = self._peers.get(group, {}).items()
-        return tuple(sorted(peer for name, peer in others if name != (about.namespace, about.name)))
+        return tuple(sorted(peer for name, peer in others if name != (metadata.namespace, metadata.name)))
 
     def _claim(self, document: Mapping[str, Any], before: _Claim | None) -> _Claim | None:
-        about = document["metadata"]
-        group, uid = self._group(document.get("spec") or {}, about["name"]), about.get("uid", "")
+        metadata = document["metadata"]
+        group, uid = self._group(document.get("spec") or {}, metadata["name"]), metadata.get("uid", "")
         if group is None:
             return None
-        peer = _peer(about)
+        peer = _peer(metadata)
         former = "" if before is None else before.former if before.uid == uid else before.uid
         return _Claim(uid=uid, group=group, peer=peer, leaving=peer.leaving, former=former)
 
@@ -129,10 +129,10 @@ class GroupIndex:
         return hosts.log_service(self._settings.endpoint(given))
 
 
-def _peer(about: Mapping[str, Any]) -> Peer:
+def _peer(metadata: Mapping[str, Any]) -> Peer:
     return Peer(
-        created=about.get("creationTimestamp") or "",
-        namespace=about["namespace"],
-        name=about["name"],
-        leaving=bool(about.get("deletionTimestamp")),
+        created=metadata.get("creationTimestamp") or "",
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        leaving=bool(metadata.get("deletionTimestamp")),
     )

@@ -80,7 +80,7 @@ class Observer:
         service = await self._log_service.observe(
             resource,
             client,
-            lambda found: read_reports(pods, expected=names, timeout_s=found.timeout_s),
+            lambda unresolved: read_reports(pods, expected=names, timeout_s=unresolved.timeout_s),
         )
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
@@ -109,15 +109,19 @@ class Observer:
         self, resource: LogHubConsumerGroup, desired: WorkerSpec
     ) -> ObservedStatefulSet | None:
         metadata = resource.metadata
-        found = await self._kube.get(STATEFUL_SET, metadata.namespace, metadata.name)
-        if found is None or found["metadata"].get("deletionTimestamp") or not is_ours(resource, found):
+        existing = await self._kube.get(STATEFUL_SET, metadata.namespace, metadata.name)
+        if (
+            existing is None
+            or existing["metadata"].get("deletionTimestamp")
+            or not is_ours(resource, existing)
+        ):
             return None
-        annotations = found["metadata"].get("annotations") or {}
+        annotations = existing["metadata"].get("annotations") or {}
         revision = Revision.parse(annotations.get(ANNOTATION_REVISION, ""))
         return ObservedStatefulSet(
-            replicas=int(found["spec"].get("replicas", 0)),
+            replicas=int(existing["spec"].get("replicas", 0)),
             revision=revision,
-            drift=await self._drift.drift(desired, found) if revision == desired.revision else (),
+            drift=await self._drift.drift(desired, existing) if revision == desired.revision else (),
         )
 
     async def _reset(
@@ -128,9 +132,9 @@ class Observer:
         if not isinstance(service, Available) or service.group is None:
             return None
         name, namespace = backup_name(resource), resource.metadata.namespace
-        kept = await self._kube.get(CONFIG_MAP, namespace, name)
-        backup = None if kept is None else backup_in(kept)
-        if kept is not None and (backup is None or not is_ours(resource, kept)):
+        existing = await self._kube.get(CONFIG_MAP, namespace, name)
+        backup = None if existing is None else backup_in(existing)
+        if existing is not None and (backup is None or not is_ours(resource, existing)):
             return ResetObserved(error=f"ConfigMap {name} exists and does not belong to this object")
         source = await self._reset_source(resource)
         return await self._log_service.reset_targets(
@@ -138,11 +142,11 @@ class Observer:
         )
 
     async def _reset_source(self, resource: LogHubConsumerGroup) -> dict[str, str] | None:
-        order = resource.spec.reset_checkpoints
-        if order is None or order.config_map_name is None:
+        requested = resource.spec.reset_checkpoints
+        if requested is None or requested.config_map_name is None:
             return None
-        found = await self._kube.get(CONFIG_MAP, resource.metadata.namespace, order.config_map_name)
-        return None if found is None else dict(found.get("data") or {})
+        source = await self._kube.get(CONFIG_MAP, resource.metadata.namespace, requested.config_map_name)
+        return None if source is None else dict(source.get("data") or {})
 
     async def _code(self, resource: LogHubConsumerGroup) -> UserCode:
         name = code_source(resource)
@@ -155,12 +159,12 @@ class Observer:
         if not placement.needs_project_address or namespace is None:
             return True
         try:
-            found = await self._kube.get(SERVICE, namespace, resource.spec.project)
+            service = await self._kube.get(SERVICE, namespace, resource.spec.project)
         except KubeError as error:
             if error.status != FORBIDDEN:
                 raise
             return False  # creating the Service fails with the same error, which the status reports
-        return found is not None and leads_to_the_service(found)
+        return service is not None and leads_to_the_service(service)
 
 
 def placement_of(resource: LogHubConsumerGroup, settings: Settings) -> Placement:

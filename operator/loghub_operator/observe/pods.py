@@ -36,7 +36,7 @@ OVERDUE_S = 60.0  # time after the grace period by which a pod on a reachable no
 
 
 class PodReason(StrEnum):
-    """A worker's pod, beside Kubernetes' own reasons such as ImagePullBackOff, OOMKilled, Evicted and
+    """A worker's pod, besides Kubernetes' own reasons such as ImagePullBackOff, OOMKilled, Evicted and
     Unschedulable.
 
     POD_FAILED: the pod failed without a reason; it is recreated. STUCK_TERMINATING: the pod has been stuck in
@@ -60,7 +60,7 @@ def worker_from_pod(pod: Document, now: float) -> WorkerObserved | None:
     ready = _is_ready(pod)
     drain_requested = annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED
     phase, reason, message = _phase(pod, ready=ready, now=now)
-    if drain_requested and phase is WorkerPhase.STARTING and _works_on_nothing(pod):
+    if drain_requested and phase is WorkerPhase.STARTING and _holds_no_shard(pod):
         phase, reason, message = WorkerPhase.LEFT, "", ""
     return WorkerObserved(
         name=metadata["name"],
@@ -92,22 +92,22 @@ def _is_ready(pod: Document) -> bool:
     return bool(_condition(pod, "Ready").get("status") == "True")
 
 
-def _works_on_nothing(pod: Document) -> bool:
+def _holds_no_shard(pod: Document) -> bool:
     """Whether the worker reports that it holds no shard: it has started and is not ready
     (`loghub.worker_contract`). Uses the status of the worker's own container, because an unreachable node
     also makes the pod unready."""
-    told: list[Document] = pod["status"].get("containerStatuses") or []
-    mine = next((one for one in told if one.get("name", CONTAINER) == CONTAINER), {})
-    return bool(mine.get("started")) and not mine.get("ready")
+    statuses: list[Document] = pod["status"].get("containerStatuses") or []
+    worker = next((one for one in statuses if one.get("name", CONTAINER) == CONTAINER), {})
+    return bool(worker.get("started")) and not worker.get("ready")
 
 
 def _containers(pod: Document) -> list[Document]:
     """In order of importance: the worker, the init containers, the containers that an overlay added."""
     status = pod.get("status", {})
-    beside: list[Document] = list(status.get("containerStatuses") or ())
-    first: list[Document] = list(status.get("initContainerStatuses") or ())
-    mine = [one for one in beside if one.get("name", CONTAINER) == CONTAINER]
-    return [*mine, *first, *(one for one in beside if one not in mine)]
+    containers: list[Document] = list(status.get("containerStatuses") or ())
+    init: list[Document] = list(status.get("initContainerStatuses") or ())
+    workers = [one for one in containers if one.get("name", CONTAINER) == CONTAINER]
+    return [*workers, *init, *(one for one in containers if one not in workers)]
 
 
 def _phase(pod: Document, *, ready: bool, now: float) -> tuple[WorkerPhase, str, str]:
@@ -122,8 +122,8 @@ def _phase(pod: Document, *, ready: bool, now: float) -> tuple[WorkerPhase, str,
     failed = _first_failure(pod)
     if failed is not None:
         return WorkerPhase.FAILED, *failed
-    beside = status.get("containerStatuses") or ()
-    if any("running" in one.get("state", {}) for one in beside):
+    containers = status.get("containerStatuses") or ()
+    if any("running" in one.get("state", {}) for one in containers):
         return WorkerPhase.STARTING, *_unready(pod)
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
@@ -133,13 +133,13 @@ def _phase(pod: Document, *, ready: bool, now: float) -> tuple[WorkerPhase, str,
 
 def _ending(pod: Document, now: float) -> tuple[str, str]:
     """The reason and message of a disruption, and whether termination is overdue, as on a lost node."""
-    told = _condition(pod, "DisruptionTarget")
-    reason, message = str(told.get("reason", "")), str(told.get("message", ""))
+    disruption = _condition(pod, "DisruptionTarget")
+    reason, message = str(disruption.get("reason", "")), str(disruption.get("message", ""))
     due = pod["metadata"]["deletionTimestamp"]  # already includes the grace period
     if now - datetime.fromisoformat(due).timestamp() > OVERDUE_S:
-        words = f"it should have terminated by {due}; check node {pod.get('spec', {}).get('nodeName', '')}"
-        return reason or PodReason.STUCK_TERMINATING, f"{message}; {words}" if message else words
-    return (reason, message) if told.get("status") == "True" else ("", "")
+        overdue = f"it should have terminated by {due}; check node {pod.get('spec', {}).get('nodeName', '')}"
+        return reason or PodReason.STUCK_TERMINATING, f"{message}; {overdue}" if message else overdue
+    return (reason, message) if disruption.get("status") == "True" else ("", "")
 
 
 def _unready(pod: Document) -> tuple[str, str]:
@@ -149,7 +149,7 @@ def _unready(pod: Document) -> tuple[str, str]:
     node = pod.get("spec", {}).get("nodeName", "")
     return (
         PodReason.NODE_NOT_READY,
-        f"its containers were ready, and the pod is not; is node {node} heard of?",
+        f"its containers were ready, and the pod is not; check node {node}",
     )
 
 
@@ -180,7 +180,7 @@ def _failure(container: Document, *, was_ready: bool) -> tuple[str, str] | None:
     waiting: Document = state.get("waiting") or {}
     stuck = waiting.get("reason") in CANNOT_START
     if ended and (stuck or _ended_badly(ended)):
-        return _last_words(ended)
+        return _termination_message(ended)
     if stuck:
         return str(waiting["reason"]), str(waiting.get("message") or waiting["reason"])
     return None
@@ -189,11 +189,11 @@ def _failure(container: Document, *, was_ready: bool) -> tuple[str, str] | None:
 def _ended_badly(ended: Document) -> bool:
     """Whether the container failed and reported why. A container that succeeds, such as an init container,
     may leave a message too."""
-    told = ended.get("message") or ended.get("reason") == "OOMKilled"
-    return bool(told) and ended.get("exitCode") != 0
+    reported = ended.get("message") or ended.get("reason") == "OOMKilled"
+    return bool(reported) and ended.get("exitCode") != 0
 
 
-def _last_words(ended: Document) -> tuple[str, str]:
+def _termination_message(ended: Document) -> tuple[str, str]:
     """The worker writes ``Reason: message`` (loghub.worker_contract)."""
     text = str(ended.get("message") or "").strip()
     parsed = parse_termination_message(text)

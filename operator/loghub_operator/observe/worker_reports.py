@@ -22,8 +22,8 @@ async def read_reports(
     pods: Sequence[Document], *, expected: Collection[str], timeout_s: float
 ) -> dict[str, WorkerReport | None]:
     """The report of every expected consumer, by name; ``timeout_s`` is the group's. Raises nothing."""
-    found = {name: address_of(pod) for pod in pods if (name := pod["metadata"]["name"]) in expected}
-    statuses = await read_statuses({name: address for name, address in found.items() if address})
+    addresses = {name: address_of(pod) for pod in pods if (name := pod["metadata"]["name"]) in expected}
+    statuses = await read_statuses({name: address for name, address in addresses.items() if address})
     return {
         # The worker itself refuses to return an old status, so no clock of another node is compared.
         name: report_of(statuses.get(name), consumer=name, age_s=0.0, timeout_s=timeout_s)
@@ -45,6 +45,6 @@ def address_of(pod: Document) -> str | None:
 
 def _port(pod: Document) -> int:
     containers: list[Document] = pod.get("spec", {}).get("containers") or []
-    mine = next((one for one in containers if one.get("name") == CONTAINER), {})
-    ports: list[Document] = mine.get("ports") or []
+    worker = next((one for one in containers if one.get("name") == CONTAINER), {})
+    ports: list[Document] = worker.get("ports") or []
     return next((int(one["containerPort"]) for one in ports if one.get("name") == PORT_NAME), METRICS_PORT)

@@ -36,7 +36,7 @@ from loghub_operator.plan.status.builder import deleting_status
 from loghub_operator.resources.worker_config import drain_timeout_s
 
 DELETE_BOUND_S = 300.0
-_GONE_WITH_IT = (ServiceErrorReason.PROJECT_NOT_FOUND, ServiceErrorReason.LOGSTORE_NOT_FOUND)
+_DELETED_WITH_IT = (ServiceErrorReason.PROJECT_NOT_FOUND, ServiceErrorReason.LOGSTORE_NOT_FOUND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,23 +95,25 @@ def _stop_workers(
     if not names or over.leaving:
         return [RemoveWorkers()], "stopping the workers"
     highest_first = sorted(staying, key=lambda worker: -worker.ordinal)
-    asks: list[Action] = [DrainWorker(worker.name) for worker in highest_first if not worker.drain_requested]
-    return asks, f"waiting for {listed(names)} to leave the group"
+    drains: list[Action] = [
+        DrainWorker(worker.name) for worker in highest_first if not worker.drain_requested
+    ]
+    return drains, f"waiting for {listed(names)} to leave the group"
 
 
 def _end(resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds) -> tuple[list[Action], str]:
-    """The worker set is gone, and so are the workers, or the operator no longer waits for them."""
+    """No worker set exists, and no worker either, or the operator no longer waits for them."""
     if not observed.has_finalizer:
         return [], "the operator is done; another finalizer holds the object"
-    release = [*_workers_left_behind(observed), RemoveFinalizer()]
+    release = [*_orphaned_workers(observed), RemoveFinalizer()]
     service = observed.service
-    if not _is_to_go(resource, observed):
+    if not _must_be_deleted(resource, observed):
         return release, "the consumer group is kept"
     if isinstance(service, Available):
-        gone, error = service.group is None, observed.memory.last_error
+        missing, error = service.group is None, observed.memory.last_error
     else:
-        gone, error = service.reason in _GONE_WITH_IT, service.message
-    if gone:
+        missing, error = service.reason in _DELETED_WITH_IT, service.message
+    if missing:
         return release, "the consumer group does not exist any more"
     if error and over.deleting:
         message = f"consumer group {resource.group} was not deleted: {error}"
@@ -122,7 +124,7 @@ def _end(resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds) 
     return _address(resource, observed), f"the consumer group cannot be deleted yet: {error} ({hint})"
 
 
-def _workers_left_behind(observed: ObservedState) -> list[Action]:
+def _orphaned_workers(observed: ObservedState) -> list[Action]:
     if not observed.workers:
         return []
     message = f"{_names(observed.workers)} did not terminate; check their nodes and force-delete the pods"
@@ -142,10 +144,10 @@ def _address(resource: LogHubConsumerGroup, observed: ObservedState) -> list[Act
 def _fate(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
     """What happens to the consumer group, and why."""
     policy = resource.spec.deletion_policy
-    heir = next(iter(remaining_claimants(observed.peers)), None)
-    if heir is not None:
-        return f"consumer group {resource.group} is kept: {named(heir, resource)} refers to it too"
-    if _is_to_go(resource, observed):
+    claimant = next(iter(remaining_claimants(observed.peers)), None)
+    if claimant is not None:
+        return f"consumer group {resource.group} is kept: {named(claimant, resource)} refers to it too"
+    if _must_be_deleted(resource, observed):
         return (
             f"consumer group {resource.group} is deleted once the workers have terminated (deletionPolicy"
             f" {policy})"
@@ -155,12 +157,12 @@ def _fate(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
     return f"consumer group {resource.group} and its checkpoints are kept (deletionPolicy {policy})"
 
 
-def _is_to_go(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
+def _must_be_deleted(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
     """The group is deleted only if the policy is Delete, if this object created the group or carries the
     annotation that allows deleting an adopted one, and if no other object refers to it.
     """
     if remaining_claimants(observed.peers):
         return False
     allowed = resource.metadata.annotations.get(ANNOTATION_DELETE_ADOPTED) == "true"
-    ours = observed.group_origin == "Created" or allowed
-    return resource.spec.deletion_policy == "Delete" and ours
+    deletable = observed.group_origin == "Created" or allowed
+    return resource.spec.deletion_policy == "Delete" and deletable

@@ -17,7 +17,7 @@ from loghub_operator.plan.suspension import Suspension
 MOST_NAMED = 20
 # These states pass before a user could read about them.
 _BRIEF = (GroupReason.CREATING_PROJECT_SERVICE, GroupReason.UPDATING)
-_FINE = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
+_NORMAL = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
 
 
 def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[EmitEvent]:
@@ -25,16 +25,16 @@ def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[Emi
     before = {condition.type: condition.reason for condition in decisions.resource.status.conditions}
     group = decisions.group
     if before.get(group.type) != group.reason and group.reason not in _BRIEF:
-        yield _event(group.reason, group.message, fine=group.reason in _FINE)
+        yield _event(group.reason, group.message, normal=group.reason in _NORMAL)
     yield from _suspended(decisions.desired.suspension, before.get(ConditionType.SUSPENDED))
     yield from _changed(decisions, actions)
     for consumer in decisions.replicas.timed_out:
         message = f"{consumer} did not leave the group in time and is stopped; its session has expired"
-        yield _event("DrainTimedOut", message, fine=False)
+        yield _event("DrainTimedOut", message, normal=False)
 
 
-def _event(reason: str, message: str, *, fine: bool) -> EmitEvent:
-    kind: Literal["Normal", "Warning"] = "Normal" if fine else "Warning"
+def _event(reason: str, message: str, *, normal: bool) -> EmitEvent:
+    kind: Literal["Normal", "Warning"] = "Normal" if normal else "Warning"
     return EmitEvent(type=kind, reason=reason, message=message)
 
 
@@ -43,10 +43,10 @@ def _suspended(suspension: Suspension | None, before: str | None) -> Iterator[Em
     now = SuspendedReason.NOT_SUSPENDED if suspension is None else suspension.reason
     if now is SuspendedReason.SUSPENDED and before != now:
         yield _event(
-            "Suspended", "stopping the workers; the consumer group and its checkpoints stay", fine=True
+            "Suspended", "stopping the workers; the consumer group and its checkpoints stay", normal=True
         )
     if now is SuspendedReason.NOT_SUSPENDED and before == SuspendedReason.SUSPENDED:
-        yield _event("Resumed", "starting the workers at the saved checkpoints", fine=True)
+        yield _event("Resumed", "starting the workers at the saved checkpoints", normal=True)
 
 
 def _changed(decisions: Decisions, actions: Iterable[Action]) -> Iterator[EmitEvent]:
@@ -59,14 +59,14 @@ def _changed(decisions: Decisions, actions: Iterable[Action]) -> Iterator[EmitEv
         pause_s = decisions.drift.pause_s
         later = f"; the next correction waits {pause_s:.0f} s" if pause_s else ""
         yield _event(
-            "DriftCorrected", f"reverted a change made by another client: {fields}{later}", fine=False
+            "DriftCorrected", f"reverted a change made by another client: {fields}{later}", normal=False
         )
     if applied and impact is ChangeImpact.ROLL and min(existing.replicas, plan.run) > 0:
         message = "restarting the workers one at a time with new settings; each keeps its membership"
-        yield _event("RollingRestart", message, fine=True)
+        yield _event("RollingRestart", message, normal=True)
     if applied and existing.replicas != plan.run:
         reason = "ScaledUp" if plan.run > existing.replicas else "ScaledDown"
-        yield _event(reason, f"{existing.replicas} -> {plan.run} workers: {plan.message}", fine=True)
+        yield _event(reason, f"{existing.replicas} -> {plan.run} workers: {plan.message}", normal=True)
     if impact is ChangeImpact.RELOAD and any(isinstance(action, UpdateGroup) for action in actions):
         message = "updated the settings of the consumer group; no worker is restarted"
-        yield _event("ConsumerGroupUpdated", message, fine=True)
+        yield _event("ConsumerGroupUpdated", message, normal=True)

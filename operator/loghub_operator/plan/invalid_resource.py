@@ -37,11 +37,11 @@ def plan_unread(resource: LogHubConsumerGroup, error: InvalidResourceError, now:
     why = UnseenReason.INVALID_SPEC
     status = unseen_status(resource.status, why, message, generation=generation, now=now)
     actions: tuple[Action, ...] = ()
-    if not _was_told(resource):
+    if not _was_reported(resource):
         actions = (EmitEvent(type="Warning", reason=ReadyReason.INVALID_SPEC, message=message),)
     return Plan(actions, status)
 
 
-def _was_told(resource: LogHubConsumerGroup) -> bool:
+def _was_reported(resource: LogHubConsumerGroup) -> bool:
     known = [(one.type, one.reason) for one in resource.status.conditions]
     return (ConditionType.READY, ReadyReason.INVALID_SPEC) in known

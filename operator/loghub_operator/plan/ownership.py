@@ -2,7 +2,7 @@
 
 Otherwise two objects with one group would each apply their own settings and run their own workers. The oldest
 object owns the group: by creation time, then namespace, then name. The others only keep their finalizer until
-it is gone. Two objects refer to the same group if endpoint, project, logstore and group are equal.
+it is deleted. Two objects refer to the same group if endpoint, project, logstore and group are equal.
 """
 
 from collections.abc import Iterable
@@ -28,15 +28,15 @@ def named(owner: Peer, resource: LogHubConsumerGroup) -> str:
 
 def peer(resource: LogHubConsumerGroup) -> Peer:
     """This object as the others see it."""
-    about = resource.metadata
+    metadata = resource.metadata
     return Peer(
-        created=about.creation_timestamp or "",
-        namespace=about.namespace,
-        name=about.name,
-        leaving=about.deletion_timestamp is not None,
+        created=metadata.creation_timestamp or "",
+        namespace=metadata.namespace,
+        name=metadata.name,
+        leaving=metadata.deletion_timestamp is not None,
     )
 
 
 def remaining_claimants(peers: Iterable[Peer]) -> tuple[Peer, ...]:
-    """The objects that still use the group after this one is gone."""
+    """The objects that still use the group after this one is deleted."""
     return tuple(sorted(one for one in peers if not one.leaving))

@@ -50,7 +50,7 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
         return plan_deletion(resource, observed, now)
     desired = desired_state(resource, observed)
     scaling = decide(resource, observed, suspended=desired.suspension is not None)
-    replicas = plan_replicas(resource, observed, desired.suspension, scaling.goal, now)
+    replicas = plan_replicas(resource, observed, desired.suspension, scaling.desired, now)
     reset = advance(resource, observed, desired, replicas, now)
 
     def backoff(history: DriftHistory, drift: Iterable[FieldPath]) -> DriftBackoff:
@@ -81,7 +81,7 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
         (*actions, *reset.actions, *events_of(decisions, actions), *_reshard(scaling, decisions.group)),
         build_status(decisions, now),
         metrics=group_metrics(resource, observed, scaling, run=replicas.run),
-        memory=Memory(scaling=scaling.memory, drift=history),
+        memory=Memory(scaling=scaling.state, drift=history),
     )
 
 
@@ -130,10 +130,10 @@ def _reshard(scaling: ScalingDecision, group: ConditionUpdate) -> list[Action]:
     """The event follows the split or merge: if the event is lost in a crash, the list of shards still shows
     the change.
     """
-    found = scaling.hot_shards
-    if found.change is None or found.event is None or group.status != "True":
+    result = scaling.hot_shards
+    if result.change is None or result.event is None or group.status != "True":
         return []
-    return [found.change, found.event]
+    return [result.change, result.event]
 
 
 def _prerequisites(
@@ -154,15 +154,15 @@ def _group(observed: ObservedState, desired: Desired, *, delayed: bool) -> list[
     """The origin is recorded before the group is created, so that a crash in between leaves no orphan."""
     if desired.owner is not None or not isinstance(observed.service, Available):
         return []
-    wanted, existing = desired.group_now, observed.service.group
+    settings, existing = desired.group_now, observed.service.group
     actions: list[Action] = []
     origin = "Created" if existing is None else observed.group_origin or "Adopted"
     if observed.group_origin != origin:
         actions.append(RecordGroupOrigin("Created" if origin == "Created" else "Adopted"))
     if existing is None:
-        actions.append(CreateGroup(timeout_s=wanted.timeout_s, order=wanted.order))
-    elif existing != wanted and not delayed:
-        actions.append(UpdateGroup(timeout_s=wanted.timeout_s, order=wanted.order))
+        actions.append(CreateGroup(timeout_s=settings.timeout_s, order=settings.order))
+    elif existing != settings and not delayed:
+        actions.append(UpdateGroup(timeout_s=settings.timeout_s, order=settings.order))
     return actions
 
 

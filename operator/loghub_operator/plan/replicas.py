@@ -51,8 +51,8 @@ def has_left(worker: WorkerObserved, service: LogServiceObserved) -> bool:
 
 
 def _counts(consumer: str, service: Available) -> bool:
-    holds = any(shard.holder == consumer for shard in service.shards)
-    return holds or consumer in (service.consumers or ())
+    holds_shard = any(shard.holder == consumer for shard in service.shards)
+    return holds_shard or consumer in (service.consumers or ())
 
 
 def pending_replacements(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
@@ -63,11 +63,11 @@ def pending_replacements(resource: LogHubConsumerGroup, observed: ObservedState)
     timeout. There are none if the endpoint cannot report live consumers; consumers cannot leave such an
     endpoint either.
     """
-    service, there = observed.service, {worker.name for worker in observed.workers}
+    service, existing = observed.service, {worker.name for worker in observed.workers}
     if not isinstance(service, Available) or service.consumers is None:
         return ()
     names = (resource.consumer(ordinal) for ordinal in range(observed.replicas))
-    return tuple(name for name in names if name not in there and _counts(name, service))
+    return tuple(name for name in names if name not in existing and _counts(name, service))
 
 
 def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool:
@@ -91,12 +91,12 @@ def plan_replicas(
         return ReplicaPlan(
             run=current, target=current, reason=ScalingReason.LOG_SERVICE_UNAVAILABLE, message=message
         )
-    goal = _target(resource, decided)
-    if goal.target == current:
-        return goal
-    if goal.target > current:
-        return _unless_in_transfer(goal, observed.service, current)
-    return _shrink(resource, observed, observed.service, goal, now)
+    desired = _target(resource, decided)
+    if desired.target == current:
+        return desired
+    if desired.target > current:
+        return _unless_in_transfer(desired, observed.service, current)
+    return _shrink(resource, observed, observed.service, desired, now)
 
 
 def _suspended(
@@ -104,9 +104,9 @@ def _suspended(
 ) -> ReplicaPlan:
     """No workers at all: all drain together, and all stop together once the last one has left."""
     bound_s, current = drain_timeout_s(resource), observed.replicas
-    there = [worker for worker in observed.workers if worker.ordinal < current]
-    late = [one for one in there if waited_enough(one, bound_s=bound_s, now=now)]
-    staying = [one for one in there if not (one.drain_requested and has_left(one, observed.service))]
+    existing = [worker for worker in observed.workers if worker.ordinal < current]
+    late = [one for one in existing if waited_enough(one, bound_s=bound_s, now=now)]
+    staying = [one for one in existing if not (one.drain_requested and has_left(one, observed.service))]
     waited_for = [one for one in staying if one not in late]
     return ReplicaPlan(
         run=current if waited_for or pending_replacements(resource, observed) else 0,
@@ -118,80 +118,84 @@ def _suspended(
     )
 
 
-def _target(resource: LogHubConsumerGroup, goal: DesiredReplicas) -> ReplicaPlan:
+def _target(resource: LogHubConsumerGroup, desired: DesiredReplicas) -> ReplicaPlan:
     """The number within the bounds, and which bound limited it."""
-    reason, message = _limit(resource, goal)
-    return ReplicaPlan(run=goal.workers, target=goal.workers, reason=reason, message=message)
+    reason, message = _limit(resource, desired)
+    return ReplicaPlan(run=desired.workers, target=desired.workers, reason=reason, message=message)
 
 
-def _limit(resource: LogHubConsumerGroup, goal: DesiredReplicas) -> tuple[ScalingReason, str]:
+def _limit(resource: LogHubConsumerGroup, desired: DesiredReplicas) -> tuple[ScalingReason, str]:
     auto = resource.spec.scaling.mode == "Auto"
-    needed = "more workers are needed" if auto else f"{goal.asked} workers requested"
-    match goal.bound:
+    needed = "more workers are needed" if auto else f"{desired.requested} workers requested"
+    match desired.bound:
         case "Maximum":
-            return ScalingReason.TOO_MANY_REPLICAS, f"{needed}, but scaling.maxReplicas is {goal.workers}"
+            return ScalingReason.TOO_MANY_REPLICAS, f"{needed}, but scaling.maxReplicas is {desired.workers}"
         case "Minimum":
             fewer = "fewer workers suffice" if auto else needed
-            return ScalingReason.TOO_FEW_REPLICAS, f"{fewer}, but scaling.minReplicas is {goal.workers}"
+            return ScalingReason.TOO_FEW_REPLICAS, f"{fewer}, but scaling.minReplicas is {desired.workers}"
         case "Shards":
             return ScalingReason.TOO_FEW_SHARDS, (
-                f"{needed}, but only {goal.workers} shards can be assigned; more workers would be idle. "
+                f"{needed}, but only {desired.workers} shards can be assigned; more workers would be idle. "
                 "Split shards to use them."
             )
         case "Step":
             step = resource.spec.scaling.scale_up.max_pods_per_step
             return ScalingReason.SCALE_UP_LIMIT, f"{needed}, but scaling.scaleUp.maxPodsPerStep is {step}"
         case None:
-            return ScalingReason.DESIRED_WITHIN_RANGE, f"{goal.workers} workers requested"
+            return ScalingReason.DESIRED_WITHIN_RANGE, f"{desired.workers} workers requested"
 
 
-def _unless_in_transfer(goal: ReplicaPlan, service: Available, current: int) -> ReplicaPlan:
+def _unless_in_transfer(desired: ReplicaPlan, service: Available, current: int) -> ReplicaPlan:
     if not service.in_transfer:
-        return goal
+        return desired
     numbers = listed(shard.shard for shard in service.in_transfer)
-    message = f"{goal.target} workers desired; waiting while shards are in state transfer: {numbers}"
+    message = f"{desired.target} workers desired; waiting while shards are in state transfer: {numbers}"
     return ReplicaPlan(
-        run=current, target=goal.target, reason=ScalingReason.REBALANCE_IN_PROGRESS, message=message
+        run=current, target=desired.target, reason=ScalingReason.REBALANCE_IN_PROGRESS, message=message
     )
 
 
 def _shrink(
-    resource: LogHubConsumerGroup, observed: ObservedState, service: Available, goal: ReplicaPlan, now: float
+    resource: LogHubConsumerGroup,
+    observed: ObservedState,
+    service: Available,
+    desired: ReplicaPlan,
+    now: float,
 ) -> ReplicaPlan:
     current = observed.replicas
     top = resource.consumer(current - 1)
     worker = next((one for one in observed.workers if one.name == top), None)
     if worker is None:
         back = top in pending_replacements(resource, observed)
-        return _draining(goal, current, top) if back else _lowered(goal, current)
+        return _draining(desired, current, top) if back else _lowered(desired, current)
     if not worker.drain_requested:
-        waiting = _unless_in_transfer(goal, service, current)
-        return waiting if waiting is not goal else _draining(goal, current, top, drain=(top,))
+        waiting = _unless_in_transfer(desired, service, current)
+        return waiting if waiting is not desired else _draining(desired, current, top, drain=(top,))
     if has_left(worker, service):
-        return _lowered(goal, current)
+        return _lowered(desired, current)
     if waited_enough(worker, bound_s=drain_timeout_s(resource), now=now):
-        return _lowered(goal, current, timed_out=(top,))
-    return _draining(goal, current, top)
+        return _lowered(desired, current, timed_out=(top,))
+    return _draining(desired, current, top)
 
 
-def _lowered(goal: ReplicaPlan, current: int, timed_out: tuple[str, ...] = ()) -> ReplicaPlan:
-    if goal.target == current - 1:
+def _lowered(desired: ReplicaPlan, current: int, timed_out: tuple[str, ...] = ()) -> ReplicaPlan:
+    if desired.target == current - 1:
         return ReplicaPlan(
             run=current - 1,
-            target=goal.target,
-            reason=goal.reason,
-            message=goal.message,
+            target=desired.target,
+            reason=desired.reason,
+            message=desired.message,
             timed_out=timed_out,
         )
-    message = f"{goal.target} workers desired; the workers leave one at a time, {current - 1} remain"
+    message = f"{desired.target} workers desired; the workers leave one at a time, {current - 1} remain"
     reason = ScalingReason.DRAINING
     return ReplicaPlan(
-        run=current - 1, target=goal.target, reason=reason, message=message, timed_out=timed_out
+        run=current - 1, target=desired.target, reason=reason, message=message, timed_out=timed_out
     )
 
 
-def _draining(goal: ReplicaPlan, current: int, leaver: str, drain: tuple[str, ...] = ()) -> ReplicaPlan:
-    message = f"{goal.target} workers desired; {leaver} first finishes its batch and leaves the group"
+def _draining(desired: ReplicaPlan, current: int, leaver: str, drain: tuple[str, ...] = ()) -> ReplicaPlan:
+    message = f"{desired.target} workers desired; {leaver} first finishes its batch and leaves the group"
     return ReplicaPlan(
-        run=current, target=goal.target, reason=ScalingReason.DRAINING, message=message, drain=drain
+        run=current, target=desired.target, reason=ScalingReason.DRAINING, message=message, drain=drain
     )

@@ -28,7 +28,7 @@ def target_cursors(
     requested: ResetCheckpoints, shards: Iterable[ShardObserved], observed: ResetObserved
 ) -> TargetCursors:
     """Pure; needs `ResetObserved.positions` and ``ends`` for every shard of the reset."""
-    existing = {one.shard for one in shards}
+    existing = {shard.shard for shard in shards}
     unknown = [shard for shard in requested.shards or () if shard not in existing]
     if unknown:
         return _invalid(f"the logstore has no shard {_numbers(unknown)}")
@@ -39,10 +39,10 @@ def target_cursors(
     )
 
 
-def same_cursor(one: str, other: str) -> bool:
+def same_cursor(first: str, second: str) -> bool:
     """Equal as numbers; an absent checkpoint equals nothing."""
     try:
-        return wire_cursor.decode(one) == wire_cursor.decode(other)
+        return wire_cursor.decode(first) == wire_cursor.decode(second)
     except MalformedCursor:
         return False
 
@@ -70,10 +70,12 @@ def _from_config_map(
     missing = [shard for shard in requested.shards or () if shard not in saved]
     if missing:
         return _invalid(f"{name} does not contain shard {_numbers(missing)}")
-    gone = set(saved) - existing if requested.shards is None else set()
-    if gone:
+    deleted = set(saved) - existing if requested.shards is None else set()
+    if deleted:
         hint = "list the other shards in spec.resetCheckpoints.shards"
-        return _invalid(f"{name} contains shard {_numbers(gone)}, which the logstore does not have; {hint}")
+        return _invalid(
+            f"{name} contains shard {_numbers(deleted)}, which the logstore does not have; {hint}"
+        )
     chosen = {shard: saved[shard] for shard in sorted(requested.shards or saved)}
     beyond = [shard for shard, cursor in chosen.items() if _is_beyond(cursor, observed.ends[shard])]
     if beyond:
@@ -89,7 +91,7 @@ def _is_shard(key: str) -> bool:
 
 
 def _is_cursor(value: str) -> bool:
-    """Accepts "" too, which stands for no checkpoint."""
+    """Accepts "" too, which means no checkpoint."""
     return value == "" or same_cursor(value, value)
 
 

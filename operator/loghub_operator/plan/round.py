@@ -15,7 +15,7 @@ from loghub_operator.model.observed import ObservedState
 from loghub_operator.model.plan import Plan
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.scaling.reshard_backoff import with_rejection
-from loghub_operator.plan.status.last_failure import error_message, with_failure
+from loghub_operator.plan.status.failure import error_message, with_failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,34 +22,35 @@ def checkpoint_backup(resource: LogHubConsumerGroup, name: str, backup: Checkpoi
     """Its name label differs from that of the workers, because the removal of old worker settings selects by
     that label.
     """
-    about = metadata(resource, name)
-    about["labels"][LABEL_NAME] = CHECKPOINTS
+    object_metadata = metadata(resource, name)
+    object_metadata["labels"][LABEL_NAME] = CHECKPOINTS
     targets = {str(shard): cursor for shard, cursor in sorted(backup.targets.items())}
-    about["annotations"] = {
+    object_metadata["annotations"] = {
         ANNOTATION_RESET_REQUESTED_AT: backup.requested_at,
         ANNOTATION_TARGET_CHECKPOINTS: json.dumps(targets),
     }
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": about,
+        "metadata": object_metadata,
         "immutable": True,
         "data": {str(shard): cursor for shard, cursor in sorted(backup.before.items())},
     }
 
 
-def backup_in(found: Document) -> CheckpointBackup | None:
+def backup_in(document: Document) -> CheckpointBackup | None:
     """The backup in a ConfigMap; None if the operator did not write it, or it was edited into something
     invalid.
     """
-    marks = found["metadata"].get("annotations") or {}
+    annotations = document["metadata"].get("annotations") or {}
     try:
         targets = {
-            int(key): str(value) for key, value in json.loads(marks[ANNOTATION_TARGET_CHECKPOINTS]).items()
+            int(key): str(value)
+            for key, value in json.loads(annotations[ANNOTATION_TARGET_CHECKPOINTS]).items()
         }
-        before = {int(key): str(value) for key, value in (found.get("data") or {}).items()}
+        before = {int(key): str(value) for key, value in (document.get("data") or {}).items()}
         return CheckpointBackup(
-            requested_at=marks[ANNOTATION_RESET_REQUESTED_AT], before=before, targets=targets
+            requested_at=annotations[ANNOTATION_RESET_REQUESTED_AT], before=before, targets=targets
         )
     except (KeyError, ValueError, AttributeError, TypeError):
         return None

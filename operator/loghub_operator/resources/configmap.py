@@ -19,12 +19,12 @@ def config_map_name(resource: LogHubConsumerGroup, settings: str) -> str:
     return f"{resource.metadata.name}-{settings}"
 
 
-def settings_in(resource: LogHubConsumerGroup, found: Document) -> str | None:
+def settings_in(resource: LogHubConsumerGroup, document: Document) -> str | None:
     """The hash of the settings in the ConfigMap; None if the operator did not create it, because a user's
     ConfigMap may have the labels of the workers.
     """
-    annotations = found["metadata"].get("annotations") or {}
-    if ANNOTATION_REVISION not in annotations or not is_ours(resource, found):
+    annotations = document["metadata"].get("annotations") or {}
+    if ANNOTATION_REVISION not in annotations or not is_ours(resource, document):
         return None
     return Revision.parse(annotations[ANNOTATION_REVISION]).settings
 
@@ -32,12 +32,12 @@ def settings_in(resource: LogHubConsumerGroup, found: Document) -> str | None:
 def config_map(resource: LogHubConsumerGroup, config: WorkerConfig) -> Document:
     """The settings as one file."""
     settings = config_hash(config)
-    about = metadata(resource, config_map_name(resource, settings))
-    about["annotations"] = {ANNOTATION_REVISION: str(Revision(settings=settings))}
+    object_metadata = metadata(resource, config_map_name(resource, settings))
+    object_metadata["annotations"] = {ANNOTATION_REVISION: str(Revision(settings=settings))}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": about,
+        "metadata": object_metadata,
         "immutable": True,
         "data": {CONFIG_FILE: encode(config).decode()},
     }

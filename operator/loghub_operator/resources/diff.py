@@ -53,9 +53,9 @@ def _differing(ours: Any, theirs: Any, path: str) -> Iterator[str]:
 def _differing_lists(ours: list[Any], theirs: list[Any], path: str) -> Iterator[str]:
     key = _LIST_KEYS.get(path.rpartition(".")[2])
     if key is not None and all(isinstance(one, dict) and key in one for one in (*ours, *theirs)):
-        found = dict(numbered(theirs, key))
-        for name, one in numbered(ours, key):
-            yield from _differing(one, found.get(name), f"{path}[{one[key]}]")
+        by_name = dict(numbered(theirs, key))
+        for name, item in numbered(ours, key):
+            yield from _differing(item, by_name.get(name), f"{path}[{item[key]}]")
     elif len(ours) != len(theirs) or any(
         list(_differing(mine, other, "")) for mine, other in zip(ours, theirs, strict=True)
     ):
@@ -72,8 +72,8 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def _amount(value: Any) -> Decimal | None:
-    found = _AMOUNT.fullmatch(str(value)) if isinstance(value, str | int | float) else None
-    return None if found is None else Decimal(found[1]) * _UNITS[found[2]]
+    match = _AMOUNT.fullmatch(str(value)) if isinstance(value, str | int | float) else None
+    return None if match is None else Decimal(match[1]) * _UNITS[match[2]]
 
 
 def replicas_taken(theirs: Document, manager: str) -> bool:

@@ -19,11 +19,13 @@ def workers_name(resource: LogHubConsumerGroup) -> str:
     return f"{resource.metadata.name}-workers"
 
 
-def is_ours(resource: LogHubConsumerGroup, found: Document) -> bool:
+def is_ours(resource: LogHubConsumerGroup, document: Document) -> bool:
     """Whether it was created for this object, which its name alone does not show."""
-    about = found["metadata"]
-    owners = [one.get("uid") for one in about.get("ownerReferences") or ()]
-    return resource.metadata.uid in owners or labels(resource).items() <= (about.get("labels") or {}).items()
+    existing = document["metadata"]
+    owners = [one.get("uid") for one in existing.get("ownerReferences") or ()]
+    return (
+        resource.metadata.uid in owners or labels(resource).items() <= (existing.get("labels") or {}).items()
+    )
 
 
 def metadata(resource: LogHubConsumerGroup, name: str) -> Document:

@@ -52,6 +52,6 @@ def project_service(project: str, namespace: str) -> Document:
     }
 
 
-def leads_to_the_service(found: Document) -> bool:
+def leads_to_the_service(service: Document) -> bool:
     """Whether this Service selects the embedded service's pods, regardless of who created it."""
-    return bool(found["spec"].get("selector") == {LABEL_NAME: SERVICE})
+    return bool(service["spec"].get("selector") == {LABEL_NAME: SERVICE})

@@ -39,14 +39,14 @@ def apply_pod_template(
     """
     if not overlay:
         return template
-    made: Document = merged(template, overlay)
-    _keep_marks(made, template)
-    spec, ours = made.get("spec"), template["spec"]
+    result: Document = merged(template, overlay)
+    _keep_metadata(result, template)
+    spec, ours = result.get("spec"), template["spec"]
     if isinstance(spec, dict):
         _keep_grace(spec, ours)
         _keep(spec, ours, "volumes", volumes)
         _keep_container(spec, ours, container)
-    return made
+    return result
 
 
 def merged(ours: Any, theirs: Any, *, key: str = "") -> Any:
@@ -65,16 +65,16 @@ def _merged_maps(ours: Document, theirs: Document) -> Document:
         case "replace":
             return _plain(theirs)
     both = {key: merged(ours.get(key), value, key=key) for key, value in theirs.items() if value is not None}
-    kept = {key: value for key, value in ours.items() if key not in theirs}
-    return {**kept, **both}
+    unchanged = {key: value for key, value in ours.items() if key not in theirs}
+    return {**unchanged, **both}
 
 
 def _merged_lists(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
     """The operator's items in their order, then the new ones of the overlay."""
     wanted = dict(numbered(theirs, key))
-    kept = [_element(one, wanted.pop(name, None)) for name, one in numbered(ours, key)]
+    unchanged = [_element(one, wanted.pop(name, None)) for name, one in numbered(ours, key)]
     new = (_element(None, one) for one in wanted.values())
-    return [one for one in (*kept, *new) if one is not None]
+    return [one for one in (*unchanged, *new) if one is not None]
 
 
 def numbered(elements: list[Any], key: str) -> Iterator[tuple[tuple[Any, int], Any]]:
@@ -82,9 +82,9 @@ def numbered(elements: list[Any], key: str) -> Iterator[tuple[tuple[Any, int], A
     neither is lost.
     """
     before: Counter[Any] = Counter()
-    for one in elements:
-        name = _named(one, key)
-        yield (name, before[name]), one
+    for element in elements:
+        name = _named(element, key)
+        yield (name, before[name]), element
         before[name] += 1
 
 
@@ -112,15 +112,15 @@ def _plain(theirs: Document) -> Document:
     return {key: value for key, value in theirs.items() if key != _DIRECTIVE}
 
 
-def _keep_marks(made: Document, template: Document) -> None:
-    about = made.get("metadata")
-    if not isinstance(about, dict):
+def _keep_metadata(result: Document, template: Document) -> None:
+    metadata = result.get("metadata")
+    if not isinstance(metadata, dict):
         return
     for key, ours in template["metadata"].items():
-        given = about.get(key)
-        about[key] = {**given, **ours} if isinstance(given, dict) else ours
+        given = metadata.get(key)
+        metadata[key] = {**given, **ours} if isinstance(given, dict) else ours
     for key in ("name", "namespace", "generateName"):
-        about.pop(key, None)
+        metadata.pop(key, None)
 
 
 def _keep_grace(spec: Document, ours: Document) -> None:
@@ -131,21 +131,21 @@ def _keep_grace(spec: Document, ours: Document) -> None:
 
 
 def _keep_container(spec: Document, ours: Document, name: str) -> None:
-    mine = next(one for one in ours["containers"] if one["name"] == name)
+    our_container = next(one for one in ours["containers"] if one["name"] == name)
     given = spec.get("containers")
-    found = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-    theirs = next((one for one in found if one.get("name") == name), None)
+    given_containers = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    theirs = next((one for one in given_containers if one.get("name") == name), None)
     if theirs is None:
-        spec["containers"] = [mine, *found]
+        spec["containers"] = [our_container, *given_containers]
         return
     for field in ("env", "ports", "volumeMounts"):
-        _keep(theirs, mine, field, {one[KEYS[field]] for one in mine[field]})
+        _keep(theirs, our_container, field, {one[KEYS[field]] for one in our_container[field]})
 
 
-def _keep(made: Document, ours: Document, field: str, names: set[Any]) -> None:
+def _keep(result: Document, ours: Document, field: str, names: set[Any]) -> None:
     """The operator's version of these list items is kept whole."""
-    key, given = KEYS[field], made.get(field)
+    key, given = KEYS[field], result.get(field)
     if given is not None and not isinstance(given, list):
         return
     others = [one for one in given or () if _named(one, key) not in names]
-    made[field] = [*(one for one in ours[field] if one[key] in names), *others]
+    result[field] = [*(one for one in ours[field] if one[key] in names), *others]

@@ -20,17 +20,17 @@ def code_source(resource: LogHubConsumerGroup) -> str | None:
     return None if python is None or python.config_map is None else python.config_map.name
 
 
-def code_in(resource: LogHubConsumerGroup, found: Document | None) -> UserCode:
-    """The files of the ConfigMap that `code_source` names; ``found`` is None if it does not exist."""
+def code_in(resource: LogHubConsumerGroup, config_map: Document | None) -> UserCode:
+    """The files of the ConfigMap that `code_source` names; ``config_map`` is None if it does not exist."""
     name, python = code_source(resource), resource.spec.pipeline.python
     assert python is not None  # otherwise `code_source` is None
     where = f"ConfigMap {name}"
-    if found is None:
+    if config_map is None:
         return UserCode(error=f"there is no {where} in namespace {resource.metadata.namespace}")
-    if found.get("binaryData"):
+    if config_map.get("binaryData"):
         return UserCode(error=f"{where} has binaryData; code is text, under data")
-    files = {str(key): str(value) for key, value in (found.get("data") or {}).items()}
-    wanted = f"{python.function.partition(':')[0]}.py"
-    if wanted not in files:
-        return UserCode(error=f"{where} has no key {wanted}, which must contain {python.function}")
+    files = {str(key): str(value) for key, value in (config_map.get("data") or {}).items()}
+    key = f"{python.function.partition(':')[0]}.py"
+    if key not in files:
+        return UserCode(error=f"{where} has no key {key}, which must contain {python.function}")
     return UserCode(files=files)

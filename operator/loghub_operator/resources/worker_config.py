@@ -29,11 +29,11 @@ DRAIN_TIMEOUT_S = 30
 AFTER_DRAIN_S = 15
 
 
-def worker_config(resource: LogHubConsumerGroup, site: Placement) -> WorkerConfig:
+def worker_config(resource: LogHubConsumerGroup, placement: Placement) -> WorkerConfig:
     """The settings that each worker of this group receives."""
     spec = resource.spec
     return WorkerConfig(
-        endpoint=site.endpoint,
+        endpoint=placement.endpoint,
         project=spec.project,
         logstore=spec.logstore,
         consumer_group=resource.group,
@@ -45,8 +45,8 @@ def worker_config(resource: LogHubConsumerGroup, site: Placement) -> WorkerConfi
         max_bytes=spec.fetch.max_bytes,
         checkpoint_interval_s=float(spec.checkpoint.interval_seconds),
         trigger_interval_s=float(spec.pipeline.trigger.interval_seconds),
-        pipeline=_pipeline(resource, site),
-        sink=_sink(resource, site),
+        pipeline=_pipeline(resource, placement),
+        sink=_sink(resource, placement),
         cores=spec.spark.cores,
         spark_memory=spec.spark.memory,
         spark_conf=dict(spec.spark.conf),
@@ -79,7 +79,7 @@ def drain_timeout_s(resource: LogHubConsumerGroup) -> float:
     return DRAIN_TIMEOUT_S + resource.spec.timeout_seconds + AFTER_DRAIN_S
 
 
-def _pipeline(resource: LogHubConsumerGroup, site: Placement) -> Pipeline:
+def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
     pipeline = resource.spec.pipeline
     if pipeline.sql is not None:
         return SqlPipeline(text=pipeline.sql)
@@ -88,17 +88,17 @@ def _pipeline(resource: LogHubConsumerGroup, site: Placement) -> Pipeline:
     claim = python.volume_claim
     return PythonPipeline(
         function=python.function,
-        files=dict(site.code.files) if python.config_map is not None else {},
-        folder=None if claim is None else "/".join(filter(None, (site.code_root, claim.path))),
+        files=dict(placement.code.files) if python.config_map is not None else {},
+        folder=None if claim is None else "/".join(filter(None, (placement.code_root, claim.path))),
     )
 
 
-def _sink(resource: LogHubConsumerGroup, site: Placement) -> Sink:
+def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:
     sink = resource.spec.pipeline.sink
     if sink.parquet is not None:
-        return ParquetSink(path=f"{site.sink_root}/{sink.parquet.path}")
+        return ParquetSink(path=f"{placement.sink_root}/{sink.parquet.path}")
     if sink.json_ is not None:
-        return JsonSink(path=f"{site.sink_root}/{sink.json_.path}")
+        return JsonSink(path=f"{placement.sink_root}/{sink.json_.path}")
     if sink.console is not None:
         return ConsoleSink(rows=sink.console.rows)
     assert sink.logstore is not None  # a rule of the CR

@@ -52,8 +52,8 @@ def _section(title: str, kinds: tuple[type[StrEnum], ...]) -> Iterator[str]:
             yield f"{before}\n"
         yield "| Value | Meaning |\n| --- | --- |"
         for names, text in rows:
-            words = ", ".join(f"`{kind[name]}`" for name in names)
-            yield f"| {words} | {_cell(text)} |"
+            values = ", ".join(f"`{kind[name]}`" for name in names)
+            yield f"| {values} | {_cell(text)} |"
         yield ""
 
 

@@ -1,7 +1,5 @@
-"""For each bound of the CRD's schema a value beyond it and values just within, made from the CRD.
-
-What for: a bound that is new has its cases without anybody's doing. What it must not know: who
-is asked. Read next: `test_bounds`.
+"""For each bound of the CRD's schema a value beyond it and values just within it, generated from the CRD, so
+that a new bound has its cases without further work.
 """
 
 import functools
@@ -24,7 +22,7 @@ OTHER = ("description", "default", "properties", "items", "additionalProperties"
          "x-kubernetes-list-map-keys", "x-kubernetes-validations",
          "x-kubernetes-preserve-unknown-fields")  # fmt: skip
 # What the apiserver says of each: its own words around the bound.
-WORDS = {
+MESSAGES = {
     "type": "in body must be of type {}:",
     INT_OR_TEXT: "in body must be of type {}:",
     "format": "in body must be of type {}",
@@ -45,7 +43,7 @@ WRONG_TYPE = {"string": 7, "object": "x", "array": "x", "integer": "x", "number"
 STRANGE = ("a%a", "-aa", "aa-", "_aa", "aa_", "AAA", "Aa:", "aaa ", "a aa", "aaa\n", ".aa", "a/", "../a",
            "/a", "a//a", "1a:b", "a:b:c", "0512m", "12k", "-1", "1e3")  # fmt: skip
 # What the rules of the CRD ask beside a value, so that it is alone to be wrong or right.
-BESIDE: dict[str, Document] = {
+DEPENDENCIES: dict[str, Document] = {
     "heartbeatIntervalSeconds": {"timeoutSeconds": 3600},
     "timeoutSeconds": {"heartbeatIntervalSeconds": 1},
     "pipeline.python": {"pipeline": {"sql": None}},
@@ -81,29 +79,32 @@ class Case:
     place: str  # of the value, as the apiserver spells it
     bound: str  # the schema's word for it
     document: Document
-    words: str = ""  # the apiserver's, where it refuses
+    message: str = ""  # the apiserver's, where it refuses
 
 
 def broken() -> dict[str, Case]:
     """Each bound of the CRD with values that break this bound and no other."""
-    found = [
+    cases = [
         Case(
-            place(path) + ("[1]" if bound == LIST else ""), bound, whole(path, value), words_of(bound, schema)
+            place(path) + ("[1]" if bound == LIST else ""),
+            bound,
+            whole(path, value),
+            message_of(bound, schema),
         )
         for path, schema in bounded()
         for bound in bounds_of(schema)
         for value in beyond(path, bound, schema)
     ]
-    found += [
-        Case(place((*path, name)), "required", whole((*path, name), None), words_of("required", schema))
+    cases += [
+        Case(place((*path, name)), "required", whole((*path, name), None), message_of("required", schema))
         for path, schema in bounded()
         for name in schema.get("required", ())
     ]
-    found.append(Case("spec", "required", {**document(), "spec": None}, "Required value"))
-    return _named(found)
+    cases.append(Case("spec", "required", {**document(), "spec": None}, "Required value"))
+    return _named(cases)
 
 
-def kept() -> dict[str, Case]:
+def accepted_values() -> dict[str, Case]:
     """Each bound of the CRD with the outermost right values."""
     return _named(
         Case(place(path), bound, whole(path, value))
@@ -128,12 +129,12 @@ def is_number(schema: Document) -> bool:
 
 
 def _named(cases: Iterable[Case]) -> dict[str, Case]:
-    made, seen = {}, Counter[str]()
+    named, counts = {}, Counter[str]()
     for case in cases:
         name = f"{case.place}-{case.bound}"
-        seen[name] += 1
-        made[f"{name}-{seen[name]}"] = case
-    return made
+        counts[name] += 1
+        named[f"{name}-{counts[name]}"] = case
+    return named
 
 
 def place(path: Path) -> str:
@@ -159,11 +160,11 @@ def nodes(schema: Document, path: Path = ()) -> Iterator[tuple[Path, Document]]:
 
 
 def schema_at(path: Path) -> Document:
-    found = root()
+    cases = root()
     for step in path:
-        part = found.get("properties", {}).get(step) or found.get("items") or found["additionalProperties"]
-        found = dict(part)
-    return found
+        part = cases.get("properties", {}).get(step) or cases.get("items") or cases["additionalProperties"]
+        cases = dict(part)
+    return cases
 
 
 def _below(path: Path) -> str:
@@ -174,12 +175,12 @@ def _below(path: Path) -> str:
 # The values of one bound
 
 
-def words_of(bound: str, schema: Document) -> str:
+def message_of(bound: str, schema: Document) -> str:
     if bound == "enum":
         return "supported values: " + ", ".join(f'"{one}"' for one in schema["enum"])
     if bound == "type" and "format" in schema and not is_number(schema):
-        return WORDS["format"].format(schema["format"])
-    return WORDS[bound].format("integer,string" if bound == INT_OR_TEXT else schema.get(bound))
+        return MESSAGES["format"].format(schema["format"])
+    return MESSAGES[bound].format("integer,string" if bound == INT_OR_TEXT else schema.get(bound))
 
 
 def beyond(path: Path, bound: str, schema: Document) -> list[Any]:
@@ -300,17 +301,17 @@ def many(path: Path, count: int) -> list[Any]:
 
 def whole(path: Path, value: Any) -> Document:
     """A whole object with this value (None: without it) in its place, and what that must have beside it."""
-    asking = f"{_below(path)}={value}"
+    target = f"{_below(path)}={value}"
     for at in range(len(path) - 1, 0, -1):
         step, around = path[at], path[:at]
-        beside = {} if step == KEY or len(around) == 1 else least(around)
-        value = [value] if step == ITEM else {**beside, step: value}
-    made = document()
-    merge(made, {path[0]: value})
-    for where, patch in BESIDE.items():
-        if where == asking or f"{_below(path)}.".startswith(f"{where}."):
-            merge(made["spec"], patch)
-    return dict(_without_none(made))
+        dependencies = {} if step == KEY or len(around) == 1 else least(around)
+        value = [value] if step == ITEM else {**dependencies, step: value}
+    named = document()
+    merge(named, {path[0]: value})
+    for where, patch in DEPENDENCIES.items():
+        if where == target or f"{_below(path)}.".startswith(f"{where}."):
+            merge(named["spec"], patch)
+    return dict(_without_none(named))
 
 
 def _without_none(value: Any) -> Any:

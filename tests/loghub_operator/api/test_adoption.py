@@ -1,4 +1,4 @@
-"""What the annotations say of a group, and of which one."""
+"""What the annotations record about a group, and about which one."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def marked(origin: Any = "Created", **spec: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("origin", ["Created", "Adopted"])
-def test_what_was_written_is_read_again(origin: str) -> None:
+def test_a_recorded_origin_is_read_back(origin: str) -> None:
     assert read_origin(resource(annotations=marked(origin))) == origin
 
 
@@ -24,22 +24,22 @@ def test_another_spelling_of_the_endpoint_is_the_same_group() -> None:
     assert read_origin(resource({"endpoint": intranet}, annotations=marked(endpoint=SLS))) == "Created"
 
 
-def test_at_another_endpoint_nothing_is_known() -> None:
+def test_at_another_endpoint_the_origin_is_unknown() -> None:
     assert read_origin(resource({"endpoint": SLS}, annotations=marked())) is None
 
 
 @pytest.mark.parametrize("field", ["project", "logstore", "consumerGroup"])
-def test_copied_onto_an_object_of_another_group_nothing_is_known(field: str) -> None:
+def test_annotations_copied_onto_an_object_of_another_group_record_no_origin(field: str) -> None:
     """As `kubectl get -o yaml` with another name would: the other group may be somebody's."""
     assert read_origin(resource({field: "other"}, annotations=marked())) is None
     assert read_origin(resource({field: "other"}, annotations=marked(**{field: "other"}))) == "Created"
 
 
-def test_a_copy_under_another_name_names_another_group() -> None:
+def test_a_copy_under_another_name_refers_to_another_group() -> None:
     assert read_origin(resource(name="other", annotations=marked())) is None
 
 
-@pytest.mark.parametrize("word", ["", "created", "Somebody"])
-def test_another_word_says_nothing(word: str) -> None:
-    assert read_origin(resource(annotations={**marked(), "loghub.dev/group-origin": word})) is None
+@pytest.mark.parametrize("value", ["", "created", "Somebody"])
+def test_an_unknown_value_of_the_annotation_records_no_origin(value: str) -> None:
+    assert read_origin(resource(annotations={**marked(), "loghub.dev/group-origin": value})) is None
     assert read_origin(resource()) is None

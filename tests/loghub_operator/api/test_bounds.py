@@ -1,7 +1,7 @@
-"""Every bound in the CRD's schema is held by the apiserver, and in the spec by `parse_resource`.
+"""Every bound in the CRD's schema is enforced by the apiserver, and in the spec by `parse_resource`.
 
-The cases are made from the CRD (`crd_cases`): for each bound of spec and status a value that
-breaks this bound and no other, and the outermost values that are right.
+The cases are generated from the CRD (`crd_cases`): for each bound of spec and status a value that breaks this
+bound and no other, and the outermost values that are valid.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from loghub_operator.api import InvalidResourceError, parse_resource
 from loghub_operator.clients.kube import CONSUMER_GROUP, AioKube, KubeError, configured
 from tests.loghub_operator.api.crd_cases import (
     BOUNDS,
+    MESSAGES,
     OTHER,
-    WORDS,
     Case,
+    accepted_values,
     bounds_of,
     broken,
-    kept,
     nodes,
     place,
     root,
@@ -27,12 +27,12 @@ from tests.loghub_operator.api.test_validation import in_kubernetes
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document
 
-BROKEN, KEPT = broken(), kept()
+BROKEN, ACCEPTED = broken(), accepted_values()
 # Around a group: Kubernetes holds these itself, whatever a CRD says.
 KUBERNETES_OWN = {("apiVersion", "type"), ("kind", "type"), ("metadata", "type"), ("", "type")}
-HEADS = {words.split("{}")[0] for words in WORDS.values()}
+HEADS = {text.split("{}")[0] for text in MESSAGES.values()}
 # A wrong type is no word of the list either, and both are told.
-BESIDE_TYPE = {WORDS["enum"]}
+WITH_TYPE = {MESSAGES["enum"]}
 
 
 def in_the_spec(cases: dict[str, Case]) -> list[str]:
@@ -42,51 +42,51 @@ def in_the_spec(cases: dict[str, Case]) -> list[str]:
 def test_every_bound_of_the_crd_has_a_case() -> None:
     """Asked of the schema itself, word by word: a new kind of bound is red here until it is tried."""
     schemas = [(place(path), schema) for path, schema in nodes(root())]
-    assert {word for _, schema in schemas for word in schema} <= {*BOUNDS, *OTHER}
-    found = {(at, word) for at, schema in schemas for word in bounds_of(schema)} - {
+    assert {keyword for _, schema in schemas for keyword in schema} <= {*BOUNDS, *OTHER}
+    result = {(at, keyword) for at, schema in schemas for keyword in bounds_of(schema)} - {
         (at, "x-kubernetes-list-type")
         for at, schema in schemas
         if schema.get("x-kubernetes-list-type") == "atomic"
     }
-    found |= {(f"{at}.{name}".strip("."), "required") for at, s in schemas for name in s.get("required", ())}
+    result |= {(f"{at}.{name}".strip("."), "required") for at, s in schemas for name in s.get("required", ())}
     tried = {(case.place, case.bound) for case in BROKEN.values()}
-    assert found - KUBERNETES_OWN == {(at.removesuffix("[1]"), bound) for at, bound in tried}
-    right = {(case.place, case.bound) for case in KEPT.values()}
-    assert {one for one in found - KUBERNETES_OWN if one[1] not in ("required", "pattern")} <= right
+    assert result - KUBERNETES_OWN == {(at.removesuffix("[1]"), bound) for at, bound in tried}
+    right = {(case.place, case.bound) for case in ACCEPTED.values()}
+    assert {one for one in result - KUBERNETES_OWN if one[1] not in ("required", "pattern")} <= right
 
 
 @pytest.mark.parametrize("name", in_the_spec(BROKEN))
-def test_a_value_beyond_a_bound_is_told_at_its_field(name: str) -> None:
+def test_a_value_beyond_a_bound_is_rejected_at_its_field(name: str) -> None:
     case = BROKEN[name]
     with pytest.raises(InvalidResourceError) as caught:
         parse_resource(case.document)
-    told = [in_kubernetes(problem.path) for problem in caught.value.problems]
-    assert any(at.startswith(case.place.removesuffix("[1]")) for at in told), told
+    message = [in_kubernetes(problem.path) for problem in caught.value.problems]
+    assert any(at.startswith(case.place.removesuffix("[1]")) for at in message), message
 
 
-@pytest.mark.parametrize("name", in_the_spec(KEPT))
-def test_a_value_within_its_bound_is_taken(name: str) -> None:
-    parse_resource(KEPT[name].document)
+@pytest.mark.parametrize("name", in_the_spec(ACCEPTED))
+def test_a_value_within_its_bound_is_accepted(name: str) -> None:
+    parse_resource(ACCEPTED[name].document)
 
 
-def test_the_apiserver_refuses_each_of_them_in_the_bounds_own_words(server: Apiserver) -> None:
-    answers = asked(server, BROKEN)
-    assert {name: told for name, told in answers.items() if not _only(BROKEN[name], told)} == {}
+def test_the_apiserver_rejects_each_value_beyond_its_bound_with_the_same_message(server: Apiserver) -> None:
+    answers = apiserver_messages(server, BROKEN)
+    assert {name: message for name, message in answers.items() if not _only(BROKEN[name], message)} == {}
 
 
-def test_the_apiserver_takes_each_value_within_its_bound(server: Apiserver) -> None:
-    answers = asked(server, KEPT)
-    assert {name: told for name, told in answers.items() if told} == {}
+def test_the_apiserver_accepts_each_value_within_its_bound(server: Apiserver) -> None:
+    answers = apiserver_messages(server, ACCEPTED)
+    assert {name: message for name, message in answers.items() if message} == {}
 
 
-def _only(case: Case, told: str) -> bool:
+def _only(case: Case, message: str) -> bool:
     """This bound is told at this place, and no other bound anywhere."""
-    heads = {head for head in HEADS if head in told} - (BESIDE_TYPE if case.bound == "type" else set())
-    alone = heads == {WORDS[case.bound].split("{}")[0]}
-    return alone and f"{case.place}: " in told and case.words in told
+    heads = {head for head in HEADS if head in message} - (WITH_TYPE if case.bound == "type" else set())
+    alone = heads == {MESSAGES[case.bound].split("{}")[0]}
+    return alone and f"{case.place}: " in message and case.message in message
 
 
-def asked(server: Apiserver, cases: dict[str, Case]) -> dict[str, str]:
+def apiserver_messages(server: Apiserver, cases: dict[str, Case]) -> dict[str, str]:
     """The apiserver's words on each; none where it took it. One connection: a kubectl each takes minutes."""
 
     async def ask() -> dict[str, str]:
@@ -99,13 +99,13 @@ def asked(server: Apiserver, cases: dict[str, Case]) -> dict[str, str]:
 async def _refusal(kube: AioKube, value: Document) -> str:
     """What is said to an object of this spec, and then of this status."""
     name = f"b-{uuid.uuid4().hex[:8]}"
-    about = {**value["metadata"], "name": name}
+    metadata = {**value["metadata"], "name": name}
     try:
-        await kube.create({**value, "metadata": about})
+        await kube.create({**value, "metadata": metadata})
         if "status" in value:
             # Merged, not applied: the bounds are asked for, not the merging of lists.
             await kube.patch(
-                CONSUMER_GROUP, about["namespace"], f"{name}/status", {"status": value["status"]}
+                CONSUMER_GROUP, metadata["namespace"], f"{name}/status", {"status": value["status"]}
             )
     except KubeError as error:
         return error.message

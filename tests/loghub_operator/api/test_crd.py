@@ -1,4 +1,4 @@
-"""The committed CRD is the one that the models make, and `kubectl explain` has an answer for every field."""
+"""The committed CRD is generated from the models, and `kubectl explain` describes every field."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ FIELDS = [
 ]
 
 
-def test_the_committed_crd_is_made_from_the_models() -> None:
+def test_the_committed_crd_is_generated_from_the_models() -> None:
     assert CRD.read_text() == crd_yaml(), "run: make crds"
 
 
@@ -42,11 +42,11 @@ def test_shards_are_a_bounded_map_by_id() -> None:
     assert shards["maxItems"] == 256
 
 
-def test_every_field_is_explained() -> None:
+def test_every_field_has_a_description() -> None:
     assert [place(path) for path, schema in FIELDS if not schema.get("description", "").endswith(".")] == []
 
 
-def test_every_value_of_an_enumeration_is_explained() -> None:
+def test_every_value_of_an_enumeration_has_an_explanation() -> None:
     unexplained = [
         (place(path), value)
         for path, schema in FIELDS
@@ -56,7 +56,7 @@ def test_every_value_of_an_enumeration_is_explained() -> None:
     assert unexplained == []
 
 
-def test_every_default_is_explained() -> None:
+def test_every_default_is_in_the_description() -> None:
     for path, schema in FIELDS:
         default = schema.get("default")
         if path[0] == "spec" and default is not None and not isinstance(default, dict | list):
@@ -64,7 +64,7 @@ def test_every_default_is_explained() -> None:
             assert f"Default: {text}" in schema["description"], place(path)
 
 
-def test_every_time_span_says_its_unit() -> None:
+def test_every_duration_names_its_unit() -> None:
     spans = [(path, schema) for path, schema in FIELDS if path[-1].lower().endswith("seconds")]
     assert len(spans) > 10
     for path, schema in spans:
@@ -112,12 +112,12 @@ def test_a_quantity_is_a_number(quantity: int | str, number: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "m", "1e3", "-1", "1.", "1mm", "1 k"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_a_value_that_is_no_quantity_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         patterns.amount(text)
 
 
-def test_a_float_is_refused_in_one_message() -> None:
+def test_a_float_is_rejected_with_one_message() -> None:
     value: Document = document({"scaling": {"workerCapacity": 12.5}})
     with pytest.raises(InvalidResourceError) as caught:
         parse_resource(value)

@@ -1,6 +1,6 @@
-"""Each rule, and each bound, is told by the apiserver and by `parse_resource` in the same words.
+"""The apiserver and `parse_resource` report each broken rule and bound with the same message.
 
-The apiserver half is the real one with the committed CRD; it runs where its programs are.
+The apiserver half is the real one with the committed CRD; it runs where its programs are installed.
 """
 
 import re
@@ -296,9 +296,9 @@ def test_every_rule_of_the_crd_has_a_case() -> None:
         for rule in schema.get("x-kubernetes-validations", ())
     ]
     assert [
-        (at, told)
-        for at, told in rules
-        if not any(at == path and told.startswith(words) for path, words in tried)
+        (at, reported)
+        for at, reported in rules
+        if not any(at == path and reported.startswith(text) for path, text in tried)
     ] == []
     assert {at for at, _ in rules} == {path for path, _ in tried}
 
@@ -311,13 +311,13 @@ def problems(value: Document, **options: Document) -> list[str]:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_that_does_not_hold_is_told_at_its_field(name: str) -> None:
+def test_a_broken_rule_is_reported_at_its_field(name: str) -> None:
     spec, path, message = RULES[name]
     assert any(problem.startswith(f"{path}: {message}") for problem in problems(document(spec)))
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_the_apiserver_tells_the_same_rule_in_the_same_words(name: str, server: Apiserver) -> None:
+def test_the_apiserver_reports_a_broken_rule_with_the_same_message(name: str, server: Apiserver) -> None:
     spec, path, message = RULES[name]
     refused = server.apply(document(spec, name=f"r-{uuid.uuid4().hex[:8]}"))
     assert refused.returncode != 0
@@ -326,14 +326,16 @@ def test_the_apiserver_tells_the_same_rule_in_the_same_words(name: str, server: 
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_an_immutable_field_may_not_change(name: str) -> None:
+def test_a_change_of_an_immutable_field_is_rejected(name: str) -> None:
     before, after, field = CHANGES[name]
-    told = problems(document(after), old=document(before))
-    assert told == [f"spec.{field}: {field} is immutable; create another LogHubConsumerGroup instead"]
+    reported = problems(document(after), old=document(before))
+    assert reported == [f"spec.{field}: {field} is immutable; create another LogHubConsumerGroup instead"]
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_apiserver_tells_the_same_change_in_the_same_words(name: str, server: Apiserver) -> None:
+def test_the_apiserver_rejects_a_change_of_an_immutable_field_with_the_same_message(
+    name: str, server: Apiserver
+) -> None:
     before, after, field = CHANGES[name]
     unique = f"c-{uuid.uuid4().hex[:8]}"
     assert server.apply(document(before, name=unique)).returncode == 0
@@ -343,17 +345,17 @@ def test_the_apiserver_tells_the_same_change_in_the_same_words(name: str, server
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_what_is_right_is_taken(name: str) -> None:
+def test_a_valid_object_is_accepted(name: str) -> None:
     parse_resource(document(ACCEPTED[name]))
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_the_apiserver_takes_what_is_right(name: str, server: Apiserver) -> None:
-    taken = server.apply(document(ACCEPTED[name], name=f"a-{uuid.uuid4().hex[:8]}"))
-    assert taken.returncode == 0, taken.stderr
+def test_the_apiserver_accepts_a_valid_object(name: str, server: Apiserver) -> None:
+    accepted = server.apply(document(ACCEPTED[name], name=f"a-{uuid.uuid4().hex[:8]}"))
+    assert accepted.returncode == 0, accepted.stderr
 
 
-def test_an_unknown_field_is_named_by_both(server: Apiserver) -> None:
+def test_the_parser_and_the_apiserver_both_name_an_unknown_field(server: Apiserver) -> None:
     value = document({"pipeline": {"sqll": "SELECT 1"}}, name=f"u-{uuid.uuid4().hex[:8]}")
     assert 'unknown field "spec.pipeline.sqll"' in "\n".join(problems(value))
     # Server-side apply says it its own way; a client-side one as we do.
@@ -364,14 +366,14 @@ def test_an_unknown_field_is_named_by_both(server: Apiserver) -> None:
 
 
 @pytest.mark.parametrize("bad", ["with.dot", "x" * 53, "1st-of-all"])
-def test_a_name_that_cannot_be_a_pods_and_a_services_is_refused_by_both(bad: str, server: Apiserver) -> None:
+def test_both_reject_a_name_that_no_pod_or_service_can_have(bad: str, server: Apiserver) -> None:
     assert NAME_RULE in "\n".join(problems(document(name=bad)))
     refused = server.apply(document(name=bad))
     assert refused.returncode != 0
     assert NAME_RULE in refused.stderr
 
 
-def test_a_day_that_does_not_exist_is_refused_by_both(server: Apiserver) -> None:
+def test_both_reject_a_date_that_does_not_exist(server: Apiserver) -> None:
     value = document(
         {"startPosition": {"from": "Timestamp", "timestamp": "2026-02-30T00:00:00Z"}},
         name=f"d-{uuid.uuid4().hex[:8]}",
@@ -380,20 +382,20 @@ def test_a_day_that_does_not_exist_is_refused_by_both(server: Apiserver) -> None
     assert server.apply(value).returncode != 0
 
 
-def test_the_apiserver_fills_in_the_same_defaults(server: Apiserver) -> None:
+def test_the_apiserver_sets_the_same_defaults(server: Apiserver) -> None:
     name = f"f-{uuid.uuid4().hex[:8]}"
     assert server.apply(document(name=name)).returncode == 0
     stored = yaml.safe_load(server.must("get", "lhcg", name, "-o", "yaml"))
     assert stored["spec"] == parse_resource(document(name=name)).spec.to_dict()
 
 
-def test_every_wrong_rule_is_told_at_once() -> None:
+def test_all_broken_rules_are_reported_together() -> None:
     spec = {"endpoint": "x", "timeoutSeconds": 2, "scaling": {"minReplicas": 2, "maxReplicas": 1}}
     paths = {problem.split(":")[0] for problem in problems(document({**spec, "scaling": None}))}
     assert paths == {"spec.endpoint", "spec.timeoutSeconds"}
 
 
-def test_the_examples_hold_one_valid_group_each() -> None:
+def test_each_example_contains_one_valid_group() -> None:
     for example in sorted((ROOT / "deploy" / "examples").glob("*.yaml")):
-        (found,) = resources_in(example.read_text())
-        parse_resource(found)
+        (result,) = resources_in(example.read_text())
+        parse_resource(result)

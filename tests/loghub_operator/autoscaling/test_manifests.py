@@ -1,4 +1,4 @@
-"""The components of ``deploy/`` beside the plain manifests: one operator that serves both."""
+"""The components of ``deploy/`` on top of the plain manifests: one operator that serves both."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from loghub_operator.settings import Settings
 from tests.loghub_operator.support.apiserver import ROOT, Apiserver
 
 
-def test_with_both_components_the_operator_serves_what_the_services_lead_to(
+def test_with_both_components_the_operator_serves_the_ports_of_the_services(
     server: Apiserver, tmp_path: Path
 ) -> None:
     deploy = os.path.relpath(ROOT / "deploy", tmp_path)
@@ -23,8 +23,8 @@ def test_with_both_components_the_operator_serves_what_the_services_lead_to(
         yaml.safe_dump({"resources": [deploy], "components": components})
     )
     rendered = server.must("kustomize", str(tmp_path))
-    made = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(rendered)}
-    pod = made["Deployment", "loghub-operator"]["spec"]["template"]
+    result = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(rendered)}
+    pod = result["Deployment", "loghub-operator"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     settings = Settings.from_environment({one["name"]: one.get("value", "x") for one in container["env"]})
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
@@ -34,12 +34,12 @@ def test_with_both_components_the_operator_serves_what_the_services_lead_to(
         ("loghub-operator-external-metrics", settings.external_metrics_address),
         ("loghub-operator-keda", settings.keda_address),
     ):
-        service = made["Service", name]["spec"]
+        service = result["Service", name]["spec"]
         assert service["selector"].items() <= {**pod["metadata"]["labels"], leader_label.LABEL: value}.items()
         assert service["selector"][leader_label.LABEL] == value
         assert address == f"0.0.0.0:{ports[service['ports'][0]['targetPort']]}"
-    leads_to = made["APIService", apiservice.NAME]["spec"]["service"]
+    leads_to = result["APIService", apiservice.NAME]["spec"]["service"]
     assert settings.external_metrics_service == f"{leads_to['namespace']}/{leads_to['name']}"
-    assert ("Service", leads_to["name"]) in made
+    assert ("Service", leads_to["name"]) in result
     done = server.run("apply", "--server-side", "--dry-run=server", "-f", "-", text=rendered)
     assert "nvalid" not in done.stderr, done.stderr

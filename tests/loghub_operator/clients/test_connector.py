@@ -35,10 +35,10 @@ for endpoint in sys.argv[1:]:
         (Client.HTTP, SLS, HttpLogHub),
     ],
 )
-def test_client_of_an_endpoint(choice: Client, endpoint: str, kind: type) -> None:
-    hub = connector(Settings(client=choice).uses_sdk)(endpoint, "demo", KEY)
-    hub.close()
-    assert type(hub) is kind
+def test_each_endpoint_gets_the_right_client(choice: Client, endpoint: str, kind: type) -> None:
+    client = connector(Settings(client=choice).uses_sdk)(endpoint, "demo", KEY)
+    client.close()
+    assert type(client) is kind
 
 
 def test_the_sdk_is_loaded_for_the_first_endpoint_that_needs_it() -> None:

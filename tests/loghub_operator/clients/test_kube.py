@@ -1,4 +1,4 @@
-"""The Kubernetes port where nothing comes back; and the credentials that it shares with Kopf."""
+"""The Kubernetes port without an answer, and the credentials that it shares with Kopf."""
 
 import asyncio
 import socket
@@ -28,19 +28,19 @@ from tests.loghub_operator.support.watched_apiserver import WatchedApiserver
 from tests.support import HandClock
 
 
-def test_an_apiserver_that_does_not_answer_in_time_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_of_the_apiserver_is_reported_as_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_module, "CALL_TIMEOUT_S", 0.2)
 
     async def ask(address: str) -> None:
-        made = Configuration()
-        made.host = f"http://{address}"
-        made.client_session_kwargs = {"trust_env": False}
-        async with AioKube(made) as kube:
+        result = Configuration()
+        result.host = f"http://{address}"
+        result.client_session_kwargs = {"trust_env": False}
+        async with AioKube(result) as kube:
             await kube.get(POD, "here", "access-0")
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        words = r"^Unreachable: GET /api/v1/namespaces/here/pods/access-0: TimeoutError$"
-        with pytest.raises(KubeError, match=words) as caught:
+        message = r"^Unreachable: GET /api/v1/namespaces/here/pods/access-0: TimeoutError$"
+        with pytest.raises(KubeError, match=message) as caught:
             asyncio.run(ask(f"127.0.0.1:{silent.getsockname()[1]}"))
     assert caught.value.status == 0
 
@@ -58,8 +58,8 @@ class InCluster:
         patch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
         patch.setenv("KUBERNETES_SERVICE_PORT", "443")
         pair = folder / "pair.pem"
-        made = authority.pair("localhost")
-        pair.write_bytes(made.key + made.certificate)
+        result = authority.pair("localhost")
+        pair.write_bytes(result.key + result.certificate)
         self.tls: ssl.SSLContext | None = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.tls.load_cert_chain(pair)
 

@@ -1,4 +1,4 @@
-"""Clients of log services: one for each key, and none for a key of before."""
+"""The pool of log-service clients: one for each access key, and none for a rotated one."""
 
 from typing import Any
 
@@ -43,50 +43,50 @@ def clock() -> Hand:
 
 
 @pytest.fixture
-def hubs(clock: Hand) -> LogServicePool:
+def pool(clock: Hand) -> LogServicePool:
     def connect(_endpoint: str, _project: str, credentials: Credentials) -> LogHub:
-        made: Any = Client(credentials)
-        return made  # type: ignore[no-any-return]
+        client: Any = Client(credentials)
+        return client  # type: ignore[no-any-return]
 
     return LogServicePool(connect, threads=1, clock=clock)
 
 
-def asked(hubs: LogServicePool, credentials: Credentials) -> Client:
-    found: Any = hubs.client("http://x", "demo", credentials)
-    assert isinstance(found, Client)
-    return found
+def client_for(pool: LogServicePool, credentials: Credentials) -> Client:
+    client: Any = pool.client("http://x", "demo", credentials)
+    assert isinstance(client, Client)
+    return client
 
 
-def test_the_same_key_has_one_client(hubs: LogServicePool) -> None:
-    assert asked(hubs, key(1)) is asked(hubs, key(1))
+def test_the_same_access_key_gets_the_same_client(pool: LogServicePool) -> None:
+    assert client_for(pool, key(1)) is client_for(pool, key(1))
 
 
-def test_another_key_or_token_is_another_client_and_the_old_one_goes(
-    hubs: LogServicePool, clock: Hand
+def test_another_key_or_token_gets_another_client_and_the_idle_one_is_closed(
+    pool: LogServicePool, clock: Hand
 ) -> None:
-    old = asked(hubs, key(1, "token"))
-    new = asked(hubs, key(1, "next"))
+    old = client_for(pool, key(1, "token"))
+    new = client_for(pool, key(1, "next"))
     assert new is not old
     assert new.credentials == key(1, "next")
     assert not old.closed, "another object may use it, and a call may be under way"
     clock.now = IDLE_S - 1
-    asked(hubs, key(1, "next"))
+    client_for(pool, key(1, "next"))
     assert not old.closed
     clock.now = IDLE_S + 1
-    assert asked(hubs, key(1, "next")) is new
+    assert client_for(pool, key(1, "next")) is new
     assert old.closed
     assert not new.closed
 
 
-def test_no_more_are_open_than_allowed(hubs: LogServicePool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_open_clients_is_bounded(pool: LogServicePool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hubs_module, "MOST_OPEN", 2)
-    first, second = asked(hubs, key(1)), asked(hubs, key(2))
-    asked(hubs, key(1))
-    asked(hubs, key(3))
+    first, second = client_for(pool, key(1)), client_for(pool, key(2))
+    client_for(pool, key(1))
+    client_for(pool, key(3))
     assert (first.closed, second.closed) == (False, True)
 
 
-def test_at_the_end_all_are_closed(hubs: LogServicePool) -> None:
-    clients = [asked(hubs, key(number)) for number in range(3)]
-    hubs.close()
+def test_close_closes_all_clients(pool: LogServicePool) -> None:
+    clients = [client_for(pool, key(number)) for number in range(3)]
+    pool.close()
     assert all(one.closed for one in clients)

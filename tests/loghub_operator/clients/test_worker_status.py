@@ -1,4 +1,4 @@
-"""The statuses of workers over real connections: what is answered, and everything that is no answer."""
+"""The statuses of workers over real connections: valid answers, and everything that counts as none."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ DEEP = b'{"further":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     ],
     ids=["empty", "null", "html", "no utf-8", "a text not utf-8", "cut", "incomplete", "two", "deep"],
 )
-def test_garbage_is_no_answer(body: bytes) -> None:
+def test_an_invalid_body_counts_as_no_answer(body: bytes) -> None:
     async def garbage(_: web.Request) -> web.StreamResponse:
         return web.Response(body=body)
 
@@ -79,7 +79,7 @@ def test_garbage_is_no_answer(body: bytes) -> None:
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n{}",
     ],
 )
-def test_what_is_hardly_http_is_no_answer(answer: bytes) -> None:
+def test_malformed_http_counts_as_no_answer(answer: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
@@ -151,7 +151,7 @@ def test_a_compressed_answer_is_not_expanded() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 500, 503])
-def test_an_error_is_no_answer_even_with_a_status_in_it(status: int) -> None:
+def test_an_http_error_counts_as_no_answer_even_with_a_status_in_its_body(status: int) -> None:
     async def fails(_: web.Request) -> web.StreamResponse:
         return web.Response(status=status, body=BODY)
 
@@ -178,7 +178,7 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
     assert read(answers) == STATUS
 
 
-def test_a_worker_that_does_not_answer_in_time_delays_no_other() -> None:
+def test_a_slow_worker_does_not_delay_the_others() -> None:
     """The bound is for all together, whether an answer does not begin or does not end."""
 
     async def run() -> dict[str, WorkerStatus | None]:
@@ -198,21 +198,21 @@ def test_a_worker_that_does_not_answer_in_time_delays_no_other() -> None:
 
         async with served(hangs) as silent, served(stops) as half, served(answers) as quick:
             addresses = {"access-0": quick, "access-1": silent, "access-2": half}
-            found = await asyncio.wait_for(read_statuses(addresses), LONG_S)
+            result = await asyncio.wait_for(read_statuses(addresses), LONG_S)
             assert reached.is_set()
-            return found
+            return result
 
     assert asyncio.run(run()) == {"access-0": STATUS, "access-1": None, "access-2": None}
 
 
-def test_a_refused_connection_is_no_answer() -> None:
+def test_a_refused_connection_counts_as_no_answer() -> None:
     async def run() -> dict[str, WorkerStatus | None]:
         return await read_statuses({"access-0": f"127.0.0.1:{free_port()}"}, timeout_s=LONG_S)
 
     assert asyncio.run(run()) == {"access-0": None}
 
 
-def test_two_hundred_workers_are_asked_in_parallel_but_not_all_at_once() -> None:
+def test_two_hundred_workers_are_queried_in_parallel_with_bounded_concurrency() -> None:
     now, most = 0, 0
 
     async def run() -> dict[str, WorkerStatus | None]:
@@ -239,9 +239,9 @@ def test_two_hundred_workers_are_asked_in_parallel_but_not_all_at_once() -> None
             release.set()
             return await reading
 
-    found = asyncio.run(run())
-    assert len(found) == 200
-    assert all(status == STATUS for status in found.values())
+    result = asyncio.run(run())
+    assert len(result) == 200
+    assert all(status == STATUS for status in result.values())
     assert most == MOST_AT_ONCE
 
 

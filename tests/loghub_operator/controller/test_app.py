@@ -33,26 +33,26 @@ def dies(operator: Operator, when: str, site: str) -> None:
         assert child.wait(GUARD_S) == -signal.SIGKILL, operator.log.read_text()
 
 
-def test_killed_with_9_again_and_again_it_finishes(server: Apiserver, tmp_path: Path) -> None:
+def test_an_operator_killed_repeatedly_still_finishes(server: Apiserver, tmp_path: Path) -> None:
     namespace = make_namespace(server)
     with log_service(tmp_path) as endpoint:
-        hub = HttpLogHub(endpoint, "demo", credentials=KEY)
-        hub.create_project()
-        hub.create_logstore("access", shards=2)
+        client = HttpLogHub(endpoint, "demo", credentials=KEY)
+        client.create_project()
+        client.create_logstore("access", shards=2)
         operator = Operator(server, tmp_path, endpoint, namespace)
         group = document({"deletionPolicy": "Delete", "replicas": 3}, namespace=namespace)
         assert server.apply(group).returncode == 0
 
         def stateful_set() -> dict[str, object]:
-            found = server.run("get", "sts", "access", "-n", namespace, "-o", "json").stdout
-            return dict(json.loads(found)) if found else {}
+            result = server.run("get", "sts", "access", "-n", namespace, "-o", "json").stdout
+            return dict(json.loads(result)) if result else {}
 
         def status() -> dict[str, object]:
-            found = server.must("get", "lhcg", "access", "-n", namespace, "-o", "json")
-            return dict(json.loads(found).get("status", {}))
+            result = server.must("get", "lhcg", "access", "-n", namespace, "-o", "json")
+            return dict(json.loads(result).get("status", {}))
 
         dies(operator, "after", "log service create_group")
-        assert [one.name for one in hub.list_groups("access")] == ["access"]
+        assert [one.name for one in client.list_groups("access")] == ["access"]
         assert stateful_set() == {}
         dies(operator, "before", STATEFUL_SET_APPLIED)
         assert stateful_set() == {}
@@ -74,13 +74,13 @@ def test_killed_with_9_again_and_again_it_finishes(server: Apiserver, tmp_path: 
         dies(operator, "after", "delete StatefulSet")
         assert stateful_set() == {}
         dies(operator, "before", "merge LogHubConsumerGroup finalizers")
-        assert hub.list_groups("access") == ()
+        assert client.list_groups("access") == ()
         with operator.running() as child:
-            gone = ("get", "lhcg", "access", "-n", namespace)
-            until("the object gone", lambda: "NotFound" in server.run(*gone).stderr)
-            assert hub.list_groups("access") == ()
+            missing = ("get", "lhcg", "access", "-n", namespace)
+            until("the object gone", lambda: "NotFound" in server.run(*missing).stderr)
+            assert client.list_groups("access") == ()
             assert stateful_set() == {}
             child.send_signal(signal.SIGTERM)
             assert child.wait(GUARD_S) == 0
-        hub.close()
+        client.close()
     assert KEY.access_key_secret not in operator.log.read_text()

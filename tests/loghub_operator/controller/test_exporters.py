@@ -1,8 +1,8 @@
-"""The whole operator over a real apiserver, and its numbers read in all three ways.
+"""The whole operator over a real apiserver, and its metrics read in all three ways.
 
-The apiserver's aggregation layer, its authorizer and its built-in role of the HPA controller are
-real, and the operator has the rights of its manifests only. There is no network of Services: the
-Service before the operator is an ExternalName of the loopback interface.
+The apiserver's aggregation layer, its authorizer and its built-in role of the HPA controller are real, and
+the operator has the permissions of its manifests only. There is no network of Services: the Service before
+the operator is an ExternalName of the loopback interface.
 """
 
 import asyncio
@@ -85,47 +85,50 @@ class Readers:
         url = f"http://{self.settings.http_address}/metrics"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-            told = samples(await answer.text())
+            reported = samples(await answer.text())
         here = {"namespace": self.on.namespace, "consumer_group": GROUP}
         plain = {
-            name: value for name, found in told.items() for labels, value in found if labels in ({}, here)
+            name: value
+            for name, result in reported.items()
+            for labels, value in result
+            if labels in ({}, here)
         }
-        for labels, value in told.get("loghub_operator_reconcile_total", []):
+        for labels, value in reported.get("loghub_operator_reconcile_total", []):
             plain[f"reconcile {labels['result']}"] = value
         return plain
 
     async def kubectl(self, metric: str, *, who: str = "", selector: str = f"consumerGroup={GROUP}") -> Any:
         """The list that the apiserver passes on, or the words of its refusal."""
         path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{self.on.namespace}/{metric}"
-        words = ["get", "--raw", f"{path}?labelSelector={selector.replace('=', '%3D')}"]
-        done = await asyncio.to_thread(self._server.run, *words, *(["--as", who] if who else []))
+        arguments = ["get", "--raw", f"{path}?labelSelector={selector.replace('=', '%3D')}"]
+        done = await asyncio.to_thread(self._server.run, *arguments, *(["--as", who] if who else []))
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
     async def until_answered(self, metric: str, value: str) -> None:
-        found: Any = None
+        result: Any = None
 
         async def holds() -> bool:
-            nonlocal found
-            found = await self.kubectl(metric)
-            return isinstance(found, dict) and [one["value"] for one in found["items"]] == [value]
+            nonlocal result
+            result = await self.kubectl(metric)
+            return isinstance(result, dict) and [one["value"] for one in result["items"]] == [value]
 
         await self.on.until(f"{metric} {value}", holds)
 
     async def bundle(self) -> str:
-        found = await asyncio.to_thread(self._server.must, "get", "apiservice", API, "-o", "json")
-        return str(json.loads(found)["spec"].get("caBundle", ""))
+        result = await asyncio.to_thread(self._server.must, "get", "apiservice", API, "-o", "json")
+        return str(json.loads(result)["spec"].get("caBundle", ""))
 
 
 def put(on: Stage, groups: int) -> None:
     for _ in range(groups):
         log = Log(time=int(time.time()), contents=(("line", "x"),))
-        on.hub.put_logs(LOGSTORE, encode(LogGroup(logs=(log,))), hash_key="0" * 32)
+        on.client.put_logs(LOGSTORE, encode(LogGroup(logs=(log,))), hash_key="0" * 32)
 
 
 def begin_to_consume(on: Stage) -> None:
     """A checkpoint before the first log; the players take shards and consume nothing."""
-    begin = on.hub.get_cursor(LOGSTORE, 0, "begin")
-    on.hub.update_checkpoint(LOGSTORE, GROUP, shard=0, cursor=begin, consumer="", force=True)
+    begin = on.client.get_cursor(LOGSTORE, 0, "begin")
+    on.client.update_checkpoint(LOGSTORE, GROUP, shard=0, cursor=begin, consumer="", force=True)
 
 
 def test_one_group_read_by_prometheus_keda_and_an_hpa(server: Apiserver, tmp_path: Path) -> None:
@@ -160,29 +163,29 @@ def test_one_group_read_by_prometheus_keda_and_an_hpa(server: Apiserver, tmp_pat
     async def everybody_reads_the_same(readers: Readers) -> None:
         begin_to_consume(readers.on)
         await readers.until_answered("loghub_lag_log_groups", "3")
-        told = await readers.prometheus()
-        assert told["loghub_operator_group_lag_log_groups"] == 3
-        assert (told["loghub_operator_groups"], told["loghub_operator_leader"]) == (1, 1)
-        assert told["reconcile success"] >= 1
-        assert told["loghub_operator_group_lag_seconds"] >= 0
+        reported = await readers.prometheus()
+        assert reported["loghub_operator_group_lag_log_groups"] == 3
+        assert (reported["loghub_operator_groups"], reported["loghub_operator_leader"]) == (1, 1)
+        assert reported["reconcile success"] >= 1
+        assert reported["loghub_operator_group_lag_seconds"] >= 0
 
     async def discovery_finds_the_metrics(readers: Readers) -> None:
-        words = ("api-resources", "--api-group=external.metrics.k8s.io", "--cached=false", "-o", "name")
+        arguments = ("api-resources", "--api-group=external.metrics.k8s.io", "--cached=false", "-o", "name")
         names = {f"{definition.metric}.external.metrics.k8s.io" for definition in METRICS}
 
         async def holds() -> bool:
-            done = await asyncio.to_thread(server.run, *words)
+            done = await asyncio.to_thread(server.run, *arguments)
             return set(done.stdout.split()) == names
 
         await readers.on.until("the metrics among the API's resources", holds)
 
     async def only_who_may_reads(readers: Readers) -> None:
-        words = await readers.kubectl("loghub_lag_log_groups", who="joe")
-        assert 'User "joe" cannot list resource "loghub_lag_log_groups"' in words
-        found = await readers.kubectl("loghub_lag_log_groups", who=HPA_CONTROLLER)
-        assert found["items"][0]["metricLabels"] == {"consumerGroup": GROUP}
-        words = await readers.kubectl("loghub_lag_log_groups", selector="consumerGroup=other")
-        assert "no LogHubConsumerGroup in namespace" in words
-        assert "NotFound" in words
+        arguments = await readers.kubectl("loghub_lag_log_groups", who="joe")
+        assert 'User "joe" cannot list resource "loghub_lag_log_groups"' in arguments
+        result = await readers.kubectl("loghub_lag_log_groups", who=HPA_CONTROLLER)
+        assert result["items"][0]["metricLabels"] == {"consumerGroup": GROUP}
+        arguments = await readers.kubectl("loghub_lag_log_groups", selector="consumerGroup=other")
+        assert "no LogHubConsumerGroup in namespace" in arguments
+        assert "NotFound" in arguments
 
     stage(server, tmp_path, story, operator=False)

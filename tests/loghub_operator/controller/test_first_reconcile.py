@@ -1,4 +1,4 @@
-"""What the way from a new object to its StatefulSet costs: one round, and few calls one after the other."""
+"""From a new object to its StatefulSet: one reconcile, with few sequential calls."""
 
 import asyncio
 import builtins
@@ -38,12 +38,12 @@ class Turns:
             (SECRET, "loghub-credentials"): secret,
             (CONSUMER_GROUP, "access"): group,
         }
-        self.turns = self.gets_of_the_object = 0
+        self.reversals = self.gets_of_the_object = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     async def turn(self) -> None:
         """All that was asked is answered; then until nobody goes on without an answer."""
-        self.turns += bool(self._waiting)
+        self.reversals += bool(self._waiting)
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             one.set_result(None)
@@ -72,27 +72,27 @@ class Turns:
         await self._answered()
         stored = self.objects.setdefault((KINDS[given["kind"]], given["metadata"]["name"]), {})
         merge(stored, {"status": given["status"]} if subresource else given)
-        stored["metadata"]["resourceVersion"] = str(self.turns)
+        stored["metadata"]["resourceVersion"] = str(self.reversals)
         return copy.deepcopy(stored)
 
 
-class Hubs:
-    """The log service answers at once; ``made`` is asked when the group is made."""
+class Clients:
+    """The log service answers at once; ``on_create`` is asked when the group is made."""
 
-    def __init__(self, made: Callable[[], None]) -> None:
+    def __init__(self, on_create: Callable[[], None]) -> None:
         self._client = MemoryServer().client("demo")
         self._client.create_project()
         self._client.create_logstore("access", shards=2)
-        self._made = made
+        self._on_create = on_create
 
-    def client(self, *_: object) -> "Hubs":
+    def client(self, *_: object) -> "Clients":
         return self
 
     async def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
 
     def create_group(self, *arguments: Any) -> None:
-        self._made()
+        self._on_create()
         self._client.create_group(*arguments)
 
     def __getattr__(self, name: str) -> Any:
@@ -102,11 +102,11 @@ class Hubs:
 def begin() -> tuple[Turns, list[Document]]:
     """Turns until the StatefulSet is there, and the object as it was when its group was made."""
     kube, objects = Turns(), []
-    hubs: Any = Hubs(lambda: objects.append(copy.deepcopy(kube.objects[CONSUMER_GROUP, "access"])))
+    clients: Any = Clients(lambda: objects.append(copy.deepcopy(kube.objects[CONSUMER_GROUP, "access"])))
     settings, clock = Settings(embedded_endpoint="http://127.0.0.1:1"), SystemClock()
-    asked: Any = kube
-    observer, executor = observer_and_executor(asked, hubs, settings=settings, clock=clock)
-    reconciler = Reconciler(kube=asked, observer=observer, executor=executor, clock=clock, resync_s=3600.0)
+    api: Any = kube
+    observer, executor = observer_and_executor(api, clients, settings=settings, clock=clock)
+    reconciler = Reconciler(kube=api, observer=observer, executor=executor, clock=clock, resync_s=3600.0)
 
     async def run() -> None:
         reconciler.enqueue(KEY)
@@ -120,14 +120,14 @@ def begin() -> tuple[Turns, list[Document]]:
     return kube, objects
 
 
-def test_one_round_and_few_calls_one_after_the_other() -> None:
+def test_the_first_reconcile_needs_few_sequential_calls() -> None:
     kube, _ = begin()
     assert (STATEFUL_SET, "access") in kube.objects
     assert kube.gets_of_the_object == 1
-    assert kube.turns <= MOST_TURNS
+    assert kube.reversals <= MOST_TURNS
 
 
-def test_the_object_is_held_and_its_origin_known_before_the_group_is_made() -> None:
-    _, (as_made,) = begin()
-    assert as_made["metadata"]["finalizers"] == [FINALIZER]
-    assert read_origin(parse_resource(as_made)) == "Created"
+def test_finalizer_and_origin_are_written_before_the_group_is_created() -> None:
+    _, (at_creation,) = begin()
+    assert at_creation["metadata"]["finalizers"] == [FINALIZER]
+    assert read_origin(parse_resource(at_creation)) == "Created"

@@ -1,7 +1,7 @@
-"""Which events the real Kopf gets from an API server, and which of them enqueue a group.
+"""Which events the real Kopf receives from an API server, and which of them enqueue a group.
 
-The API server is a small one that records each request (`WatchedApiserver`); the real one is asked in
-`tests.apiserver.test_watches`.
+The API server is a small one that records each request (`WatchedApiserver`); `tests.apiserver.test_watches`
+uses the real one.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ def pod_status(*, ready: bool = False, waiting: str = "") -> Document:
     }
 
 
-def test_the_api_server_is_asked_for_our_labels_and_sends_nothing_else() -> None:
+def test_the_watches_select_our_labels_and_receive_nothing_else() -> None:
     async def story(on: Stage) -> None:
         on.server.put(STATEFUL_SET, "database", labels={LABEL_INSTANCE: "x"})
         on.server.put(POD, "database-0", labels={**OURS, LABEL_NAME: "database"}, status={})
@@ -129,8 +129,8 @@ def test_the_api_server_is_asked_for_our_labels_and_sends_nothing_else() -> None
     assert on.enqueued.closed
     assert {kind for kind, _, _ in on.server.sent} == {"statefulsets", "pods"}
     assert {name for _, _, name in on.server.sent} == {"access", "access-0"}
-    asked = {(one.plural, one.watch, one.selector) for one in on.server.requests}
-    assert asked == {
+    requested = {(one.plural, one.watch, one.selector) for one in on.server.requests}
+    assert requested == {
         (kind.plural, watch, "" if kind is CONSUMER_GROUP else handlers.SELECTOR)
         for kind in KINDS
         for watch in (False, True)
@@ -138,7 +138,7 @@ def test_the_api_server_is_asked_for_our_labels_and_sends_nothing_else() -> None
     assert on.enqueued.children == [ACCESS, ACCESS]
 
 
-def test_a_pod_enqueues_its_group_when_what_is_read_of_it_changes_and_only_then() -> None:
+def test_a_pod_enqueues_its_group_only_if_its_observed_part_changes() -> None:
     async def story(on: Stage) -> None:
         put = on.server.put
         put(POD, "access-0", labels=OURS, status={})
@@ -180,7 +180,7 @@ def test_a_status_of_a_statefulset_enqueues_nothing() -> None:
     assert play(story).enqueued.children == [ACCESS] * 3
 
 
-def test_a_watch_that_was_cut_reports_what_changed_meanwhile_and_no_more() -> None:
+def test_an_interrupted_watch_reports_only_what_changed_meanwhile() -> None:
     async def story(on: Stage) -> None:
         on.server.put(POD, "access-0", labels=OURS, status=pod_status())
         on.server.put(POD, "access-1", labels=OURS, status=pod_status())
@@ -210,7 +210,7 @@ def test_a_rotated_token_is_used_after_the_old_one_was_rejected(monkeypatch: pyt
     assert [one.authorization for one in on.server.requests if one.watch][-3:] == ["bearer two"] * 3
 
 
-def test_a_token_is_replaced_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_replaced_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kopf's own clock decides, so the time is short and real."""
     monkeypatch.setattr(login, "LOGIN_S", 0.3)
     monkeypatch.setattr(login, "PAUSE_S", 0.0)

@@ -37,7 +37,7 @@ def task(state: TaskState, since_s: float) -> TaskHealth:
         (HealthInputs(leading=True, unreported=("ns/access",)), ("the watch does not report ns/access",)),
     ],
 )
-def test_each_case(inputs: HealthInputs, expected: tuple[str, ...]) -> None:
+def test_each_case_gives_the_expected_result(inputs: HealthInputs, expected: tuple[str, ...]) -> None:
     assert problems(inputs, now=1000.0, bound_s=BOUND_S) == expected
 
 
@@ -46,6 +46,6 @@ def test_the_bound_follows_the_resync() -> None:
     assert bound_s(100.0) == 300.0
 
 
-def test_of_many_problems_a_few_are_reported() -> None:
+def test_the_number_of_reported_problems_is_bounded() -> None:
     many = tuple(TaskHealth(group=f"g{n}", state=TaskState.RUNNING, since_s=0.0) for n in range(500))
     assert len(problems(HealthInputs(leading=True, tasks=many), now=1000.0, bound_s=BOUND_S)) == 5

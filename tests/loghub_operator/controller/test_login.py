@@ -1,4 +1,6 @@
-"""What Kopf logs in with, and how often. `tests.loghub_operator.clients.test_kube` rotates the token."""
+"""Kopf's credentials, and how often they are read. `tests.loghub_operator.clients.test_kube` rotates the
+token.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -22,7 +24,7 @@ GIVEN = Connection(
 )
 
 
-def test_kopf_is_given_all_that_a_kubeconfig_says() -> None:
+def test_kopf_receives_everything_in_a_kubeconfig() -> None:
     info = login.connection_info(GIVEN, now_unix_s=1000.0)
     assert (info.server, info.insecure, info.ca_path) == ("https://10.0.0.1:6443", True, "/ca")
     assert (info.certificate_path, info.private_key_path) == ("/cert", "/key")
@@ -34,7 +36,7 @@ def test_kopf_is_given_all_that_a_kubeconfig_says() -> None:
     assert plain.as_http_headers() == {}
 
 
-def test_credentials_that_are_rejected_again_and_again_are_tried_at_a_bounded_rate() -> None:
+def test_credentials_rejected_repeatedly_are_retried_at_a_bounded_rate() -> None:
     async def connection() -> Connection:
         return GIVEN
 
@@ -53,7 +55,7 @@ def test_credentials_that_are_rejected_again_and_again_are_tried_at_a_bounded_ra
 
 
 @pytest.mark.parametrize("error", [OSError("no such file"), ValueError("the token file is empty")])
-def test_credentials_that_cannot_be_read_are_tried_again(error: Exception) -> None:
+def test_unreadable_credentials_are_retried(error: Exception) -> None:
     async def connection() -> Connection:
         raise error
 

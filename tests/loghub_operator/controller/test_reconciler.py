@@ -1,4 +1,4 @@
-"""The cluster's loop asks for what `plan` says, in its order, and writes the status it says.
+"""The cluster's loop carries out the actions of `plan` in order, and writes its status.
 
 The same series are fed to the executor of `loghub up` (tests/loghub_operator/local).
 """
@@ -31,9 +31,9 @@ from loghub_operator.model.observed import ObservedState
 from loghub_operator.model.plan import Plan
 from loghub_operator.model.scaling_state import NOTHING
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.last_failure import with_failure
+from loghub_operator.plan.status.failure import with_failure
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
-from tests.loghub_operator.support.golden import Step, recorded, steps, stories, told
+from tests.loghub_operator.support.golden import Step, recorded, reported, steps, stories
 
 ALL = [step for path in stories() for step in steps(path)]
 KEY = Key("default", "access")
@@ -76,8 +76,8 @@ class Stage:
 
     async def play(self) -> None:
         """Two rounds: the step, then the object is gone and the task ends."""
-        made: Any = self
-        reconciler = Reconciler(kube=made, observer=made, executor=made, clock=made, resync_s=0.01)
+        parts: Any = self
+        reconciler = Reconciler(kube=parts, observer=parts, executor=parts, clock=parts, resync_s=0.01)
         reconciler.enqueue(KEY)
         async with asyncio.timeout(30):
             while self.gets < 2:
@@ -87,16 +87,16 @@ class Stage:
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_the_loop_carries_out_what_the_series_say(step: Step) -> None:
+def test_the_loop_carries_out_the_recorded_actions(step: Step) -> None:
     stage = Stage(step)
     asyncio.run(stage.play())
     assert [recorded(action) for action in stage.done] == list(step.actions)
     before = step.resource.status
-    if told(before) == step.status:
+    if reported(before) == step.status:
         assert stage.written == []
     elif stage.written:
         (status,) = stage.written
-        assert told(status) == step.status
+        assert reported(status) == step.status
     else:
         assert not worth_writing(before, Status.model_validate_json(_json(step.status)), since_last_s=1e9)
 
@@ -109,7 +109,7 @@ def _first(action: type) -> Step:
     return next(step for step in ALL if any(one["action"] == action.__name__ for one in step.actions))
 
 
-def test_an_action_that_is_refused_ends_the_round_and_is_told() -> None:
+def test_a_rejected_action_ends_the_reconcile_and_is_reported() -> None:
     stage = Stage(_first(CreateGroup), refuse=CreateGroup)
     asyncio.run(stage.play())
     assert "CreateGroup" not in [type(action).__name__ for action in stage.done]
@@ -119,7 +119,7 @@ def test_an_action_that_is_refused_ends_the_round_and_is_told() -> None:
     assert "not allowed here" in ready.message
 
 
-def test_a_refusal_of_the_log_service_has_the_same_words_at_each_round(
+def test_a_rejection_by_the_log_service_has_the_same_message_in_each_reconcile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     written = []
@@ -135,25 +135,25 @@ def test_a_refusal_of_the_log_service_has_the_same_words_at_each_round(
     assert ready.message == "Unauthorized (HTTP 401): no right to do this"
 
 
-def test_refused_again_is_told_no_second_time() -> None:
+def test_a_repeated_rejection_writes_the_status_once() -> None:
     """Of workers that all run: without the refusal the group would be ready, with it it is not."""
     step = next(step for step in ALL if step.story == "drift")
     first = Stage(step, refuse=ApplyWorkers)
     asyncio.run(first.play())
-    (told_once,) = first.written
+    (first_status,) = first.written
     again = Stage(replace(step, now=step.now + 60), refuse=ApplyWorkers)
-    again.stored["status"] = told(told_once)
+    again.stored["status"] = reported(first_status)
     asyncio.run(again.play())
     assert again.written == []
 
 
-def test_an_event_that_is_refused_holds_nothing_up() -> None:
+def test_a_rejected_event_does_not_stop_the_reconcile() -> None:
     step = _first(EmitEvent)
     stage = Stage(step, refuse=EmitEvent)
     asyncio.run(stage.play())
     wanted = [one["action"] for one in step.actions if one["action"] != "EmitEvent"]
     assert [type(action).__name__ for action in stage.done] == wanted
-    assert told(stage.written[-1]) == step.status
+    assert reported(stage.written[-1]) == step.status
 
 
 def _of_another_schema(kind: type[Action], **metadata: str) -> Stage:
@@ -163,7 +163,7 @@ def _of_another_schema(kind: type[Action], **metadata: str) -> Stage:
     return stage
 
 
-def test_an_object_of_another_schema_is_told_once() -> None:
+def test_an_object_of_another_schema_is_reported_once() -> None:
     stage = _of_another_schema(CreateGroup)
     asyncio.run(stage.play())
     (event,) = stage.done
@@ -178,12 +178,12 @@ def test_an_object_of_another_schema_is_told_once() -> None:
         ConditionType.DEGRADED: "True",
     }
     again = _of_another_schema(CreateGroup)
-    again.stored["status"] = told(status)
+    again.stored["status"] = reported(status)
     asyncio.run(again.play())
     assert (again.done, again.written) == ([], [])
 
 
-def test_an_object_of_another_schema_that_is_deleted_is_let_go() -> None:
+def test_a_deleted_object_of_another_schema_is_released() -> None:
     stage = _of_another_schema(CreateGroup, deletionTimestamp="2026-09-21T14:13:20Z")
     asyncio.run(stage.play())
     event, released = stage.done
@@ -192,7 +192,7 @@ def test_an_object_of_another_schema_that_is_deleted_is_let_go() -> None:
     assert isinstance(released, RemoveFinalizer)
 
 
-def test_changing_words_alone_are_told_at_a_bounded_rate() -> None:
+def test_a_changing_message_alone_is_written_at_a_bounded_rate() -> None:
     status = Status.model_validate_json(_json(_first(CreateGroup).status))
     first = with_failure(status, "refused, request 1", 0.0, before=status)
     second = with_failure(status, "refused, request 2", 0.0, before=status)
@@ -202,7 +202,7 @@ def test_changing_words_alone_are_told_at_a_bounded_rate() -> None:
 
 
 @pytest.mark.parametrize("refuse", [None, ApplyWorkers], ids=["carried out", "refused"])
-def test_only_a_mend_that_was_carried_out_is_remembered(
+def test_only_a_correction_that_was_carried_out_is_remembered(
     refuse: type[Action] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = next(step for step in ALL if step.story == "drift-contested")
@@ -224,7 +224,7 @@ def test_only_a_mend_that_was_carried_out_is_remembered(
     assert [last.times for last in second.corrections.values()] == ([1] if refuse is None else [])
 
 
-def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_reconcile_remembers_reaches_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     step = next(step for step in ALL if step.story == "auto-follows-the-load")
     stage, given = Stage(step), []
 
@@ -245,11 +245,11 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
     assert len(second.samples) == 1
 
 
-def test_a_look_that_stays_refused_is_told_once_and_the_next_one_is_as_before(
+def test_a_forbidden_observation_is_reported_once_and_recovers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A right was taken away, and is given again. One refusal alone may be an apiserver that just began."""
-    step, looks = next(step for step in ALL if step.story == "scale-down-drains"), 0
+    step, attempts = next(step for step in ALL if step.story == "scale-down-drains"), 0
     stage = Stage(step)
     monkeypatch.setattr("loghub_operator.controller.reconciler.SOON_S", 0.001)
 
@@ -258,10 +258,10 @@ def test_a_look_that_stays_refused_is_told_once_and_the_next_one_is_as_before(
         return None if stage.done else stage.stored
 
     async def observe(_: LogHubConsumerGroup) -> ObservedState:
-        nonlocal looks
-        looks += 1
-        if looks <= FORBIDDEN_AFTER + 3:
-            assert bool(stage.written) == (looks > FORBIDDEN_AFTER + 1)
+        nonlocal attempts
+        attempts += 1
+        if attempts <= FORBIDDEN_AFTER + 3:
+            assert bool(stage.written) == (attempts > FORBIDDEN_AFTER + 1)
             raise KubeError(403, "Forbidden", "pods is forbidden")
         return stage.step.observed
 
@@ -273,27 +273,27 @@ def test_a_look_that_stays_refused_is_told_once_and_the_next_one_is_as_before(
     monkeypatch.setattr(stage, "observe", observe)
     monkeypatch.setattr(stage, "write_status", write_status)
     asyncio.run(stage.play())
-    told_of, after = stage.written
-    assert told_of.shards == step.resource.status.shards
-    found = {one.type: (one.status, one.reason) for one in told_of.conditions}
-    assert found.pop(ConditionType.READY) == ("False", "Forbidden")
-    assert found.pop(ConditionType.DEGRADED) == ("True", "Forbidden")
-    assert set(found.values()) == {("Unknown", "Forbidden")}
-    assert "pods is forbidden" in told_of.conditions[0].message
+    written, after = stage.written
+    assert written.shards == step.resource.status.shards
+    result = {one.type: (one.status, one.reason) for one in written.conditions}
+    assert result.pop(ConditionType.READY) == ("False", "Forbidden")
+    assert result.pop(ConditionType.DEGRADED) == ("True", "Forbidden")
+    assert set(result.values()) == {("Unknown", "Forbidden")}
+    assert "pods is forbidden" in written.conditions[0].message
     assert "Forbidden" not in {one.reason for one in after.conditions}
 
 
-def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
+def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     step, split = next(step for step in ALL if step.story == "auto-follows-the-load"), SplitShard(0)
     stage, given = Stage(step, refuse=SplitShard, error=ReshardRefused(split, "no more")), []
-    told_of = EmitEvent(type="Normal", reason="ShardSplit", message="")
+    written = EmitEvent(type="Normal", reason="ShardSplit", message="")
 
     def splitting(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
         given.append(observed.memory)
         planned = plan(resource, observed, now)
-        return replace(planned, actions=(*planned.actions, split, told_of))
+        return replace(planned, actions=(*planned.actions, split, written))
 
     async def get(*_: object) -> dict[str, Any] | None:
         stage.gets += len(given) == 2
@@ -304,5 +304,5 @@ def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
     stage.gets = 1
     asyncio.run(stage.play())
     assert [(one.of, one.message) for one in given[1].scaling.rejections] == [("split", "no more")]
-    assert told_of not in stage.done
-    assert told(stage.written[0]) == step.status
+    assert written not in stage.done
+    assert reported(stage.written[0]) == step.status

@@ -14,17 +14,17 @@ from loghub_operator.api.status import (
     ShardStatus,
     Status,
 )
-from loghub_operator.controller.requeue import ON_ITS_WAY_S, SOON_S, UNSETTLED_S, jitter, requeue_after_s
+from loghub_operator.controller.requeue import IN_PROGRESS_S, SOON_S, UNSETTLED_S, jitter, requeue_after_s
 from loghub_operator.model.actions import EmitEvent
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S
 
 RESYNC_S = 30.0
 THEN = "2026-01-01T00:00:00Z"
-HELD = ShardStatus(id=0, state="already_alloc", consumer="a-0")
+ASSIGNED = ShardStatus(id=0, state="already_alloc", consumer="a-0")
 
 
 def status(phase: Phase, *, ready: int = 1, lag: int = 0, state: str = "already_alloc") -> Status:
-    shard = HELD.model_copy(update={"state": state})
+    shard = ASSIGNED.model_copy(update={"state": state})
     return Status(phase=phase, replicas=1, ready_replicas=ready, lag=Lag(logs=lag), shards=(shard,))
 
 
@@ -47,19 +47,19 @@ def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
 
 
 @pytest.mark.parametrize(
-    ("found", "unchanged", "expected_s"),
+    ("status_", "unchanged", "expected_s"),
     [
         (status(Phase.RUNNING), 0, RESYNC_S),
         (status(Phase.RUNNING, lag=7), 9, LAG_EVERY_S),
         # No watch reports the end of a transfer or a leave.
         (status(Phase.REBALANCING), 0, UNSETTLED_S),
         (status(Phase.REBALANCING), 1, 2 * UNSETTLED_S),
-        (status(Phase.REBALANCING), 10_000, ON_ITS_WAY_S),
+        (status(Phase.REBALANCING), 10_000, IN_PROGRESS_S),
         (status(Phase.TERMINATING), 0, UNSETTLED_S),
-        (status(Phase.TERMINATING), 10_000, ON_ITS_WAY_S),
+        (status(Phase.TERMINATING), 10_000, IN_PROGRESS_S),
         (moving(Phase.DEGRADED, CheckpointResetPhase.STOPPING_WORKERS), 0, UNSETTLED_S),
-        (moving(Phase.DEGRADED, CheckpointResetPhase.STOPPING_WORKERS), 10_000, ON_ITS_WAY_S),
-        (moving(Phase.SUSPENDED, CheckpointResetPhase.COMMITTING), 10_000, ON_ITS_WAY_S),
+        (moving(Phase.DEGRADED, CheckpointResetPhase.STOPPING_WORKERS), 10_000, IN_PROGRESS_S),
+        (moving(Phase.SUSPENDED, CheckpointResetPhase.COMMITTING), 10_000, IN_PROGRESS_S),
         # The pods report when workers are back.
         (moving(Phase.DEGRADED, CheckpointResetPhase.RESUMING), 10_000, RESYNC_S),
         (moving(Phase.RUNNING, CheckpointResetPhase.SUCCEEDED), 0, RESYNC_S),
@@ -74,7 +74,7 @@ def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
         (waiting(Phase.PENDING, "LogServiceUnavailable"), 0, UNSETTLED_S),
         (waiting(Phase.DEGRADED, "OOMKilled", ready=1, state="not_alloc"), 0, UNSETTLED_S),
         (waiting(Phase.REBALANCING, "WorkersNotReady"), 0, UNSETTLED_S),
-        (waiting(Phase.TERMINATING, "Terminating"), 10_000, ON_ITS_WAY_S),
+        (waiting(Phase.TERMINATING, "Terminating"), 10_000, IN_PROGRESS_S),
         (status(Phase.PENDING, ready=0), 0, UNSETTLED_S),
         (status(Phase.PENDING, ready=0), 2, 4 * UNSETTLED_S),
         (status(Phase.PENDING, ready=0), 10_000, RESYNC_S),
@@ -82,9 +82,9 @@ def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
     ],
 )
 def test_polled_soon_while_something_changes_and_later_while_nothing_does(
-    found: Status, unchanged: int, expected_s: float
+    status_: Status, unchanged: int, expected_s: float
 ) -> None:
-    assert requeue_after_s((), found, unchanged=unchanged, resync_s=RESYNC_S) == expected_s
+    assert requeue_after_s((), status_, unchanged=unchanged, resync_s=RESYNC_S) == expected_s
 
 
 def test_an_operation_in_progress_is_never_polled_later_than_at_the_resync() -> None:
@@ -97,8 +97,8 @@ def test_an_operation_in_progress_is_never_polled_later_than_at_the_resync() -> 
 )
 def test_a_group_that_scales_by_load_is_observed_more_often(mode: Any, expected_s: float) -> None:
     scaling = ScalingStatus(mode=mode, desired_replicas=1, reason="X")
-    found = status(Phase.RUNNING).model_copy(update={"scaling": scaling})
-    assert requeue_after_s((), found, unchanged=9, resync_s=RESYNC_S) == expected_s
+    status_ = status(Phase.RUNNING).model_copy(update={"scaling": scaling})
+    assert requeue_after_s((), status_, unchanged=9, resync_s=RESYNC_S) == expected_s
 
 
 def test_a_group_that_was_changed_is_observed_soon() -> None:

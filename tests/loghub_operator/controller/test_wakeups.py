@@ -1,5 +1,5 @@
-"""What wakes a group: each change of it by somebody else, and not the status that we wrote ourselves. And
-who waits for whom.
+"""What starts a reconcile of a group: each change by another client, and not the status that we wrote
+ourselves. And which groups wait for which.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ GUARD_S = 60.0
 
 def _at_rest() -> Any:
     """A step after which there is nothing to do."""
-    found = (step for path in stories() if path.stem == "first-start" for step in steps(path))
-    return [step for step in found if not step.actions and step.status["phase"] == "Running"][-1]
+    result = (step for path in stories() if path.stem == "first-start" for step in steps(path))
+    return [step for step in result if not step.actions and step.status["phase"] == "Running"][-1]
 
 
 class Echo:
     """An apiserver whose watch tells of each change; everything else is at rest, and no time passes."""
 
-    def __init__(self, *, told_first: bool = False) -> None:
+    def __init__(self, *, event_first: bool = False) -> None:
         step = _at_rest()
         self.now, self.observed = step.now, step.observed
         self.stored: Document = {**step.resource.to_dict(), "status": copy.deepcopy(step.status)}
-        self.told_first = told_first  # the event comes before the answer
-        self.beside: Callable[[], None] = lambda: None  # what somebody else does just before our write
+        self.event_first = event_first  # the event comes before the answer
+        self.before_write: Callable[[], None] = lambda: None  # what somebody else does just before our write
         self.rounds = self.writes = 0
         me: Any = self
         executor = Executor(kube=me, log_service=me, wrote=me, settings=me, clock=me)
@@ -63,30 +63,30 @@ class Echo:
 
     async def apply(self, document: Document, *, subresource: str) -> Document:
         assert subresource == "status"
-        self.beside()
+        self.before_write()
         self.writes += 1
         self.stored["status"] = document["status"]
         version = self.change({})
         answer = copy.deepcopy(self.stored)
-        if self.told_first:
-            self.tell(version)
+        if self.event_first:
+            self.send_event(version)
             await asyncio.sleep(0)
         else:
-            asyncio.get_running_loop().call_soon(self.tell, version)
+            asyncio.get_running_loop().call_soon(self.send_event, version)
         return answer
 
     def change(self, patch: Document) -> str:
         """Another version."""
         merge(self.stored, patch)
-        about = self.stored["metadata"]
-        about["resourceVersion"] = str(int(about.get("resourceVersion", "0")) + 1)
-        return str(about["resourceVersion"])
+        metadata = self.stored["metadata"]
+        metadata["resourceVersion"] = str(int(metadata.get("resourceVersion", "0")) + 1)
+        return str(metadata["resourceVersion"])
 
     def edit(self) -> str:
         """As somebody does who changes the spec; the status has to follow."""
         return self.change({"metadata": {"generation": self.stored["metadata"]["generation"] + 1}})
 
-    def tell(self, version: str) -> None:
+    def send_event(self, version: str) -> None:
         self.reconciler.enqueue(KEY, version=version)
 
     async def settle(self) -> None:
@@ -95,13 +95,13 @@ class Echo:
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("told_first", [False, True], ids=["after the answer", "before the answer"])
-def test_a_status_that_we_wrote_starts_no_round(told_first: bool) -> None:
-    on = Echo(told_first=told_first)
+@pytest.mark.parametrize("event_first", [False, True], ids=["after the answer", "before the answer"])
+def test_our_own_status_write_starts_no_reconcile(event_first: bool) -> None:
+    on = Echo(event_first=event_first)
 
     async def play() -> None:
         for _ in range(EDITS):
-            on.tell(on.edit())
+            on.send_event(on.edit())
             await on.settle()
         await on.reconciler.close()
 
@@ -109,20 +109,22 @@ def test_a_status_that_we_wrote_starts_no_round(told_first: bool) -> None:
     assert (on.writes, on.rounds) == (EDITS, EDITS)
 
 
-@pytest.mark.parametrize("told_first", [False, True], ids=["after the answer", "before the answer"])
-@pytest.mark.parametrize("told_of", [False, True], ids=["only by our own event", "by its own event"])
-def test_what_somebody_else_changed_beside_our_write_is_looked_at(told_of: bool, told_first: bool) -> None:
-    on = Echo(told_first=told_first)
+@pytest.mark.parametrize("event_first", [False, True], ids=["after the answer", "before the answer"])
+@pytest.mark.parametrize("event_of", [False, True], ids=["only by our own event", "by its own event"])
+def test_a_change_by_another_client_around_our_write_starts_a_reconcile(
+    event_of: bool, event_first: bool
+) -> None:
+    on = Echo(event_first=event_first)
 
     def annotated() -> None:
         version = on.change({"metadata": {"annotations": {"a": "b"}}})
-        on.beside = lambda: None
-        if told_of:
-            on.tell(version)
+        on.before_write = lambda: None
+        if event_of:
+            on.send_event(version)
 
     async def play() -> None:
-        on.beside = annotated
-        on.tell(on.edit())
+        on.before_write = annotated
+        on.send_event(on.edit())
         await on.settle()
         await on.reconciler.close()
 
@@ -131,13 +133,13 @@ def test_what_somebody_else_changed_beside_our_write_is_looked_at(told_of: bool,
     assert on.rounds >= 2
 
 
-def test_what_changed_besides_during_a_round_is_looked_at() -> None:
+def test_a_change_during_a_reconcile_starts_another_one() -> None:
     """Its StatefulSet, say."""
     on = Echo()
-    on.beside = lambda: on.reconciler.enqueue(KEY)
+    on.before_write = lambda: on.reconciler.enqueue(KEY)
 
     async def play() -> None:
-        on.tell(on.edit())
+        on.send_event(on.edit())
         await on.settle()
         await on.reconciler.close()
 
@@ -147,8 +149,10 @@ def test_what_changed_besides_during_a_round_is_looked_at() -> None:
 
 def _unreachable() -> Any:
     """A step in which the log service cannot be asked, and nothing is to be done about it."""
-    found = (step for path in stories() if path.stem == "unreachable-while-running" for step in steps(path))
-    return next(step for step in found if isinstance(step.observed.service, Unavailable) and not step.actions)
+    result = (step for path in stories() if path.stem == "unreachable-while-running" for step in steps(path))
+    return next(
+        step for step in result if isinstance(step.observed.service, Unavailable) and not step.actions
+    )
 
 
 class Neighbours:
@@ -157,7 +161,7 @@ class Neighbours:
     def __init__(self, *, unanswered: int) -> None:
         well, away = _at_rest(), _unreachable()
         self.steps = {"well": well, **{f"away-{number}": away for number in range(unanswered)}}
-        self.looks = dict.fromkeys(self.steps, 0)
+        self.observations = dict.fromkeys(self.steps, 0)
         self.never = asyncio.Event()
         me: Any = self
         self.reconciler = Reconciler(kube=me, observer=me, executor=me, clock=me, resync_s=0.01)
@@ -176,8 +180,8 @@ class Neighbours:
 
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
         namespace = resource.metadata.namespace
-        self.looks[namespace] += 1
-        if namespace != "well" and self.looks[namespace] > UNANSWERED_AFTER:
+        self.observations[namespace] += 1
+        if namespace != "well" and self.observations[namespace] > UNANSWERED_AFTER:
             await self.never.wait()
         observed: ObservedState = self.steps[namespace].observed
         return observed
@@ -188,13 +192,13 @@ class Neighbours:
     async def write_status(self, *_: object) -> str:
         return ""
 
-    async def until_looked(self, namespace: str, times: int) -> None:
+    async def until_observed(self, namespace: str, times: int) -> None:
         async with asyncio.timeout(GUARD_S):
-            while self.looks[namespace] < times:
+            while self.observations[namespace] < times:
                 await asyncio.sleep(0.01)
 
 
-def test_log_services_that_do_not_answer_hold_up_no_group_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_log_service_does_not_delay_groups_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loghub_operator.controller.workqueue.SOON_S", 0.001)  # a resync is no change
 
     async def play() -> None:
@@ -202,9 +206,13 @@ def test_log_services_that_do_not_answer_hold_up_no_group_of_another(monkeypatch
         for namespace in on.steps:
             on.reconciler.enqueue(Key(namespace, "access"))
         for namespace in on.steps:
-            await on.until_looked(namespace, UNANSWERED_AFTER)
-        await on.until_looked("well", on.looks["well"] + 20)
-        stuck = [name for name, looks in on.looks.items() if name != "well" and looks > UNANSWERED_AFTER]
+            await on.until_observed(namespace, UNANSWERED_AFTER)
+        await on.until_observed("well", on.observations["well"] + 20)
+        stuck = [
+            name
+            for name, observations in on.observations.items()
+            if name != "well" and observations > UNANSWERED_AFTER
+        ]
         assert len(stuck) <= UNANSWERED_AT_ONCE
         await on.reconciler.close()
 

@@ -20,9 +20,9 @@ class Checked:
         self.enqueued: list[Name] = []
         self.group_index = GroupIndex(Settings(embedded_endpoint="http://loghub.svc"))
         for one in objects:
-            self.group_index.seen(one)
-            about = one["metadata"]
-            self.listed[about["namespace"], about["name"], about["uid"]] = "1"
+            self.group_index.update(one)
+            metadata = one["metadata"]
+            self.listed[metadata["namespace"], metadata["name"], metadata["uid"]] = "1"
         kube: Any = self
         self.forbidden: set[str] = set()
         self.watch_check = WatchCheck(
@@ -39,18 +39,18 @@ class Checked:
         asyncio.run(self.watch_check.check())
 
 
-def test_missed_is_what_the_list_has_and_the_watch_has_not() -> None:
+def test_a_change_is_missed_if_it_is_listed_and_not_reported() -> None:
     assert missed({A: "5", B: "7"}, {A: "5"}) == {B: None}
     assert missed({A: "5"}, {A: "4", B: "1"}) == {A: "4"}
 
 
-def test_late_is_not_silent() -> None:
+def test_a_late_report_is_no_missed_change() -> None:
     assert missed_twice({A: "4"}, {A: "6"}) == ()  # it reported another version in between
     assert missed_twice({}, {A: "4"}) == ()
     assert missed_twice({A: "4", B: None}, {A: "4", B: None}) == (A, B)
 
 
-def test_a_silent_watch_is_found_at_the_second_check_and_its_group_enqueued() -> None:
+def test_a_missed_change_is_detected_at_the_second_check_and_its_group_enqueued() -> None:
     on = Checked()
     on.listed[A] = "1"
     on.watch_check.reported(A, "1")
@@ -68,7 +68,7 @@ def test_a_silent_watch_is_found_at_the_second_check_and_its_group_enqueued() ->
     assert on.watch_check.unreported == ()
 
 
-def test_the_deletion_of_the_previous_object_is_not_silence_about_the_new_one() -> None:
+def test_the_deletion_of_the_previous_object_does_not_count_as_a_missed_change() -> None:
     on, recreated = Checked(), ("ns", "aa", "uid-c")
     on.watch_check.reported(A, "1")
     on.listed[recreated] = "3"
@@ -104,7 +104,7 @@ def test_an_unreported_deletion_frees_the_group_at_the_second_check() -> None:
     assert on.enqueued == []
 
 
-def test_of_a_namespace_that_may_not_be_listed_the_objects_are_kept_and_the_others_are_checked() -> None:
+def test_objects_in_a_forbidden_namespace_are_kept_and_the_others_are_checked() -> None:
     shut = claiming("cc", "2026-01-01T00:00:00Z")
     shut["metadata"]["namespace"] = "shut"
     on = Checked(claiming("aa", "2026-01-01T00:00:00Z"), shut)
@@ -129,7 +129,7 @@ def test_a_recreated_object_keeps_its_group() -> None:
     on.check()
     recreated = claiming("aa", "2026-01-02T00:00:00Z")
     recreated["metadata"]["uid"] = "uid-c"
-    on.group_index.seen(recreated)
+    on.group_index.update(recreated)
     on.listed["ns", "aa", "uid-c"] = "2"
     on.watch_check.reported(("ns", "aa", "uid-c"), "2")
     on.check()

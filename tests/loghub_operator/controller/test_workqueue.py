@@ -1,4 +1,4 @@
-"""Who is reconciled when, and how many at a time. Time is that of a loop which does not wait."""
+"""The order and the concurrency of reconciles, on an event loop whose time passes at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -69,7 +69,7 @@ def many(name: str, number: int) -> list[str]:
     return [f"{name}-{one}" for one in range(number)]
 
 
-def test_so_many_at_once_and_no_more() -> None:
+def test_concurrent_reconciles_are_bounded() -> None:
     async def story(on: Stage) -> None:
         names = many("g", 3 * AT_ONCE)
         on.takes_s = dict.fromkeys(names, 1.0)
@@ -81,7 +81,7 @@ def test_so_many_at_once_and_no_more() -> None:
     assert len(on.began) == 3 * AT_ONCE
 
 
-def test_changed_groups_go_before_those_due_for_a_resync() -> None:
+def test_changed_groups_come_before_those_due_for_a_resync() -> None:
     async def story(on: Stage) -> None:
         idle = many("idle", 5 * RESYNCS_AT_ONCE)
         on.enqueue(*idle)
@@ -98,7 +98,7 @@ def test_changed_groups_go_before_those_due_for_a_resync() -> None:
     assert on.times("changed") == [RESYNC_S + 1]
 
 
-def test_a_group_that_was_just_changed_needs_no_place_of_the_resyncs() -> None:
+def test_a_changed_group_takes_no_resync_slot() -> None:
     async def story(on: Stage) -> None:
         idle = many("idle", RESYNCS_AT_ONCE)
         on.enqueue(*idle)
@@ -112,7 +112,7 @@ def test_a_group_that_was_just_changed_needs_no_place_of_the_resyncs() -> None:
     assert len(play(story).times("acts")) == 3
 
 
-def test_groups_whose_log_service_does_not_answer_wait_only_for_each_other() -> None:
+def test_groups_with_an_unreachable_log_service_wait_only_for_each_other() -> None:
     async def story(on: Stage) -> None:
         away = many("away", 10)
         on.ends = dict.fromkeys(away, Requeue(after_s=RESYNC_S, answered=False))
@@ -127,7 +127,7 @@ def test_groups_whose_log_service_does_not_answer_wait_only_for_each_other() -> 
     assert len(on.times("well")) == UNANSWERED_AFTER + 10
 
 
-def test_an_answer_or_a_reconcile_that_did_not_ask_keeps_a_group_among_the_others() -> None:
+def test_an_answer_or_a_reconcile_without_a_request_keeps_a_group_in_the_normal_queue() -> None:
     async def story(on: Stage) -> None:
         for answered in (False, False, None, True, False, False, None):
             on.ends["g"] = Requeue(after_s=RESYNC_S, answered=answered)
@@ -174,7 +174,7 @@ def test_changes_of_children_are_collected(changes_s: list[float], expected_s: l
     assert play(story).times("g") == pytest.approx(expected_s)
 
 
-def test_a_change_of_the_group_itself_is_not_delayed_by_those_of_its_children() -> None:
+def test_a_change_of_the_group_is_not_delayed_by_changes_of_its_children() -> None:
     async def story(on: Stage) -> None:
         on.enqueue("g")
         await asyncio.sleep(0.1)
@@ -214,7 +214,7 @@ def test_a_child_starts_no_group_that_does_not_exist() -> None:
     assert play(story).times("g") == [1.0]
 
 
-def test_a_group_that_is_recreated_while_its_end_is_found_goes_on() -> None:
+def test_a_group_recreated_during_its_last_reconcile_is_reconciled_again() -> None:
     async def story(on: Stage) -> None:
         on.takes_s["g"], on.ends["g"] = 5.0, Requeue(after_s=None)
         on.enqueue("g")
@@ -229,7 +229,7 @@ def test_a_group_that_is_recreated_while_its_end_is_found_goes_on() -> None:
     assert play(story).times("g") == [0.0, 5.0]
 
 
-def test_the_state_of_a_task() -> None:
+def test_the_task_state_follows_the_reconcile() -> None:
     async def story(on: Stage) -> None:
         running = many("running", AT_ONCE)
         on.takes_s = dict.fromkeys(running, 1000.0)
@@ -239,16 +239,16 @@ def test_the_state_of_a_task() -> None:
         await asyncio.sleep(1)
         on.enqueue("queued")
         await asyncio.sleep(1)
-        found = {task.group: (task.state, task.since_s) for task in on.queue.tasks()}
-        assert found["ns/idle"] == (TaskState.IDLE, RESYNC_S)
-        assert found["ns/running-0"] == (TaskState.RUNNING, 1.0)
-        assert found["ns/queued"] == (TaskState.QUEUED, 2.0)
+        result = {task.group: (task.state, task.since_s) for task in on.queue.tasks()}
+        assert result["ns/idle"] == (TaskState.IDLE, RESYNC_S)
+        assert result["ns/running-0"] == (TaskState.RUNNING, 1.0)
+        assert result["ns/queued"] == (TaskState.QUEUED, 2.0)
         assert on.queue.reconcile_ended_s == 0.0
 
     play(story)
 
 
-def test_a_closed_queue_takes_nothing() -> None:
+def test_a_closed_queue_accepts_nothing() -> None:
     async def story(on: Stage) -> None:
         on.enqueue("g")
         await asyncio.sleep(1)

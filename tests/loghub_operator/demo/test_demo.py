@@ -1,4 +1,4 @@
-"""One whole demo with real Spark, in a short form; then one file less, and the count says so."""
+"""One whole demo with real Spark, in a short form; then a file is deleted, and the count reports it."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def example_for_short_lives(folder: Path) -> Path:
 
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-def test_the_whole_demo_counts_right_and_sees_a_file_that_is_gone(
+def test_the_whole_demo_counts_right_and_detects_a_deleted_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs = tmp_path / "odd.log"
@@ -63,13 +63,13 @@ def test_the_whole_demo_counts_right_and_sees_a_file_that_is_gone(
         ]
     )
     assert status == 0, output[-6000:]
-    found = SUMMARY.search(output)
-    assert found, output[-6000:]
-    sent, in_sink, lost, duplicates = map(int, found.groups())
+    result = SUMMARY.search(output)
+    assert result, output[-6000:]
+    sent, in_sink, lost, duplicates = map(int, result.groups())
     assert (lost, duplicates) == (0, 0)
     assert sent == in_sink > 300, "the file came more than once"
-    for told in ("adds a worker", "with SIGKILL", "(was access-log-0)", "(again)", "are not UTF-8"):
-        assert told in output
+    for reported in ("adds a worker", "with SIGKILL", "(was access-log-0)", "(again)", "are not UTF-8"):
+        assert reported in output
 
     record, sink = folder / "producer" / "record", folder / "volumes" / "access-log-sink" / "access"
     verify.sink_files(sink)[0].unlink()
@@ -80,17 +80,17 @@ def test_the_whole_demo_counts_right_and_sees_a_file_that_is_gone(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--logs", "absent.log"], "there is no file absent.log"),
         (["--logs", os.devnull], "is not a file"),
         (["--cr", "absent.yaml"], "absent.yaml"),
     ],
 )
-def test_wrong_input_is_one_clear_line(
-    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_wrong_input_gives_a_one_line_error(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--state-dir", str(tmp_path)]) in (1, 2)
-    told = capsys.readouterr().err
-    assert words in told
-    assert told.count("\n") == 1
+    reported = capsys.readouterr().err
+    assert message in reported
+    assert reported.count("\n") == 1

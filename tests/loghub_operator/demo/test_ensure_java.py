@@ -20,8 +20,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Only the tools that the script needs come from the machine; the user is not root by default."""
     for name in ("sed", "head", "tail"):
-        found = next(Path(one, name) for one in os.environ["PATH"].split(":") if Path(one, name).exists())
-        (folder / name).symlink_to(found)
+        result = next(Path(one, name) for one in os.environ["PATH"].split(":") if Path(one, name).exists())
+        (folder / name).symlink_to(result)
     program(folder, "id", f"echo {uid}")
     command = ["/bin/sh", str(SCRIPT), *arguments]
     environment["PATH"] = str(folder)
@@ -29,43 +29,43 @@ def run(
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
-def test_a_java_that_is_new_enough(version: str, tmp_path: Path) -> None:
+def test_a_java_that_is_new_enough_is_used(version: str, tmp_path: Path) -> None:
     program(tmp_path, "java", f"""echo 'openjdk version "{version}" 2025-04-15' >&2""")
-    found = run(tmp_path)
-    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+    result = run(tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(("version", "told"), [("1.8.0_402", "found: 8"), ("11.0.2", "found: 11")])
-def test_one_that_is_too_old(version: str, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "reported"), [("1.8.0_402", "found: 8"), ("11.0.2", "found: 11")])
+def test_a_java_that_is_too_old_is_not_used(version: str, reported: str, tmp_path: Path) -> None:
     program(tmp_path, "java", f"""echo 'java version "{version}"' >&2""")
-    found = run(tmp_path)
-    assert found.returncode == 1
-    assert told in found.stderr
-    assert found.stderr.count("\n") == 1
+    result = run(tmp_path)
+    assert result.returncode == 1
+    assert reported in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
-def test_none_at_all(tmp_path: Path) -> None:
-    found = run(tmp_path)
-    assert found.returncode == 1
-    assert "install it" in found.stderr
-    assert found.stderr.count("\n") == 1
+def test_a_missing_java_is_reported(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.returncode == 1
+    assert "install it" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("arguments", "asked"), [((), True), (("--look",), False)])
-def test_root_gets_it_installed_unless_only_a_look_is_wanted(
-    arguments: tuple[str, ...], asked: bool, tmp_path: Path
+@pytest.mark.parametrize(("arguments", "installed"), [((), True), (("--look",), False)])
+def test_as_root_java_is_installed_unless_only_a_check_is_requested(
+    arguments: tuple[str, ...], installed: bool, tmp_path: Path
 ) -> None:
     program(tmp_path, "apt-get", f'echo "$@" >>{tmp_path}/asked')
-    found = run(tmp_path, *arguments, uid=0)
-    assert found.returncode == 1  # this apt-get installs nothing
-    assert (tmp_path / "asked").exists() is asked
+    result = run(tmp_path, *arguments, uid=0)
+    assert result.returncode == 1  # this apt-get installs nothing
+    assert (tmp_path / "asked").exists() is installed
 
 
 def test_the_variable_declines_and_the_message_says_so(tmp_path: Path) -> None:
     program(tmp_path, "apt-get", f'echo "$@" >>{tmp_path}/asked')
-    found = run(tmp_path, uid=0, LOGHUB_INSTALL="no")
-    assert found.returncode == 1
-    assert "LOGHUB_INSTALL=no" in found.stderr
+    result = run(tmp_path, uid=0, LOGHUB_INSTALL="no")
+    assert result.returncode == 1
+    assert "LOGHUB_INSTALL=no" in result.stderr
     assert not (tmp_path / "asked").exists()
 
 
@@ -84,6 +84,6 @@ case "$*" in
     *) exit 100 ;;
 esac""",
     )
-    found = run(tmp_path, uid=0)
-    assert found.returncode == 0, found.stderr
+    result = run(tmp_path, uid=0)
+    assert result.returncode == 0, result.stderr
     assert "update -q" in (tmp_path / "asked").read_text()

@@ -32,7 +32,7 @@ def written(folder: Path, content: bytes) -> Path:
 
 
 @pytest.mark.parametrize("given", REAL, ids=lambda path: path.name if path else "generated")
-def test_a_file_comes_again_and_again_with_a_pass_number(given: Path | None, tmp_path: Path) -> None:
+def test_a_file_is_repeated_with_a_pass_number(given: Path | None, tmp_path: Path) -> None:
     path = given or written(tmp_path, b"".join(b"line %d\r\n" % (n % 7) for n in range(2000)))
     raw = path.read_bytes().split(b"\n")
     bodies = [one.rstrip(b"\r") for one in (raw[:-1] if raw[-1] == b"" else raw)]
@@ -57,17 +57,17 @@ def test_a_line_that_is_too_long_is_cut_and_the_next_one_is_whole(tmp_path: Path
     assert (second.text, second.number, second.cut) == ("next", 2, False)
 
 
-def test_what_has_no_lines_is_refused(tmp_path: Path) -> None:
-    for path, words in (
+def test_an_unusable_file_is_rejected(tmp_path: Path) -> None:
+    for path, message in (
         (tmp_path / "absent", "there is no file"),
         (tmp_path, "is not a file"),
         (written(tmp_path, b""), "is empty"),
     ):
-        with pytest.raises(BadLogsError, match=words):
+        with pytest.raises(BadLogsError, match=message):
             check_file(path)
 
 
-def test_the_made_log_is_one_of_a_web_server_and_the_same_for_a_seed() -> None:
+def test_the_generated_access_log_is_the_same_for_a_seed() -> None:
     lines = list(itertools.islice(generated(1, lambda: 1_790_000_000.0), 500))
     assert all(COMBINED.match(line.text) for line in lines)
     assert [line.number for line in lines] == list(range(1, 501))

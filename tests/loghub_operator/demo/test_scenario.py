@@ -1,4 +1,4 @@
-"""The demo's story without processes: it edits the file, kills the right one, waits for the moves."""
+"""The demo's scenario without processes: it edits the file, kills the right worker, waits for the moves."""
 
 import asyncio
 import signal
@@ -47,11 +47,11 @@ def test_adding_a_worker_changes_the_number_and_nothing_else(tmp_path: Path) -> 
     assert file.read_text() == before.replace("\n  replicas: 2\n", "\n  replicas: 3\n")
 
 
-def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
+def test_the_scenario_waits_for_what_it_announces(tmp_path: Path) -> None:
     file = tmp_path / "cr.yaml"
     file.write_text(EXAMPLE.read_text())
     victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    told: list[str] = []
+    reported: list[str] = []
     rows = 0
     shown = snapshot({"w-0": victim.pid, "w-1": 1}, ["w-0", "w-0", "w-1", "w-1"])
     context = ScenarioContext(
@@ -60,12 +60,12 @@ def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
         latest_snapshot=lambda: shown,
         rows=lambda: rows,
         clock_s=lambda: 1.0,
-        say=told.append,
+        say=reported.append,
     )
 
-    async def until_told(words: str) -> None:
+    async def until_reported(message: str) -> None:
         async with asyncio.timeout(60):
-            while not any(words in one for one in told):
+            while not any(message in one for one in reported):
                 await asyncio.sleep(0.01)
 
     async def run() -> None:
@@ -77,14 +77,14 @@ def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
 
         story = asyncio.create_task(whole())
         await asyncio.sleep(0.3)
-        assert told == []
+        assert reported == []
         rows = 1
-        await until_told("adds a worker")
+        await until_reported("adds a worker")
         assert victim.poll() is None
         shown = snapshot({"w-0": victim.pid, "w-1": 1, "w-2": 2}, ["w-0", "w-0", "w-1", "w-2"])
-        await until_told("kills w-0")
+        await until_reported("kills w-0")
         assert await asyncio.to_thread(victim.wait, 60) == -signal.SIGKILL
-        assert "shard 0, 1" in told[-1]
+        assert "shard 0, 1" in reported[-1]
         shown = snapshot({"w-1": 1, "w-2": 2}, ["w-1", "w-2", "w-1", "w-2"])
         await asyncio.sleep(0.3)
         assert not story.done(), "the killed one is waited for"
@@ -98,15 +98,15 @@ def test_the_story_waits_for_what_it_tells(tmp_path: Path) -> None:
         victim.wait()
 
 
-def test_what_is_not_seen_is_said_and_the_story_goes_on(tmp_path: Path) -> None:
-    told: list[str] = []
+def test_an_expectation_that_is_not_met_is_reported_and_the_scenario_continues(tmp_path: Path) -> None:
+    reported: list[str] = []
     context = ScenarioContext(
         name="w",
         cr_file=tmp_path / "cr.yaml",
         latest_snapshot=lambda: None,
         rows=lambda: 0,
         clock_s=lambda: 1.0,
-        say=told.append,
+        say=reported.append,
     )
     assert not asyncio.run(context.until(lambda: False, "a miracle", bound_s=0.01))
-    assert "a miracle" in told[0]
+    assert "a miracle" in reported[0]

@@ -1,4 +1,4 @@
-"""What the demo finds wrong is one clear line, and the results of the demo before are still there."""
+"""What the demo rejects at its start is one clear line, and the results of the previous demo are kept."""
 
 import subprocess
 import sys
@@ -23,38 +23,38 @@ sys.exit(main(["--state-dir", sys.argv[1]]))
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         ({"pipeline": {"sink": {"parquet": None, "logstore": {"name": "other"}}}}, "the demo counts Parquet"),
         ({"endpoint": "https://cn-hangzhou.log.aliyuncs.com"}, "the demo runs on the embedded service"),
         ({"replicas": -1}, "spec.replicas"),
     ],
 )
-def test_another_group_that_the_demo_cannot_run(
-    spec: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_group_that_the_demo_cannot_run_is_rejected(
+    spec: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cr, folder = tmp_path / "cr.yaml", tmp_path / "demo"
     cr.write_text(yaml.safe_dump(document(spec)))
     (folder / "producer").mkdir(parents=True)
     (folder / "producer" / "record").touch()
     assert main(["--cr", str(cr), "--state-dir", str(folder)]) in (1, 2)
-    told = capsys.readouterr()
-    assert words in told.err
-    assert (told.out, told.err.count("\n")) == ("", 1)
+    reported = capsys.readouterr()
+    assert message in reported.err
+    assert (reported.out, reported.err.count("\n")) == ("", 1)
     assert (folder / "producer" / "record").exists()
 
 
-def test_what_only_the_whole_environment_has_is_named(tmp_path: Path) -> None:
-    found = subprocess.run(
+def test_missing_packages_are_named(tmp_path: Path) -> None:
+    result = subprocess.run(
         [sys.executable, "-c", EXTRA_ONLY, str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
-    assert found.returncode == 1
-    assert found.stderr == "demo: it needs pyarrow, pyspark; run it by `make demo` in a clone\n"
+    assert result.returncode == 1
+    assert result.stderr == "demo: it needs pyarrow, pyspark; run it by `make demo` in a clone\n"
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(None, 2), (3, 4)])
-def test_a_file_without_the_line_that_the_story_edits_gets_one(
+def test_a_manifest_without_replicas_gets_the_line_that_the_demo_edits(
     given: int | None, wanted: int, tmp_path: Path
 ) -> None:
     # In the flow style, as JSON is, there is no such line either.

@@ -1,4 +1,4 @@
-"""The independent count: what it must see when lines are missing, double, changed or never sent."""
+"""The independent count: what it must detect if lines are missing, duplicated, changed or never sent."""
 
 import os
 from collections import Counter
@@ -41,7 +41,7 @@ def sink(folder: Path, name: str, lines: list[Line]) -> Path:
     return path
 
 
-def test_all_there_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_line_present_once_is_a_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     truth = record(tmp_path / "record", [([line(1), line(2)], "sent"), ([line(1, turn=2)], "sent")])
     sink(tmp_path / "sink", "a.parquet", [line(2), line(1, turn=2)])
     sink(tmp_path / "sink", "b.parquet", [line(1)])
@@ -60,7 +60,7 @@ def test_a_deleted_file_is_lost_lines_and_exit_status_1(
     assert capsys.readouterr().out == "sent 3, in the sink 1, lost 2, duplicates 0\n"
 
 
-def test_equal_lines_count_and_a_row_twice_is_a_duplicate(tmp_path: Path) -> None:
+def test_equal_lines_are_counted_and_a_repeated_row_is_a_duplicate(tmp_path: Path) -> None:
     truth = read_record(record(tmp_path / "record", [([line(1), line(2)], "sent")]))
     sink(tmp_path / "sink", "a.parquet", [line(1), line(2), line(2)])
     verdict = compare(truth, read_sink(tmp_path / "sink"))
@@ -75,7 +75,7 @@ def test_a_changed_text_is_lost_and_foreign(tmp_path: Path) -> None:
     assert (verdict.lost, verdict.duplicates, verdict.foreign) == (1, 0, 1)
 
 
-def test_an_unsure_group_may_be_there_once_or_not_at_all(tmp_path: Path) -> None:
+def test_an_uncertain_group_may_be_present_once_or_missing(tmp_path: Path) -> None:
     path = record(tmp_path / "record", [([line(1)], "sent"), ([line(2)], "unsure"), ([line(3)], None)])
     truth = read_record(path)
     assert truth.unsure.total() == 2
@@ -94,13 +94,13 @@ def test_a_record_cut_off_in_its_last_entry_can_be_read(tmp_path: Path) -> None:
     assert (truth.sent.total(), truth.unsure.total()) == (1, 1)
 
 
-def test_hidden_files_are_not_the_sink_s(tmp_path: Path) -> None:
+def test_hidden_files_are_not_counted(tmp_path: Path) -> None:
     sink(tmp_path / "sink" / "_loghub" / "stage", "a.parquet", [line(1)])
     sink(tmp_path / "sink", ".b.parquet", [line(1)])
     assert read_sink(tmp_path / "sink") == Counter()
 
 
-def test_nothing_sent_and_nothing_there_is_nothing_lost(tmp_path: Path) -> None:
+def test_without_logs_nothing_is_lost(tmp_path: Path) -> None:
     assert compare(Truth(sent=Counter(), unsure=Counter()), read_sink(tmp_path / "none")).lost == 0
     assert main([str(tmp_path / "absent"), str(tmp_path)]) == 2
 

@@ -1,4 +1,4 @@
-"""Several operators, and one whose work hangs: who acts, who takes over, who is told to start anew."""
+"""Several operators, and one that hangs: which one leads, which one takes over, and when liveness fails."""
 
 import asyncio
 import dataclasses
@@ -72,7 +72,7 @@ class Hanging(AioKube):
         return await super().get(kind, namespace, name)
 
 
-def test_a_round_that_hangs_is_no_life(
+def test_a_hanging_reconcile_fails_liveness(
     server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Skipping()
@@ -102,7 +102,7 @@ def test_a_round_that_hangs_is_no_life(
     stage(server, tmp_path, story, operator=False)
 
 
-def test_a_watch_that_tells_nothing_is_no_life(
+def test_a_silent_watch_fails_liveness(
     server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     often = functools.partialmethod(WatchCheck.run, every_s=0.5)
@@ -130,8 +130,8 @@ def test_a_watch_that_tells_nothing_is_no_life(
         await _until_health(on, address, 200)
         monkeypatch.setattr(WatchCheck, "reported", lambda *_: None)
         await on.apply({"replicas": 1})
-        words = await _until_health(on, address, 503)
-        assert words == f"the watch does not report {on.namespace}/access\n"
+        message = await _until_health(on, address, 503)
+        assert message == f"the watch does not report {on.namespace}/access\n"
         stop.set()
         await asyncio.wait_for(running, GUARD_S)
 
@@ -140,15 +140,15 @@ def test_a_watch_that_tells_nothing_is_no_life(
 
 
 async def _until_health(on: Stage, address: str, status: int) -> str:
-    words = ""
+    message = ""
 
     async def holds() -> bool:
-        nonlocal words
-        found, words = await asyncio.to_thread(health, address)
-        return found == status
+        nonlocal message
+        result, message = await asyncio.to_thread(health, address)
+        return result == status
 
     await on.until(f"health {status}", holds)
-    return words
+    return message
 
 
 class Parted(AioKube):
@@ -174,7 +174,9 @@ class Parted(AioKube):
             raise KubeError(0, "Unreachable", "cut")
 
 
-def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserver, tmp_path: Path) -> None:
+def test_an_operator_that_cannot_renew_stops_writing_before_another_leads(
+    server: Apiserver, tmp_path: Path
+) -> None:
     timings = LeaseTimings(lease_duration_s=8.0, renew_deadline_s=5.0, retry_period_s=0.5)
     lost: list[str] = []
 
@@ -213,7 +215,7 @@ def test_who_cannot_renew_stops_writing_before_another_may_begin(server: Apiserv
     [{"mode": "Fixed"}, {"mode": "Auto", "minReplicas": 1, "maxReplicas": 4}],
     ids=["Fixed", "Auto"],
 )
-def test_two_without_a_lease_agree(scaling: Document, server: Apiserver, tmp_path: Path) -> None:
+def test_two_operators_without_a_lease_agree(scaling: Document, server: Apiserver, tmp_path: Path) -> None:
     """As after a wrong setting, or a lease that is lost late: neither undoes what the other did."""
 
     async def story(on: Stage) -> None:
@@ -232,8 +234,8 @@ def test_two_without_a_lease_agree(scaling: Document, server: Apiserver, tmp_pat
             # Whoever found it made by the other takes the careful view, and keeps it.
             origin = (await on.status())["groupOrigin"]
             await on.remove()
-            await on.until_gone()
-            assert bool(on.hub.list_groups("access")) == (origin == "Adopted")
+            await on.until_deleted()
+            assert bool(on.client.list_groups("access")) == (origin == "Adopted")
         finally:
             stop.set()
             await second
@@ -249,13 +251,13 @@ class Watched(AioKube):
         self._numbers = numbers
 
     async def apply(self, document: Document, *, subresource: str = "") -> Document:
-        made = await super().apply(document, subresource=subresource)
+        result = await super().apply(document, subresource=subresource)
         if document["kind"] == STATEFUL_SET.kind:
-            self._numbers.append(made["spec"]["replicas"])
-        return made
+            self._numbers.append(result["spec"]["replicas"])
+        return result
 
 
-def test_two_without_a_lease_agree_under_load(server: Apiserver, tmp_path: Path) -> None:
+def test_two_operators_without_a_lease_agree_under_load(server: Apiserver, tmp_path: Path) -> None:
     """Each measures and decides for itself; the number goes up to what the shards allow, and stays."""
     numbers: list[int] = []
 
@@ -291,8 +293,8 @@ def test_two_without_a_lease_agree_under_load(server: Apiserver, tmp_path: Path)
 
 
 def _holder(server: Apiserver) -> str:
-    found = server.run("get", *LEASE_AT, "-o", "jsonpath={.spec.holderIdentity}")
-    return found.stdout if found.returncode == 0 else ""
+    result = server.run("get", *LEASE_AT, "-o", "jsonpath={.spec.holderIdentity}")
+    return result.stdout if result.returncode == 0 else ""
 
 
 class Replicas:
@@ -325,7 +327,7 @@ class Replicas:
         until(f"{name} waiting", lambda: health(self.operators[name].address) == wanted)
 
 
-def test_one_acts_and_another_takes_over(server: Apiserver, tmp_path: Path) -> None:
+def test_one_operator_leads_and_another_takes_over(server: Apiserver, tmp_path: Path) -> None:
     with ExitStack() as stack:
         replicas = Replicas(server, tmp_path, stack)
         first = replicas.start("first")
@@ -334,7 +336,7 @@ def test_one_acts_and_another_takes_over(server: Apiserver, tmp_path: Path) -> N
             {"project": "demo", "credentialsSecret": {"name": "none"}}, namespace=replicas.namespace
         )
         assert server.apply(group).returncode == 0
-        _until_told(server, replicas.namespace)
+        _until_reported(server, replicas.namespace)
         second = replicas.start("second")
         replicas.until_waiting("second")
         third = replicas.start("third")
@@ -349,7 +351,7 @@ def test_one_acts_and_another_takes_over(server: Apiserver, tmp_path: Path) -> N
         replicas.until_acting(leader)
         replicas.until_waiting(other)
         _edit(server, replicas.namespace)
-        _until_told(server, replicas.namespace)
+        _until_reported(server, replicas.namespace)
 
         # Told to stop it gives the lease back, and nobody waits for it to run out.
         processes[leader].send_signal(signal.SIGTERM)
@@ -383,9 +385,9 @@ def _edit(server: Apiserver, namespace: str) -> None:
     server.must("patch", "lhcg", "access", "-n", namespace, "--type=merge", "-p", patch)
 
 
-def _until_told(server: Apiserver, namespace: str) -> None:
-    def told() -> bool:
-        found = _group(server, namespace)
-        return bool(found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"])
+def _until_reported(server: Apiserver, namespace: str) -> None:
+    def reported() -> bool:
+        result = _group(server, namespace)
+        return bool(result.get("status", {}).get("observedGeneration") == result["metadata"]["generation"])
 
-    until("the newest generation in the status", told)
+    until("the newest generation in the status", reported)

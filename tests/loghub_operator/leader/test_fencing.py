@@ -1,4 +1,4 @@
-"""Nothing is written after the deadline, in the cluster or at a log service."""
+"""Nothing is written after the deadline, neither in the cluster nor at a log service."""
 
 import asyncio
 import inspect
@@ -24,32 +24,32 @@ class Recorded:
     """Any port: what was asked of it, and answers never given where told so."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.hangs = False
 
     def __getattr__(self, name: str) -> Any:
-        async def asked(*_: object, **__: object) -> None:
-            self.asked.append(name)
+        async def requested(*_: object, **__: object) -> None:
+            self.requested.append(name)
             if self.hangs:
                 await asyncio.Event().wait()
 
-        return asked
+        return requested
 
 
 def _public(port: type) -> set[str]:
     return {name for name, _ in inspect.getmembers(port, inspect.isfunction) if not name.startswith("_")}
 
 
-def test_every_call_of_the_ports_is_known_as_a_read_or_a_write() -> None:
+def test_every_call_of_the_ports_is_classified_as_read_or_write() -> None:
     assert _public(LogHub) == READS | WRITES
     assert _public(Kube) == _public(FencedKube)
 
 
 @pytest.mark.parametrize("now", [9.0, 10.0])
-def test_writes_of_the_cluster(now: float) -> None:
+def test_writes_to_the_cluster_are_fenced(now: float) -> None:
     clock, port = HandClock(10.0), Recorded()
-    made: Any = port
-    kube = FencedKube(made, WriteFence(clock, deadline_s=10.0))
+    result: Any = port
+    kube = FencedKube(result, WriteFence(clock, deadline_s=10.0))
     clock.now = now
     document = {"kind": "Pod"}
     writes = [
@@ -70,33 +70,33 @@ def test_writes_of_the_cluster(now: float) -> None:
                     await write()
 
     asyncio.run(play())
-    assert port.asked == ["get", "list", *(["create", "apply", "patch", "delete"] if now < 10.0 else [])]
+    assert port.requested == ["get", "list", *(["create", "apply", "patch", "delete"] if now < 10.0 else [])]
 
 
-def test_a_write_that_does_not_end_is_given_up_before_another_may_begin() -> None:
+def test_a_hanging_write_is_cancelled_before_another_operator_may_write() -> None:
     clock, port = HandClock(10.0), Recorded()
-    made: Any = port
+    result: Any = port
     port.hangs = True
     fence = WriteFence(clock, deadline_s=10.05, end_s=10.1)
-    kube = FencedKube(made, fence)
+    kube = FencedKube(result, fence)
     with pytest.raises(KubeError, match="does not hold the lease"):
         asyncio.run(kube.create({"kind": "Pod"}))
     assert fence.under_way == 0
 
 
-def test_writes_at_the_log_service() -> None:
+def test_writes_to_the_log_service_are_fenced() -> None:
     clock, server = HandClock(10.0), MemoryServer()
     fence = WriteFence(clock, deadline_s=11.0)
-    hub = fenced_connect(lambda _, project, __: server.client(project), fence)("e", "demo", KEY)
-    hub.create_project()
-    hub.create_logstore("access", shards=1)
+    log_service = fenced_connect(lambda _, project, __: server.client(project), fence)("e", "demo", KEY)
+    log_service.create_project()
+    log_service.create_logstore("access", shards=1)
     clock.now = 11.0
     with pytest.raises(ActionRefused):
-        hub.create_group("access", GroupInfo(name="g", timeout_s=30, order=False))
-    assert hub.list_groups("access") == ()
+        log_service.create_group("access", GroupInfo(name="g", timeout_s=30, order=False))
+    assert log_service.list_groups("access") == ()
     fence.extend(deadline_s=12.0, end_s=13.0)
-    hub.create_group("access", GroupInfo(name="g", timeout_s=30, order=False))
+    log_service.create_group("access", GroupInfo(name="g", timeout_s=30, order=False))
     fence.close()
     with pytest.raises(ActionRefused):
-        hub.delete_group("access", "g")
-    assert len(hub.list_groups("access")) == 1
+        log_service.delete_group("access", "g")
+    assert len(log_service.list_groups("access")) == 1

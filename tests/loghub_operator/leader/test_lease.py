@@ -1,4 +1,4 @@
-"""Who acts: each decision, and two candidates over one Lease through every kind of trouble."""
+"""Leader election: each decision, and two candidates over one Lease through every kind of failure."""
 
 import asyncio
 import random
@@ -50,11 +50,13 @@ def record(holder: str, *, renewed: str = "t0", version: str = "1", duration_s: 
         (None, 101.0, Acquire(0)),
     ],
 )
-def test_each_case(observed: ObservedLease | None, deadline_s: float | None, expected: LeaseDecision) -> None:
+def test_each_case_gives_the_expected_result(
+    observed: ObservedLease | None, deadline_s: float | None, expected: LeaseDecision
+) -> None:
     assert decide(observed, identity="me", deadline_s=deadline_s, now=100.0, timings=TERMS) == expected
 
 
-def test_only_what_the_holder_writes_is_a_sign_of_life() -> None:
+def test_only_writes_of_the_holder_renew_the_lease() -> None:
     first = observe(None, record("other"), now=1.0)
     assert first == ObservedLease(record("other"), 1.0)
     touched = observe(first, record("other", version="2"), now=5.0)
@@ -94,9 +96,9 @@ class World:
         return None if self.stored is None else self._write(patch["spec"], patch["metadata"])
 
     def _write(self, spec: Document, expected: Mapping[str, Any] | None) -> Document:
-        trouble = self.troubles.pop() if self.troubles else ""
+        failure = self.troubles.pop() if self.troubles else ""
         self._pass()
-        if trouble == "request lost":
+        if failure == "request lost":
             raise KubeError(0, "Unreachable", "lost")
         known = None if self.stored is None else self.stored["metadata"]
         if expected != known:
@@ -105,7 +107,7 @@ class World:
         before = {} if self.stored is None else self.stored["spec"]
         self.stored = {"metadata": {"resourceVersion": str(self.version)}, "spec": {**before, **spec}}
         self._pass()
-        if trouble == "answer lost":
+        if failure == "answer lost":
             raise KubeError(0, "Unreachable", "lost")
         return self.stored
 
@@ -115,39 +117,41 @@ class World:
 
 class Candidate:
     def __init__(self, world: World, identity: str) -> None:
-        made: Any = world
-        self.fence = WriteFence(made)
-        self.leader = LeaderElector(kube=made, fence=self.fence, clock=made, lease=PLACE, identity=identity)
+        result: Any = world
+        self.fence = WriteFence(result)
+        self.leader = LeaderElector(
+            kube=result, fence=self.fence, clock=result, lease=PLACE, identity=identity
+        )
         self.lost = False
 
-    async def turn(self) -> None:
+    async def step(self) -> None:
         """As the program does: who has lost it ends, and another with a new name starts."""
         if not self.lost:
             self.lost = isinstance(await self.leader.try_acquire_or_renew(), Lost)
 
 
-WHO = ("a", "b", "nobody")
-TROUBLE = ("", "", "", "request lost", "answer lost")
+OPERATORS = ("a", "b", "nobody")
+FAILURES = ("", "", "", "request lost", "answer lost")
 SLOW_S = (0.0, 0.0, 0.0, 0.3, 3.0, 11.0, 16.0)
 PAUSE_S = (0.0, 0.1, 2.0, 2.0, 5.0, 10.1, 15.1)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_two_never_act_at_once(seed: int) -> None:
+def test_two_operators_never_lead_at_once(seed: int) -> None:
     chance, world = random.Random(seed), World()
     both = {"a": Candidate(world, "a"), "b": Candidate(world, "b")}
     acted: set[str] = set()
 
     async def play() -> None:
         for number in range(300):
-            who = chance.choice(WHO)
+            operator = chance.choice(OPERATORS)
             world.now += chance.choice(PAUSE_S)
-            world.troubles = [chance.choice(TROUBLE), chance.choice(TROUBLE)]
+            world.troubles = [chance.choice(FAILURES), chance.choice(FAILURES)]
             world.slow_s = [chance.choice(SLOW_S), chance.choice(SLOW_S)]
-            if who in both:
-                await both[who].turn()
-                if both[who].lost:
-                    both[who] = Candidate(world, f"{who}{number}")
+            if operator in both:
+                await both[operator].step()
+                if both[operator].lost:
+                    both[operator] = Candidate(world, f"{operator}{number}")
             acting = {name for name, one in both.items() if one.fence.open}
             acted.update(acting)
             assert len(acting) < 2
@@ -159,16 +163,16 @@ def test_two_never_act_at_once(seed: int) -> None:
     assert acted == {"a", "b"}
 
 
-def test_the_holder_dies_and_the_other_waits_for_the_whole_duration() -> None:
+def test_after_the_holder_dies_the_other_waits_for_the_whole_duration() -> None:
     world = World()
     first, second = Candidate(world, "a"), Candidate(world, "b")
 
     async def play() -> float:
-        await first.turn()
+        await first.step()
         assert first.fence.open
         died = world.now
         while not second.fence.open:
-            await second.turn()
+            await second.step()
             world.now += TERMS.retry_period_s
         return world.now - TERMS.retry_period_s - died
 
@@ -177,31 +181,31 @@ def test_the_holder_dies_and_the_other_waits_for_the_whole_duration() -> None:
     assert world.stored["spec"]["leaseTransitions"] == 1
 
 
-def test_given_back_it_is_taken_at_the_next_look() -> None:
+def test_a_released_lease_is_acquired_at_the_next_attempt() -> None:
     world = World()
     first, second = Candidate(world, "a"), Candidate(world, "b")
 
     async def play() -> None:
-        await first.turn()
-        await second.turn()
+        await first.step()
+        await second.step()
         assert not second.fence.open
         await first.leader.release()
         assert not first.fence.open
-        await second.turn()
+        await second.step()
         assert second.fence.open
 
     asyncio.run(play())
 
 
-def test_removed_by_somebody_the_holder_makes_it_anew() -> None:
+def test_the_holder_recreates_a_deleted_lease() -> None:
     world = World()
     first = Candidate(world, "a")
 
     async def play() -> None:
-        await first.turn()
+        await first.step()
         world.stored = None
-        await first.turn()  # the patch finds nothing
-        await first.turn()
+        await first.step()  # the patch finds nothing
+        await first.step()
         assert not first.lost
 
     asyncio.run(play())
@@ -209,12 +213,12 @@ def test_removed_by_somebody_the_holder_makes_it_anew() -> None:
     assert world.stored["spec"]["holderIdentity"] == "a"
 
 
-def test_not_given_back_while_a_write_may_still_arrive() -> None:
+def test_the_lease_is_not_released_while_a_write_may_still_arrive() -> None:
     world = World()
     first = Candidate(world, "a")
 
     async def play() -> None:
-        await first.turn()
+        await first.step()
         with first.fence:
             giving_back = asyncio.create_task(first.leader.release())
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Kept checkpoints are written once, and read as the ConfigMaps of a cluster are."""
+"""Checkpoint backups are written once, and read like the ConfigMaps of a cluster."""
 
 import json
 from pathlib import Path
@@ -16,49 +16,49 @@ RECORD = CheckpointBackup(
 OTHER = CheckpointBackup(requested_at="2026-01-02T00:00:00Z", before={}, targets={})
 
 
-def test_kept_once(tmp_path: Path) -> None:
-    kept = CheckpointBackups(tmp_path / "not-there-yet")
-    assert (kept.read("a"), kept.source("a"), kept.source(None)) == (None, None, None)
-    kept.keep("a", RECORD)
-    kept.keep("a", OTHER)
-    assert kept.read("a") == RECORD
-    assert kept.source("a") == {"0": "MQ==", "12": ""}
+def test_a_backup_is_written_once(tmp_path: Path) -> None:
+    retained = CheckpointBackups(tmp_path / "not-there-yet")
+    assert (backups.read("a"), retained.source("a"), retained.source(None)) == (None, None, None)
+    retained.keep("a", RECORD)
+    retained.keep("a", OTHER)
+    assert backups.read("a") == RECORD
+    assert retained.source("a") == {"0": "MQ==", "12": ""}
 
 
-def test_the_files_of_earlier_versions_can_be_read(tmp_path: Path) -> None:
-    """They undo a reset, so the format does not follow the names in the code."""
+def test_the_format_of_the_files(tmp_path: Path) -> None:
+    """They undo a reset, so the keys do not follow the names in the code."""
     text = """{
-  "ordered_at": "2026-01-01T00:00:00Z",
+  "requestedAt": "2026-01-01T00:00:00Z",
   "before": {"0": "MQ==", "12": ""},
-  "goals": {"0": "Mg==", "12": "Mw=="}
+  "targets": {"0": "Mg==", "12": "Mw=="}
 }"""
     (tmp_path / "a.json").write_text(text)
-    kept = CheckpointBackups(tmp_path)
-    assert kept.read("a") == RECORD
-    kept.keep("b", RECORD)
+    backups = CheckpointBackups(tmp_path)
+    assert backups.read("a") == RECORD
+    backups.keep("b", RECORD)
     assert json.loads((tmp_path / "b.json").read_text()) == json.loads(text)
 
 
-def test_a_file_that_was_changed_by_hand_is_said(tmp_path: Path) -> None:
-    kept = CheckpointBackups(tmp_path)
-    kept.keep("a", RECORD)
+def test_an_edited_backup_is_reported(tmp_path: Path) -> None:
+    backups = CheckpointBackups(tmp_path)
+    backups.keep("a", RECORD)
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(ValueError, match=r"a\.json cannot be read"):
-        kept.read("a")
+        backups.read("a")
 
 
-def test_the_config_map_says_the_same() -> None:
-    made = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
-    assert backup_in(made) == RECORD
-    assert made["data"] == {"0": "MQ==", "12": ""}
-    assert made["immutable"] is True
-    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
+def test_the_config_map_has_the_same_content() -> None:
+    document = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
+    assert backup_in(document) == RECORD
+    assert document["data"] == {"0": "MQ==", "12": ""}
+    assert document["immutable"] is True
+    assert document["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
 
 
 @pytest.mark.parametrize("moved_to", ["", "[]", "5", '{"x": "MQ=="}'])
-def test_a_config_map_without_our_words_is_no_record(moved_to: str) -> None:
-    made = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
-    made["metadata"]["annotations"]["loghub.dev/target-checkpoints"] = moved_to
-    assert backup_in(made) is None
-    del made["metadata"]["annotations"]
-    assert backup_in(made) is None
+def test_a_config_map_without_our_annotations_is_no_backup(moved_to: str) -> None:
+    document = checkpoint_backup(resource(uid="uid-1"), "access-undo-n", RECORD)
+    document["metadata"]["annotations"]["loghub.dev/target-checkpoints"] = moved_to
+    assert backup_in(document) is None
+    del document["metadata"]["annotations"]
+    assert backup_in(document) is None

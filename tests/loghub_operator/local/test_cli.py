@@ -1,7 +1,8 @@
-"""`loghub`: refusals in the apiserver's words, and the life of a group with a real service.
+"""`loghub`: rejections with the apiserver's messages, and the life of a group with a real service.
 
-The workers are `tests.loghub_operator.local.processes.fake_worker` processes: what they do with logs is tried
-by the demo's test."""
+The workers are `tests.loghub_operator.local.processes.fake_worker` processes; the demo's test covers what
+they do with logs.
+"""
 
 import copy
 import functools
@@ -51,13 +52,13 @@ def without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     status = main(["up", "--state-dir", str(folder / "state"), *arguments])
-    told = capsys.readouterr()
-    assert told.out == ""
-    return status, told.err
+    reported = capsys.readouterr()
+    assert reported.out == ""
+    return status, reported.err
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         ({"replicaz": 2}, '* spec.replicaz: unknown field "spec.replicaz"'),
         (
@@ -68,31 +69,33 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -
         ({"pipeline": {"sink": {"logstore": {"name": "other"}}}}, "exactly one sink must be set"),
     ],
 )
-def test_what_the_apiserver_refuses_is_refused_in_its_words(
-    spec: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_the_apiserver_rejects_is_rejected_with_the_same_message(
+    spec: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path / "cr.yaml", document(spec))
-    status, told = refused(tmp_path, capsys, "-f", str(file))
+    status, reported = refused(tmp_path, capsys, "-f", str(file))
     assert status == 2
-    assert told.startswith('The LogHubConsumerGroup "access" is invalid:\n')
-    assert words in told
+    assert reported.startswith('The LogHubConsumerGroup "access" is invalid:\n')
+    assert message in reported
     assert not (tmp_path / "state").exists(), "nothing was begun"
 
 
-def test_a_file_that_is_no_such_thing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def told(content: str, *more: str) -> str:
+def test_an_invalid_manifest_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def reported(content: str, *more: str) -> str:
         path = tmp_path / "cr.yaml"
         path.write_text(content)
-        status, words = refused(tmp_path, capsys, "-f", str(path), *more)
+        status, message = refused(tmp_path, capsys, "-f", str(path), *more)
         assert status == 2
-        return words
+        return message
 
     assert "No such file" in refused(tmp_path, capsys, "-f", str(tmp_path / "absent.yaml"))[1]
-    assert "not YAML" in told("{")
-    assert "has no LogHubConsumerGroup" in told("kind: Pod\napiVersion: v1\n")
+    assert "not YAML" in reported("{")
+    assert "has no LogHubConsumerGroup" in reported("kind: Pod\napiVersion: v1\n")
     other = document(name="other")
-    assert "has 2; choose one with --name: access, other" in told(yaml.safe_dump_all([MINIMAL, other]))
-    assert "has no LogHubConsumerGroup third" in told(yaml.safe_dump_all([MINIMAL, other]), "--name", "third")
+    assert "has 2; choose one with --name: access, other" in reported(yaml.safe_dump_all([MINIMAL, other]))
+    assert "has no LogHubConsumerGroup third" in reported(
+        yaml.safe_dump_all([MINIMAL, other]), "--name", "third"
+    )
 
 
 def test_a_real_endpoint_needs_keys_in_the_environment(
@@ -100,12 +103,12 @@ def test_a_real_endpoint_needs_keys_in_the_environment(
 ) -> None:
     without_keys(monkeypatch)
     file = write(tmp_path / "cr.yaml", document({"endpoint": "https://cn-hangzhou.log.aliyuncs.com"}))
-    status, told = refused(tmp_path, capsys, "-f", str(file))
+    status, reported = refused(tmp_path, capsys, "-f", str(file))
     assert status == 1
-    assert "LOGHUB_ACCESS_KEY_ID and LOGHUB_ACCESS_KEY_SECRET must be set in the environment" in told
+    assert "LOGHUB_ACCESS_KEY_ID and LOGHUB_ACCESS_KEY_SECRET must be set in the environment" in reported
 
 
-def test_a_bad_endpoint_is_told_by_the_command_line(
+def test_a_bad_endpoint_is_reported_by_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -114,7 +117,7 @@ def test_a_bad_endpoint_is_told_by_the_command_line(
     assert "is not of the form" in capsys.readouterr().err
 
 
-def test_status_and_down_of_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_and_down_without_a_running_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--state-dir", str(tmp_path)]) == 1
     assert main(["down", "--state-dir", str(tmp_path), "--name", "access"]) == 1
     assert "access is not up" in capsys.readouterr().err
@@ -122,7 +125,7 @@ def test_status_and_down_of_what_is_not_there(tmp_path: Path, capsys: pytest.Cap
     assert "specify the group" in capsys.readouterr().err
 
 
-def test_up_until_running_then_an_immutable_field(
+def test_up_runs_and_then_rejects_a_change_of_an_immutable_field(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up_module, "LocalGroup", functools.partial(LocalGroup, command=FAKE))
@@ -130,17 +133,17 @@ def test_up_until_running_then_an_immutable_field(
     file = write(tmp_path / "cr.yaml", document({"replicas": 2}))
     where = ["--state-dir", str(tmp_path / "state")]
     assert main(["up", "-f", str(file), *where, "--create-logstore", "--wait-for", "ready"]) == 0
-    told = capsys.readouterr().out
-    for words in (
+    reported = capsys.readouterr().out
+    for message in (
         "created project demo",
         "created logstore access with 4 shards",
         "access-1 is ready",
         "stay members",
     ):
-        assert words in told
+        assert message in reported
     assert main(["status", "--json", "access", *where]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["up"], found["status"]["phase"], found["status"]["workers"]) == (False, "Running", "2/2")
+    result = json.loads(capsys.readouterr().out)
+    assert (result["up"], result["status"]["phase"], result["status"]["workers"]) == (False, "Running", "2/2")
     assert main(["status", "access", *where]) == 0
     assert "not_alloc" in capsys.readouterr().out
 
@@ -168,15 +171,15 @@ class Up:
     def where(self) -> list[str]:
         return ["--state-dir", str(self.root.folder)]
 
-    def told(self) -> str:
+    def reported(self) -> str:
         return self.log.read_text()
 
-    def until(self, words: str) -> None:
+    def until(self, message: str) -> None:
         def holds() -> bool:
-            assert self.process.poll() is None or words in self.told(), self.told()
-            return words in self.told()
+            assert self.process.poll() is None or message in self.reported(), self.reported()
+            return message in self.reported()
 
-        wait_until(holds, f"{words!r} in:\n{self.told()}", guard_s=GUARD_S)
+        wait_until(holds, f"{message!r} in:\n{self.reported()}", guard_s=GUARD_S)
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -184,7 +187,7 @@ class Up:
         self.process.wait(GUARD_S)
 
 
-def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(
+def test_a_valid_change_is_applied_an_invalid_one_is_not_and_down_ends_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path / "cr.yaml", document({"replicas": 1, "deletionPolicy": "Delete"}))
@@ -219,33 +222,33 @@ def test_a_saved_change_is_applied_a_wrong_one_is_not_and_down_ends_it(
         assert run.process.wait(GUARD_S) == 0
         assert (
             "consumer group access is deleted once the workers have terminated (deletionPolicy Delete)"
-            in run.told()
+            in run.reported()
         )
         # The fakes are no members of the group, so nothing is left to be waited for.
-        for words in ("taking the group down", "access-0 is gone", "access-1 is gone", "taken down"):
-            assert words in run.told()
+        for message in ("taking the group down", "access-0 is gone", "access-1 is gone", "taken down"):
+            assert message in run.reported()
         assert not run.root.group("access").object.exists()
     finally:
         run.end()
 
 
-def test_a_missing_logstore_is_a_condition_and_cured_while_it_runs(tmp_path: Path) -> None:
+def test_a_missing_logstore_is_a_condition_that_clears_once_it_exists(tmp_path: Path) -> None:
     file = write(tmp_path / "cr.yaml", document())
     run = Up(tmp_path, file)
     try:
         run.until("ProjectNotFound: project demo does not exist")
         other = write(tmp_path / "other.yaml", document({"replicas": 0}, name="other"))
-        found = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", DRIVER, "up", "-f", str(other), *run.where, "--create-logstore",
              "--wait-for", "caught-up", "--plain"],
             cwd=ROOT, capture_output=True, text=True, check=False, timeout=GUARD_S,
         )  # fmt: skip
-        assert found.returncode == 0, found.stderr
-        assert "created project demo" in found.stdout
+        assert result.returncode == 0, result.stderr
+        assert "created project demo" in result.stdout
         run.until("access-0 is ready")
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(GUARD_S) == 0
-        assert "the workers stay members of the group" in run.told()
+        assert "the workers stay members of the group" in run.reported()
     finally:
         run.end()
 
@@ -273,12 +276,12 @@ def test_unreachable_endpoint_and_wrong_key_are_conditions_and_the_key_stays_sec
     assert not any(b"someSecretThatNobodySees" in content for content in everything)
 
 
-def test_after_a_kill_nothing_runs_and_the_next_up_goes_on(tmp_path: Path) -> None:
+def test_after_a_kill_nothing_runs_and_the_next_up_continues(tmp_path: Path) -> None:
     file = write(tmp_path / "cr.yaml", document({"replicas": 1}))
     run = Up(tmp_path, file, "--create-logstore")
     try:
         run.until("access-0 is ready")
-        pid = int(run.told().split("access-0 started, process ")[1].split()[0])
+        pid = int(run.reported().split("access-0 started, process ")[1].split()[0])
         address = (run.root.service / "address").read_text()
         run.process.kill()
         run.process.wait(GUARD_S)
@@ -290,13 +293,13 @@ def test_after_a_kill_nothing_runs_and_the_next_up_goes_on(tmp_path: Path) -> No
     run = Up(tmp_path, file)
     try:
         run.until("access-0 is ready")
-        assert "ProjectNotFound" not in run.told(), "the service's data is durable"
+        assert "ProjectNotFound" not in run.reported(), "the service's data is durable"
         assert (run.root.service / "address").read_text() == address, "the endpoint stays good"
         service = _service_pid(run.root)
         if service is not None:
             os.kill(service, signal.SIGKILL)
             run.until("EndpointUnreachable")
-            wait_until(lambda: run.told().count("UpToDate") >= 1, "the service is back", guard_s=GUARD_S)
+            wait_until(lambda: run.reported().count("UpToDate") >= 1, "the service is back", guard_s=GUARD_S)
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(GUARD_S) == 0
     finally:
@@ -307,9 +310,9 @@ def _service_pid(root: Root) -> int | None:
     """Linux only: whose command line names the data folder."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = path.read_bytes().split(b"\0")
+            message = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"loghub.service" in words and str(root.service / "data").encode() in words:
+        if b"loghub.service" in message and str(root.service / "data").encode() in message:
             return int(path.parent.name)
     return None

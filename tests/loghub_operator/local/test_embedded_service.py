@@ -1,4 +1,4 @@
-"""The embedded service on this machine: found, started, and never taken for another one."""
+"""The embedded service on this machine: found, started, and never confused with another one."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ async def ensured(root: Root) -> AsyncIterator[EmbeddedService]:
         await service.end()
 
 
-def test_a_service_with_other_data_on_the_old_port_is_not_taken_for_ours(tmp_path: Path) -> None:
+def test_another_service_on_the_recorded_port_is_not_used(tmp_path: Path) -> None:
     async def story() -> None:
         root = Root(tmp_path / "state")
         async with ensured(root) as first:
@@ -34,7 +34,7 @@ def test_a_service_with_other_data_on_the_old_port_is_not_taken_for_ours(tmp_pat
     asyncio.run(story())
 
 
-def test_two_at_once_share_one_service(tmp_path: Path) -> None:
+def test_two_processes_share_one_service(tmp_path: Path) -> None:
     async def story() -> None:
         root = Root(tmp_path / "state")
         both = (EmbeddedService(root), EmbeddedService(root))

@@ -1,4 +1,4 @@
-"""The record is in memory what it is on disk, whatever a write does."""
+"""The stored objects are the same in memory and on disk, whatever happens to a write."""
 
 import errno
 from pathlib import Path
@@ -12,7 +12,7 @@ from loghub_operator.local.paths import GroupFolder
 from tests.loghub_operator.support.examples import document
 
 
-def test_what_could_not_be_written_is_not_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = Record.accept(GroupFolder(tmp_path), document())
 
     def full(*_: object) -> None:
@@ -32,8 +32,8 @@ def test_what_could_not_be_written_is_not_so(tmp_path: Path, monkeypatch: pytest
     record.set_status(Status(phase=Phase.RUNNING))
     record.set_origin("Created")
     record.set_deleted(1.0)
-    found = Record.load(GroupFolder(tmp_path))
-    assert found is not None
-    assert found.document == record.document
-    assert (found.origin, found.resource().status.phase) == ("Created", Phase.RUNNING)
-    assert found.resource().metadata.deleted_at_unix_s() == 1.0
+    result = Record.load(GroupFolder(tmp_path))
+    assert result is not None
+    assert result.document == record.document
+    assert (result.origin, result.resource().status.phase) == ("Created", Phase.RUNNING)
+    assert result.resource().metadata.deleted_at_unix_s() == 1.0

@@ -1,4 +1,4 @@
-"""The group's lock: held by one, looked at by many."""
+"""The group's lock: held by one process, checked by many."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ while not Path(sys.argv[2]).exists():
 """
 
 
-def test_a_lock_is_seen_while_it_is_held_and_holds_others_off(tmp_path: Path) -> None:
+def test_a_held_lock_is_reported_and_excludes_others(tmp_path: Path) -> None:
     lock = tmp_path / "group" / "lock"
     assert not is_locked(lock)
     with locked(lock):
@@ -33,7 +33,7 @@ def test_a_lock_is_seen_while_it_is_held_and_holds_others_off(tmp_path: Path) ->
         assert is_locked(lock)
 
 
-def test_who_looks_holds_nobody_off(tmp_path: Path) -> None:
+def test_checking_a_lock_excludes_no_other_process(tmp_path: Path) -> None:
     lock, enough = tmp_path / "lock", tmp_path / "enough"
     with locked(lock):
         pass

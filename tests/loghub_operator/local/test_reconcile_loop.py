@@ -1,7 +1,7 @@
-"""The local loop asks for what `plan` says and tells the status it says, as the cluster's loop does.
+"""The local loop carries out the actions of `plan` and reports its status, as the cluster's loop does.
 
-The same recorded series go through both loops with recording edges; then the local edge itself is
-fed every action of them.
+The same recorded series go through both loops with recording back ends; then the local back end itself is fed
+every action of them.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from tests.loghub_operator.controller.test_reconciler import Stage as ClusterSta
 from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.golden import Step, recorded, steps, stories, told
+from tests.loghub_operator.support.golden import Step, recorded, reported, steps, stories
 from tests.loghub_operator.support.status_server import shard, worker_status
 
 ALL = [step for path in stories() for step in steps(path)]
@@ -93,11 +93,11 @@ class LocalStage:
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_the_local_loop_does_what_the_series_say(step: Step) -> None:
+def test_the_local_loop_carries_out_the_recorded_actions(step: Step) -> None:
     stage = LocalStage(step)
     status, rounds = stage.play()
     assert [recorded(action) for action in stage.done] == list(step.actions)
-    assert told(status) == step.status
+    assert reported(status) == step.status
     assert rounds.released == any(one["action"] == "RemoveFinalizer" for one in step.actions)
 
 
@@ -111,7 +111,7 @@ def test_both_loops_carry_out_the_same_actions(step: Step) -> None:
         assert written == status
 
 
-def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_reconcile_remembers_reaches_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, given = LocalStage(_first(ApplyWorkers)), []
 
     def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> model_plan.Plan:
@@ -126,7 +126,7 @@ def test_what_one_round_remembers_the_next_one_is_given(monkeypatch: pytest.Monk
     assert second == plan(stage.step.resource, stage.step.observed, stage.step.now).memory != NO_MEMORY
 
 
-def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
+def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     step, split, given = _first(ApplyWorkers), actions.SplitShard(0), []
@@ -141,14 +141,14 @@ def test_a_split_that_is_refused_is_remembered_and_no_failure_of_the_round(
     status, rounds = stage.play()
     asyncio.run(rounds.round())
     assert [(one.of, one.message) for one in given[1].scaling.rejections] == [("split", "no more")]
-    assert told(status) == step.status
+    assert reported(status) == step.status
 
 
 def _first(kind: type[Action]) -> Step:
     return next(step for step in ALL if any(one["action"] == kind.__name__ for one in step.actions))
 
 
-def test_an_action_that_fails_ends_the_round_and_is_told() -> None:
+def test_a_failed_action_ends_the_reconcile_and_is_reported() -> None:
     stage = LocalStage(_first(CreateGroup), refuse=CreateGroup)
     status, _ = stage.play()
     assert not [one for one in stage.done if isinstance(one, CreateGroup | ApplyWorkers)]
@@ -198,15 +198,15 @@ def _backend(
     *,
     wrapped: Callable[[LogHub], Any] = lambda client: client,
 ) -> LocalBackend:
-    made: object = ways
+    result: object = ways
     ways.folder = GroupFolder(backups)
 
     async def credentials(_: LogHubConsumerGroup) -> Credentials:
         return Credentials(access_key_id="a", access_key_secret="b")
 
     return LocalBackend(
-        record=lambda: made,  # type: ignore[arg-type,return-value]
-        supervisor=made,  # type: ignore[arg-type]
+        record=lambda: result,  # type: ignore[arg-type,return-value]
+        supervisor=result,  # type: ignore[arg-type]
         log_service=LogServiceAccess(
             pool=LogServicePool(lambda _endpoint, project, _credentials: wrapped(server.client(project))),
             endpoint=lambda _: "http://127.0.0.1:1",
@@ -222,11 +222,11 @@ def _backend(
 
 
 @pytest.mark.parametrize("step", [step for step in ALL if step.actions], ids=str)
-def test_every_action_of_the_series_has_its_effect_here(step: Step, tmp_path: Path) -> None:
+def test_every_recorded_action_has_its_local_effect(step: Step, tmp_path: Path) -> None:
     ways, server, events = Ways(), MemoryServer(), list[EmitEvent]()
-    hub = server.client(step.resource.spec.project)
-    hub.create_project()
-    hub.create_logstore(step.resource.spec.logstore, shards=2)
+    log_service = server.client(step.resource.spec.project)
+    log_service.create_project()
+    log_service.create_logstore(step.resource.spec.logstore, shards=2)
     stage = LocalStage(step)
     stage.play()
     backend = _backend(ways, server, events, tmp_path)
@@ -267,10 +267,10 @@ def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEv
         case actions.DeleteGroup():
             assert _groups(server, step) == ()
         case actions.CommitCheckpoints(cursors):
-            told_there = server.client(step.resource.spec.project).get_checkpoints(
+            stored = server.client(step.resource.spec.project).get_checkpoints(
                 step.resource.spec.logstore, step.resource.group
             )
-            assert set(cursors) <= {(one.shard, one.cursor) for one in told_there}
+            assert set(cursors) <= {(one.shard, one.cursor) for one in stored}
         case actions.EmitEvent():
             assert events[-1] == action
         case actions.AddFinalizer() | actions.EnsureProjectService() | actions.RemoveFinalizer():
@@ -309,17 +309,17 @@ class Reporting(Ways):
         (True, 0.0, ["not_alloc", "not_alloc", "not_alloc"]),
     ],
 )
-def test_without_extensions_the_workers_status_files_say_what_is_handed_over(
+def test_without_extensions_a_handover_follows_from_the_workers_status_files(
     tmp_path: Path, age_s: float, states: list[str], *, extensions: bool
 ) -> None:
     group, server = resource(), MemoryServer()
-    hub = server.client("demo")
-    hub.create_project()
-    hub.create_logstore("access", shards=3)
-    hub.create_group("access", GroupInfo(name="access", timeout_s=30, order=False))
+    log_service = server.client("demo")
+    log_service.create_project()
+    log_service.create_logstore("access", shards=3)
+    log_service.create_group("access", GroupInfo(name="access", timeout_s=30, order=False))
     written_at = SystemClock().unix_s() - age_s
     ways = Reporting(worker_status(shard(0), shard(1, draining=True), written_at=written_at))
-    wrapped: Callable[[LogHub], Any] = (lambda hub: hub) if extensions else WithoutExtensions
+    wrapped: Callable[[LogHub], Any] = (lambda log_service: log_service) if extensions else WithoutExtensions
     observed = asyncio.run(_backend(ways, server, [], tmp_path, wrapped=wrapped).observe(group))
     assert [one.state for one in available(observed.service).shards] == states
     assert ways.read == (0 if extensions else 1), "the files are read only where they are needed"
@@ -332,7 +332,7 @@ class FullDisk(LocalStage):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_status_that_cannot_be_kept_is_told_and_the_rounds_go_on() -> None:
+def test_a_status_that_cannot_be_written_is_reported_and_reconciling_continues() -> None:
     stage = FullDisk(_first(CreateGroup))
     status, rounds = stage.play()
     assert [recorded(action) for action in stage.done] == list(stage.step.actions)
@@ -376,7 +376,7 @@ class Contested(LocalStage):
             self.now += 2.0
 
 
-def test_what_another_client_changes_again_and_again_is_corrected_ever_more_seldom() -> None:
+def test_a_repeated_change_by_another_client_is_corrected_less_and_less_often() -> None:
     settled = next(
         step
         for step in ALL

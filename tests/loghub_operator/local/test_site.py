@@ -1,4 +1,4 @@
-"""`loghub up`: what a worker would take from its cluster, from the file and the folders of this machine."""
+"""`loghub up`: what a worker gets from the manifest and the folders of this machine instead of a cluster."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def read(path: Path, *documents: Any) -> tuple[CrFile, Any]:
     return file, parse_resource(file.read())
 
 
-def test_the_code_stands_in_the_same_file(tmp_path: Path) -> None:
+def test_the_code_is_read_from_the_same_file(tmp_path: Path) -> None:
     group = document({"pipeline": PYTHON})
     others = (config_map({"a.py": ""}, "other"), {"kind": "Secret", "apiVersion": "v1"}, "text", None)
     file, parsed = read(tmp_path / "cr.yaml", group, *others, config_map(CODE))
@@ -40,7 +40,7 @@ def test_the_code_stands_in_the_same_file(tmp_path: Path) -> None:
     reject_cluster_references(parsed, file.code(parsed))
 
 
-def test_a_saved_change_of_the_code_is_another_setting(tmp_path: Path) -> None:
+def test_a_change_of_the_code_is_a_change_of_the_settings(tmp_path: Path) -> None:
     def hash_with(data: dict[str, str]) -> str:
         file, parsed = read(tmp_path / "cr.yaml", document({"pipeline": PYTHON}), config_map(data))
         site = local_placement(parsed, endpoint="http://x", volumes=tmp_path, code=file.code(parsed))
@@ -49,16 +49,16 @@ def test_a_saved_change_of_the_code_is_another_setting(tmp_path: Path) -> None:
     assert hash_with(CODE) == hash_with(CODE) != hash_with({"enrich.py": CODE["enrich.py"] + "\n"})
 
 
-def test_without_the_code_nothing_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_code_no_worker_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path / "cr.yaml", document({"pipeline": PYTHON}))
-    status, told = refused(tmp_path, capsys, "-f", str(file))
+    status, reported = refused(tmp_path, capsys, "-f", str(file))
     assert status == 2
-    assert "* spec.pipeline.python.configMap: there is no ConfigMap enrich" in told
-    assert "it must be a document in the same file" in told
+    assert "* spec.pipeline.python.configMap: there is no ConfigMap enrich" in reported
+    assert "it must be a document in the same file" in reported
     assert not (tmp_path / "state").exists()
 
 
-def test_variables_out_of_secrets_are_refused() -> None:
+def test_variables_from_secrets_are_rejected() -> None:
     reference = {"secretKeyRef": {"name": "token", "key": "value"}}
     given = resource(
         {"worker": {"env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": reference}]}}
@@ -73,7 +73,7 @@ def test_variables_out_of_secrets_are_refused() -> None:
     }
 
 
-def test_claims_are_folders(tmp_path: Path) -> None:
+def test_volume_claims_are_folders(tmp_path: Path) -> None:
     python = {"function": "enrich:run", "volumeClaim": {"name": "shared", "path": "lib"}}
     sink = {"parquet": None, "json": {"path": "out", "volumeClaim": "data"}}
     given = resource({"pipeline": {"sql": None, "python": python, "sink": sink}})
@@ -104,7 +104,7 @@ def test_other_variables_replace_the_worker(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_a_file_with_text_that_is_no_object_is_read(tmp_path: Path) -> None:
+def test_a_config_map_without_metadata_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "cr.yaml"
     path.write_text(
         yaml.safe_dump_all([document({"pipeline": PYTHON}), {"kind": "ConfigMap", "apiVersion": "v1"}])

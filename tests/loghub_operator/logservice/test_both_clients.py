@@ -1,4 +1,4 @@
-"""The operator observes the same through the vendor's SDK as through our own client, troubles included."""
+"""The operator observes the same through the vendor's SDK as through our own client, errors included."""
 
 from collections.abc import Iterator
 
@@ -26,24 +26,24 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
         yield running
 
 
-def hub(choice: Client, endpoint: str, credentials: Credentials, project: str = "demo") -> LogHub:
+def connect(choice: Client, endpoint: str, credentials: Credentials, project: str = "demo") -> LogHub:
     return connector(Settings(client=choice).uses_sdk)(endpoint, project, credentials)
 
 
 def observed(endpoint: str, credentials: Credentials, project: str = "demo") -> list[LogServiceObserved]:
     """By each client, as of the same moment."""
-    seen = []
+    results = []
     for choice in (Client.HTTP, Client.SDK):
-        client = hub(choice, endpoint, credentials, project)
-        seen.append(
+        client = connect(choice, endpoint, credentials, project)
+        results.append(
             service_observed(client, resource(), silent=["access-0"], clock=HandClock(2_000_000_000.0))
         )
         client.close()
-    return seen
+    return results
 
 
-def test_a_group_at_a_distant_service(service: ServiceProcess) -> None:
-    writer = hub(Client.HTTP, service.endpoint, service.credentials)
+def test_both_clients_observe_the_same_state_of_a_group(service: ServiceProcess) -> None:
+    writer = connect(Client.HTTP, service.endpoint, service.credentials)
     writer.create_project()
     writer.create_logstore("access", shards=3)
     writer.create_group("access", GroupInfo(name="access", timeout_s=30, order=False))
@@ -69,7 +69,7 @@ def test_a_group_at_a_distant_service(service: ServiceProcess) -> None:
         ("endpoint", ServiceErrorReason.ENDPOINT_UNREACHABLE),
     ],
 )
-def test_trouble_has_the_same_reason_and_message(
+def test_both_clients_report_an_error_with_the_same_reason_and_message(
     service: ServiceProcess, case: str, reason: ServiceErrorReason
 ) -> None:
     key = service.credentials

@@ -1,4 +1,4 @@
-"""What the log service tells becomes an observation, with and without the extensions."""
+"""What the log service reports becomes an observation, with and without the extensions."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,8 +33,8 @@ ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 class WithoutExtensions:
     """The same hub as the real SLS would be."""
 
-    def __init__(self, hub: LogHub) -> None:
-        self._hub = hub
+    def __init__(self, client: LogHub) -> None:
+        self._client = client
 
     def has_extensions(self) -> bool:
         return False
@@ -43,7 +43,7 @@ class WithoutExtensions:
         raise AssertionError("the real SLS has no such call")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._hub, name)
+        return getattr(self._client, name)
 
 
 @pytest.fixture
@@ -53,121 +53,123 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def server(clock: HandClock) -> MemoryServer:
-    made = MemoryServer(clock)
-    hub = made.client("demo")
-    hub.create_project()
-    hub.create_logstore("access", shards=2)
-    return made
+    result = MemoryServer(clock)
+    client = result.client("demo")
+    client.create_project()
+    client.create_logstore("access", shards=2)
+    return result
 
 
 @pytest.fixture
-def hub(server: MemoryServer) -> LogHub:
+def client(server: MemoryServer) -> LogHub:
     return server.client("demo")
 
 
-def look(hub: Any, clock: HandClock) -> LogServiceObserved:
-    return service_observed(hub, resource(), silent=["access-0", "access-1"], clock=clock)
+def observe(client: Any, clock: HandClock) -> LogServiceObserved:
+    return service_observed(client, resource(), silent=["access-0", "access-1"], clock=clock)
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_no_group_to_free_shards(hub: LogHub, clock: HandClock, *, extensions: bool) -> None:
-    seen = look(hub if extensions else WithoutExtensions(hub), clock)
-    assert seen.group is None
-    assert [(shard.shard, shard.state, shard.lag_s) for shard in seen.shards] == [
+def test_without_a_group_every_shard_is_unassigned(
+    client: LogHub, clock: HandClock, *, extensions: bool
+) -> None:
+    observed = observe(client if extensions else WithoutExtensions(client), clock)
+    assert observed.group is None
+    assert [(shard.shard, shard.state, shard.lag_s) for shard in observed.shards] == [
         (0, "not_alloc", None),
         (1, "not_alloc", None),
     ]
 
 
-def test_the_embedded_service_tells_holders_and_consumers(hub: LogHub, clock: HandClock) -> None:
-    assert create_group(hub, KEY, CREATE)
-    held = hub.heartbeat("access", "access", consumer="access-0", held=())
-    hub.heartbeat("access", "access", consumer="access-0", held=held)
-    seen = look(hub, clock)
-    assert seen.group == GroupSettings(timeout_s=30, order=True)
-    assert seen.consumers == ("access-0",)
-    assert [(shard.state, shard.holder, shard.lag_logs) for shard in seen.shards] == [
+def test_the_embedded_service_reports_holders_and_consumers(client: LogHub, clock: HandClock) -> None:
+    assert create_group(client, KEY, CREATE)
+    held = client.heartbeat("access", "access", consumer="access-0", held=())
+    client.heartbeat("access", "access", consumer="access-0", held=held)
+    observed = observe(client, clock)
+    assert observed.group == GroupSettings(timeout_s=30, order=True)
+    assert observed.consumers == ("access-0",)
+    assert [(shard.state, shard.holder, shard.lag_logs) for shard in observed.shards] == [
         ("already_alloc", "access-0", 0),
         ("already_alloc", "access-0", 0),
     ]
 
 
-def test_the_real_sls_unknown_is_unknown(hub: LogHub, clock: HandClock) -> None:
-    create_group(hub, KEY, CREATE)
+def test_what_the_real_sls_does_not_report_is_unknown(client: LogHub, clock: HandClock) -> None:
+    create_group(client, KEY, CREATE)
     for _ in range(2):  # one for each shard
-        hub.put_logs("access", ONE)
-    seen = look(WithoutExtensions(hub), clock)
-    assert seen.consumers is None
-    assert {shard.lag_s for shard in seen.shards} == {None}
-    assert {shard.lag_groups for shard in seen.shards} == {None}
-    assert {shard.lag_logs for shard in seen.shards} == {None}
+        client.put_logs("access", ONE)
+    observed = observe(WithoutExtensions(client), clock)
+    assert observed.consumers is None
+    assert {shard.lag_s for shard in observed.shards} == {None}
+    assert {shard.lag_groups for shard in observed.shards} == {None}
+    assert {shard.lag_logs for shard in observed.shards} == {None}
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_an_empty_shard_has_no_lag_wherever_one_would_begin(
-    hub: LogHub, clock: HandClock, *, extensions: bool
+def test_an_empty_shard_has_no_lag_whatever_the_start_position(
+    client: LogHub, clock: HandClock, *, extensions: bool
 ) -> None:
-    create_group(hub, KEY, CREATE)
-    seen = look(hub if extensions else WithoutExtensions(hub), clock)
-    assert {(shard.lag_s, shard.lag_groups) for shard in seen.shards} == {(0.0, 0)}
+    create_group(client, KEY, CREATE)
+    observed = observe(client if extensions else WithoutExtensions(client), clock)
+    assert {(shard.lag_s, shard.lag_groups) for shard in observed.shards} == {(0.0, 0)}
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_written_consumed_and_what_is_left_in_log_groups(
-    hub: LogHub, clock: HandClock, *, extensions: bool
+def test_lag_is_end_cursor_minus_checkpoint_in_log_groups(
+    client: LogHub, clock: HandClock, *, extensions: bool
 ) -> None:
-    create_group(hub, KEY, CREATE)
-    begin = hub.get_cursor("access", 0, "begin")
-    hub.update_checkpoint("access", "access", shard=0, cursor=begin, consumer="access-1", force=True)
+    create_group(client, KEY, CREATE)
+    begin = client.get_cursor("access", 0, "begin")
+    client.update_checkpoint("access", "access", shard=0, cursor=begin, consumer="access-1", force=True)
     for _ in range(6):  # three for each shard
-        hub.put_logs("access", ONE)
-    first = look(hub if extensions else WithoutExtensions(hub), clock).shards[0]
+        client.put_logs("access", ONE)
+    first = observe(client if extensions else WithoutExtensions(client), clock).shards[0]
     assert first.lag_groups == 3
     assert wire_cursor.decode(first.end_cursor) == wire_cursor.decode(first.checkpoint) + 3
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_keys_and_birth_are_asked_for_where_shards_may_be_split(
-    hub: LogHub, clock: HandClock, *, extensions: bool
+def test_keys_and_creation_time_are_requested_if_shards_may_be_split(
+    client: LogHub, clock: HandClock, *, extensions: bool
 ) -> None:
-    create_group(hub, KEY, CREATE)
+    create_group(client, KEY, CREATE)
     allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
-    asked: Any = hub if extensions else WithoutExtensions(hub)
-    seen = service_observed(asked, allowed, clock=clock)
-    left, right = seen.shards
+    requested: Any = client if extensions else WithoutExtensions(client)
+    observed = service_observed(requested, allowed, clock=clock)
+    left, right = observed.shards
     assert left.end_key == right.begin_key == f"8{'0' * 31}"
     assert left.created_unix_s == pytest.approx(clock.now, abs=1.0)
 
 
-def test_a_shard_is_split_and_merged_once(hub: LogHub) -> None:
-    assert change_shards(hub, "access", SplitShard(0))
-    assert not change_shards(hub, "access", SplitShard(0))
-    assert [one.read_only for one in hub.list_shards("access")] == [True, False, False, False]
-    assert change_shards(hub, "access", MergeShards(2))
-    assert not change_shards(hub, "access", MergeShards(2))
-    assert sum(not one.read_only for one in hub.list_shards("access")) == 2
+def test_a_repeated_split_or_merge_changes_nothing(client: LogHub) -> None:
+    assert change_shards(client, "access", SplitShard(0))
+    assert not change_shards(client, "access", SplitShard(0))
+    assert [one.read_only for one in client.list_shards("access")] == [True, False, False, False]
+    assert change_shards(client, "access", MergeShards(2))
+    assert not change_shards(client, "access", MergeShards(2))
+    assert sum(not one.read_only for one in client.list_shards("access")) == 2
 
 
-def test_other_groups_are_counted_where_shards_may_be_merged(
-    server: MemoryServer, clock: HandClock, hub: LogHub
+def test_other_groups_are_counted_if_shards_may_be_merged(
+    server: MemoryServer, clock: HandClock, client: LogHub
 ) -> None:
-    create_group(hub, KEY, CREATE)
+    create_group(client, KEY, CREATE)
     allowed = resource({"scaling": {"shards": {"autoSplit": True}}})
     for expected in range(2):
-        for asked in (hub, WithoutExtensions(hub)):
-            seen = service_observed(asked, allowed, clock=clock)
-            assert seen.other_groups == expected
-        create_group(hub, GroupKey(logstore="access", group="other"), CREATE)
+        for requested in (client, WithoutExtensions(client)):
+            observed = service_observed(requested, allowed, clock=clock)
+            assert observed.other_groups == expected
+        create_group(client, GroupKey(logstore="access", group="other"), CREATE)
 
 
-def test_a_split_that_is_refused_says_so_in_the_services_words(hub: LogHub) -> None:
+def test_a_rejected_split_is_reported_with_the_services_message(client: LogHub) -> None:
     class Limited(WithoutExtensions):
         error = LogHubError("ShardQuotaExceed", 403, "no more than 2", "request-1")
 
         def split_shard(self, *_: object) -> None:
             raise self.error
 
-    limited: Any = Limited(hub)
+    limited: Any = Limited(client)
     with pytest.raises(ReshardRefused, match=r"^ShardQuotaExceed, HTTP 403: no more than 2$") as caught:
         change_shards(limited, "access", SplitShard(0))
     assert caught.value.action == SplitShard(0)
@@ -176,35 +178,35 @@ def test_a_split_that_is_refused_says_so_in_the_services_words(hub: LogHub) -> N
         change_shards(limited, "access", SplitShard(0))
 
 
-def test_the_real_sls_holder_and_lag_from_the_checkpoint(hub: LogHub, clock: HandClock) -> None:
-    create_group(hub, KEY, CREATE)
-    end = hub.get_cursor("access", 0, "end")
-    hub.update_checkpoint("access", "access", shard=0, cursor=end, consumer="access-1", force=True)
-    seen = look(WithoutExtensions(hub), clock)
-    first = seen.shards[0]
+def test_on_the_real_sls_holder_and_lag_follow_from_the_checkpoint(client: LogHub, clock: HandClock) -> None:
+    create_group(client, KEY, CREATE)
+    end = client.get_cursor("access", 0, "end")
+    client.update_checkpoint("access", "access", shard=0, cursor=end, consumer="access-1", force=True)
+    observed = observe(WithoutExtensions(client), clock)
+    first = observed.shards[0]
     assert (first.checkpoint, first.lag_s) == (end, 0.0)
     assert wire_cursor.decode(end) >= 0
     assert first.checkpoint_unix_s == pytest.approx(clock.now)
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_missing_logstore_project_and_endpoint_are_told_apart(
+def test_missing_logstore_project_and_endpoint_have_different_reasons(
     server: MemoryServer, clock: HandClock, *, extensions: bool
 ) -> None:
-    def reason(hub: LogHub) -> ServiceErrorReason | None:
-        service = look(hub if extensions else WithoutExtensions(hub), clock)
+    def reason(client: LogHub) -> ServiceErrorReason | None:
+        service = observe(client if extensions else WithoutExtensions(client), clock)
         return service.reason if isinstance(service, Unavailable) else None
 
-    hub = server.client("demo")
-    hub.delete_logstore("access")
-    assert reason(hub) is ServiceErrorReason.LOGSTORE_NOT_FOUND
+    client = server.client("demo")
+    client.delete_logstore("access")
+    assert reason(client) is ServiceErrorReason.LOGSTORE_NOT_FOUND
     assert reason(server.client("other")) is ServiceErrorReason.PROJECT_NOT_FOUND
     server.unreachable = True
-    assert reason(hub) is ServiceErrorReason.ENDPOINT_UNREACHABLE
+    assert reason(client) is ServiceErrorReason.ENDPOINT_UNREACHABLE
 
 
 @pytest.mark.parametrize(
-    ("error", "reason", "words"),
+    ("error", "reason", "message"),
     [
         (LogHubError("SignatureNotMatch", 401, "no"), "AuthenticationFailed", "Secret loghub-credentials"),
         (LogHubError("Unauthorized", 401, "no"), "AuthenticationFailed", "Secret loghub-credentials"),
@@ -220,44 +222,44 @@ def test_missing_logstore_project_and_endpoint_are_told_apart(
         (EndpointUnreachable("http://x", "no route", definite=True), "EndpointUnreachable", "no route"),
     ],
 )
-def test_an_error_in_a_persons_words(error: LogHubError, reason: str, words: str) -> None:
-    seen = unavailable(error, resource())
-    assert seen.reason == reason
-    assert words in seen.message
+def test_each_error_becomes_a_message_for_users(error: LogHubError, reason: str, message: str) -> None:
+    observed = unavailable(error, resource())
+    assert observed.reason == reason
+    assert message in observed.message
 
 
-def test_the_words_are_the_same_in_every_round() -> None:
+def test_the_message_is_the_same_in_every_reconcile() -> None:
     """A status that differs each time would be written, and wake the next round, for ever."""
     first, second = (LogHubError("Unauthorized", 401, "no", request_id=one) for one in ("id-1", "id-2"))
     assert unavailable(first, resource()) == unavailable(second, resource())
 
 
 @pytest.mark.parametrize("extensions", [True, False])
-def test_shards_whose_keys_are_none_are_trouble_and_not_quoted(
-    hub: LogHub, clock: HandClock, monkeypatch: pytest.MonkeyPatch, *, extensions: bool
+def test_invalid_hash_keys_make_the_service_unavailable_and_are_not_quoted(
+    client: LogHub, clock: HandClock, monkeypatch: pytest.MonkeyPatch, *, extensions: bool
 ) -> None:
-    asked: Any = hub if extensions else WithoutExtensions(hub)
-    first, *rest = hub.list_shards("access")
-    monkeypatch.setattr(hub, "list_shards", lambda _: (replace(first, begin_key="inner page"), *rest))
-    seen = look(asked, clock)
-    assert isinstance(seen, Unavailable)
-    assert seen.reason is ServiceErrorReason.REQUEST_REJECTED
-    assert "inner page" not in seen.message
+    requested: Any = client if extensions else WithoutExtensions(client)
+    first, *rest = client.list_shards("access")
+    monkeypatch.setattr(client, "list_shards", lambda _: (replace(first, begin_key="inner page"), *rest))
+    observed = observe(requested, clock)
+    assert isinstance(observed, Unavailable)
+    assert observed.reason is ServiceErrorReason.REQUEST_REJECTED
+    assert "inner page" not in observed.message
 
 
-def test_what_some_other_server_answers_is_not_quoted() -> None:
-    told = unavailable(LogHubError("BadResponse", 200, "not one of SLS: 'inner page'"), resource())
-    assert "inner page" not in told.message
+def test_the_response_of_an_unknown_server_is_not_quoted() -> None:
+    reported = unavailable(LogHubError("BadResponse", 200, "not one of SLS: 'inner page'"), resource())
+    assert "inner page" not in reported.message
 
 
-def test_a_group_that_was_there_is_not_ours(hub: LogHub) -> None:
-    hub.create_group("access", GroupInfo(name="access", timeout_s=60, order=False))
-    assert create_group(hub, KEY, CREATE) is False
+def test_creating_an_existing_group_reports_that_it_existed(client: LogHub) -> None:
+    client.create_group("access", GroupInfo(name="access", timeout_s=60, order=False))
+    assert create_group(client, KEY, CREATE) is False
 
 
-def test_deleting_what_is_gone_is_no_error(hub: LogHub) -> None:
-    create_group(hub, KEY, CREATE)
-    change_group(hub, KEY, DeleteGroup())
-    change_group(hub, KEY, DeleteGroup())
-    hub.delete_logstore("access")
-    change_group(hub, KEY, DeleteGroup())
+def test_deleting_a_missing_group_is_no_error(client: LogHub) -> None:
+    create_group(client, KEY, CREATE)
+    change_group(client, KEY, DeleteGroup())
+    change_group(client, KEY, DeleteGroup())
+    client.delete_logstore("access")
+    change_group(client, KEY, DeleteGroup())

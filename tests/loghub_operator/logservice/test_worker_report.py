@@ -33,22 +33,22 @@ def report(*, age_s: float = 0.0, **changed: Any) -> WorkerReport | None:
         ("failed", NO_REPORT),
     ],
 )
-def test_each_phase(phase: str, expected: WorkerReport | None) -> None:
+def test_a_status_in_each_phase_gives_the_expected_report(phase: str, expected: WorkerReport | None) -> None:
     assert report(phase=phase) == expected
 
 
 @pytest.mark.parametrize("phase", ["running", "draining", "fenced", "left"])
-def test_an_expired_session_holds_nothing_whatever_the_worker_lists(phase: str) -> None:
+def test_a_worker_with_an_expired_session_holds_no_shard_whatever_it_lists(phase: str) -> None:
     assert report(phase=phase, last_heartbeat_age_s=TIMEOUT_S) == NOTHING_HELD
     assert report(phase=phase, last_heartbeat_age_s=TIMEOUT_S - 2.0, age_s=2.0) == NOTHING_HELD
     assert report(phase=phase, last_heartbeat_age_s=TIMEOUT_S - 0.1) != NOTHING_HELD
 
 
-def test_a_process_that_ends_has_no_report_however_old_its_heartbeat() -> None:
+def test_a_failed_worker_has_no_report_whatever_its_heartbeat() -> None:
     assert report(phase="failed", last_heartbeat_age_s=TIMEOUT_S) is NO_REPORT
 
 
-def test_a_worker_without_a_heartbeat_has_no_report_even_when_it_is_asked_to_stop() -> None:
+def test_a_worker_without_a_heartbeat_has_no_report_even_while_it_drains() -> None:
     assert report(phase="draining", shards=[], last_heartbeat_age_s=None) is NO_REPORT
 
 

@@ -33,90 +33,94 @@ def text(
     )
 
 
-def samples(told: str) -> dict[str, list[tuple[Labels, float]]]:
-    found: dict[str, list[tuple[Labels, float]]] = {}
-    for family in text_string_to_metric_families(told):
+def samples(exposition: str) -> dict[str, list[tuple[Labels, float]]]:
+    series: dict[str, list[tuple[Labels, float]]] = {}
+    for family in text_string_to_metric_families(exposition):
         for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
+            series.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return series
 
 
-def of(told: str, name: str, **labels: str) -> float:
-    (value,) = [value for have, value in samples(told)[name] if have == HERE | labels]
+def of(exposition: str, name: str, **labels: str) -> float:
+    (value,) = [value for have, value in samples(exposition)[name] if have == HERE | labels]
     return value
 
 
-def test_a_group_to_its_series() -> None:
+def test_each_group_has_its_series() -> None:
     on = store()
     on.update(
         readings(wanted=4, recommended=3),
         (condition("Ready", "True"), condition("Degraded", "False"), condition("X", "Unknown")),
     )
-    told = text(on)
+    exposition = text(on)
     prefix = "loghub_operator_group_"
-    assert of(told, f"{prefix}lag_seconds") == 42.25
-    assert of(told, f"{prefix}lag_log_groups") == 1200
-    assert of(told, f"{prefix}lag_logs") == 60_000
-    assert of(told, f"{prefix}arrival_log_groups_per_second") == 12.5
-    assert of(told, f"{prefix}consumed_log_groups_per_second") == 10.0
-    assert of(told, f"{prefix}worker_log_groups_per_second") == 5.0
-    assert of(told, f"{prefix}assignable_shards") == 2
-    assert of(told, f"{prefix}suspended") == 0
-    assert of(told, f"{prefix}observed_timestamp_seconds") == 1_800_000_000.0
-    assert of(told, f"{prefix}replicas_uncapped") == 4
-    assert of(told, f"{prefix}replicas_recommended") == 3
-    assert of(told, f"{prefix}replicas_desired") == 2
-    assert of(told, f"{prefix}replicas_ready") == 1
-    states = {labels["state"]: value for labels, value in samples(told)[f"{prefix}shards"]}
+    assert of(exposition, f"{prefix}lag_seconds") == 42.25
+    assert of(exposition, f"{prefix}lag_log_groups") == 1200
+    assert of(exposition, f"{prefix}lag_logs") == 60_000
+    assert of(exposition, f"{prefix}arrival_log_groups_per_second") == 12.5
+    assert of(exposition, f"{prefix}consumed_log_groups_per_second") == 10.0
+    assert of(exposition, f"{prefix}worker_log_groups_per_second") == 5.0
+    assert of(exposition, f"{prefix}assignable_shards") == 2
+    assert of(exposition, f"{prefix}suspended") == 0
+    assert of(exposition, f"{prefix}observed_timestamp_seconds") == 1_800_000_000.0
+    assert of(exposition, f"{prefix}replicas_uncapped") == 4
+    assert of(exposition, f"{prefix}replicas_recommended") == 3
+    assert of(exposition, f"{prefix}replicas_desired") == 2
+    assert of(exposition, f"{prefix}replicas_ready") == 1
+    states = {labels["state"]: value for labels, value in samples(exposition)[f"{prefix}shards"]}
     assert states == {"not_alloc": 0, "already_alloc": 1, "wait": 0, "transfer": 1, "over": 0, "unknown": 0}
-    conditions = {labels["type"]: value for labels, value in samples(told)[f"{prefix}condition"]}
+    conditions = {labels["type"]: value for labels, value in samples(exposition)[f"{prefix}condition"]}
     assert conditions == {"Ready": 1, "Degraded": 0}
-    assert of(told, "loghub_operator_shard_lag_seconds", shard="0") == 42.25
-    assert {labels["shard"]: value for labels, value in samples(told)["loghub_operator_shard_hot"]} == {
+    assert of(exposition, "loghub_operator_shard_lag_seconds", shard="0") == 42.25
+    assert {labels["shard"]: value for labels, value in samples(exposition)["loghub_operator_shard_hot"]} == {
         "0": 1, "1": 0,
     }  # fmt: skip
 
 
-def test_unknown_has_no_series() -> None:
-    told = text(store(readings(lag_seconds=None, lag_groups=None, wanted=None, arrival_per_s=None)))
-    assert "loghub_operator_group_lag_seconds" not in samples(told)
-    assert "# TYPE loghub_operator_group_lag_seconds gauge" in told
-    replicas = {name.rpartition("_")[2] for name in samples(told) if "_group_replicas_" in name}
+def test_an_unknown_value_has_no_series() -> None:
+    exposition = text(store(readings(lag_seconds=None, lag_groups=None, wanted=None, arrival_per_s=None)))
+    assert "loghub_operator_group_lag_seconds" not in samples(exposition)
+    assert "# TYPE loghub_operator_group_lag_seconds gauge" in exposition
+    replicas = {name.rpartition("_")[2] for name in samples(exposition) if "_group_replicas_" in name}
     assert replicas == {"recommended", "desired", "ready"}
 
 
-def test_stale_keeps_only_the_time_of_the_last_look() -> None:
+def test_a_stale_group_keeps_only_the_time_of_its_last_observation() -> None:
     clock = HandClock()
     on = store(readings(), clock=clock)
     clock.now += 61.0
-    told = text(on)
-    named = {name for name, found in samples(told).items() if any("namespace" in have for have, _ in found)}
+    exposition = text(on)
+    named = {
+        name for name, series in samples(exposition).items() if any("namespace" in have for have, _ in series)
+    }
     assert named == {"loghub_operator_group_observed_timestamp_seconds"}
-    assert samples(told)["loghub_operator_groups"] == [({}, 1.0)]
+    assert samples(exposition)["loghub_operator_groups"] == [({}, 1.0)]
 
 
-def test_a_group_that_is_gone_has_no_series() -> None:
+def test_a_deleted_group_has_no_series() -> None:
     on = store(readings())
     on.remove("shop", "access")
     assert "shop" not in text(on)
 
 
-def test_series_of_shards_are_bounded_over_all_groups_whole_groups_first() -> None:
+def test_shard_series_are_bounded_over_all_groups() -> None:
     on = store(readings("a"), readings("b", shards=readings().shards[:1]), readings("c"))
-    told = samples(text(on, max_shard_series=3))
-    shown = [(labels["consumer_group"], labels["shard"]) for labels, _ in told["loghub_operator_shard_hot"]]
+    exposition = samples(text(on, max_shard_series=3))
+    shown = [
+        (labels["consumer_group"], labels["shard"]) for labels, _ in exposition["loghub_operator_shard_hot"]
+    ]
     assert shown == [("a", "0"), ("a", "1"), ("b", "0")]
-    assert told["loghub_operator_shard_series_dropped"] == [({}, 2.0)]
+    assert exposition["loghub_operator_shard_series_dropped"] == [({}, 2.0)]
     assert "loghub_operator_shard_hot" not in samples(text(on, max_shard_series=0))
 
 
-def test_names_follow_the_conventions() -> None:
+def test_metric_names_follow_the_conventions() -> None:
     operator_metrics = OperatorMetrics()
     operator_metrics.reconciled("success", 0.2)
     operator_metrics.count_kubernetes_request("GET", 200)
     operator_metrics.count_log_service_request("list_shards", "OK")
-    told = text(store(readings()), operator_metrics)
-    families = list(text_string_to_metric_families(told))
+    exposition = text(store(readings()), operator_metrics)
+    families = list(text_string_to_metric_families(exposition))
     assert len({family.name for family in families}) == len(families)
     for family in families:
         assert re.fullmatch(r"(loghub_operator|process)_[a-z_]+", family.name)
@@ -125,8 +129,8 @@ def test_names_follow_the_conventions() -> None:
         assert counter == any(sample.name.endswith("_total") for sample in family.samples), family.name
         name = f"{family.name}_total" if counter else family.name
         assert name.endswith(UNITS + COUNTED), name
-        assert all(labels.keys() <= _LABELS for labels, _ in samples(told).get(family.name, []))
-    assert told.endswith("\n")
+        assert all(labels.keys() <= _LABELS for labels, _ in samples(exposition).get(family.name, []))
+    assert exposition.endswith("\n")
     assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
 
 
@@ -139,28 +143,30 @@ def test_reconciles_and_requests_are_counted() -> None:
     for result, seconds in (("success", 0.2), ("success", 0.3), ("error", 10.0)):
         operator_metrics.reconciled(result, seconds)
     operator_metrics.count_kubernetes_request("PATCH", 409)
-    told = samples(text(store(), operator_metrics))
-    assert told["loghub_operator_leader"] == [({}, 1.0)]
-    counted = told["loghub_operator_reconcile_total"]
+    exposition = samples(text(store(), operator_metrics))
+    assert exposition["loghub_operator_leader"] == [({}, 1.0)]
+    counted = exposition["loghub_operator_reconcile_total"]
     assert counted == [({"result": "success"}, 2.0), ({"result": "error"}, 1.0)]
-    assert told["loghub_operator_reconcile_duration_seconds_count"] == [({}, 3.0)]
-    assert told["loghub_operator_reconcile_duration_seconds_sum"] == [({}, 10.5)]
-    assert told["loghub_operator_kubernetes_requests_total"] == [({"method": "PATCH", "code": "409"}, 1.0)]
+    assert exposition["loghub_operator_reconcile_duration_seconds_count"] == [({}, 3.0)]
+    assert exposition["loghub_operator_reconcile_duration_seconds_sum"] == [({}, 10.5)]
+    assert exposition["loghub_operator_kubernetes_requests_total"] == [
+        ({"method": "PATCH", "code": "409"}, 1.0)
+    ]
 
 
 def test_requests_to_a_log_service_are_counted_by_operation_and_code() -> None:
     operator_metrics, server = OperatorMetrics(), MemoryServer()
     connect = metered_connect(lambda _endpoint, project, _key: server.client(project), operator_metrics)
-    hub = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
-    hub.create_project()
-    assert hub.project_exists()
+    client = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
+    client.create_project()
+    assert client.project_exists()
     with pytest.raises(LogHubError):
-        hub.list_shards("missing")
+        client.list_shards("missing")
     server.unreachable = True
     with pytest.raises(EndpointUnreachable):
-        hub.list_shards("missing")
-    told = samples(text(store(), operator_metrics))["loghub_operator_log_service_requests_total"]
-    assert {(labels["operation"], labels["code"]): value for labels, value in told} == {
+        client.list_shards("missing")
+    exposition = samples(text(store(), operator_metrics))["loghub_operator_log_service_requests_total"]
+    assert {(labels["operation"], labels["code"]): value for labels, value in exposition} == {
         ("create_project", "OK"): 1.0,
         ("project_exists", "OK"): 1.0,
         ("list_shards", "LogStoreNotExist"): 1.0,
@@ -168,34 +174,34 @@ def test_requests_to_a_log_service_are_counted_by_operation_and_code() -> None:
     }
 
 
-def test_what_a_client_knows_already_is_no_call() -> None:
+def test_a_cached_answer_of_a_client_is_not_counted_as_a_request() -> None:
     operator_metrics, server = OperatorMetrics(), MemoryServer()
     connect = metered_connect(lambda _endpoint, project, _key: server.client(project), operator_metrics)
-    hub = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
+    client = connect("http://x", "demo", Credentials(access_key_id="a", access_key_secret="b"))
     server.unreachable = True
     for _ in range(2):
         with pytest.raises(EndpointUnreachable):
-            hub.has_extensions()
+            client.has_extensions()
     server.unreachable = False
-    assert [hub.has_extensions() for _ in range(5)] == [True] * 5
-    told = samples(text(store(), operator_metrics))["loghub_operator_log_service_requests_total"]
-    assert told == [
+    assert [client.has_extensions() for _ in range(5)] == [True] * 5
+    exposition = samples(text(store(), operator_metrics))["loghub_operator_log_service_requests_total"]
+    assert exposition == [
         ({"operation": "has_extensions", "code": "EndpointUnreachable"}, 2.0),
         ({"operation": "has_extensions", "code": "OK"}, 1.0),
     ]
 
 
-def test_a_code_that_nobody_knows_makes_no_series_of_its_own() -> None:
+def test_an_unknown_error_code_has_no_series_of_its_own() -> None:
     def refuses(*_: object) -> None:
         raise LogHubError(code="Made-up-7", status=500, message="m", request_id="r")
 
-    class Hub:
+    class Client:
         list_shards = staticmethod(refuses)
 
     operator_metrics = OperatorMetrics()
     key = Credentials(access_key_id="a", access_key_secret="b")
-    hub = metered_connect(lambda *_: Hub(), operator_metrics)("e", "p", key)  # type: ignore[arg-type,return-value]
+    client = metered_connect(lambda *_: Client(), operator_metrics)("e", "p", key)  # type: ignore[arg-type,return-value]
     with pytest.raises(LogHubError):
-        hub.list_shards("x")
-    told = samples(text(store(), operator_metrics))["loghub_operator_log_service_requests_total"]
-    assert told == [({"operation": "list_shards", "code": "other"}, 1.0)]
+        client.list_shards("x")
+    exposition = samples(text(store(), operator_metrics))["loghub_operator_log_service_requests_total"]
+    assert exposition == [({"operation": "list_shards", "code": "other"}, 1.0)]

@@ -1,4 +1,4 @@
-"""The board: fresh or unknown, gone or heard of."""
+"""The metrics store: fresh, stale and removed metrics, and who is notified."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from loghub_operator.metrics.store import UnknownGroupError, UnknownValueError, 
 from tests.loghub_operator.support.group_metrics import HandClock, condition, readings, store
 
 
-def test_posted_to_read_to_stale_to_posted_again() -> None:
+def test_updated_metrics_become_stale_and_fresh_again() -> None:
     clock = HandClock()
     on = store(readings(), clock=clock)
     clock.now += 60.0
@@ -22,13 +22,13 @@ def test_posted_to_read_to_stale_to_posted_again() -> None:
     assert on.read("shop", "access").lag_groups == 7
 
 
-def test_another_namespace_has_no_such_group() -> None:
+def test_a_group_is_unknown_in_another_namespace() -> None:
     on = store(readings())
     with pytest.raises(UnknownGroupError, match="no LogHubConsumerGroup access in namespace other"):
         on.read("other", "access")
 
 
-def test_removed_to_unknown() -> None:
+def test_a_removed_group_is_unknown() -> None:
     on = store(readings(), readings("b"))
     on.remove("shop", "access")
     on.remove("shop", "access")
@@ -37,7 +37,7 @@ def test_removed_to_unknown() -> None:
     assert on.names("shop") == ("b",)
 
 
-def test_everything_in_order_with_its_conditions() -> None:
+def test_groups_are_listed_in_order_with_their_conditions() -> None:
     on = store(readings("b"), readings("a", namespace="z"))
     on.update(readings("a"), (condition("Ready", "True"),))
     assert [(one.readings.namespace, one.readings.name) for one in on.snapshot()] == [
@@ -46,7 +46,7 @@ def test_everything_in_order_with_its_conditions() -> None:
     assert on.snapshot()[0].conditions[0].type == "Ready"
 
 
-def test_a_listener_hears_of_its_own_group_only_and_is_forgotten() -> None:
+def test_a_listener_receives_only_its_own_group_until_removed() -> None:
     async def story() -> None:
         on = store()
         with on.listening("shop", "access") as event:
@@ -62,18 +62,18 @@ def test_a_listener_hears_of_its_own_group_only_and_is_forgotten() -> None:
     asyncio.run(story())
 
 
-def test_fresh_for_several_rounds_and_no_less_than_a_minute() -> None:
+def test_metrics_are_fresh_for_several_resyncs_and_at_least_a_minute() -> None:
     assert fresh_s(10.0) == 60.0
     assert fresh_s(120.0) == 360.0
 
 
 @pytest.mark.parametrize(
-    "word", ["desiredWorkers", "lagLogGroups", "lagSeconds", "arrivalLogGroupsPerSecond"]
+    "metric", ["desiredWorkers", "lagLogGroups", "lagSeconds", "arrivalLogGroupsPerSecond"]
 )
-def test_what_is_not_known_is_never_a_number(word: str) -> None:
+def test_an_unknown_value_is_never_a_number(metric: str) -> None:
     unknown = readings(wanted=None, lag_groups=None, lag_seconds=None, arrival_per_s=None)
     with pytest.raises(UnknownValueError, match="shop/access is currently unknown"):
-        current_value(BY_KEDA_NAME[word], unknown)
+        current_value(BY_KEDA_NAME[metric], unknown)
 
 
 def test_active_is_lag_above_the_threshold() -> None:
@@ -83,21 +83,21 @@ def test_active_is_lag_above_the_threshold() -> None:
     assert is_active(readings(lag_groups=11), above=10)
 
 
-def test_logs_that_nobody_has_begun_to_consume_are_something_to_do() -> None:
+def test_logs_without_a_checkpoint_count_as_lag() -> None:
     """Without a checkpoint the lag is not known; at no worker it would stay so for ever."""
     assert is_active(readings(lag_groups=None, assignable=4), above=1000)
 
 
-def test_a_log_service_that_does_not_answer_is_no_reason_to_be_active_or_not() -> None:
+def test_an_unavailable_log_service_leaves_activity_unknown() -> None:
     with pytest.raises(UnknownValueError):
         is_active(readings(lag_groups=None, assignable=None))
     with pytest.raises(UnknownValueError):
         is_active(readings(lag_groups=None, assignable=0))
 
 
-def test_the_numbers_offered() -> None:
-    told = {word: current_value(definition, readings()) for word, definition in BY_KEDA_NAME.items()}
-    assert told == {
+def test_the_offered_metrics_are_the_defined_ones() -> None:
+    values = {metric: current_value(definition, readings()) for metric, definition in BY_KEDA_NAME.items()}
+    assert values == {
         "desiredWorkers": 3.0,
         "lagLogGroups": 1200.0,
         "lagSeconds": 42.25,

@@ -1,4 +1,4 @@
-"""What stands beside a StatefulSet is looked at now and then, where something differs, not after a write."""
+"""The dependencies of a StatefulSet are compared once per interval and on drift, not just after a write."""
 
 import asyncio
 import copy
@@ -46,41 +46,41 @@ class Cluster:
     async def get(self, _: Kind, __: str, ___: str) -> Document:
         return self.stored
 
-    def seen(self, found: Document = SET) -> tuple[str, ...]:
+    def drift(self, existing: Document = SET) -> tuple[str, ...]:
         desired = WorkerSpec(
             revision=UNKNOWN, config=CONFIG, stateful_set=SET, dependencies=(copy.deepcopy(SERVICE),)
         )
-        return tuple(map(str, asyncio.run(self.drifting.drift(desired, found))))
+        return tuple(map(str, asyncio.run(self.drifting.drift(desired, existing))))
 
 
 DRIFTED = ("Service access spec.clusterIP",)
 
 
-def test_the_first_look_and_then_one_now_and_then() -> None:
+def test_dependencies_are_compared_first_at_once_and_then_once_per_interval() -> None:
     cluster = Cluster()
-    assert cluster.seen() == DRIFTED
+    assert cluster.drift() == DRIFTED
     cluster.now += EVERY_S - 1
-    assert cluster.seen() == ()
+    assert cluster.drift() == ()
     cluster.now += 1
-    assert cluster.seen() == DRIFTED
+    assert cluster.drift() == DRIFTED
 
 
-def test_what_was_just_written_is_not_looked_at() -> None:
+def test_dependencies_that_were_just_written_are_not_compared() -> None:
     cluster = Cluster()
     cluster.drifting.wrote(SET, SET)
-    assert cluster.seen() == ()
+    assert cluster.drift() == ()
     cluster.now += EVERY_S
-    assert cluster.seen() == DRIFTED
+    assert cluster.drift() == DRIFTED
 
 
-def test_a_write_beside_the_set_puts_no_look_off() -> None:
+def test_a_write_of_a_dependency_alone_does_not_delay_the_comparison() -> None:
     cluster = Cluster()
     cluster.drifting.wrote(SERVICE, SERVICE)
-    assert cluster.seen() == DRIFTED
+    assert cluster.drift() == DRIFTED
 
 
-def test_where_the_set_differs_all_is_looked_at() -> None:
+def test_drift_of_the_stateful_set_compares_the_dependencies_too() -> None:
     cluster = Cluster()
     cluster.drifting.wrote(SET, SET)
     changed = {**SET, "spec": {"serviceName": "other"}}
-    assert cluster.seen(changed) == ("StatefulSet access spec.serviceName", *DRIFTED)
+    assert cluster.drift(changed) == ("StatefulSet access spec.serviceName", *DRIFTED)

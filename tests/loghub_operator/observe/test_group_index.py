@@ -1,4 +1,4 @@
-"""Which objects name one consumer group, and which of them has it."""
+"""Which objects refer to one consumer group, and which of them owns it."""
 
 import asyncio
 import builtins
@@ -16,11 +16,13 @@ from tests.loghub_operator.support.examples import Document, document, resource
 FIRST, SECOND = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
 
-def claims() -> GroupIndex:
+def index() -> GroupIndex:
     return GroupIndex(Settings(embedded_endpoint="http://loghub.svc"))
 
 
-def told(name: str, created: str = FIRST, spec: Document | None = None, **metadata: Any) -> Document:
+def consumer_group(
+    name: str, created: str = FIRST, spec: Document | None = None, **metadata: Any
+) -> Document:
     return document(
         {"consumerGroup": "shared", **(spec or {})}, name=name, creationTimestamp=created, **metadata
     )
@@ -30,15 +32,15 @@ def names(peers: tuple[Peer, ...]) -> list[str]:
     return [str(one) for one in peers]
 
 
-def mine(spec: Document | None = None) -> Any:
+def own(spec: Document | None = None) -> Any:
     given = {"consumerGroup": "shared", **(spec or {})}
     return resource(given, name="mine", creationTimestamp=FIRST)
 
 
-def test_an_object_is_no_peer_of_its_own() -> None:
-    known = claims()
-    known.seen(told("mine"))
-    assert known.peers_of(mine()) == ()
+def test_an_object_is_not_its_own_peer() -> None:
+    known = index()
+    known.update(consumer_group("mine"))
+    assert known.peers_of(own()) == ()
 
 
 @pytest.mark.parametrize(
@@ -55,89 +57,89 @@ def test_an_object_is_no_peer_of_its_own() -> None:
         ({"consumerGroup": None}, False),  # then it is the object's name
     ],
 )
-def test_the_same_group_is_endpoint_project_logstore_and_name(spec: Document, shared: bool) -> None:
-    known = claims()
-    other = told("other")
+def test_endpoint_project_logstore_and_name_identify_a_group(spec: Document, shared: bool) -> None:
+    known = index()
+    other = consumer_group("other")
     other["spec"] |= {key: value for key, value in spec.items() if value is not None}
     for key in [key for key, value in spec.items() if value is None]:
         del other["spec"][key]
-    known.seen(other)
-    assert names(known.peers_of(mine())) == (["default/other"] if shared else [])
+    known.update(other)
+    assert names(known.peers_of(own())) == (["default/other"] if shared else [])
 
 
-def test_a_region_of_sls_is_one_log_service_from_within_and_from_outside() -> None:
-    known = claims()
-    known.seen(told("other", spec={"endpoint": "https://cn-hangzhou-internal.log.aliyuncs.com"}))
-    known.seen(told("third", spec={"endpoint": "https://cn-shanghai.log.aliyuncs.com"}))
-    seen = known.peers_of(mine({"endpoint": "http://cn-hangzhou.log.aliyuncs.com"}))
-    assert names(seen) == ["default/other"]
+def test_internal_and_public_endpoint_of_a_region_are_one_log_service() -> None:
+    known = index()
+    known.update(consumer_group("other", spec={"endpoint": "https://cn-hangzhou-internal.log.aliyuncs.com"}))
+    known.update(consumer_group("third", spec={"endpoint": "https://cn-shanghai.log.aliyuncs.com"}))
+    update = known.peers_of(own({"endpoint": "http://cn-hangzhou.log.aliyuncs.com"}))
+    assert names(update) == ["default/other"]
 
 
-def test_who_goes_or_changes_concerns_the_others_once() -> None:
-    known = claims()
-    assert known.seen(told("a")) == ()
-    assert known.seen(told("b", SECOND)) == ()
-    assert known.seen(told("a")) == ()
-    assert known.seen(told("a", deletionTimestamp=SECOND)) == (("default", "b"),)
-    assert remaining_claimants(known.peers_of(mine())) == (
+def test_a_deleted_or_changed_object_affects_its_peers_once() -> None:
+    known = index()
+    assert known.update(consumer_group("a")) == ()
+    assert known.update(consumer_group("b", SECOND)) == ()
+    assert known.update(consumer_group("a")) == ()
+    assert known.update(consumer_group("a", deletionTimestamp=SECOND)) == (("default", "b"),)
+    assert remaining_claimants(known.peers_of(own())) == (
         Peer(created=SECOND, namespace="default", name="b"),
     )
-    assert known.gone("default", "a", "") == (("default", "b"),)
-    assert known.gone("default", "a", "") == ()
-    assert known.seen(told("b", SECOND, {"endpoint": "http://other.svc"})) == ()
-    assert known.peers_of(mine()) == ()
+    assert known.remove("default", "a", "") == (("default", "b"),)
+    assert known.remove("default", "a", "") == ()
+    assert known.update(consumer_group("b", SECOND, {"endpoint": "http://other.svc"})) == ()
+    assert known.peers_of(own()) == ()
 
 
-def test_who_is_made_anew_is_another_and_younger() -> None:
-    known = claims()
-    known.seen(told("a", "2025-12-31T00:00:00Z", uid="1"))
-    known.seen(told("mine", FIRST, uid="2"))
-    (other,) = known.peers_of(mine())
-    assert owner_of(mine(), (other,)) == other
+def test_a_recreated_object_is_another_and_younger_one() -> None:
+    known = index()
+    known.update(consumer_group("a", "2025-12-31T00:00:00Z", uid="1"))
+    known.update(consumer_group("mine", FIRST, uid="2"))
+    (other,) = known.peers_of(own())
+    assert owner_of(own(), (other,)) == other
     # Its deletion was not told; then its successor is.
-    assert known.seen(told("a", SECOND, uid="3")) == (("default", "mine"),)
-    (other,) = known.peers_of(mine())
-    assert (other.created, owner_of(mine(), (other,))) == (SECOND, None)
+    assert known.update(consumer_group("a", SECOND, uid="3")) == (("default", "mine"),)
+    (other,) = known.peers_of(own())
+    assert (other.created, owner_of(own(), (other,))) == (SECOND, None)
 
 
 @pytest.mark.parametrize("created", [FIRST, SECOND], ids=["in the same second", "later"])
-def test_a_late_event_of_who_was_there_before_changes_nothing(created: str) -> None:
-    known = claims()
-    known.seen(told("a", FIRST, uid="1"))
-    known.seen(told("a", created, uid="2"))
-    before = known.peers_of(mine())
-    assert known.seen(told("a", FIRST, uid="1", deletionTimestamp=SECOND)) == ()
-    assert known.gone("default", "a", "1") == ()
-    assert known.peers_of(mine()) == before
+def test_a_late_event_of_the_previous_object_changes_nothing(created: str) -> None:
+    known = index()
+    known.update(consumer_group("a", FIRST, uid="1"))
+    known.update(consumer_group("a", created, uid="2"))
+    before = known.peers_of(own())
+    assert known.update(consumer_group("a", FIRST, uid="1", deletionTimestamp=SECOND)) == ()
+    assert known.remove("default", "a", "1") == ()
+    assert known.peers_of(own()) == before
     assert known.known() == {("default", "a", "2")}
-    assert known.gone("default", "a", "2") == ()
-    assert known.peers_of(mine()) == ()
+    assert known.remove("default", "a", "2") == ()
+    assert known.peers_of(own()) == ()
 
 
-def test_who_was_there_before_may_be_told_after() -> None:
-    known = claims()
-    known.seen(told("a", SECOND, uid="2"))
-    assert known.seen(told("a", FIRST, uid="1")) == ()
+def test_an_event_of_the_previous_object_after_the_new_one_changes_nothing() -> None:
+    known = index()
+    known.update(consumer_group("a", SECOND, uid="2"))
+    assert known.update(consumer_group("a", FIRST, uid="1")) == ()
     assert known.known() == {("default", "a", "2")}
 
 
 @pytest.mark.parametrize(
     "spec", [None, {}, {"project": "p"}, {"project": "p", "logstore": "l", "endpoint": 5}]
 )
-def test_an_object_that_cannot_be_read_claims_nothing(spec: Document | None) -> None:
-    known = claims()
-    known.seen({"metadata": {"namespace": "default", "name": "x"}, "spec": spec})
-    assert known.peers_of(mine()) == ()
+def test_an_object_that_cannot_be_parsed_claims_no_group(spec: Document | None) -> None:
+    known = index()
+    known.update({"metadata": {"namespace": "default", "name": "x"}, "spec": spec})
+    assert known.peers_of(own()) == ()
 
 
-def test_all_that_are_there_are_known_before_the_watch() -> None:
+def test_existing_objects_are_indexed_before_the_watch() -> None:
     class Listed:
         async def list(self, *_: object) -> builtins.list[Document]:
-            return [told("a", SECOND)]
+            return [consumer_group("a", SECOND)]
 
-    known, listed = claims(), Listed()
+    known, listed = index(), Listed()
     asyncio.run(known.initial_list(listed))  # type: ignore[arg-type]
-    assert names(known.peers_of(mine())) == ["default/a"]
+    assert names(known.peers_of(own())) == ["default/a"]
 
 
 class Refusing:
@@ -145,11 +147,11 @@ class Refusing:
 
     async def list(self, _: object, namespace: str, __: object) -> builtins.list[Document]:
         if namespace == "default":
-            return [told("a", SECOND)]
+            return [consumer_group("a", SECOND)]
         raise KubeError(403, "Forbidden", namespace)
 
 
-def test_a_namespace_that_may_not_be_looked_into_keeps_the_others_not_waiting() -> None:
+def test_a_forbidden_namespace_does_not_delay_the_others() -> None:
     known, kube = GroupIndex(Settings(namespaces=("gone", "default"))), Refusing()
     refused = asyncio.run(known.initial_list(kube))  # type: ignore[arg-type]
     assert refused.keys() == {"gone"}
@@ -157,7 +159,7 @@ def test_a_namespace_that_may_not_be_looked_into_keeps_the_others_not_waiting() 
 
 
 @pytest.mark.parametrize("namespaces", [(), ("gone",), ("gone", "gone-too")])
-def test_where_nothing_may_be_looked_into_nothing_is_known(namespaces: tuple[str, ...]) -> None:
+def test_the_initial_list_fails_if_every_namespace_is_forbidden(namespaces: tuple[str, ...]) -> None:
     with pytest.raises(KubeError, match="Forbidden"):
         asyncio.run(GroupIndex(Settings(namespaces=namespaces)).initial_list(Refusing()))  # type: ignore[arg-type]
 
@@ -173,6 +175,6 @@ def test_where_nothing_may_be_looked_into_nothing_is_known(namespaces: tuple[str
         (FIRST, "zzz", "aaa", False),
     ],
 )
-def test_the_oldest_has_it(created: str, namespace: str, name: str, owns: bool) -> None:
+def test_the_oldest_object_owns_the_group(created: str, namespace: str, name: str, owns: bool) -> None:
     other = Peer(created=created, namespace=namespace, name=name, leaving=True)
-    assert owner_of(mine(), (other,)) == (other if owns else None)
+    assert owner_of(own(), (other,)) == (other if owns else None)

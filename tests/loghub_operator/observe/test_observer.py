@@ -1,4 +1,4 @@
-"""What is asked, of whom, and what a missing piece becomes. The apiserver is a dict here."""
+"""What an observation requests, and what a missing object becomes. The apiserver is a dict here."""
 
 import asyncio
 import base64
@@ -50,18 +50,18 @@ def secret(**keys: str) -> tuple[Kind, str, str, Document]:
     return SECRET, "default", "loghub-credentials", {"data": data}
 
 
-def look(
+def observe(
     *objects: tuple[Kind, str, str, Document],
     endpoint: str = "http://127.0.0.1:1",
     refused: Mapping[Kind, KubeError] = NOTHING_REFUSED,
 ) -> ObservedState:
-    asked: list[Credentials] = []
+    requested: list[Credentials] = []
     server = MemoryServer()
     server.client("demo").create_project()
     server.client("demo").create_logstore("access", shards=1)
 
     def connect(_endpoint: str, project: str, credentials: Credentials) -> LogHub:
-        asked.append(credentials)
+        requested.append(credentials)
         return server.client(project)
 
     async def run() -> ObservedState:
@@ -75,63 +75,63 @@ def look(
             pool.close()
 
     observed = asyncio.run(run())
-    look.asked = asked  # type: ignore[attr-defined]
+    observe.requested = requested  # type: ignore[attr-defined]
     return observed
 
 
-def test_all_there_to_shards() -> None:
-    observed = look(secret(**KEYS))
+def test_with_service_and_secret_the_shards_are_observed() -> None:
+    observed = observe(secret(**KEYS))
     assert len(available(observed.service).shards) == 1
     # A key made from a file has a line's end, which is none of the key.
-    assert look.asked == [Credentials(access_key_id="id", access_key_secret="secret")]  # type: ignore[attr-defined]
+    assert observe.requested == [Credentials(access_key_id="id", access_key_secret="secret")]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("objects", "words"),
+    ("objects", "message"),
     [
         ((), "there is no Secret loghub-credentials in namespace default"),
         ((secret(accessKeyId="id"),), "has no accessKeySecret"),
         ((secret(accessKeyId="", accessKeySecret=""),), "has no accessKeyId and no accessKeySecret"),
     ],
 )
-def test_missing_keys_are_named(objects: tuple[Any, ...], words: str) -> None:
-    service = unavailable(look(*objects).service)
+def test_missing_keys_of_the_secret_are_named(objects: tuple[Any, ...], message: str) -> None:
+    service = unavailable(observe(*objects).service)
     assert service.reason is ServiceErrorReason.CREDENTIALS_MISSING
-    assert words in service.message
+    assert message in service.message
 
 
-def test_a_secret_that_may_not_be_read_is_told() -> None:
+def test_a_forbidden_secret_is_reported() -> None:
     """Else the object would have no status, and could never be deleted: `rbac.secretNames` allows some."""
-    service = unavailable(look(secret(**KEYS), refused={SECRET: FORBIDDEN}).service)
+    service = unavailable(observe(secret(**KEYS), refused={SECRET: FORBIDDEN}).service)
     assert service.reason is ServiceErrorReason.CREDENTIALS_MISSING
     assert "no right to read Secret loghub-credentials in namespace default" in service.message
 
 
-def test_a_projects_service_that_may_not_be_read_is_no_address() -> None:
+def test_a_forbidden_project_service_is_no_address() -> None:
     """Its making is refused too, in words that the status then has."""
-    observed = look(secret(**KEYS), endpoint="http://loghub.svc", refused={SERVICE: FORBIDDEN})
-    assert (observed.project_address, look.asked) == (False, [])  # type: ignore[attr-defined]
+    observed = observe(secret(**KEYS), endpoint="http://loghub.svc", refused={SERVICE: FORBIDDEN})
+    assert (observed.project_address, observe.requested) == (False, [])  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", [SECRET, SERVICE], ids=lambda kind: str(kind.kind))
-def test_an_apiserver_that_is_away_says_nothing_about_what_is_there(kind: Kind) -> None:
+def test_an_unreachable_apiserver_fails_the_observation(kind: Kind) -> None:
     with pytest.raises(KubeError, match="etcd has no leader"):
-        look(secret(**KEYS), endpoint="http://loghub.svc", refused={kind: AWAY})
+        observe(secret(**KEYS), endpoint="http://loghub.svc", refused={kind: AWAY})
 
 
-def test_a_project_without_a_name_is_not_asked_for() -> None:
-    observed = look(secret(**KEYS), endpoint="http://loghub.svc")
+def test_without_the_projects_host_name_no_client_is_opened() -> None:
+    observed = observe(secret(**KEYS), endpoint="http://loghub.svc")
     assert (observed.placement.needs_project_address, observed.project_address) == (True, False)
     assert "does not have a host name" in unavailable(observed.service).message
-    assert look.asked == []  # type: ignore[attr-defined]
+    assert observe.requested == []  # type: ignore[attr-defined]
 
 
-def test_a_projects_service_that_leads_elsewhere_is_no_address() -> None:
+def test_a_project_service_with_another_selector_is_no_address() -> None:
     ours = project_service("demo", "loghub")
     named = (SERVICE, "loghub", "demo", ours)
-    assert look(secret(**KEYS), named, endpoint="http://loghub.svc").project_address
+    assert observe(secret(**KEYS), named, endpoint="http://loghub.svc").project_address
     other = (SERVICE, "loghub", "demo", {**ours, "spec": {"selector": {"app": "other"}}})
-    assert not look(secret(**KEYS), other, endpoint="http://loghub.svc").project_address
+    assert not observe(secret(**KEYS), other, endpoint="http://loghub.svc").project_address
 
 
 @pytest.mark.parametrize(
@@ -144,5 +144,7 @@ def test_a_projects_service_that_leads_elsewhere_is_no_address() -> None:
         ("http://demo.loghub.svc", None),
     ],
 )
-def test_the_namespace_of_the_projects_names(endpoint: str, namespace: str | None) -> None:
+def test_the_namespace_of_the_project_services_follows_from_the_endpoint(
+    endpoint: str, namespace: str | None
+) -> None:
     assert Settings(embedded_endpoint=endpoint).project_namespace == namespace

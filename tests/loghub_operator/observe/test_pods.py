@@ -1,4 +1,4 @@
-"""A pod's own words become the worker's phase, reason and message."""
+"""A pod becomes the worker's phase, reason and message."""
 
 from datetime import datetime
 from typing import Any
@@ -127,14 +127,14 @@ CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
         "ErrImagePull",
         "container shipper: not found",
     ),
-    "its node is not heard of": (
+    "its node is not reachable": (
         {
             "conditions": [{"type": "Ready", "status": "False"}],
             "containerStatuses": [{"name": "worker", "ready": True, "state": {"running": {}}}],
         },
         WorkerPhase.STARTING,
         "NodeNotReady",
-        "its containers were ready, and the pod is not; is node  heard of?",
+        "its containers were ready, and the pod is not; check node ",
     ),
     "recovered": (
         with_container(True, state={"running": {}}, lastState=ended("InvalidPipeline: x")),
@@ -146,7 +146,7 @@ CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_pods_words(name: str) -> None:
+def test_a_pod_gives_phase_reason_and_message(name: str) -> None:
     status, phase, reason, message = CASES[name]
     worker = worker_from_pod(pod(status), NOW)
     assert worker is not None
@@ -162,7 +162,9 @@ def test_a_pods_words(name: str) -> None:
         ("2026-01-01T10:00:00Z", WorkerPhase.STARTING),  # it came up since: the log service is away, say
     ],
 )
-def test_words_of_a_life_before_are_old_once_it_was_ready(unready_at: str, phase: WorkerPhase) -> None:
+def test_a_termination_message_is_outdated_once_the_container_was_ready(
+    unready_at: str, phase: WorkerPhase
+) -> None:
     running = {"running": {"startedAt": "2026-01-01T09:00:00Z"}}
     status = with_container(state=running, lastState=ended("", "OOMKilled", 137))
     status["conditions"][0]["lastTransitionTime"] = unready_at
@@ -171,14 +173,14 @@ def test_words_of_a_life_before_are_old_once_it_was_ready(unready_at: str, phase
     assert worker.phase is phase
 
 
-def test_a_pod_that_is_deleted_is_stopping_and_not_ready() -> None:
+def test_a_pod_being_deleted_is_stopping_and_not_ready() -> None:
     status = with_container(True, state={"running": {}})
     worker = worker_from_pod(pod(status, deletionTimestamp="2026-01-01T00:00:00Z"), NOW)
     assert worker is not None
     assert (worker.phase, worker.ready) == (WorkerPhase.STOPPING, False)
 
 
-def test_a_pod_that_somebody_evicts_says_so_and_one_that_does_not_end_too() -> None:
+def test_an_evicted_pod_and_a_pod_stuck_in_terminating_are_reported() -> None:
     disrupted = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -241,7 +243,7 @@ UP: Document = {"name": "worker", "state": {"running": {}}, "started": True}
         (DRAIN, {**UP, "ready": False, "lastState": ended("InvalidSink: no")}, WorkerPhase.FAILED),
     ],
 )
-def test_asked_to_drain_started_and_not_ready_it_left(
+def test_a_draining_worker_that_is_started_and_not_ready_has_left(
     marks: Document, container: Document, phase: WorkerPhase
 ) -> None:
     worker = worker_from_pod(pod(with_container(**container), **marks), NOW)
@@ -249,7 +251,7 @@ def test_asked_to_drain_started_and_not_ready_it_left(
     assert (worker.phase, worker.ready) == (phase, phase is WorkerPhase.RUNNING)
 
 
-def test_only_the_workers_own_container_says_that_it_left() -> None:
+def test_only_the_worker_container_shows_that_the_worker_left() -> None:
     """A lost node makes the pod unready, and so does a container that an overlay put beside."""
     status = {
         "conditions": [{"type": "Ready", "status": "False"}],
@@ -260,7 +262,7 @@ def test_only_the_workers_own_container_says_that_it_left() -> None:
     assert worker.phase is WorkerPhase.STARTING
 
 
-def test_a_word_that_a_condition_would_not_take_is_cut() -> None:
+def test_a_reason_too_long_for_a_condition_is_truncated() -> None:
     """Whoever ends a pod, an admission or a scheduler of somebody's say, may give any reason."""
     long = "Because" * 20
     evicted = worker_from_pod(pod({"phase": "Failed", "reason": long}), 0.0)
@@ -272,7 +274,7 @@ def test_a_word_that_a_condition_would_not_take_is_cut() -> None:
         Condition(type="Ready", status="False", reason=worker.reason, last_transition_time="")
 
 
-def test_a_pod_without_an_ordinal_is_none_of_ours() -> None:
+def test_a_pod_without_an_ordinal_is_no_worker() -> None:
     assert worker_from_pod(pod(name="access-x"), NOW) is None
     worker = worker_from_pod(pod(name="my-access-12"), NOW)
     assert worker is not None

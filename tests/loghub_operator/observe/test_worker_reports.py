@@ -1,4 +1,4 @@
-"""From pods to reports, and from reports to the states of shards; only where they are needed."""
+"""From pods to reports, and from reports to the states of shards, only where they are needed."""
 
 import asyncio
 import builtins
@@ -48,19 +48,19 @@ def pod(
     }
 
 
-def test_a_running_pod_is_asked_at_its_own_address_and_named_port() -> None:
+def test_a_running_pod_is_queried_at_its_address_and_named_port() -> None:
     assert address_of(pod("10.1.2.3:9000")) == "10.1.2.3:9000"
     assert address_of(pod("10.1.2.3:9000", port_name="other")) == f"10.1.2.3:{METRICS_PORT}"
     assert address_of(pod("fd00::7:9000")) == "[fd00::7]:9000"
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed", "Unknown"])
-def test_a_pod_that_does_not_run_is_not_asked(phase: str) -> None:
+def test_a_pod_that_does_not_run_has_no_address(phase: str) -> None:
     assert address_of(pod("10.1.2.3:9000", phase=phase)) is None
 
 
 @pytest.mark.parametrize("host", ["", "example.org", "10.1.2.3/8", "10.1.2.3@example.org"])
-def test_what_is_no_address_is_not_asked(host: str) -> None:
+def test_an_invalid_pod_ip_is_no_address(host: str) -> None:
     assert address_of(pod(f"{host}:9000")) is None
 
 
@@ -68,15 +68,15 @@ def test_the_pods_that_the_operator_creates_have_the_named_port() -> None:
     group = resource()
     config = worker_config(group, placement_of(group, Settings(embedded_endpoint="http://127.0.0.1:1")))
     template = worker_spec(group, config, image="i").stateful_set["spec"]["template"]
-    made = {**template, "status": {"phase": "Running", "podIP": "10.1.2.3"}}
-    assert address_of(made) == f"10.1.2.3:{METRICS_PORT}"
+    result = {**template, "status": {"phase": "Running", "podIP": "10.1.2.3"}}
+    assert address_of(result) == f"10.1.2.3:{METRICS_PORT}"
 
 
-def test_every_expected_consumer_has_an_entry_and_no_other_is_asked() -> None:
-    asked = []
+def test_every_expected_consumer_has_an_entry_and_no_other_pod_is_queried() -> None:
+    queried = []
 
     async def counted(request: web.Request) -> web.StreamResponse:
-        asked.append(request.path)
+        queried.append(request.path)
         return await returning(HAND_OVER)(request)
 
     async def run() -> dict[str, WorkerReport | None]:
@@ -88,7 +88,7 @@ def test_every_expected_consumer_has_an_entry_and_no_other_is_asked() -> None:
     report = WorkerReport(held=frozenset({0, 1}), draining=frozenset({1}))
     # What answers at the address of access-1 is another worker: the address was assigned again.
     assert asyncio.run(run()) == {"access-0": report, "access-1": None, "access-2": None}
-    assert len(asked) == 2
+    assert len(queried) == 2
 
 
 class Cluster(Objects):
@@ -98,25 +98,25 @@ class Cluster(Objects):
         super().__init__(*objects)
         self._pods = pods
 
-    async def list(self, *asked: object) -> builtins.list[Document]:
-        return self._pods if asked[0] is POD else []
+    async def list(self, *queried: object) -> builtins.list[Document]:
+        return self._pods if queried[0] is POD else []
 
 
 def shards_observed(handler: Handler, *, extensions: bool, replicas: int = 1) -> tuple[ShardObserved, ...]:
     """What the observer makes of a group with one pod, whose worker answers so."""
     server, group = MemoryServer(), resource()
-    hub = server.client("demo")
-    hub.create_project()
-    hub.create_logstore("access", shards=3)
-    create_group(hub, GroupKey.of(group), CreateGroup(timeout_s=30, order=False))
+    client = server.client("demo")
+    client.create_project()
+    client.create_logstore("access", shards=3)
+    create_group(client, GroupKey.of(group), CreateGroup(timeout_s=30, order=False))
     settings = Settings(embedded_endpoint="http://127.0.0.1:1")
     config = worker_config(group, placement_of(group, settings))
     spec = worker_spec(group, config, image=settings.worker_image)
     workers = with_replicas(spec.stateful_set, replicas)
 
     def connect(*_: object) -> LogHub:
-        asked: Any = hub if extensions else WithoutExtensions(hub)
-        return asked
+        queried: Any = client if extensions else WithoutExtensions(client)
+        return queried
 
     async def run() -> tuple[ShardObserved, ...]:
         pool = LogServicePool(connect)
@@ -133,7 +133,7 @@ def shards_observed(handler: Handler, *, extensions: bool, replicas: int = 1) ->
     return asyncio.run(run())
 
 
-def test_without_extensions_a_reported_hand_over_is_state_transfer() -> None:
+def test_without_extensions_a_reported_handover_is_state_transfer() -> None:
     shards = shards_observed(returning(HAND_OVER), extensions=False)
     assert [(one.state, one.holder, one.next_holder) for one in shards] == [
         ("already_alloc", "access-0", ""),
@@ -142,17 +142,17 @@ def test_without_extensions_a_reported_hand_over_is_state_transfer() -> None:
     ]
 
 
-def test_with_extensions_no_worker_is_asked() -> None:
-    asked = []
+def test_with_extensions_no_worker_is_queried() -> None:
+    queried = []
 
     async def counted(request: web.Request) -> web.StreamResponse:
-        asked.append(request.path)
+        queried.append(request.path)
         return web.Response(status=500)
 
     assert {one.state for one in shards_observed(counted, extensions=True)} == {"not_alloc"}
-    assert asked == []
+    assert queried == []
     shards_observed(counted, extensions=False)
-    assert len(asked) == 1
+    assert len(queried) == 1
 
 
 def test_a_worker_whose_pod_is_being_replaced_may_hold_what_no_other_reports() -> None:

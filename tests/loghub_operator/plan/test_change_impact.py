@@ -1,4 +1,4 @@
-"""What a change of each field of the spec costs; a field without a row here fails."""
+"""The impact of a change of each field of the spec; a field without a row here fails."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from loghub_operator.resources import worker_spec
 from loghub_operator.resources.worker_config import worker_config
 from tests.loghub_operator.support.examples import Document, resource
 
-SITE = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
+PLACEMENT = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
 N, S, L, R = ChangeImpact.NONE, ChangeImpact.SCALE, ChangeImpact.RELOAD, ChangeImpact.ROLL
 PYTHON = {"sql": None, "python": {"function": "m:f"}}
 
@@ -123,7 +123,7 @@ AS_A_WHOLE = {"scaling", "resetCheckpoints"}
 def running(group: LogHubConsumerGroup) -> Running:
     """What this spec comes to where nothing bounds the number of workers."""
     spec = group.spec
-    config = worker_config(group, Placement(**{**_site(), "endpoint": _endpoint(spec)}))
+    config = worker_config(group, Placement(**{**_placement(), "endpoint": _endpoint(spec)}))
     return Running(
         replicas=0 if spec.suspend else spec.replicas,
         group=GroupSettings(timeout_s=spec.timeout_seconds, order=spec.in_order),
@@ -131,16 +131,16 @@ def running(group: LogHubConsumerGroup) -> Running:
     )
 
 
-def _site() -> dict[str, Any]:
+def _placement() -> dict[str, Any]:
     return {"sink_root": "/sink", "needs_project_address": True}
 
 
 def _endpoint(spec: Spec) -> str:
-    return SITE.endpoint if spec.endpoint == "embedded" else spec.endpoint
+    return PLACEMENT.endpoint if spec.endpoint == "embedded" else spec.endpoint
 
 
 @pytest.mark.parametrize("field", sorted(FIELDS))
-def test_the_class_of_a_field(field: str) -> None:
+def test_a_change_of_each_field_has_the_expected_impact(field: str) -> None:
     change, before, expected = FIELDS[field]
     document = resource(before).to_dict()["spec"]
     old, new = resource(before), resource(_merged(before, change))
@@ -148,11 +148,11 @@ def test_the_class_of_a_field(field: str) -> None:
     assert change_impact(running(old), running(new)) is expected
 
 
-def test_nothing_changed() -> None:
+def test_an_unchanged_spec_has_no_impact() -> None:
     assert change_impact(running(resource()), running(resource())) is ChangeImpact.NONE
 
 
-def test_the_dearest_counts() -> None:
+def test_the_most_expensive_impact_counts() -> None:
     both = resource({"replicas": 3, "inOrder": True, "spark": {"cores": 2}})
     assert change_impact(running(resource()), running(both)) is ChangeImpact.ROLL
 
@@ -162,11 +162,11 @@ def test_every_field_of_the_spec_has_a_row() -> None:
 
 
 def _merged(before: Document, change: Document) -> Document:
-    made = {**before}
+    merged_spec = {**before}
     for key, value in change.items():
-        both = isinstance(value, dict) and isinstance(made.get(key), dict)
-        made[key] = _merged(made[key], value) if both else value
-    return made
+        both = isinstance(value, dict) and isinstance(merged_spec.get(key), dict)
+        merged_spec[key] = _merged(merged_spec[key], value) if both else value
+    return merged_spec
 
 
 def _fields(model: type[BaseModel], path: str = "") -> Iterator[str]:

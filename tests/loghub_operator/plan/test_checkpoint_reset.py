@@ -1,7 +1,7 @@
-"""An order to move checkpoints is carried out once, whatever ends the operator and wherever.
+"""A checkpoint reset is executed once, wherever the operator is killed.
 
-The log service is the one in memory and the record a dict; the plan, its actions and what they ask of
-the log service are real. `World.killed_at` ends a round at that effect, before or after it.
+The log service is in memory and the backups are a dict; the plan, its actions and their calls of the log
+service are real. `World.killed_at` ends a reconcile at that effect, before or after it.
 """
 
 from dataclasses import replace
@@ -38,7 +38,7 @@ from tests.loghub_operator.support.examples import Document, resource
 from tests.loghub_operator.support.golden import desired_spec
 from tests.loghub_operator.support.observing import service_observed
 
-SITE = Placement(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False)
+PLACEMENT = Placement(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False)
 LOGSTORE = "access"
 GROUP = loggroup.encode(loggroup.LogGroup(logs=(loggroup.Log(time=1, contents=(("a", "b"),)),)))
 SHARDS = 3
@@ -53,16 +53,16 @@ class World:
 
     def __init__(self, order: Document, *, extensions: bool = True, killed_at: int = -1) -> None:
         self.server = MemoryServer()
-        self.hub = self.server.client("demo")
-        self.hub.create_project()
-        self.hub.create_logstore(LOGSTORE, shards=SHARDS)
-        self.hub.create_group(LOGSTORE, GroupInfo(name=LOGSTORE, timeout_s=30, order=False))
+        self.client = self.server.client("demo")
+        self.client.create_project()
+        self.client.create_logstore(LOGSTORE, shards=SHARDS)
+        self.client.create_group(LOGSTORE, GroupInfo(name=LOGSTORE, timeout_s=30, order=False))
         self.clock = SystemClock()
-        self.asked: Any = self.hub if extensions else WithoutExtensions(self.hub)
+        self.log_service: Any = self.client if extensions else WithoutExtensions(self.client)
         self.write()
         self.spec: Document = {"suspend": True, "resetCheckpoints": order}
         self.status: Document = {"observedGeneration": 1}
-        self.kept: dict[str, CheckpointBackup] = {}
+        self.backups: dict[str, CheckpointBackup] = {}
         self.sources: dict[str, dict[str, str]] = {}
         self.effects = 0
         self.killed_at = killed_at
@@ -70,31 +70,33 @@ class World:
         self.memory = NO_MEMORY
 
     def write(self) -> None:
-        for shard in self.hub.list_shards(LOGSTORE):
-            self.hub.put_logs(LOGSTORE, GROUP, hash_key=shard.begin_key)
+        for shard in self.client.list_shards(LOGSTORE):
+            self.client.put_logs(LOGSTORE, GROUP, hash_key=shard.begin_key)
 
     def resource(self) -> LogHubConsumerGroup:
         return resource(self.spec, self.status, uid="uid-1")
 
     def observe(self, group: LogHubConsumerGroup) -> ObservedState:
-        desired = desired_spec(group, SITE)
-        service = available(service_observed(self.asked, group, clock=self.clock))
+        desired = desired_spec(group, PLACEMENT)
+        service = available(service_observed(self.log_service, group, clock=self.clock))
         return ObservedState(
             at_unix_s=self.now,
-            placement=SITE,
+            placement=PLACEMENT,
             worker_spec=desired,
             service=service,
             worker_set=ObservedStatefulSet(replicas=0, revision=desired.revision),
-            reset=self.look(group, service.shards) if needs_observation(group) else None,
+            reset=self.observe_reset(group, service.shards) if needs_observation(group) else None,
             group_origin="Created",
             memory=self.memory,
         )
 
-    def look(self, group: LogHubConsumerGroup, shards: Any) -> ResetObserved:
+    def observe_reset(self, group: LogHubConsumerGroup, shards: Any) -> ResetObserved:
         assert group.spec.reset_checkpoints is not None
         source = self.sources.get(group.spec.reset_checkpoints.config_map_name or "")
-        backup = self.kept.get(backup_name(group))
-        return resolve_targets(self.asked, group, shards, backup=backup, source=source, clock=self.clock)
+        backup = self.backups.get(backup_name(group))
+        return resolve_targets(
+            self.log_service, group, shards, backup=backup, source=source, clock=self.clock
+        )
 
     def round(self) -> None:
         group = self.resource()
@@ -117,12 +119,14 @@ class World:
         match action:
             case BackUpCheckpoints(name=name, backup=backup):
                 self.effect()
-                self.kept.setdefault(name, backup)
+                self.backups.setdefault(name, backup)
                 self.effect()
             case CommitCheckpoints(cursors):
                 for cursor in cursors:  # the call is one for each shard
                     self.effect()
-                    commit_checkpoints(self.hub, GroupKey.of(group), CommitCheckpoints((cursor,)), self.clock)
+                    commit_checkpoints(
+                        self.client, GroupKey.of(group), CommitCheckpoints((cursor,)), self.clock
+                    )
                 self.effect()
 
     def until_over(self) -> Document:
@@ -132,35 +136,35 @@ class World:
             except KilledError:
                 self.write()  # the end of a shard is another one by now
                 self.now += 1
-            told: Document = self.status.get("checkpointReset", {})
+            reset: Document = self.status.get("checkpointReset", {})
             if (
-                told.get("phase") in ("Succeeded", "Failed")
-                and told["nonce"] == self.spec["resetCheckpoints"]["nonce"]
+                reset.get("phase") in ("Succeeded", "Failed")
+                and reset["nonce"] == self.spec["resetCheckpoints"]["nonce"]
             ):
-                return told
+                return reset
         raise AssertionError(f"not over: {self.status}")
 
     def checkpoints(self) -> dict[int, str]:
-        return {one.shard: one.cursor for one in self.hub.get_checkpoints(LOGSTORE, LOGSTORE)}
+        return {one.shard: one.cursor for one in self.client.get_checkpoints(LOGSTORE, LOGSTORE)}
 
     def cursors(self, position: str) -> dict[int, str]:
-        return {n: self.hub.get_cursor(LOGSTORE, n, position) for n in range(SHARDS)}  # type: ignore[arg-type]
+        return {n: self.client.get_cursor(LOGSTORE, n, position) for n in range(SHARDS)}  # type: ignore[arg-type]
 
     def force(self, cursors: dict[int, str]) -> None:
         for shard, cursor in cursors.items():
-            self.hub.update_checkpoint(
+            self.client.update_checkpoint(
                 LOGSTORE, LOGSTORE, shard=shard, cursor=cursor, consumer="", force=True
             )
 
 
 @pytest.mark.parametrize("killed_at", range(1, 15))
-def test_killed_between_any_two_steps_to_the_same_end(killed_at: int) -> None:
+def test_a_reset_killed_between_any_two_steps_ends_the_same(killed_at: int) -> None:
     world = World({"to": "End", "nonce": "n"}, killed_at=killed_at)
     world.force({0: world.cursors("begin")[0]})
     before = world.checkpoints()
-    told = world.until_over()
-    assert told["phase"] == "Succeeded"
-    record = world.kept["access-checkpoints-n"]
+    reset = world.until_over()
+    assert reset["phase"] == "Succeeded"
+    record = world.backups["access-checkpoints-n"]
     assert record.before == before
     assert world.checkpoints() == record.targets
     effects = world.effects
@@ -168,7 +172,7 @@ def test_killed_between_any_two_steps_to_the_same_end(killed_at: int) -> None:
     assert world.effects == effects + 2  # a look and nothing else
 
 
-def test_every_step_was_killed() -> None:
+def test_a_reset_has_no_more_effects_than_are_killed() -> None:
     world = World({"to": "End", "nonce": "n"})
     world.until_over()
     assert world.effects <= 14
@@ -176,7 +180,7 @@ def test_every_step_was_killed() -> None:
 
 @pytest.mark.parametrize("extensions", [True, False])
 @pytest.mark.parametrize("to", ["Begin", "End", "Timestamp"])
-def test_where_it_leads(to: str, extensions: bool) -> None:
+def test_each_target_moves_the_checkpoints_there(to: str, extensions: bool) -> None:
     time = {"timestamp": "2001-01-01T00:00:00Z"} if to == "Timestamp" else {}
     world = World({"to": to, "nonce": "n", **time}, extensions=extensions)
     assert world.until_over()["phase"] == "Succeeded"
@@ -189,7 +193,7 @@ def test_undo_restores_and_no_checkpoint_becomes_the_start_position(initial: str
     first = world.cursors("begin")[0]
     world.force({0: first})
     undo = world.until_over()["backupConfigMap"]
-    world.sources[undo] = {str(shard): cursor for shard, cursor in world.kept[undo].before.items()}
+    world.sources[undo] = {str(shard): cursor for shard, cursor in world.backups[undo].before.items()}
     world.write()
     order = {"to": "ConfigMap", "configMapName": undo, "nonce": "back"}
     world.spec |= {"startPosition": {"from": initial.capitalize()}, "resetCheckpoints": order}
@@ -198,7 +202,7 @@ def test_undo_restores_and_no_checkpoint_becomes_the_start_position(initial: str
 
 
 @pytest.mark.parametrize(
-    ("order", "source", "words"),
+    ("order", "source", "text"),
     [
         ({"to": "End", "shards": [0, 8, 9]}, None, "the logstore has no shard 8, 9"),
         ({}, None, "ConfigMap cm does not exist"),
@@ -212,52 +216,50 @@ def test_undo_restores_and_no_checkpoint_becomes_the_start_position(initial: str
         ({"shards": [0, 1]}, {"0": "MQ=="}, "does not contain shard 1"),
     ],
 )
-def test_what_makes_no_sense_moves_nothing(
-    order: Document, source: dict[str, str] | None, words: str
-) -> None:
-    told_order = {"to": "ConfigMap", "configMapName": "cm", "nonce": "n", **order}
-    if told_order["to"] != "ConfigMap":
-        del told_order["configMapName"]
-    world = World(told_order)
+def test_an_invalid_reset_moves_nothing(order: Document, source: dict[str, str] | None, text: str) -> None:
+    requested = {"to": "ConfigMap", "configMapName": "cm", "nonce": "n", **order}
+    if requested["to"] != "ConfigMap":
+        del requested["configMapName"]
+    world = World(requested)
     if source is not None:
         world.sources["cm"] = source
-    told = world.until_over()
-    assert told["phase"] == "Failed"
-    assert words in told["message"]
+    reset = world.until_over()
+    assert reset["phase"] == "Failed"
+    assert text in reset["message"]
     assert set(world.checkpoints().values()) == {""}
-    assert world.kept == {}
+    assert world.backups == {}
 
 
 @pytest.mark.parametrize("source", [{"secret-name": "secret"}, {"0": "secret"}, {"0": "", "1": "c2VjcmV0"}])
-def test_nothing_is_told_of_what_is_in_a_config_map_that_is_not_ours(source: dict[str, str]) -> None:
+def test_the_content_of_a_users_config_map_is_not_quoted(source: dict[str, str]) -> None:
     world = World({"to": "ConfigMap", "configMapName": "cm", "nonce": "n"})
     world.sources["cm"] = source
-    told = world.until_over()["message"]
-    assert [word for word in ("secret", "c2VjcmV0") if word in told] == []
+    reset = world.until_over()["message"]
+    assert [secret for secret in ("secret", "c2VjcmV0") if secret in reset] == []
 
 
 @pytest.mark.parametrize(
     "outage", [None, Unavailable(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message="away")]
 )
-def test_stood_there_when_the_object_was_made_to_done(outage: Unavailable | None) -> None:
+def test_a_reset_in_the_first_manifest_counts_as_done(outage: Unavailable | None) -> None:
     world = World({"to": "End", "nonce": "old"})
     world.status = {}
     group = world.resource()
-    seen = world.observe(group)
-    planned = plan(group, replace(seen, service=outage or seen.service), world.now)
+    observed = world.observe(group)
+    planned = plan(group, replace(observed, service=outage or observed.service), world.now)
     assert not any(isinstance(one, CommitCheckpoints | BackUpCheckpoints) for one in planned.actions)
     world.status = planned.status.to_dict()
-    told = world.until_over()
-    assert (told["phase"], told["nonce"]) == ("Succeeded", "old")
-    assert "not executed" in told["message"]
-    assert "startPosition" in told["message"]
+    reset = world.until_over()
+    assert (reset["phase"], reset["nonce"]) == ("Succeeded", "old")
+    assert "not executed" in reset["message"]
+    assert "startPosition" in reset["message"]
     assert set(world.checkpoints().values()) == {""}
     world.spec["resetCheckpoints"] = {"to": "End", "nonce": "new"}
     assert world.until_over()["phase"] == "Succeeded"
     assert world.checkpoints() == world.cursors("end")
 
 
-def test_only_the_named_shards_are_moved_and_a_gone_one_may_be_left_out() -> None:
+def test_only_the_listed_shards_are_moved_and_a_deleted_one_may_be_left_out() -> None:
     world = World({"to": "ConfigMap", "configMapName": "cm", "nonce": "n", "shards": [1]})
     begin = world.cursors("begin")
     world.sources["cm"] = {"0": begin[0], "1": begin[1], "7": begin[0]}
@@ -265,36 +267,36 @@ def test_only_the_named_shards_are_moved_and_a_gone_one_may_be_left_out() -> Non
     assert world.checkpoints() == {0: "", 1: begin[1], 2: ""}
 
 
-def test_a_nonce_that_was_used_before_is_refused() -> None:
+def test_a_nonce_that_was_used_before_is_rejected() -> None:
     world = World({"to": "End", "nonce": "a"})
     world.until_over()
-    record = world.kept["access-checkpoints-a"]
+    record = world.backups["access-checkpoints-a"]
     world.now += 60
     world.spec["resetCheckpoints"] = {"to": "Begin", "nonce": "b"}
     world.until_over()
     world.spec["resetCheckpoints"] = {"to": "End", "nonce": "a"}
-    told = world.until_over()
-    assert (told["phase"], "was used before" in told["message"]) == ("Failed", True)
-    assert world.kept["access-checkpoints-a"] is record
+    reset = world.until_over()
+    assert (reset["phase"], "was used before" in reset["message"]) == ("Failed", True)
+    assert world.backups["access-checkpoints-a"] is record
     assert world.checkpoints() == world.cursors("begin")
 
 
-def test_a_record_that_goes_missing_is_an_end_with_words() -> None:
+def test_a_backup_deleted_during_the_commit_fails_the_reset() -> None:
     world = World({"to": "End", "nonce": "n"})
     while world.status.get("checkpointReset", {}).get("phase") != "Committing":
         world.round()
-    world.kept.clear()
+    world.backups.clear()
     end = world.until_over()
     assert "was deleted" in end["message"]
     assert "backupConfigMap" not in end  # a name in the status would promise an undo
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_refused_for_too_long_is_an_end_with_words_and_an_outage_is_not(refused: bool) -> None:
+def test_a_rejection_that_lasts_too_long_fails_the_reset_and_an_outage_does_not(refused: bool) -> None:
     world = World({"to": "End", "nonce": "n"})
     world.round()
     world.round()
-    (backup,) = world.kept.values()
+    (backup,) = world.backups.values()
     beyond = dict.fromkeys(backup.targets, "OTAwMDAwMDAwMDAwMDAwMDAwMA==")
     group = world.resource()
     moving = replace(world.observe(group), reset=ResetObserved(backup=replace(backup, targets=beyond)))
@@ -312,7 +314,7 @@ def test_refused_for_too_long_is_an_end_with_words_and_an_outage_is_not(refused:
 
 
 @pytest.mark.parametrize(("after_s", "phase"), [(1.0, "StoppingWorkers"), (1000.0, "Failed")])
-def test_checkpoints_that_cannot_be_kept_end_the_order_in_time(after_s: float, phase: str) -> None:
+def test_a_backup_that_cannot_be_written_fails_the_reset_after_the_bound(after_s: float, phase: str) -> None:
     """A quota of ConfigMaps, say: the workers would stay away for ever."""
     world = World({"to": "End", "nonce": "n"})
     world.round()
@@ -327,7 +329,7 @@ def test_checkpoints_that_cannot_be_kept_end_the_order_in_time(after_s: float, p
 
 
 @pytest.mark.parametrize(("after_s", "phase"), [(1.0, "Committing"), (1000.0, "Failed")])
-def test_a_record_that_was_garbled_ends_the_order_in_time(after_s: float, phase: str) -> None:
+def test_an_invalid_backup_fails_the_reset_after_the_bound(after_s: float, phase: str) -> None:
     world = World({"to": "End", "nonce": "n"})
     while world.status.get("checkpointReset", {}).get("phase") != "Committing":
         world.round()
@@ -342,7 +344,7 @@ def test_a_record_that_was_garbled_ends_the_order_in_time(after_s: float, phase:
 @pytest.mark.parametrize(
     ("phase", "end"), [("StoppingWorkers", "Failed"), ("Committing", "Failed"), ("Resuming", "Succeeded")]
 )
-def test_taken_away_to_its_end(phase: str, end: str) -> None:
+def test_a_withdrawn_reset_ends_according_to_its_phase(phase: str, end: str) -> None:
     """Once the workers are on their way back all is moved."""
     world = World({"to": "End", "nonce": "n"})
     at = {

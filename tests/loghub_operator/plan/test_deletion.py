@@ -1,4 +1,4 @@
-"""What the series cannot hold: a deletion that the round before could not carry out."""
+"""A deletion after a reconcile that failed, which the recorded series cannot contain."""
 
 import dataclasses
 
@@ -15,8 +15,8 @@ REFUSAL = "Unauthorized: DeleteConsumerGroup is not allowed"
 
 def _deleting() -> Step:
     """The step of a series in which the group is deleted."""
-    found = steps(FOLDER / "delete-with-group.yaml")
-    return next(step for step in found if any(one["action"] == "DeleteGroup" for one in step.actions))
+    result = steps(FOLDER / "delete-with-group.yaml")
+    return next(step for step in result if any(one["action"] == "DeleteGroup" for one in step.actions))
 
 
 def _refused(observed: ObservedState) -> ObservedState:
@@ -29,29 +29,29 @@ def _kinds(actions: tuple[Action, ...]) -> list[type]:
 
 
 @pytest.mark.parametrize("since_s", [1.0, DELETE_BOUND_S])
-def test_a_refused_deletion_is_tried_again(since_s: float) -> None:
+def test_a_rejected_deletion_is_retried(since_s: float) -> None:
     step = _deleting()
     planned = plan_deletion(step.resource, _refused(step.observed), EPOCH + since_s)
     assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
 
 
-def test_a_deletion_refused_beyond_the_bound_lets_the_object_go() -> None:
+def test_a_deletion_rejected_beyond_the_bound_releases_the_object() -> None:
     step = _deleting()
     planned = plan_deletion(step.resource, _refused(step.observed), EPOCH + DELETE_BOUND_S + 1)
-    told, released = planned.actions
-    assert isinstance(told, EmitEvent)
-    assert (told.type, told.reason) == ("Warning", "ConsumerGroupOrphaned")
-    assert REFUSAL in told.message
+    reported, released = planned.actions
+    assert isinstance(reported, EmitEvent)
+    assert (reported.type, reported.reason) == ("Warning", "ConsumerGroupOrphaned")
+    assert REFUSAL in reported.message
     assert isinstance(released, RemoveFinalizer)
 
 
-def test_a_deletion_first_seen_beyond_the_bound_is_tried() -> None:
+def test_a_deletion_first_observed_beyond_the_bound_is_tried() -> None:
     step = _deleting()
     planned = plan_deletion(step.resource, step.observed, EPOCH + 100 * DELETE_BOUND_S)
     assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
 
 
-def test_an_adopted_group_is_never_deleted_however_it_is_refused() -> None:
+def test_an_adopted_group_is_never_deleted() -> None:
     step = _deleting()
     adopted = dataclasses.replace(step.observed, group_origin="Adopted")
     planned = plan_deletion(step.resource, _refused(adopted), EPOCH + 100 * DELETE_BOUND_S)

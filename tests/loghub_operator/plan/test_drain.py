@@ -1,4 +1,4 @@
-"""Who says that a worker left: the log service, or, where it cannot, the worker itself."""
+"""Who reports that a worker left: the log service, or the worker itself if the log service cannot."""
 
 from dataclasses import replace
 
@@ -18,23 +18,23 @@ STORIES = ["scale-down-drains", "suspend-and-resume", "delete-with-group"]
 
 
 def _step(story: str) -> Step:
-    found = steps(FOLDER / f"{story}.yaml")
-    return next(step for step in found if any(one["action"] == "DrainWorker" for one in step.actions))
+    result = steps(FOLDER / f"{story}.yaml")
+    return next(step for step in result if any(one["action"] == "DrainWorker" for one in step.actions))
 
 
-def _planned(step: Step, phase: WorkerPhase, *, tells: bool, after_s: float = 10.0) -> Plan:
+def _planned(step: Step, phase: WorkerPhase, *, reports: bool, after_s: float = 10.0) -> Plan:
     """So long after everybody was told; the highest of them is in this phase, the others left."""
-    told = [_told(one, step.now) for one in step.observed.workers]
-    highest = replace(told[-1], phase=phase, ready=phase is WorkerPhase.RUNNING)
-    workers = (*(replace(one, phase=WorkerPhase.LEFT) for one in told[:-1]), highest)
+    draining = [_draining(one, step.now) for one in step.observed.workers]
+    highest = replace(draining[-1], phase=phase, ready=phase is WorkerPhase.RUNNING)
+    workers = (*(replace(one, phase=WorkerPhase.LEFT) for one in draining[:-1]), highest)
     service = step.observed.service
-    if not tells:
+    if not reports:
         service = replace(service, consumers=None)
     observed: ObservedState = replace(step.observed, workers=workers, service=service)
     return plan(step.resource, observed, step.now + after_s)
 
 
-def _told(worker: WorkerObserved, now: float) -> WorkerObserved:
+def _draining(worker: WorkerObserved, now: float) -> WorkerObserved:
     return replace(worker, drain_requested=True, drain_requested_at_unix_s=now)
 
 
@@ -48,28 +48,30 @@ def _gives_up(planned: Plan) -> bool:
 
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("phase", WORKS_NOT)
-def test_the_workers_word_is_enough_where_the_endpoint_tells_nobody(story: str, phase: WorkerPhase) -> None:
-    planned = _planned(_step(story), phase, tells=False)
+def test_the_workers_report_is_enough_if_the_endpoint_cannot_report_consumers(
+    story: str, phase: WorkerPhase
+) -> None:
+    planned = _planned(_step(story), phase, reports=False)
     assert (_stops(planned), _gives_up(planned)) == (True, False)
 
 
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("phase", WORKS)
-def test_who_does_not_say_it_is_waited_for_and_given_up_on_after_the_bound(
+def test_a_worker_that_does_not_report_leaving_is_waited_for_up_to_the_bound(
     story: str, phase: WorkerPhase
 ) -> None:
     step = _step(story)
-    assert not _stops(_planned(step, phase, tells=False))
-    late = _planned(step, phase, tells=False, after_s=drain_timeout_s(step.resource) + 1)
+    assert not _stops(_planned(step, phase, reports=False))
+    late = _planned(step, phase, reports=False, after_s=drain_timeout_s(step.resource) + 1)
     deletes = step.resource.metadata.deletion_timestamp is not None
     assert (_stops(late), _gives_up(late)) == (True, not deletes)
 
 
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("phase", [*WORKS, *WORKS_NOT])
-def test_an_endpoint_that_tells_has_the_word(story: str, phase: WorkerPhase) -> None:
+def test_the_endpoints_report_takes_precedence_over_the_workers(story: str, phase: WorkerPhase) -> None:
     """It starts anew, say, and its name still holds shards that it would hand over at once."""
     step = _step(story)
     names = {one.name for one in step.observed.workers}
     assert names <= set(step.observed.service.consumers or ())
-    assert not _stops(_planned(step, phase, tells=True))
+    assert not _stops(_planned(step, phase, reports=True))

@@ -1,4 +1,4 @@
-"""A field that another client keeps changing is corrected ever more seldom; a single change at once."""
+"""A field that another client keeps changing is corrected less and less often; a single change at once."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_pauses_double_up_to_a_bound() -> None:
     assert pause_s(10_000) == LONGEST_PAUSE_S
 
 
-def test_a_change_after_each_correction_is_corrected_ever_later() -> None:
+def test_a_change_after_each_correction_is_corrected_later_each_time() -> None:
     """For a day, with a reconcile each second."""
     history, at = NO_DRIFT_HISTORY, []
     for second in range(24 * 3600):
@@ -61,7 +61,7 @@ def test_a_change_after_each_correction_is_corrected_ever_later() -> None:
 
 
 @pytest.mark.parametrize(("times", "delayed"), [(0, False), (AT_ONCE - 1, False), (AT_ONCE, True)])
-def test_a_few_corrections_are_made_at_once(times: int, delayed: bool) -> None:
+def test_the_first_corrections_have_no_delay(times: int, delayed: bool) -> None:
     backoff = drift_backoff(corrected(times, NUMBER), NUMBER, after_s=1)
     assert (backoff.corrects, bool(backoff.delayed), bool(backoff.contested)) == (
         not delayed,
@@ -70,7 +70,7 @@ def test_a_few_corrections_are_made_at_once(times: int, delayed: bool) -> None:
     )
 
 
-def test_a_pause_concerns_one_object() -> None:
+def test_the_back_off_of_one_object_does_not_delay_another() -> None:
     backoff = drift_backoff(corrected(9, NUMBER), NUMBER, PORTS, after_s=1)
     assert (backoff.delayed, backoff.corrects, backoff.contested) == ((NUMBER,), True, (STATEFUL_SET,))
     assert (backoff.history.corrections[STATEFUL_SET].times, backoff.pause_s) == (10, LONGEST_PAUSE_S)
@@ -82,7 +82,7 @@ def test_a_pause_concerns_one_object() -> None:
     [(SECOND, 3, 1.0), (FIRST, 4, 1.0), (FIRST, 3, FORGOTTEN_S), (FIRST, 3, -1.0)],
     ids=["another revision", "another number", "long ago", "the clock was set back"],
 )
-def test_the_count_starts_over(revision: Revision, replicas: int, later_s: float) -> None:
+def test_the_count_of_corrections_starts_over(revision: Revision, replicas: int, later_s: float) -> None:
     backoff = drift_backoff(
         corrected(9, NUMBER), NUMBER, after_s=later_s, revision=revision, replicas=replicas
     )

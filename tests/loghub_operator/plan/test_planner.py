@@ -1,4 +1,4 @@
-"""`plan` decides as the recorded series say, and keeps what no series may break."""
+"""`plan` decides as recorded in the series, and keeps the invariants that hold for every step."""
 
 import dataclasses
 
@@ -17,31 +17,31 @@ from loghub_operator.model.observed import Available, GroupSettings
 from loghub_operator.model.revision import Revision
 from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.availability import available
-from tests.loghub_operator.support.golden import FOLDER, Step, recorded, steps, stories, told
+from tests.loghub_operator.support.golden import FOLDER, Step, recorded, reported, steps, stories
 
 ALL = [step for path in stories() for step in steps(path)]
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_the_recorded_series(step: Step) -> None:
+def test_each_recorded_step_gives_the_recorded_plan(step: Step) -> None:
     planned = plan(step.resource, step.observed, step.now)
     assert [recorded(action) for action in planned.actions] == list(step.actions)
-    assert told(planned.status) == step.status
+    assert reported(planned.status) == step.status
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_every_condition_is_always_told(step: Step) -> None:
-    told = plan(step.resource, step.observed, step.now).status.conditions
-    assert sorted(one.type for one in told) == sorted(ConditionType)
+def test_every_condition_is_always_reported(step: Step) -> None:
+    reported = plan(step.resource, step.observed, step.now).status.conditions
+    assert sorted(one.type for one in reported) == sorted(ConditionType)
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_the_same_look_twice_decides_the_same(step: Step) -> None:
+def test_the_same_observation_gives_the_same_plan(step: Step) -> None:
     assert plan(step.resource, step.observed, step.now) == plan(step.resource, step.observed, step.now)
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
-def test_trouble_leaves_the_workers_as_they_are(step: Step) -> None:
+def test_an_unavailable_log_service_leaves_the_workers_as_they_are(step: Step) -> None:
     ordered_away = step.resource.metadata.deletion_timestamp or step.resource.spec.suspend
     if isinstance(step.observed.service, Available) or ordered_away:
         return
@@ -69,13 +69,15 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same(step: Step) -> 
     later = dataclasses.replace(step.observed, at_unix_s=step.now + 100)
     second = plan(resource, later, step.now + 100).status
     before = {one.type: one for one in first.conditions}
-    kept = [one for one in second.conditions if one.type in before and before[one.type].status == one.status]
-    assert kept
-    assert all(one.last_transition_time == before[one.type].last_transition_time for one in kept)
+    unchanged = [
+        one for one in second.conditions if one.type in before and before[one.type].status == one.status
+    ]
+    assert unchanged
+    assert all(one.last_transition_time == before[one.type].last_transition_time for one in unchanged)
 
 
 @pytest.mark.parametrize(
-    ("found_s", "runs_with", "set_s"),
+    ("existing_s", "runs_with", "set_s"),
     [
         (60, "the settings of before", None),
         (60, "the settings of now", 30),
@@ -83,13 +85,13 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same(step: Step) -> 
         (60, "nobody runs", 30),
     ],
 )
-def test_a_timeout_is_shortened_when_nobody_counts_on_the_longer_one(
-    found_s: int, runs_with: str, set_s: int | None
+def test_a_timeout_is_shortened_once_no_worker_uses_the_longer_one(
+    existing_s: int, runs_with: str, set_s: int | None
 ) -> None:
     """It is 30 in the spec. One of two workers was replaced, the other one may be just about to be."""
     step = next(steps(FOLDER / "group-settings.yaml"))
     service = dataclasses.replace(
-        available(step.observed.service), group=GroupSettings(timeout_s=found_s, order=False)
+        available(step.observed.service), group=GroupSettings(timeout_s=existing_s, order=False)
     )
     (first, second) = step.observed.workers
     if runs_with == "the settings of before":
@@ -105,7 +107,7 @@ def test_a_timeout_is_shortened_when_nobody_counts_on_the_longer_one(
     assert ("every worker" in synced.message) == (set_s is None)
 
 
-def test_settings_that_another_sets_each_time_are_set_back_ever_later() -> None:
+def test_contested_group_settings_are_corrected_later_each_time() -> None:
     """As two clusters do that have a group with other settings; looked at each second."""
     step = next(steps(FOLDER / "group-settings.yaml"))
     service = dataclasses.replace(
@@ -118,8 +120,11 @@ def test_settings_that_another_sets_each_time_are_set_back_ever_later() -> None:
             at.append(second)
         observed = dataclasses.replace(observed, memory=planned.memory)
     assert at == [0, 1, 2, 22, 62, 142]
-    told = {one.type: one for one in planned.status.conditions}
-    assert told[ConditionType.DEGRADED].reason == "ConflictingController"
-    assert "ConsumerGroup" in told[ConditionType.DEGRADED].message
-    assert (told[ConditionType.GROUP_SYNCED].status, told[ConditionType.READY].status) == ("False", "False")
-    assert "another controller" in told[ConditionType.GROUP_SYNCED].message
+    reported = {one.type: one for one in planned.status.conditions}
+    assert reported[ConditionType.DEGRADED].reason == "ConflictingController"
+    assert "ConsumerGroup" in reported[ConditionType.DEGRADED].message
+    assert (reported[ConditionType.GROUP_SYNCED].status, reported[ConditionType.READY].status) == (
+        "False",
+        "False",
+    )
+    assert "another controller" in reported[ConditionType.GROUP_SYNCED].message

@@ -1,6 +1,7 @@
-"""A worker that is just being replaced, so that its old pod is gone and its new one not yet there.
+"""A worker that is being replaced: its old pod is deleted and its new one does not exist yet.
 
-It beats under the same name again in a moment, so whoever is to go is waited for and told then.
+It sends heartbeats under the same name again in a moment, so a worker that should leave is waited for, and is
+asked to drain then.
 """
 
 from dataclasses import replace
@@ -19,20 +20,20 @@ TO_GO = ["delete-with-group", "suspend-and-resume", "scale-down-drains"]
 
 def _step(story: str) -> Step:
     """The one in which workers are told first."""
-    found = steps(FOLDER / f"{story}.yaml")
-    return next(step for step in found if any(one["action"] == "DrainWorker" for one in step.actions))
+    result = steps(FOLDER / f"{story}.yaml")
+    return next(step for step in result if any(one["action"] == "DrainWorker" for one in step.actions))
 
 
 def _without(step: Step, *names: str, counted: bool) -> Plan:
     """What is planned while these workers are not there."""
-    seen = step.observed
-    workers = tuple(one for one in seen.workers if one.name not in names)
-    service = seen.service
+    observed = step.observed
+    workers = tuple(one for one in observed.workers if one.name not in names)
+    service = observed.service
     if not counted:
         consumers = tuple(one for one in service.consumers or () if one not in names)
         shards = tuple(replace(one, holder="") if one.holder in names else one for one in service.shards)
         service = replace(service, consumers=consumers, shards=shards)
-    return plan(step.resource, replace(seen, workers=workers, service=service), step.now)
+    return plan(step.resource, replace(observed, workers=workers, service=service), step.now)
 
 
 def _stops(planned: Plan) -> bool:
@@ -44,26 +45,26 @@ def _all_named(step: Step) -> list[str]:
 
 
 @pytest.mark.parametrize("story", TO_GO)
-def test_replaced_to_waited_for(story: str) -> None:
+def test_a_worker_being_replaced_is_waited_for(story: str) -> None:
     step = _step(story)
     assert not _stops(_without(step, *_all_named(step), counted=True))
 
 
 @pytest.mark.parametrize("story", TO_GO)
-def test_forgotten_by_the_log_service_to_stopped(story: str) -> None:
+def test_a_worker_that_the_log_service_removed_is_stopped(story: str) -> None:
     step = _step(story)
     assert _stops(_without(step, *_all_named(step), counted=False))
 
 
 @pytest.mark.parametrize("story", ["delete-with-group", "suspend-and-resume"])
-def test_the_others_are_told_meanwhile(story: str) -> None:
+def test_the_other_workers_are_asked_to_drain_meanwhile(story: str) -> None:
     planned = _without(_step(story), "access-1", counted=True)
     assert [one for one in planned.actions if isinstance(one, DrainWorker)] == [DrainWorker("access-0")]
 
 
-def test_a_deletion_waits_no_longer_than_for_those_that_leave() -> None:
+def test_a_deletion_waits_for_a_worker_being_replaced_within_the_bound() -> None:
     step = _step("delete-with-group")
-    gone = replace(step.observed, workers=())
+    missing = replace(step.observed, workers=())
     over = EPOCH + 2 * drain_timeout_s(step.resource) + 1
-    assert plan_deletion(step.resource, gone, over - 2).actions == ()
-    assert plan_deletion(step.resource, gone, over).actions == (RemoveWorkers(),)
+    assert plan_deletion(step.resource, missing, over - 2).actions == ()
+    assert plan_deletion(step.resource, missing, over).actions == (RemoveWorkers(),)

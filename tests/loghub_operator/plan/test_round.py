@@ -16,7 +16,7 @@ def _settled() -> Step:
     return next(step for step in steps(FOLDER / "drift.yaml") if not step.actions)
 
 
-def test_the_error_of_one_reconcile_is_known_to_the_next_one_alone() -> None:
+def test_the_error_of_a_reconcile_is_known_only_to_the_next_one() -> None:
     step = _settled()
     first = plan_round(step.resource, step.observed, NO_MEMORY, step.now)
     failed = finish(first, ActionRefused("the quota is used up"), step.now)

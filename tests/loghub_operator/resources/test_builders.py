@@ -1,4 +1,4 @@
-"""The objects that the builders make say what the design says of them."""
+"""The built objects have the properties that the design requires."""
 
 import asyncio
 import builtins
@@ -34,7 +34,7 @@ from loghub_operator.settings import Settings
 from tests.loghub_operator.support.apiserver import ROOT, Apiserver
 from tests.loghub_operator.support.examples import Document, resource
 
-SITE = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
+PLACEMENT = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
 IMAGE = "loghub-worker:dev"
 
 
@@ -43,11 +43,11 @@ def built(group: LogHubConsumerGroup, replicas: int = 2) -> Document:
 
 
 def spec_of(group: LogHubConsumerGroup, image: str = IMAGE) -> WorkerSpec:
-    return worker_spec(group, worker_config(group, SITE), image=image)
+    return worker_spec(group, worker_config(group, PLACEMENT), image=image)
 
 
-def container(made: Document) -> Document:
-    containers: list[Document] = made["spec"]["template"]["spec"]["containers"]
+def container(result: Document) -> Document:
+    containers: list[Document] = result["spec"]["template"]["spec"]["containers"]
     (only,) = containers
     return only
 
@@ -56,13 +56,13 @@ def example(spec: Document | None = None) -> LogHubConsumerGroup:
     return resource(spec, uid="uid-1")
 
 
-def dry_run(server: Apiserver, made: Document) -> str:
+def dry_run(server: Apiserver, result: Document) -> str:
     """What the apiserver has against the object; "" is nothing."""
     options = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
-    return server.run(*options, text=json.dumps(made)).stderr
+    return server.run(*options, text=json.dumps(result)).stderr
 
 
-def test_pods_are_made_together_and_selected_by_the_status_selector() -> None:
+def test_pods_start_in_parallel_and_match_the_status_selector() -> None:
     spec = built(example(), replicas=3)["spec"]
     assert (spec["replicas"], spec["podManagementPolicy"]) == (3, "Parallel")
     labels = spec["template"]["metadata"]["labels"]
@@ -73,53 +73,53 @@ def test_pods_are_made_together_and_selected_by_the_status_selector() -> None:
 def test_the_grace_period_is_longer_than_the_drain() -> None:
     pod = built(example())["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] > DRAIN_TIMEOUT_S
-    assert worker_config(example(), SITE).drain_timeout_s == DRAIN_TIMEOUT_S
+    assert worker_config(example(), PLACEMENT).drain_timeout_s == DRAIN_TIMEOUT_S
 
 
-def test_the_hook_before_the_stop_is_a_module_of_the_worker() -> None:
+def test_the_pre_stop_hook_is_a_module_of_the_worker() -> None:
     python, flag, module = container(built(example()))["lifecycle"]["preStop"]["exec"]["command"]
     assert (python, flag) == ("python", "-m")
     assert importlib.util.find_spec(module) is not None
 
 
 def test_the_consumer_is_the_pod_and_a_drain_is_requested_by_annotation() -> None:
-    made = built(example())
-    names = {one["name"]: one for one in container(made)["env"]}
+    result = built(example())
+    names = {one["name"]: one for one in container(result)["env"]}
     assert names[contract.ENV_CONSUMER]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
-    volumes = {one["name"]: one for one in made["spec"]["template"]["spec"]["volumes"]}
+    volumes = {one["name"]: one for one in result["spec"]["template"]["spec"]["volumes"]}
     (item,) = volumes["pod"]["downwardAPI"]["items"]
     assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{contract.DRAIN_ANNOTATION}']"
     assert (
-        made["spec"]["template"]["metadata"]["annotations"][contract.DRAIN_ANNOTATION]
+        result["spec"]["template"]["metadata"]["annotations"][contract.DRAIN_ANNOTATION]
         == contract.DRAIN_NOT_REQUESTED
     )
 
 
-def test_every_file_of_the_contract_lies_in_a_mount() -> None:
-    made = container(built(example()))
-    mounts = tuple(one["mountPath"] for one in made["volumeMounts"])
-    for one in made["env"]:
+def test_every_file_of_the_contract_is_in_a_mount() -> None:
+    result = container(built(example()))
+    mounts = tuple(one["mountPath"] for one in result["volumeMounts"])
+    for one in result["env"]:
         value = one.get("value", "")
         if value.startswith("/") and one["name"] != contract.ENV_TERMINATION_LOG:
             assert value.startswith(mounts), one
 
 
-def test_the_config_map_is_what_the_worker_reads() -> None:
-    config = worker_config(example(), SITE)
-    made = config_map(example(), config)
-    (text,) = made["data"].values()
+def test_the_worker_can_read_the_config_map() -> None:
+    config = worker_config(example(), PLACEMENT)
+    result = config_map(example(), config)
+    (text,) = result["data"].values()
     assert msgspec.json.decode(text, type=WorkerConfig) == config
     assert config.sink == contract.ParquetSink(path="/sink/access")
-    assert made["immutable"] is True
-    assert made["metadata"]["name"].endswith(config_hash(config))
+    assert result["immutable"] is True
+    assert result["metadata"]["name"].endswith(config_hash(config))
 
 
-def test_only_the_settings_are_removed_of_what_has_the_workers_labels() -> None:
+def test_only_settings_are_deleted_among_config_maps_with_the_workers_labels() -> None:
     """Somebody's own ConfigMap, such as that of the code, may be labelled as the workers are."""
     group = example()
-    settings = config_map(group, worker_config(group, SITE))
+    settings = config_map(group, worker_config(group, PLACEMENT))
     theirs = {"metadata": {"name": "code", "labels": settings["metadata"]["labels"]}}
-    gone: list[str] = []
+    deleted: list[str] = []
 
     class Objects:
         async def get(self, *_: object) -> None:
@@ -129,12 +129,12 @@ def test_only_the_settings_are_removed_of_what_has_the_workers_labels() -> None:
             return [settings, theirs]
 
         async def delete(self, _kind: Kind, _namespace: str, name: str) -> None:
-            gone.append(name)
+            deleted.append(name)
 
     others = {"log_service": cast(Any, None), "wrote": cast(Any, None)}
-    made = Executor(kube=cast(Kube, Objects()), settings=Settings(), clock=SystemClock(), **others)
-    asyncio.run(made.carry_out(group, RemoveWorkers()))
-    assert gone == [settings["metadata"]["name"]]
+    result = Executor(kube=cast(Kube, Objects()), settings=Settings(), clock=SystemClock(), **others)
+    asyncio.run(result.carry_out(group, RemoveWorkers()))
+    assert deleted == [settings["metadata"]["name"]]
 
 
 @pytest.mark.parametrize("annotations", [{}, {ANNOTATION_REVISION: "edited"}, None])
@@ -178,7 +178,7 @@ def test_a_logstore_sink_needs_no_claim() -> None:
     group = example({"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}})
     pod = built(group)["spec"]["template"]["spec"]
     assert not [volume for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
-    assert worker_config(group, SITE).sink == contract.LogstoreSink(project="demo", logstore="copy")
+    assert worker_config(group, PLACEMENT).sink == contract.LogstoreSink(project="demo", logstore="copy")
 
 
 @pytest.mark.parametrize(
@@ -191,11 +191,11 @@ def test_a_logstore_sink_needs_no_claim() -> None:
     ],
 )
 def test_resources_are_merged_key_by_key(given: Document, requests: Document, limits: Document) -> None:
-    made = container(built(example({"worker": {"resources": given}})))["resources"]
-    assert made == {"requests": requests, "limits": limits}
+    result = container(built(example({"worker": {"resources": given}})))["resources"]
+    assert result == {"requests": requests, "limits": limits}
 
 
-def test_one_worker_is_disrupted_at_a_time_and_none_has_a_token() -> None:
+def test_the_disruption_budget_is_one_and_workers_have_no_token() -> None:
     budget = disruption_budget(example())["spec"]
     pod = built(example())["spec"]
     assert budget["maxUnavailable"] == 1
@@ -206,12 +206,12 @@ def test_one_worker_is_disrupted_at_a_time_and_none_has_a_token() -> None:
     assert pod["template"]["spec"]["automountServiceAccountToken"] is False
 
 
-def test_the_cr_image_wins() -> None:
+def test_the_image_of_the_spec_takes_precedence() -> None:
     assert container(built(example()))["image"] == IMAGE
     assert container(built(example({"worker": {"image": "mine:1"}})))["image"] == "mine:1"
 
 
-def test_the_revision_is_of_all_but_the_number() -> None:
+def test_the_revision_covers_everything_but_the_number() -> None:
     def digest(spec: Document | None, image: str = IMAGE) -> Revision:
         return spec_of(example(spec), image).revision
 
@@ -231,17 +231,17 @@ def test_the_revision_is_of_all_but_the_number() -> None:
     )
 
 
-def test_everything_of_the_namespace_is_owned_by_the_object() -> None:
+def test_every_object_in_the_namespace_is_owned_by_the_resource() -> None:
     group = example()
-    for made in (built(group), *spec_of(group).dependencies):
-        (owner,) = made["metadata"]["ownerReferences"]
+    for result in (built(group), *spec_of(group).dependencies):
+        (owner,) = result["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("LogHubConsumerGroup", "uid-1", True)
 
 
 def test_a_projects_service_has_no_owner_and_port_80() -> None:
-    made = project_service("demo", "loghub")
-    assert "ownerReferences" not in made["metadata"]
-    (port,) = made["spec"]["ports"]
+    result = project_service("demo", "loghub")
+    assert "ownerReferences" not in result["metadata"]
+    (port,) = result["spec"]["ports"]
     assert port["port"] == 80
     service = next(
         one
@@ -249,11 +249,11 @@ def test_a_projects_service_has_no_owner_and_port_80() -> None:
         if one["kind"] == "StatefulSet"
     )
     template = service["spec"]["template"]
-    assert made["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert result["spec"]["selector"].items() <= template["metadata"]["labels"].items()
     assert port["targetPort"] in [one["name"] for one in template["spec"]["containers"][0]["ports"]]
 
 
-def test_the_apiserver_takes_every_object_and_the_pods_are_restricted(server: Apiserver) -> None:
+def test_the_apiserver_accepts_every_object_and_the_pods_are_restricted(server: Apiserver) -> None:
     namespace = "restricted-workers"
     server.must("create", "namespace", namespace)
     server.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
@@ -265,35 +265,35 @@ def test_the_apiserver_takes_every_object_and_the_pods_are_restricted(server: Ap
         "metadata": {"name": "access-0", "namespace": namespace, **template["metadata"]},
         "spec": template["spec"],
     }
-    for made in (built(group), *spec_of(group).dependencies):
-        assert dry_run(server, made) == ""
+    for result in (built(group), *spec_of(group).dependencies):
+        assert dry_run(server, result) == ""
     server.must("create", "serviceaccount", "access-workers", "-n", namespace)
     assert dry_run(server, pod) == ""
     pod["spec"]["containers"][0]["securityContext"]["capabilities"] = {"add": ["SYS_ADMIN"]}
     assert "violates PodSecurity" in dry_run(server, pod)
 
 
-def test_the_apiserver_takes_the_manifests_and_the_examples(server: Apiserver) -> None:
+def test_the_apiserver_accepts_the_manifests_and_the_examples(server: Apiserver) -> None:
     server.must("apply", "--server-side", "-f", str(ROOT / "deploy" / "loghub-service.yaml"))
     server.must("apply", "--server-side", "--dry-run=server", "-k", str(ROOT / "deploy"))
     for file in sorted((ROOT / "deploy" / "examples").glob("*.yaml")):
-        for made in yaml.safe_load_all(file.read_text()):
-            if not made["apiVersion"].startswith("keda.sh/"):  # its kind is KEDA's; tests/charts reads it
-                assert dry_run(server, made) == ""
+        for result in yaml.safe_load_all(file.read_text()):
+            if not result["apiVersion"].startswith("keda.sh/"):  # its kind is KEDA's; tests/charts reads it
+                assert dry_run(server, result) == ""
 
 
 def test_the_deployments_pods_are_restricted(server: Apiserver) -> None:
     for file in ("loghub-service.yaml", "loghub-operator.yaml"):
-        for made in yaml.safe_load_all((ROOT / "deploy" / file).read_text()):
-            if made["kind"] not in ("StatefulSet", "Deployment"):
+        for result in yaml.safe_load_all((ROOT / "deploy" / file).read_text()):
+            if result["kind"] not in ("StatefulSet", "Deployment"):
                 continue
-            namespace = f"restricted-{made['metadata']['name']}"
+            namespace = f"restricted-{result['metadata']['name']}"
             server.must("create", "namespace", namespace)
             server.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-            server.must("create", "serviceaccount", made["metadata"]["name"], "-n", namespace)
-            template = made["spec"]["template"]
+            server.must("create", "serviceaccount", result["metadata"]["name"], "-n", namespace)
+            template = result["spec"]["template"]
             # The StatefulSet controller would add the claim's volume.
-            claims = made["spec"].get("volumeClaimTemplates", [])
+            claims = result["spec"].get("volumeClaimTemplates", [])
             template["spec"]["volumes"] += [
                 {"name": one["metadata"]["name"], "emptyDir": {}} for one in claims
             ]

@@ -1,4 +1,4 @@
-"""What somebody else changed is found; what the apiserver added or wrote in another way is not it."""
+"""Changes by another client are found; defaults and other spellings of the apiserver are not."""
 
 import copy
 from collections.abc import Callable
@@ -36,18 +36,18 @@ POD = "StatefulSet a spec.template.spec"
 
 def live(change: Callable[[Document], Any]) -> Document:
     """As the apiserver stores it, then changed."""
-    made = copy.deepcopy(OURS)
-    made["status"] = {"replicas": 1}
-    container = made["spec"]["template"]["spec"]["containers"][0]
+    result = copy.deepcopy(OURS)
+    result["status"] = {"replicas": 1}
+    container = result["spec"]["template"]["spec"]["containers"][0]
     container["terminationMessagePath"] = "/dev/termination-log"
     container["resources"]["requests"] = {"cpu": "500m", "memory": "1.5Gi"}
-    del made["spec"]["template"]["spec"]["volumes"][0]["emptyDir"]
-    change(made)
-    return made
+    del result["spec"]["template"]["spec"]["volumes"][0]["emptyDir"]
+    change(result)
+    return result
 
 
-def pod_of(made: Document) -> Document:
-    pod: Document = made["spec"]["template"]["spec"]
+def pod_of(result: Document) -> Document:
+    pod: Document = result["spec"]["template"]["spec"]
     return pod
 
 
@@ -55,30 +55,36 @@ def pod_of(made: Document) -> Document:
     ("change", "paths"),
     [
         (lambda _: None, ()),
-        (lambda made: pod_of(made)["containers"].append({"name": "other"}), ()),
-        (lambda made: pod_of(made)["containers"].insert(0, {"name": "other"}), ()),
-        (lambda made: made["metadata"]["labels"].update(y="2"), ()),
-        (lambda made: made["metadata"]["labels"].update(x="2"), ("StatefulSet a metadata.labels.x",)),
-        (lambda made: pod_of(made)["containers"][0].update(image="j"), (f"{POD}.containers[worker].image",)),
-        (lambda made: pod_of(made)["containers"][0]["env"].clear(), (f"{POD}.containers[worker].env[A]",)),
+        (lambda result: pod_of(result)["containers"].append({"name": "other"}), ()),
+        (lambda result: pod_of(result)["containers"].insert(0, {"name": "other"}), ()),
+        (lambda result: result["metadata"]["labels"].update(y="2"), ()),
+        (lambda result: result["metadata"]["labels"].update(x="2"), ("StatefulSet a metadata.labels.x",)),
         (
-            lambda made: pod_of(made)["containers"][0]["capabilities"].update(drop=[]),
+            lambda result: pod_of(result)["containers"][0].update(image="j"),
+            (f"{POD}.containers[worker].image",),
+        ),
+        (
+            lambda result: pod_of(result)["containers"][0]["env"].clear(),
+            (f"{POD}.containers[worker].env[A]",),
+        ),
+        (
+            lambda result: pod_of(result)["containers"][0]["capabilities"].update(drop=[]),
             (f"{POD}.containers[worker].capabilities.drop",),
         ),
-        (lambda made: made["spec"]["selector"].update(more="b"), ("StatefulSet a spec.selector",)),
-        (lambda made: pod_of(made).pop("volumes"), (f"{POD}.volumes",)),
+        (lambda result: result["spec"]["selector"].update(more="b"), ("StatefulSet a spec.selector",)),
+        (lambda result: pod_of(result).pop("volumes"), (f"{POD}.volumes",)),
     ],
 )
-def test_paths(change: Callable[[Document], Any], paths: tuple[str, ...]) -> None:
+def test_each_difference_gives_its_path(change: Callable[[Document], Any], paths: tuple[str, ...]) -> None:
     assert tuple(map(str, changed_fields(OURS, live(change)))) == paths
 
 
-def test_an_object_that_is_gone() -> None:
+def test_a_missing_object_is_one_difference() -> None:
     assert tuple(map(str, changed_fields(OURS, None))) == ("StatefulSet a (missing)",)
 
 
 @pytest.mark.parametrize(
-    ("entries", "taken"),
+    ("entries", "expected"),
     [
         ([], False),
         ([("us", "Apply", {"f:spec": {"f:replicas": {}, "f:template": {}}})], False),
@@ -86,25 +92,25 @@ def test_an_object_that_is_gone() -> None:
         ([("us", "Apply", {"f:spec": {"f:template": {}}}), ("kubectl", "Update", {"f:spec": {}})], True),
     ],
 )
-def test_who_set_the_number(entries: list[tuple[str, str, Document]], taken: bool) -> None:
+def test_a_number_set_by_another_client_is_detected(
+    entries: list[tuple[str, str, Document]], expected: bool
+) -> None:
     managed = [
         {"manager": manager, "operation": operation, "fieldsV1": fields}
         for manager, operation, fields in entries
     ]
-    assert replicas_taken({"metadata": {"managedFields": managed}}, "us") is taken
+    assert replicas_taken({"metadata": {"managedFields": managed}}, "us") is expected
 
 
 @pytest.mark.parametrize(
     ("changed", "paths"), [(None, ()), ("TCP", ("ports[53].name",)), ("UDP", ("ports[53].name",))]
 )
-def test_two_ports_of_one_number_are_compared_each_with_its_own(
-    changed: str | None, paths: tuple[str, ...]
-) -> None:
+def test_two_ports_with_one_number_are_compared_pairwise(changed: str | None, paths: tuple[str, ...]) -> None:
     def with_ports(names: dict[str, str]) -> Document:
         ports = [{"containerPort": 53, "protocol": one, "name": name} for one, name in names.items()]
         return {"kind": "Pod", "metadata": {"name": "p"}, "ports": ports}
 
     ours = {"TCP": "a", "UDP": "b"}
     theirs = ours if changed is None else {**ours, changed: "c"}
-    found = changed_fields(with_ports(ours), with_ports(theirs))
-    assert tuple(map(str, found)) == tuple(f"Pod p {path}" for path in paths)
+    result = changed_fields(with_ports(ours), with_ports(theirs))
+    assert tuple(map(str, result)) == tuple(f"Pod p {path}" for path in paths)

@@ -1,4 +1,4 @@
-"""A pod template is merged as Kubernetes merges a strategic patch, and what membership stands on stays."""
+"""A pod template is merged like a strategic merge patch; fields that membership depends on are kept."""
 
 import subprocess
 import uuid
@@ -17,20 +17,20 @@ from loghub_operator.resources.worker_config import worker_config
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, resource
 
-SITE = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
+PLACEMENT = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
 
 
 def pod(overlay: Document | None) -> Document:
     """The pod template of a group with this overlay."""
     group = resource({"worker": {"podTemplate": overlay}} if overlay else None, uid="uid-1")
-    made = with_replicas(worker_spec(group, worker_config(group, SITE), image="i").stateful_set, 1)
-    template: Document = made["spec"]["template"]
+    template_ = with_replicas(worker_spec(group, worker_config(group, PLACEMENT), image="i").stateful_set, 1)
+    template: Document = template_["spec"]["template"]
     return template
 
 
 def worker(template: Document) -> Document:
-    found: Document = next(one for one in template["spec"]["containers"] if one["name"] == "worker")
-    return found
+    container: Document = next(one for one in template["spec"]["containers"] if one["name"] == "worker")
+    return container
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def worker(template: Document) -> Document:
         ),
     ],
 )
-def test_merging(ours: Document, theirs: Document, both: Document) -> None:
+def test_overlay_and_template_are_merged(ours: Document, theirs: Document, both: Document) -> None:
     assert merged(ours, theirs) == both
 
 
@@ -106,25 +106,25 @@ def test_no_overlay_changes_nothing() -> None:
     assert pod(None) == pod({})
 
 
-def test_a_sidecar_and_a_node_are_added() -> None:
+def test_a_sidecar_and_a_node_selector_are_added() -> None:
     sidecar = {"name": "shipper", "image": "s"}
-    made = pod({"spec": {"containers": [sidecar], "nodeSelector": {"disk": "fast"}}})
-    assert [one["name"] for one in made["spec"]["containers"]] == ["worker", "shipper"]
-    assert made["spec"]["nodeSelector"] == {"disk": "fast"}
-    assert worker(made) == worker(pod(None))
+    template_ = pod({"spec": {"containers": [sidecar], "nodeSelector": {"disk": "fast"}}})
+    assert [one["name"] for one in template_["spec"]["containers"]] == ["worker", "shipper"]
+    assert template_["spec"]["nodeSelector"] == {"disk": "fast"}
+    assert worker(template_) == worker(pod(None))
 
 
-def test_the_workers_probe_and_volumes_of_scratch_may_be_changed() -> None:
+def test_the_workers_probe_and_scratch_volumes_may_be_changed() -> None:
     changed = {"name": "worker", "livenessProbe": {"failureThreshold": 9}}
-    made = pod(
+    template_ = pod(
         {"spec": {"containers": [changed], "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]}}
     )
-    assert worker(made)["livenessProbe"]["failureThreshold"] == 9
-    volumes = {one["name"]: one for one in made["spec"]["volumes"]}
+    assert worker(template_)["livenessProbe"]["failureThreshold"] == 9
+    volumes = {one["name"]: one for one in template_["spec"]["volumes"]}
     assert volumes["tmp"]["emptyDir"] == {"sizeLimit": "1Gi"}
 
 
-def test_what_membership_stands_on_stays() -> None:
+def test_fields_that_group_membership_depends_on_cannot_be_overridden() -> None:
     ours = pod(None)
     environment = [
         {"name": contract.ENV_CONSUMER, "value": "somebody-else"},
@@ -148,28 +148,28 @@ def test_what_membership_stands_on_stays() -> None:
             "volumes": [{"name": "pod", "$patch": "replace", "emptyDir": {}}],
         },
     }
-    made = pod(overlay)
-    assert made["metadata"]["labels"] == {**ours["metadata"]["labels"], "team": "a"}
-    annotations, unchanged = made["metadata"]["annotations"], ours["metadata"]["annotations"]
+    template_ = pod(overlay)
+    assert template_["metadata"]["labels"] == {**ours["metadata"]["labels"], "team": "a"}
+    annotations, unchanged = template_["metadata"]["annotations"], ours["metadata"]["annotations"]
     assert annotations[contract.DRAIN_ANNOTATION] == contract.DRAIN_NOT_REQUESTED
     assert annotations.keys() == unchanged.keys()
     revision, before = Revision.parse(annotations[ANNOTATION_REVISION]), unchanged[ANNOTATION_REVISION]
     assert revision.settings == Revision.parse(before).settings
     assert revision.pod_template != Revision.parse(before).pod_template, "the overlay replaces the pods"
-    assert "name" not in made["metadata"]
-    assert made["spec"]["terminationGracePeriodSeconds"] == GRACE_S
-    assert made["spec"]["automountServiceAccountToken"] is False
-    assert worker(made)["env"] == [*worker(ours)["env"], {"name": "MINE", "value": "1"}]
-    assert worker(made)["volumeMounts"] == worker(ours)["volumeMounts"]
-    assert [one for one in made["spec"]["volumes"] if one["name"] == "pod"] == [
+    assert "name" not in template_["metadata"]
+    assert template_["spec"]["terminationGracePeriodSeconds"] == GRACE_S
+    assert template_["spec"]["automountServiceAccountToken"] is False
+    assert worker(template_)["env"] == [*worker(ours)["env"], {"name": "MINE", "value": "1"}]
+    assert worker(template_)["volumeMounts"] == worker(ours)["volumeMounts"]
+    assert [one for one in template_["spec"]["volumes"] if one["name"] == "pod"] == [
         one for one in ours["spec"]["volumes"] if one["name"] == "pod"
     ]
 
 
-def test_a_longer_grace_and_a_token_that_is_asked_for_are_taken() -> None:
-    made = pod({"spec": {"terminationGracePeriodSeconds": 600, "automountServiceAccountToken": True}})
-    assert made["spec"]["terminationGracePeriodSeconds"] == 600
-    assert made["spec"]["automountServiceAccountToken"] is True
+def test_a_longer_grace_period_and_a_requested_token_are_accepted() -> None:
+    template_ = pod({"spec": {"terminationGracePeriodSeconds": 600, "automountServiceAccountToken": True}})
+    assert template_["spec"]["terminationGracePeriodSeconds"] == 600
+    assert template_["spec"]["automountServiceAccountToken"] is True
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_longer_grace_and_a_token_that_is_asked_for_are_taken() -> None:
         {"spec": {"containers": [{"name": "worker"}, {"name": "worker"}]}},
     ],
 )
-def test_nonsense_is_left_for_the_apiserver_to_refuse(overlay: Document) -> None:
+def test_an_invalid_overlay_is_left_to_the_apiserver_to_reject(overlay: Document) -> None:
     assert pod(overlay)
 
 
@@ -210,26 +210,24 @@ TWICE: dict[str, Document] = {
 
 
 def applied(overlay: Document, server: Apiserver) -> "subprocess.CompletedProcess[str]":
-    about = {"uid": "uid-1", "name": f"o-{uuid.uuid4().hex[:8]}"}
-    group = resource({"worker": {"podTemplate": {"spec": overlay}}}, **about)
+    metadata = {"uid": "uid-1", "name": f"o-{uuid.uuid4().hex[:8]}"}
+    group = resource({"worker": {"podTemplate": {"spec": overlay}}}, **metadata)
     return server.apply(
-        with_replicas(worker_spec(group, worker_config(group, SITE), image="i").stateful_set, 0)
+        with_replicas(worker_spec(group, worker_config(group, PLACEMENT), image="i").stateful_set, 0)
     )
 
 
 @pytest.mark.parametrize("field", TWICE)
-def test_two_of_one_name_are_refused_by_the_apiserver_in_words_that_name_the_field(
-    field: str, server: Apiserver
-) -> None:
+def test_the_apiserver_rejects_duplicate_names_and_names_the_field(field: str, server: Apiserver) -> None:
     refused = applied(TWICE[field], server)
     assert refused.returncode != 0
     assert field in refused.stderr
     assert "uplicate" in refused.stderr  # some of its sentences begin with it
 
 
-def test_two_that_differ_in_the_rest_of_their_key_are_taken(server: Apiserver) -> None:
+def test_items_that_differ_in_the_rest_of_their_key_are_accepted(server: Apiserver) -> None:
     ports = [{"containerPort": 53, "protocol": one} for one in ("TCP", "UDP")]
     spread = [{**SPREAD, "whenUnsatisfiable": one} for one in ("DoNotSchedule", "ScheduleAnyway")]
     overlay = {"containers": [{**SIDECAR, "ports": ports}], "topologySpreadConstraints": spread}
-    taken = applied(overlay, server)
-    assert taken.returncode == 0, taken.stderr
+    accepted = applied(overlay, server)
+    assert accepted.returncode == 0, accepted.stderr

@@ -1,4 +1,4 @@
-"""The fields of the spec that the worker carries out, as they stand in its pod and its settings."""
+"""The fields of the spec that the worker carries out, as they are in its pod and its settings."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,14 +13,14 @@ from loghub_operator.resources.user_code import code_in
 from loghub_operator.resources.worker_config import config_hash, worker_config
 from tests.loghub_operator.support.examples import Document, resource
 
-SITE = Placement(
+PLACEMENT = Placement(
     endpoint="http://loghub.svc", sink_root="/sink", code_root="/code", needs_project_address=True
 )
 
 
 def pod(group: LogHubConsumerGroup) -> Document:
-    made = with_replicas(worker_spec(group, worker_config(group, SITE), image="i").stateful_set, 1)
-    template: Document = made["spec"]["template"]["spec"]
+    result = with_replicas(worker_spec(group, worker_config(group, PLACEMENT), image="i").stateful_set, 1)
+    template: Document = result["spec"]["template"]["spec"]
     return template
 
 
@@ -32,7 +32,7 @@ def test_every_field_of_a_batch_reaches_the_worker() -> None:
     group = resource(
         {"fetch": {"maxBytes": 70_000}, "checkpoint": {"intervalSeconds": 30}, "spark": {"memory": "2g"}}
     )
-    config = worker_config(group, SITE)
+    config = worker_config(group, PLACEMENT)
     assert (config.max_bytes, config.checkpoint_interval_s, config.spark_memory) == (70_000, 30.0, "2g")
     assert config.pipeline == contract.SqlPipeline(text=group.spec.pipeline.sql or "")
 
@@ -44,26 +44,26 @@ def test_every_field_of_a_batch_reaches_the_worker() -> None:
         ({"console": {}}, contract.ConsoleSink(rows=20), False),
     ],
 )
-def test_sinks(sink: Document, wanted: contract.Sink, mounted: bool) -> None:
+def test_each_sink_reaches_the_worker(sink: Document, wanted: contract.Sink, mounted: bool) -> None:
     group = resource({"pipeline": {"sink": {"parquet": None, **sink}}})
-    assert worker_config(group, SITE).sink == wanted
+    assert worker_config(group, PLACEMENT).sink == wanted
     assert ("sink" in {one["name"] for one in pod(group)["volumes"]}) is mounted
 
 
 def test_code_of_a_config_map_is_part_of_the_settings() -> None:
     """So a change of it is a change of settings, and a pod of before goes on with what it had."""
     group = resource(python(configMap={"name": "enrich"}))
-    found = {"data": {"enrich.py": "def run(logs): return logs", "more.py": ""}}
-    here = replace(SITE, code=code_in(group, found))
+    config_map = {"data": {"enrich.py": "def run(logs): return logs", "more.py": ""}}
+    here = replace(PLACEMENT, code=code_in(group, config_map))
     config = worker_config(group, here)
-    assert config.pipeline == contract.PythonPipeline(function="enrich:run", files=found["data"])
-    changed = replace(SITE, code=UserCode(files={"enrich.py": "def run(logs): return logs.limit(1)"}))
+    assert config.pipeline == contract.PythonPipeline(function="enrich:run", files=config_map["data"])
+    changed = replace(PLACEMENT, code=UserCode(files={"enrich.py": "def run(logs): return logs.limit(1)"}))
     assert config_hash(worker_config(group, changed)) != config_hash(config)
     assert "code" not in {one["name"] for one in pod(group)["volumes"]}
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    ("config_map", "says"),
     [
         (None, "there is no ConfigMap enrich in namespace default"),
         ({"data": {"other.py": ""}}, "ConfigMap enrich has no key enrich.py, which must contain enrich:run"),
@@ -71,14 +71,14 @@ def test_code_of_a_config_map_is_part_of_the_settings() -> None:
         ({"binaryData": {"enrich.py": "AA=="}}, "ConfigMap enrich has binaryData; code is text, under data"),
     ],
 )
-def test_code_that_cannot_be_used_is_told(found: Document | None, says: str) -> None:
+def test_unusable_code_is_reported(config_map: Document | None, says: str) -> None:
     group = resource(python(configMap={"name": "enrich"}))
-    assert code_in(group, found) == UserCode(error=says)
+    assert code_in(group, config_map) == UserCode(error=says)
 
 
 def test_code_of_a_claim_is_mounted_read_only() -> None:
     group = resource(python(volumeClaim={"name": "shared", "path": "lib/v1"}))
-    config = worker_config(group, SITE)
+    config = worker_config(group, PLACEMENT)
     assert config.pipeline == contract.PythonPipeline(function="enrich:run", folder="/code/lib/v1")
     (mount,) = [one for one in pod(group)["containers"][0]["volumeMounts"] if one["name"] == "code"]
     assert mount == {"name": "code", "mountPath": "/code", "readOnly": True}
@@ -86,9 +86,9 @@ def test_code_of_a_claim_is_mounted_read_only() -> None:
     assert volume["persistentVolumeClaim"] == {"claimName": "shared"}
 
 
-def test_code_of_the_image_needs_nothing() -> None:
+def test_code_in_the_image_needs_no_volume() -> None:
     group = resource(python())
-    assert worker_config(group, SITE).pipeline == contract.PythonPipeline(function="enrich:run")
+    assert worker_config(group, PLACEMENT).pipeline == contract.PythonPipeline(function="enrich:run")
     assert "code" not in {one["name"] for one in pod(group)["volumes"]}
 
 
@@ -101,13 +101,15 @@ def test_code_of_the_image_needs_nothing() -> None:
         ({"memory": "2g"}, {"limits": {"memory": "9Gi"}}, "9Gi", "9Gi"),
     ],
 )
-def test_a_workers_memory_follows_sparks(spark: Document, given: Document, request_: str, limit: str) -> None:
+def test_the_workers_memory_follows_that_of_spark(
+    spark: Document, given: Document, request: str, limit: str
+) -> None:
     group = resource({"spark": spark, "worker": {"resources": given}})
-    made = pod(group)["containers"][0]["resources"]
-    assert (made["requests"]["memory"], made["limits"]["memory"]) == (request_, limit)
+    result = pod(group)["containers"][0]["resources"]
+    assert (result["requests"]["memory"], result["limits"]["memory"]) == (request, limit)
 
 
-def test_the_users_variables_stand_before_ours_and_secrets_only_by_reference() -> None:
+def test_user_variables_come_first_and_secrets_are_references_only() -> None:
     key = {"name": "token", "key": "value"}
     group = resource(
         {"worker": {"env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": key}}]}}
@@ -115,4 +117,6 @@ def test_the_users_variables_stand_before_ours_and_secrets_only_by_reference() -
     env = pod(group)["containers"][0]["env"]
     assert env[:2] == [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": key}}]
     assert env[2]["name"] == contract.ENV_CONSUMER
-    assert worker_config(group, SITE) == worker_config(resource(), SITE), "they are no settings of ours"
+    assert worker_config(group, PLACEMENT) == worker_config(resource(), PLACEMENT), (
+        "they are no settings of ours"
+    )

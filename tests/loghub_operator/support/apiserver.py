@@ -1,8 +1,4 @@
-"""kubectl against the real apiserver, with our CRD and the operator's rights in it.
-
-What for: tests that want the apiserver's own word. What it must not know: the tests. Read
-next: `tests.cluster.apiserver`.
-"""
+"""kubectl against the real apiserver, with our CRD and the operator's permissions in it."""
 
 import json
 import subprocess
@@ -47,7 +43,7 @@ class Apiserver:
         config = yaml.safe_load(self.kubeconfig.read_text())
         (user,) = config["users"]
         user["user"] = {"token": token}
-        made = folder / "operator.kubeconfig"
-        made.write_text(yaml.safe_dump(config))
-        made.chmod(0o600)
-        return made
+        result = folder / "operator.kubeconfig"
+        result.write_text(yaml.safe_dump(config))
+        result.chmod(0o600)
+        return result

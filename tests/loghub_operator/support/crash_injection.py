@@ -1,10 +1,8 @@
 """An operator that is killed at a chosen call, before it or after it took effect.
 
-What for: proves that a kill -9 between any two calls reaches the same end. What it must not know:
-what the calls are for. Read next: `tests.faults.test_crash_points`, `harness`.
-
-From the moment of its death nothing that the operator asks gets through any more, neither to the
-apiserver nor to the log service, whatever its tasks and threads still do: as with a process.
+This proves that a kill -9 between any two calls reaches the same end. From the moment of its death no request
+of the operator gets through any more, neither to the apiserver nor to the log service, whatever its tasks and
+threads still do, as with a process.
 """
 
 import builtins
@@ -142,17 +140,17 @@ class MortalKube:
 
 def _parts(document: Document) -> str:
     """Which parts are written tells one call of the same verb and kind from another."""
-    about = set(document.get("metadata", {})) - {"name", "namespace", "uid", "resourceVersion"}
-    return ",".join(sorted(about | (set(document) - {"apiVersion", "kind", "metadata"})))
+    metadata = set(document.get("metadata", {})) - {"name", "namespace", "uid", "resourceVersion"}
+    return ",".join(sorted(metadata | (set(document) - {"apiVersion", "kind", "metadata"})))
 
 
-class _MortalHub:
-    def __init__(self, hub: LogHub, fate: Fate) -> None:
-        self._hub = hub
+class _MortalClient:
+    def __init__(self, client: LogHub, fate: Fate) -> None:
+        self._client = client
         self._fate = fate
 
     def __getattr__(self, name: str) -> Any:
-        call = getattr(self._hub, name)
+        call = getattr(self._client, name)
 
         def mortal(*args: Any, **kwargs: Any) -> Any:
             with self._fate.around(f"log service {name}", write=name not in READS):
@@ -162,7 +160,7 @@ class _MortalHub:
 
 
 def mortal_connect(connect: Connect, fate: Fate) -> Connect:
-    def made(endpoint: str, project: str, credentials: Credentials) -> LogHub:
-        return cast(LogHub, _MortalHub(connect(endpoint, project, credentials), fate))
+    def opened(endpoint: str, project: str, credentials: Credentials) -> LogHub:
+        return cast(LogHub, _MortalClient(connect(endpoint, project, credentials), fate))
 
-    return made
+    return opened

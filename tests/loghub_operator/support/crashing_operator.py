@@ -1,8 +1,6 @@
 """``python -m tests.loghub_operator.support.crashing_operator WHEN SITE``: the operator, which kills itself
-with -9 there.
-
-What for: the same deaths as in `tests.faults.test_crash_points`, of a whole process. What it must not know:
-the story. Read next: `crash_injection`, `tests.loghub_operator.controller.test_app`."""
+with -9 at that call, as in `tests.faults.test_crash_points`, but as a whole process.
+"""
 
 import asyncio
 import os

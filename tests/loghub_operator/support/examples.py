@@ -1,8 +1,4 @@
-"""A complete consumer group for tests, and ways to vary it.
-
-What for: every test starts from one valid object and says only what differs. What it
-must not know: the test. Read next: `loghub_operator.api`.
-"""
+"""A complete consumer group for tests, and ways to vary it."""
 
 import copy
 from typing import Any
@@ -28,10 +24,10 @@ MINIMAL: Document = {
 
 def document(spec: Document | None = None, **metadata: Any) -> Document:
     """`MINIMAL` with parts of the spec merged in (None removes) and metadata set."""
-    made = copy.deepcopy(MINIMAL)
-    merge(made["spec"], spec or {})
-    made["metadata"].update(metadata)
-    return made
+    result = copy.deepcopy(MINIMAL)
+    merge(result["spec"], spec or {})
+    result["metadata"].update(metadata)
+    return result
 
 
 def resource(

@@ -1,20 +1,18 @@
 """The recorded series of (resource, observed) -> (actions, status), for every executor.
 
-What for: one contract; `plan` is tried on it, and each executor's loop is fed with it and
-has to ask for the same actions and tell the same status. What it must not know: executors.
-Read next: the files in ``golden/``.
+`plan` is tested on them, and each executor's loop is fed with them and must carry out the same actions and
+report the same status.
 
-``python -m tests.loghub_operator.support.golden`` writes the expected half anew from `plan`; commit
-a changed expectation only when you can explain it.
+``python -m tests.loghub_operator.support.golden`` rewrites the expected half from `plan`; commit a changed
+expectation only if you can explain it.
 
-A file has an ``intent``, a ``spec`` (merged into `examples.MINIMAL`), ``steps`` and, where the object
-is not new at the first of them, what its ``status`` says by then. A step's ``spec``,
-``metadata`` and ``observed`` are merged into those of the step before (a list replaces, null
-removes); its ``now`` counts seconds from `EPOCH`; the status of a step is the resource's
-status in the next one, and so is what `plan` remembers.
+A file has an ``intent``, a ``spec`` (merged into `examples.MINIMAL`), ``steps`` and, if the object is not new
+at the first of them, its ``status`` by then. A step's ``spec``, ``metadata`` and ``observed`` are merged into
+those of the previous step (a list replaces, null removes); its ``now`` counts seconds from `EPOCH`; the
+status of a step is the resource's status in the next one, and so is what `plan` remembers.
 
-A step records what it changes in the status of the step before (`difference`), so that a renamed
-reason changes one line for each time it appears, and a diff shows what a decision changed.
+A step records what it changes in the status of the previous step (`difference`), so that a renamed reason
+changes one line for each time it appears, and a diff shows what a decision changed.
 """
 
 import copy
@@ -92,8 +90,8 @@ def _played(name: str, story: Document) -> Iterator[Step]:
         merge(observed, step.get("observed", {}))
         now = EPOCH + step["now"]
         resource = parse_resource(copy.deepcopy(base))
-        seen = replace(observed_at(resource, observed, now), memory=memory)
-        memory = plan(resource, seen, now).memory
+        step_observed = replace(observed_at(resource, observed, now), memory=memory)
+        memory = plan(resource, step_observed, now).memory
         record = folded(base["status"])
         merge(record, step.get("status", {}))
         status = unfolded(record)
@@ -102,7 +100,7 @@ def _played(name: str, story: Document) -> Iterator[Step]:
             number=number,
             name=step["name"],
             resource=resource,
-            observed=seen,
+            observed=step_observed,
             now=now,
             actions=tuple(step.get("actions", ())),
             status=status,
@@ -162,12 +160,12 @@ def _field(text: str) -> Document:
 
 def _observed(story: Document) -> Document:
     placement = {"endpoint": "http://loghub.svc", "sink_root": "/sink", "needs_project_address": True}
-    made: Document = {"placement": placement, "service": {}}
-    merge(made, story.get("observed", {}))
-    return made
+    observed: Document = {"placement": placement, "service": {}}
+    merge(observed, story.get("observed", {}))
+    return observed
 
 
-def told(status: Status) -> Document:
+def reported(status: Status) -> Document:
     """A status as the apiserver stores it."""
     return status.to_dict()
 
@@ -228,7 +226,7 @@ def difference(old: Document, new: Document) -> Document:
     return changed
 
 
-def write_anew(path: Path) -> None:
+def rewrite(path: Path) -> None:
     """The expected half of one story, from `plan`."""
     story: dict[str, Any] = yaml.load(path.read_text(), Loader=LOADER)
     before: Document = story.get("status", {})
@@ -236,7 +234,7 @@ def write_anew(path: Path) -> None:
         # Steps build on the status before them, so they are written one after the other.
         step = list(steps(path))[number]
         planned = plan(step.resource, step.observed, step.now)
-        status = told(planned.status)
+        status = reported(planned.status)
         story["steps"][number]["actions"] = [recorded(action) for action in planned.actions]
         story["steps"][number]["status"] = difference(folded(before), folded(status))
         path.write_text(yaml.dump(story, Dumper=Plain, sort_keys=False, width=110, allow_unicode=True))
@@ -255,4 +253,4 @@ class Plain(yaml.SafeDumper):
 
 if __name__ == "__main__":
     for one in stories():
-        write_anew(one)
+        rewrite(one)

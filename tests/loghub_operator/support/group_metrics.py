@@ -1,4 +1,4 @@
-"""Readings and boards to try things on."""
+"""Example metrics and stores for tests."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class HandClock:
 
 
 def readings(name: str = "access", *, namespace: str = "shop", **numbers: Any) -> GroupMetrics:
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "mode": "External",
         "lag_groups": 1200,
         "lag_logs": 60_000,
@@ -41,7 +41,7 @@ def readings(name: str = "access", *, namespace: str = "shop", **numbers: Any) -
         ),
         "at_unix_s": 1_800_000_000.0,
     }
-    return GroupMetrics(namespace=namespace, name=name, **(told | numbers))
+    return GroupMetrics(namespace=namespace, name=name, **(reported | numbers))
 
 
 def condition(kind: str, status: Any) -> Condition:
@@ -49,7 +49,7 @@ def condition(kind: str, status: Any) -> Condition:
 
 
 def store(*snapshot: GroupMetrics, clock: HandClock | None = None) -> MetricsStore:
-    made = MetricsStore(clock or HandClock(), fresh_s=60.0)
+    result = MetricsStore(clock or HandClock(), fresh_s=60.0)
     for one in snapshot:
-        made.update(one, ())
-    return made
+        result.update(one, ())
+    return result

@@ -1,7 +1,6 @@
-"""The operator in this process over a real apiserver, with the workers played.
+"""The operator in this process over a real apiserver, with simulated workers.
 
-What for: stories of a whole group's life in seconds, without nodes. What it must not know:
-the stories. Read next: `tests.apiserver.test_lifecycle`.
+Stories of a whole group take seconds, without nodes (`tests.apiserver.test_lifecycle`).
 """
 
 import asyncio
@@ -53,13 +52,13 @@ ONE_GROUP = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("line", "x"),)
 class Player:
     """The StatefulSet controller, the kubelet and the workers, as far as the operator can see."""
 
-    def __init__(self, kube: AioKube, hub: LogHub, namespace: str) -> None:
+    def __init__(self, kube: AioKube, client: LogHub, namespace: str) -> None:
         self._kube = kube
-        self._hub = hub
+        self._client = client
         self._namespace = namespace
         self._held: dict[str, tuple[int, ...]] = {}
         self._left: set[str] = set()
-        self._ready_told: int | None = None
+        self._ready_reported: int | None = None
         self.stopped_without_leaving: list[str] = []
         self.groups_at_once = 0  # of each shard, in one turn; 0: workers only beat
 
@@ -83,26 +82,26 @@ class Player:
     async def turn(self) -> None:
         owner = await self._kube.get(STATEFUL_SET, self._namespace, GROUP)
         pods = await self._kube.list(POD, self._namespace, worker_selector(GROUP))
-        there = {pod["metadata"]["name"]: pod for pod in pods}
+        existing = {pod["metadata"]["name"]: pod for pod in pods}
         wanted = [] if owner is None else [f"{GROUP}-{n}" for n in range(owner["spec"]["replicas"])]
-        for name in set(there) - set(wanted):
+        for name in set(existing) - set(wanted):
             await self._stop(name)
         if owner is None:
             return
         for name in wanted:
-            if name not in there:
+            if name not in existing:
                 await self._start(name, owner["spec"]["template"])
-        await self._replace_one(owner, there, wanted)
+        await self._replace_one(owner, existing, wanted)
         ready = 0
         for name in wanted:
-            if name in there:
-                ready += await self._work(there[name])
-        await self._tell_ready(ready)
+            if name in existing:
+                ready += await self._work(existing[name])
+        await self._report_ready(ready)
 
     async def _start(self, name: str, template: Document) -> None:
-        about = {"name": name, "namespace": self._namespace, **template["metadata"]}
+        metadata = {"name": name, "namespace": self._namespace, **template["metadata"]}
         self._left.discard(name)
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
         await self._kube.create(pod)
 
     async def _stop(self, name: str) -> None:
@@ -110,11 +109,11 @@ class Player:
             self.stopped_without_leaving.append(name)
         await self._kube.delete(POD, self._namespace, name)
 
-    async def _replace_one(self, owner: Document, there: dict[str, Document], wanted: list[str]) -> None:
+    async def _replace_one(self, owner: Document, existing: dict[str, Document], wanted: list[str]) -> None:
         """As the rolling update does: highest first, and not past one that is not ready."""
         current = owner["spec"]["template"]["metadata"]["annotations"][ANNOTATION_REVISION]
         for name in reversed(wanted):
-            pod = there.get(name)
+            pod = existing.get(name)
             if pod is None:
                 return
             if pod["metadata"]["annotations"].get(ANNOTATION_REVISION) != current:
@@ -139,19 +138,19 @@ class Player:
         broken = not settings["pipeline"].get("text", "SELECT ").startswith("SELECT ")
         if not broken:
             with contextlib.suppress(LogHubException):
-                self._beat(name, leave=annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED)
+                self._heartbeat(name, leave=annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED)
         ready = not broken and name not in self._left
-        await self._tell_pod(pod, broken=broken, ready=ready)
+        await self._report_pod(pod, broken=broken, ready=ready)
         return ready
 
-    def _beat(self, name: str, *, leave: bool) -> None:
+    def _heartbeat(self, name: str, *, leave: bool) -> None:
         if leave:
             if name not in self._left:
                 self._leave(name)
                 self._left.add(name)
             return
         held = self._held.get(name, ())
-        self._held[name] = self._hub.heartbeat(LOGSTORE, GROUP, consumer=name, held=held)
+        self._held[name] = self._client.heartbeat(LOGSTORE, GROUP, consumer=name, held=held)
         if self.groups_at_once:
             for shard in self._held[name]:
                 self._consume(name, shard)
@@ -160,31 +159,31 @@ class Player:
         """Where nobody can be told it only beats no more."""
         self._held.pop(name, None)
         if self.extensions:
-            self._hub.leave(LOGSTORE, GROUP, consumer=name)
+            self._client.leave(LOGSTORE, GROUP, consumer=name)
 
     def _consume(self, name: str, shard: int) -> None:
         """Save a checkpoint so many log groups further, as far as there are any."""
-        (saved,) = self._hub.get_checkpoints(LOGSTORE, GROUP, shard)
-        begin = saved.cursor or self._hub.get_cursor(LOGSTORE, shard, "begin")
-        end = wire_cursor.decode(self._hub.get_cursor(LOGSTORE, shard, "end"))
-        goal = min(end, wire_cursor.decode(begin) + self.groups_at_once)
-        if not saved.cursor or goal > wire_cursor.decode(saved.cursor):
-            cursor = wire_cursor.encode(goal)
-            self._hub.update_checkpoint(
+        (saved,) = self._client.get_checkpoints(LOGSTORE, GROUP, shard)
+        begin = saved.cursor or self._client.get_cursor(LOGSTORE, shard, "begin")
+        end = wire_cursor.decode(self._client.get_cursor(LOGSTORE, shard, "end"))
+        target = min(end, wire_cursor.decode(begin) + self.groups_at_once)
+        if not saved.cursor or target > wire_cursor.decode(saved.cursor):
+            cursor = wire_cursor.encode(target)
+            self._client.update_checkpoint(
                 LOGSTORE, GROUP, shard=shard, cursor=cursor, consumer=name, force=False
             )
 
-    async def _tell_pod(self, pod: Document, *, broken: bool, ready: bool) -> None:
+    async def _report_pod(self, pod: Document, *, broken: bool, ready: bool) -> None:
         state: Document = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
         if broken:
-            words = "InvalidPipeline: [PARSE_SYNTAX_ERROR] near 'SELEC'"
-            state = {"terminated": {"exitCode": 1, "reason": "Error", "message": words}}
+            message = "InvalidPipeline: [PARSE_SYNTAX_ERROR] near 'SELEC'"
+            state = {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}
         container = {
             "name": "worker", "started": not broken, "ready": ready, "restartCount": 0, "state": state,
             "image": "i", "imageID": "i",
         }  # fmt: skip
-        told = pod.get("status", {}).get("containerStatuses")
-        if told and (told[0]["ready"], told[0]["started"]) == (ready, not broken):
+        reported = pod.get("status", {}).get("containerStatuses")
+        if reported and (reported[0]["ready"], reported[0]["started"]) == (ready, not broken):
             return
         status = {
             "phase": "Running",
@@ -193,19 +192,19 @@ class Player:
         }
         if address := self.pod_ip(pod["metadata"]["name"]):
             status |= {"podIP": address, "podIPs": [{"ip": address}]}
-        about = {"name": pod["metadata"]["name"], "namespace": self._namespace}
+        metadata = {"name": pod["metadata"]["name"], "namespace": self._namespace}
         await self._kube.apply(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": status}, subresource="status"
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}, subresource="status"
         )
 
-    async def _tell_ready(self, ready: int) -> None:
-        if ready == self._ready_told:
+    async def _report_ready(self, ready: int) -> None:
+        if ready == self._ready_reported:
             return
-        self._ready_told = ready
+        self._ready_reported = ready
         status = {"replicas": ready, "readyReplicas": ready}
-        about = {"name": GROUP, "namespace": self._namespace}
+        metadata = {"name": GROUP, "namespace": self._namespace}
         await self._kube.apply(
-            {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": about, "status": status},
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "status": status},
             subresource="status",
         )
 
@@ -217,8 +216,8 @@ class Stage:
         self.kube = kube
         self.namespace = namespace
         self.server = MemoryServer()
-        self.hub: LogHub = self.server.client(PROJECT)
-        self.player = player(kube, self.hub, namespace)
+        self.client: LogHub = self.server.client(PROJECT)
+        self.player = player(kube, self.client, namespace)
         self.rounds = 0
         self._operator: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -247,22 +246,22 @@ class Stage:
     def put(self, groups: int, *, hash_key: str | None = None) -> None:
         """Log groups of one log each, to each shard in turn, or to that of a key."""
         for _ in range(groups):
-            self.hub.put_logs(LOGSTORE, ONE_GROUP, hash_key=hash_key)
+            self.client.put_logs(LOGSTORE, ONE_GROUP, hash_key=hash_key)
 
     async def remove(self) -> None:
         await self.kube.delete(CONSUMER_GROUP, self.namespace, GROUP)
 
     async def make_secret(self) -> None:
         data = {key: base64.b64encode(b"x").decode() for key in ("accessKeyId", "accessKeySecret")}
-        about = {"name": "loghub-credentials", "namespace": self.namespace}
-        await self.kube.apply({"apiVersion": "v1", "kind": "Secret", "metadata": about, "data": data})
+        metadata = {"name": "loghub-credentials", "namespace": self.namespace}
+        await self.kube.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
 
     async def get(self, kind: Kind = CONSUMER_GROUP, name: str = GROUP) -> Document | None:
         return await self.kube.get(kind, self.namespace, name)
 
     async def status(self) -> Document:
-        found = await self.get()
-        return {} if found is None else found.get("status", {})
+        document_ = await self.get()
+        return {} if document_ is None else document_.get("status", {})
 
     async def condition(self, kind: str) -> Document:
         conditions = (await self.status()).get("conditions", [])
@@ -270,10 +269,10 @@ class Stage:
 
     async def versions(self) -> dict[str, Any]:
         """The resource versions of every object that the operator writes, Events apart."""
-        beside = (SERVICE, CONFIG_MAP, DISRUPTION_BUDGET, SERVICE_ACCOUNT)
-        kinds = (CONSUMER_GROUP, STATEFUL_SET, POD, *beside)
-        found = [one for kind in kinds for one in await self.kube.list(kind, self.namespace, {})]
-        return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
+        others = (SERVICE, CONFIG_MAP, DISRUPTION_BUDGET, SERVICE_ACCOUNT)
+        kinds = (CONSUMER_GROUP, STATEFUL_SET, POD, *others)
+        document_ = [one for kind in kinds for one in await self.kube.list(kind, self.namespace, {})]
+        return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in document_}
 
     async def until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
         """Wait for a condition; the guard is for a hang, not a measure."""
@@ -299,9 +298,9 @@ class Stage:
 
     async def until_phase(self, phase: str, workers: str) -> None:
         async def holds() -> bool:
-            found = await self.get() or {}
-            status = found.get("status", {})
-            current = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
+            document_ = await self.get() or {}
+            status = document_.get("status", {})
+            current = status.get("observedGeneration") == document_.get("metadata", {}).get("generation")
             return current and (status.get("phase"), status.get("workers")) == (phase, workers)
 
         await self.until(f"{phase} {workers}", holds)
@@ -313,7 +312,7 @@ class Stage:
         await self.until(f"{kind} {reason}", holds)
         return await self.condition(kind)
 
-    async def until_gone(self) -> None:
+    async def until_deleted(self) -> None:
         async def holds() -> bool:
             return await self.get() is None
 
@@ -321,10 +320,10 @@ class Stage:
 
     async def until_rounds(self, more: int) -> None:
         """The operator has looked at the log service so many times more."""
-        goal = self.rounds + more
+        target = self.rounds + more
 
         async def holds() -> bool:
-            return self.rounds >= goal
+            return self.rounds >= target
 
         await self.until(f"{more} rounds", holds)
 
@@ -332,16 +331,16 @@ class Stage:
 class _Counted:
     """The in-memory client, counting the operator's rounds."""
 
-    def __init__(self, on: Stage, hub: LogHub) -> None:
+    def __init__(self, on: Stage, client: LogHub) -> None:
         self._on = on
-        self._hub = hub
+        self._client = client
 
     def has_extensions(self) -> bool:
         self._on.rounds += 1
-        return self._on.player.extensions and self._hub.has_extensions()
+        return self._on.player.extensions and self._client.has_extensions()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._hub, name)
+        return getattr(self._client, name)
 
 
 def make_namespace(server: Apiserver) -> str:
@@ -380,8 +379,8 @@ async def play(
 ) -> None:
     async with Insistent(await configured(str(kubeconfig)), manager="a-user") as kube:
         on = Stage(kube, namespace, player=player)
-        on.hub.create_project()
-        on.hub.create_logstore(LOGSTORE, shards=4)
+        on.client.create_project()
+        on.client.create_logstore(LOGSTORE, shards=4)
         if secret:
             await on.make_secret()
         playing = asyncio.create_task(on.player.play())

@@ -1,7 +1,6 @@
-"""Whole lives of a group, each a story that ends as it must whatever became of the operator meanwhile.
-
-What for: `tests.faults.test_crash_points` plays them over an operator that dies. What it must not know: when
-it does. Read next: `harness`, `tests.faults.test_crash_points`."""
+"""Stories of a whole group, each of which must end the same even if the operator dies meanwhile
+(`tests.faults.test_crash_points`).
+"""
 
 from loghub.client.port import GroupInfo
 from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
@@ -30,7 +29,7 @@ async def whole_life(on: Stage) -> None:
     """Made, more workers, fewer, other settings, deleted with its group."""
     await on.apply(_spec(2))
     await on.until_phase("Running", "2/2")
-    assert on.hub.list_groups(LOGSTORE) == (SETTINGS,)
+    assert on.client.list_groups(LOGSTORE) == (SETTINGS,)
     await on.apply(_spec(3))
     await on.until_phase("Running", "3/3")
     await on.apply(_spec(1))
@@ -40,14 +39,14 @@ async def whole_life(on: Stage) -> None:
     await on.apply(_spec(1, timeoutSeconds=40, pipeline={"sql": sql}))
     await _until_rolled(on, sql)
     await on.until_phase("Running", "1/1")
-    assert on.hub.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=40, order=False),)
+    assert on.client.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=40, order=False),)
     status = await on.status()
     assert status["groupOrigin"] == "Created"
     assert {shard["consumer"] for shard in status["shards"]} == {"access-0"}
     await on.remove()
-    await on.until_gone()
+    await on.until_deleted()
     await _nothing_is_left(on)
-    assert on.hub.list_groups(LOGSTORE) == ()
+    assert on.client.list_groups(LOGSTORE) == ()
 
 
 async def life_with_orders(on: Stage) -> None:
@@ -60,9 +59,9 @@ async def life_with_orders(on: Stage) -> None:
     await on.apply({"replicas": 2, "resetCheckpoints": {"to": "End", "nonce": "one"}})
     done = await until_moved(on, "one", "Succeeded")
     assert checkpoints(on) == end
-    kept = await on.get(CONFIG_MAP, done["backupConfigMap"])
-    assert kept is not None
-    assert kept["data"] == {str(shard): cursor for shard, cursor in before.items()}
+    retained = await on.get(CONFIG_MAP, done["backupConfigMap"])
+    assert retained is not None
+    assert retained["data"] == {str(shard): cursor for shard, cursor in before.items()}
     await on.until_phase("Running", "2/2")
     await on.apply({"replicas": 2, "suspend": True})
     await on.until_phase("Suspended", "0/0")
@@ -70,27 +69,27 @@ async def life_with_orders(on: Stage) -> None:
     await on.apply({"replicas": 1})
     await on.until_phase("Running", "1/1")
     await on.remove()
-    await on.until_gone()
+    await on.until_deleted()
     await _nothing_is_left(on)
-    assert on.hub.list_groups(LOGSTORE) == (SETTINGS,)
+    assert on.client.list_groups(LOGSTORE) == (SETTINGS,)
     assert checkpoints(on) == end
 
 
 async def adopted_life(on: Stage) -> None:
     """Found, given the spec's settings, and left with its checkpoints, whatever the policy says."""
     fill(on.server)
-    on.hub.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=True))
+    on.client.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=True))
     end = cursors(on, "end")
     for shard, cursor in end.items():
-        on.hub.update_checkpoint(LOGSTORE, GROUP, shard=shard, cursor=cursor, consumer="", force=True)
+        on.client.update_checkpoint(LOGSTORE, GROUP, shard=shard, cursor=cursor, consumer="", force=True)
     await on.apply(_spec(2))
     await on.until_phase("Running", "2/2")
     assert (await on.status())["groupOrigin"] == "Adopted"
-    assert on.hub.list_groups(LOGSTORE) == (SETTINGS,)
+    assert on.client.list_groups(LOGSTORE) == (SETTINGS,)
     await on.remove()
-    await on.until_gone()
+    await on.until_deleted()
     await _nothing_is_left(on)
-    assert on.hub.list_groups(LOGSTORE) == (SETTINGS,)
+    assert on.client.list_groups(LOGSTORE) == (SETTINGS,)
     assert checkpoints(on) == end
 
 
@@ -104,7 +103,7 @@ async def life_with_a_split(on: Stage) -> None:
     # Fed here, not by a task: Kopf ends with what was begun in its loop after it.
     async def split() -> bool:
         on.put(4, hash_key=FIRST_KEYS)
-        return len(on.hub.list_shards(LOGSTORE)) == 6
+        return len(on.client.list_shards(LOGSTORE)) == 6
 
     await on.until("shard 0 split", split)
 
@@ -115,17 +114,17 @@ async def life_with_a_split(on: Stage) -> None:
     await on.until("the split noted", noted)
 
     async def held() -> bool:
-        told = (await on.status()).get("shards", [])
-        return len(told) == 6 and all(
-            one.get("consumer") == "access-0" for one in told if not one["readOnly"]
+        reported = (await on.status()).get("shards", [])
+        return len(reported) == 6 and all(
+            one.get("consumer") == "access-0" for one in reported if not one["readOnly"]
         )
 
     await on.until("the halves held", held)
-    listed = on.hub.list_shards(LOGSTORE)
+    listed = on.client.list_shards(LOGSTORE)
     assert [one.shard for one in listed if one.read_only] == [0]
     assert len(listed) == 6, "split once"
     await on.remove()
-    await on.until_gone()
+    await on.until_deleted()
     await _nothing_is_left(on)
 
 

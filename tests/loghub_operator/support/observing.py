@@ -1,7 +1,5 @@
-"""One observation of the log service, with what the workers report, without pods or processes.
-
-What for: tests that observe a fake or real log service through `observe_service`. What it must not know: the
-tests. Read next: `loghub_operator.logservice.group_state`.
+"""One observation of the log service by `observe_service`, with the workers' reports, without pods or
+processes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +16,7 @@ NO_REPORTS: Mapping[str, WorkerReport | None] = {}
 
 
 def service_observed(
-    hub: Any,
+    client: Any,
     resource: LogHubConsumerGroup,
     *,
     clock: Clock,
@@ -27,7 +25,7 @@ def service_observed(
     reports: Mapping[str, WorkerReport | None] = NO_REPORTS,
 ) -> LogServiceObserved:
     """``silent`` are expected consumers without a report."""
-    found = observe_service(hub, resource, ends=ends or EndCursorCache(), clock=clock)
-    if isinstance(found, Unresolved):
-        return found.resolved({**dict.fromkeys(silent), **reports})
-    return found
+    result = observe_service(client, resource, ends=ends or EndCursorCache(), clock=clock)
+    if isinstance(result, Unresolved):
+        return result.resolved({**dict.fromkeys(silent), **reports})
+    return result

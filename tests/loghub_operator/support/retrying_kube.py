@@ -1,11 +1,9 @@
-"""The Kubernetes port of whoever is played beside an operator in the same process.
+"""The Kubernetes port of simulated parts that run beside an operator in the same process.
 
-What for: players and stories whose calls outlive an operator that ends in their loop. What it must not
-know: who they are. Read next: `harness`.
-
-Kopf, when it ends, cancels every task of its loop that is younger than itself. So it also takes what
-aiohttp has just begun for a call of somebody else: the body is then never sent, or the name never
-looked up, and the call is cancelled or waits for an answer in vain.
+Their calls survive an operator that ends in their loop: Kopf, when it ends, cancels every task of its loop
+that is younger than itself. It thereby also cancels what aiohttp has just started for a call of another part:
+the body is then never sent, or the name never resolved, and the call is cancelled or waits for an answer in
+vain.
 """
 
 import asyncio
@@ -25,8 +23,8 @@ class Insistent(AioKube):
             try:
                 return await super()._call(*args, **kwargs)
             except asyncio.CancelledError:
-                asking = asyncio.current_task()
-                if asking is None or asking.cancelling():
+                request = asyncio.current_task()
+                if request is None or request.cancelling():
                     raise
             except KubeError as error:
                 if error.status != 0:

@@ -1,7 +1,5 @@
-"""An HTTP server in the place of a worker's ``/status``.
-
-What for: tests of the operator's requests to workers, over real connections. What it must not know: the
-tests. Read next: `loghub_operator.clients.worker_status`.
+"""An HTTP server in place of a worker's ``/status``, for tests of the operator's requests over real
+connections.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

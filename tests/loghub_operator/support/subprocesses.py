@@ -1,8 +1,7 @@
 """The operator and the log service as processes.
 
-What for: tests of the real programs over a real apiserver; there are no nodes, so no worker ever
-runs. What it must not know: the tests. Read next: `tests.loghub_operator.controller.test_app`,
-`tests.loghub_operator.leader.test_failover`."""
+For tests of the real programs over a real apiserver; there are no nodes, so no worker ever runs.
+"""
 
 import base64
 import os
@@ -118,6 +117,6 @@ def make_namespace(server: Apiserver) -> str:
         "accessKeyId": base64.b64encode(KEY.access_key_id.encode()).decode(),
         "accessKeySecret": base64.b64encode(KEY.access_key_secret.encode()).decode(),
     }
-    about = {"name": "loghub-credentials", "namespace": namespace}
-    server.apply({"apiVersion": "v1", "kind": "Secret", "metadata": about, "data": data})
+    metadata = {"name": "loghub-credentials", "namespace": namespace}
+    server.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
     return namespace

@@ -1,4 +1,4 @@
-"""A call whose sending is taken away in the middle, as Kopf's end does, is made again."""
+"""A call whose inner task is cancelled, as Kopf does when it ends, is repeated."""
 
 import asyncio
 import http.server
@@ -38,10 +38,10 @@ def configuration(monkeypatch: pytest.MonkeyPatch) -> Iterator[Configuration]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo) as listening:
         listening.daemon_threads = True
         threading.Thread(target=listening.serve_forever, daemon=True).start()
-        made = Configuration()
-        made.host = f"http://127.0.0.1:{listening.server_address[1]}"
-        made.client_session_kwargs = {"trust_env": False}
-        yield made
+        result = Configuration()
+        result.host = f"http://127.0.0.1:{listening.server_address[1]}"
+        result.client_session_kwargs = {"trust_env": False}
+        yield result
         listening.shutdown()
 
 
@@ -50,7 +50,9 @@ async def patched(kube: Insistent) -> object:
 
 
 @pytest.mark.parametrize("connected", [False, True], ids=["before the connection", "before the body"])
-def test_what_was_taken_away_is_sent_again(configuration: Configuration, connected: bool) -> None:
+def test_a_call_whose_inner_task_was_cancelled_is_repeated(
+    configuration: Configuration, connected: bool
+) -> None:
     async def story() -> None:
         async with Insistent(configuration) as kube:
             if connected:
@@ -66,7 +68,7 @@ def test_what_was_taken_away_is_sent_again(configuration: Configuration, connect
     asyncio.run(asyncio.wait_for(story(), GUARD_S))
 
 
-def test_who_is_told_to_stop_stops(configuration: Configuration) -> None:
+def test_a_cancelled_call_is_not_repeated(configuration: Configuration) -> None:
     async def story() -> None:
         async with Insistent(configuration) as kube:
             call = asyncio.create_task(patched(kube))

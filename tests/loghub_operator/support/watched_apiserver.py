@@ -119,9 +119,9 @@ class WatchedApiserver:
         if authorization.lower() not in {f"bearer {token}" for token in self.tokens}:
             self.rejected += 1
             return web.json_response({"kind": "Status", "code": 401, "reason": "Unauthorized"}, status=401)
-        found = discovery(request.path)
-        if found is not None:
-            return web.json_response(found)
+        result = discovery(request.path)
+        if result is not None:
+            return web.json_response(result)
         plural, selector = request.path.rpartition("/")[2], request.query.get("labelSelector", "")
         watch = request.query.get("watch") == "true"
         self.requests.append(Request(plural, watch, selector, authorization))

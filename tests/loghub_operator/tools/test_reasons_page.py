@@ -1,4 +1,4 @@
-"""Each word of a status is told on the page that people read, and none that is not said any more."""
+"""Each value of a status is explained on the page for users, and no other."""
 
 import ast
 from collections.abc import Iterator
@@ -17,27 +17,27 @@ WORKER = ROOT / "worker" / "loghub_worker"
 KINDS = [kind for _, kinds in reasons_page.SECTIONS for kind in kinds]
 
 
-def test_the_page_is_as_the_code_says() -> None:
+def test_the_committed_page_matches_the_code() -> None:
     committed = (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
     assert committed == reasons_page.page(), "make crds writes it anew"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_each_word_is_told_once_and_no_other(kind: type[StrEnum]) -> None:
+def test_each_value_is_explained_exactly_once(kind: type[StrEnum]) -> None:
     _, rows = explained(kind)
-    told = [name for names, _ in rows for name in names]
-    assert sorted(told) == sorted(kind.__members__)
-    assert all(words for _, words in rows)
+    reported = [name for names, _ in rows for name in names]
+    assert sorted(reported) == sorted(kind.__members__)
+    assert all(values for _, values in rows)
 
 
 def test_every_reason_of_a_condition_is_on_the_page() -> None:
-    found = {
+    result = {
         kind
         for name, kind in vars(conditions).items()
         if name.endswith("Reason") and isinstance(kind, type) and issubclass(kind, StrEnum)
     }
-    assert len(found) > 5
-    assert found <= set(KINDS)
+    assert len(result) > 5
+    assert result <= set(KINDS)
 
 
 def test_every_condition_has_its_section() -> None:
@@ -45,8 +45,8 @@ def test_every_condition_has_its_section() -> None:
     assert {kind.value for kind in conditions.ConditionType} <= titles
 
 
-def test_a_workers_words_are_those_that_it_says() -> None:
-    said = {word for path in WORKER.glob("**/*.py") for word in _said(ast.parse(path.read_text("utf-8")))}
+def test_the_workers_reasons_are_those_that_it_reports() -> None:
+    said = {reason for path in WORKER.glob("**/*.py") for reason in _said(ast.parse(path.read_text("utf-8")))}
     assert said == {reason.value for reason in WorkerReason}
 
 
@@ -56,11 +56,11 @@ def _said(module: ast.Module) -> Iterator[str]:
     constants = dict(_constants(module))
     for node in ast.walk(module):
         if isinstance(node, ast.Call) and _name(node.func) in ("FatalError", "ReportedError") and node.args:
-            yield from _words(node.args[0], constants)
+            yield from _reasons(node.args[0], constants)
     codes = constants.get("_REASONS")
     if isinstance(codes, ast.Dict):
         for value in codes.values:
-            yield from _words(value, constants)
+            yield from _reasons(value, constants)
 
 
 def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
@@ -75,11 +75,11 @@ def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
             yield _name(target), value
 
 
-def _words(argument: ast.expr, constants: dict[str, ast.expr]) -> Iterator[str]:
+def _reasons(argument: ast.expr, constants: dict[str, ast.expr]) -> Iterator[str]:
     for node in ast.walk(argument):
-        found = constants.get(node.id) if isinstance(node, ast.Name) else node
-        if isinstance(found, ast.Constant) and isinstance(found.value, str):
-            yield found.value
+        result = constants.get(node.id) if isinstance(node, ast.Name) else node
+        if isinstance(result, ast.Constant) and isinstance(result.value, str):
+            yield result.value
 
 
 def _name(node: ast.expr) -> str:

@@ -2,7 +2,7 @@
 
 The formula is wanted = ceil((arrival + lag / catch-up time) / rate of one worker); the status shows it with
 its numbers. A shard has one consumer and the log service balances by count, so the worker with the most
-shards is decisive: 8 shards are no faster with 5, 6 or 7 workers than with 4. The ``goal`` is the fewest
+shards is decisive: 8 shards are no faster with 5, 6 or 7 workers than with 4. The ``target`` is the fewest
 workers of which none has more shards than it can consume. Two more numbers keep a load near a limit from
 changing anything: ``low``, with which workers would be ten percent over their rate, and ``high``, with which
 each would have ten percent to spare. A number from ``low`` to ``high`` is kept.
@@ -40,19 +40,19 @@ class LoadInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaRange:
-    """Workers that the load needs; ``wanted`` by the formula, ``low <= goal <= high`` in whole shards."""
+    """Workers that the load needs; ``wanted`` by the formula, ``low <= target <= high`` in whole shards."""
 
     wanted: int
     low: int
-    goal: int
+    target: int
     high: int
 
     @classmethod
     def exactly(cls, workers: int) -> "ReplicaRange":
-        return cls(wanted=workers, low=workers, goal=workers, high=workers)
+        return cls(wanted=workers, low=workers, target=workers, high=workers)
 
 
-def need_of(inputs: LoadInputs) -> ReplicaRange | None:
+def replica_range_of(inputs: LoadInputs) -> ReplicaRange | None:
     """None: unknown. Without any load the answer is zero, even while the rate is unknown."""
     demand = inputs.demand_per_s
     if demand is None:
@@ -65,7 +65,7 @@ def need_of(inputs: LoadInputs) -> ReplicaRange | None:
     return ReplicaRange(
         wanted=_workers(load),
         low=spread(load / OVER, inputs.assignable),
-        goal=spread(load, inputs.assignable),
+        target=spread(load, inputs.assignable),
         high=spread(load / SPARE, inputs.assignable),
     )
 
@@ -83,14 +83,18 @@ def _workers(load: float) -> int:
     return min(MAX_REPLICAS, max(1, math.ceil(round(load, 3)))) if load > 0.0 else 0
 
 
-def formula(inputs: LoadInputs, need: ReplicaRange | None) -> str | None:
+def formula(inputs: LoadInputs, replica_range: ReplicaRange | None) -> str | None:
     """The formula with its numbers, for users; None if a number is missing."""
     arrival, lag, rate = inputs.arrival_per_s, inputs.lag_groups, inputs.worker_per_s
-    if need is None or arrival is None or lag is None or not rate:
+    if replica_range is None or arrival is None or lag is None or not rate:
         return None
     numbers = f"({short(arrival)}/s + {lag} / {inputs.catch_up_s} s) / {short(rate)}/s"
-    spreads = f"; {inputs.assignable} shards spread over {need.goal}" if need.goal != need.wanted else ""
-    return f"ceil({numbers}) = {need.wanted}{spreads}"
+    spreads = (
+        f"; {inputs.assignable} shards spread over {replica_range.target}"
+        if replica_range.target != replica_range.wanted
+        else ""
+    )
+    return f"ceil({numbers}) = {replica_range.wanted}{spreads}"
 
 
 def short(number: float) -> str:

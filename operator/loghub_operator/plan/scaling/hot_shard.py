@@ -39,7 +39,7 @@ COLD = 0.3  # of one worker's rate is the most that two neighbors together may n
 class HotShardResult:
     """Which shards are hot, what to do about it, and how to report it."""
 
-    memory: ScalingState
+    state: ScalingState
     finding: ConditionUpdate
     hot: tuple[int, ...] = ()
     change: SplitShard | MergeShards | None = None
@@ -49,7 +49,7 @@ class HotShardResult:
 def find_hot_shards(
     scaling: Scaling,
     service: LogServiceObserved,
-    seen: Measurements,
+    measured: Measurements,
     *,
     settled: bool,
     least: int,
@@ -58,33 +58,33 @@ def find_hot_shards(
     """``settled``: no shard is being handed over and nothing is unknown, so shards may change. ``least``:
     this many writable shards must stay, so that every worker has one.
     """
-    memory, rates, rate = seen.memory, seen.shards, seen.inputs.worker_per_s
+    state, rates, rate = measured.state, measured.shards, measured.inputs.worker_per_s
     if not isinstance(service, Available) or not rate:
         message = "it is not known how much one worker consumes"
-        memory = replace(memory, hot=(), cold=())
+        state = replace(state, hot=(), cold=())
         return HotShardResult(
-            memory=memory, finding=_finding("Unknown", HotReason.PROCESSING_RATE_UNKNOWN, message)
+            state=state, finding=_finding("Unknown", HotReason.PROCESSING_RATE_UNKNOWN, message)
         )
-    demands = {one.shard: _demand(one, rates, seen.inputs.catch_up_s) for one in service.shards}
+    demands = {one.shard: _demand(one, rates, measured.inputs.catch_up_s) for one in service.shards}
     busy = _busy(service.shards, demands, rates, OVER * rate)
     cold = [pair for pair in _neighbours(service.shards) if _cold(pair, demands, rate)]
-    memory = replace(
-        memory,
-        hot=track_since(memory.hot, (str(one.shard) for one in busy), now),
-        cold=track_since(memory.cold, (_named(pair) for pair in cold), now),
+    state = replace(
+        state,
+        hot=track_since(state.hot, (str(one.shard) for one in busy), now),
+        cold=track_since(state.cold, (_named(pair) for pair in cold), now),
     )
-    since = {one.name: one.at_unix_s for one in (*memory.hot, *memory.cold)}
+    since = {one.name: one.at_unix_s for one in (*state.hot, *state.cold)}
     hot = [one for one in busy if now - since[str(one.shard)] >= HOT_FOR_S]
-    found = HotShardResult(
-        memory=memory, finding=_hot_finding(hot, rates, rate), hot=tuple(one.shard for one in hot)
+    result = HotShardResult(
+        state=state, finding=_hot_finding(hot, rates, rate), hot=tuple(one.shard for one in hot)
     )
     if not scaling.shards.auto_split or scaling.mode == "Recommend":
-        return replace(found, memory=replace(memory, rejections=()))
-    found = replace(found, memory=still_valid(memory, service.shards))
+        return replace(result, state=replace(state, rejections=()))
+    result = replace(result, state=still_valid(state, service.shards))
     cool_s = scaling.shards.cooldown_seconds
     long_cold = [pair for pair in cold if now - since[_named(pair)] >= cool_s]
-    due = _split(found, hot, scaling, service, rates, rate) or _merge(found, long_cold, service, least)
-    due = _unless_rejected(found, due, now)
+    due = _split(result, hot, scaling, service, rates, rate) or _merge(result, long_cold, service, least)
+    due = _unless_rejected(result, due, now)
     ready = settled and _cooled(service.shards, cool_s, now)
     return due if ready else replace(due, change=None, event=None)
 
@@ -98,9 +98,9 @@ def _demand(shard: ShardObserved, rates: Mapping[int, ShardRates], catch_up_s: i
 
 def _alone(shards: Iterable[ShardObserved]) -> list[ShardObserved]:
     """Writable shards whose consumer holds no other shard."""
-    can_be_held = [one for one in shards if one.state not in NOT_ASSIGNABLE]
-    held = Counter(one.holder for one in can_be_held if one.holder)
-    settled = [one for one in can_be_held if not one.read_only and one.state != "transfer"]
+    assignable = [one for one in shards if one.state not in NOT_ASSIGNABLE]
+    held = Counter(one.holder for one in assignable if one.holder)
+    settled = [one for one in assignable if not one.read_only and one.state != "transfer"]
     return [one for one in settled if held[one.holder] == 1]
 
 
@@ -152,7 +152,7 @@ def _cooled(shards: Iterable[ShardObserved], cooldown_s: int, now: float) -> boo
 
 
 def _split(
-    found: HotShardResult,
+    result: HotShardResult,
     hot: list[ShardObserved],
     scaling: Scaling,
     service: Available,
@@ -169,44 +169,44 @@ def _split(
         f"shard {busiest.shard} is split: {arrival} log groups/s come in, one worker consumes {short(rate)}/s"
     )
     event = EmitEvent(type="Normal", reason="ShardSplit", message=message)
-    return replace(found, change=SplitShard(busiest.shard), event=event)
+    return replace(result, change=SplitShard(busiest.shard), event=event)
 
 
 def _merge(
-    found: HotShardResult,
+    result: HotShardResult,
     cold: list[tuple[ShardObserved, ShardObserved]],
     service: Available,
     least: int,
 ) -> HotShardResult:
     """Only while every worker keeps a shard, and no other group reads the logstore."""
-    if not cold or found.hot or _writable(service) <= least:
-        return found
+    if not cold or result.hot or _writable(service) <= least:
+        return result
     left, right = cold[0]
     if service.other_groups:
         message = (
-            f"{found.finding.message}; shards {left.shard} and {right.shard} are not merged: another consumer"
-            " group reads the logstore"
+            f"{result.finding.message}; shards {left.shard} and {right.shard} are not merged: another"
+            " consumer group reads the logstore"
         )
-        return replace(found, finding=replace(found.finding, message=message))
+        return replace(result, finding=replace(result.finding, message=message))
     message = (
         f"shards {left.shard} and {right.shard} are merged: together they need less than a third of a worker"
     )
     event = EmitEvent(type="Normal", reason="ShardsMerged", message=message)
-    return replace(found, change=MergeShards(left.shard), event=event)
+    return replace(result, change=MergeShards(left.shard), event=event)
 
 
-def _unless_rejected(found: HotShardResult, due: HotShardResult, now: float) -> HotShardResult:
+def _unless_rejected(result: HotShardResult, due: HotShardResult, now: float) -> HotShardResult:
     """A rejected change is reported for as long as it is due, and retried after the backoff."""
     if due.change is None:
         return due
     split = isinstance(due.change, SplitShard)
-    rejection = rejection_of(due.memory, "split" if split else "merge")
+    rejection = rejection_of(due.state, "split" if split else "merge")
     if rejection is None:
         return due
     reason = HotReason.SPLIT_REJECTED if split else HotReason.MERGE_REJECTED
-    message = f"{rejection_message(rejection)}; {found.finding.message}"
-    finding = replace(found.finding, reason=reason, message=message)
-    return replace(found if now < again_unix_s(rejection) else due, finding=finding)
+    message = f"{rejection_message(rejection)}; {result.finding.message}"
+    finding = replace(result.finding, reason=reason, message=message)
+    return replace(result if now < again_unix_s(rejection) else due, finding=finding)
 
 
 def _writable(service: Available) -> int:

@@ -29,8 +29,8 @@ from loghub_operator.plan.scaling.rates import (
     ShardSeries,
     arrival_per_s,
     consumed_per_s,
+    series_by_shard,
     smoothed,
-    trails,
     worker_paces,
 )
 
@@ -52,7 +52,7 @@ class Measurements:
     shards; ``inputs`` has what the decision uses.
     """
 
-    memory: ScalingState
+    state: ScalingState
     inputs: LoadInputs
     shards: dict[int, ShardRates]
     consumed_per_s: float | None
@@ -78,31 +78,33 @@ def pace_of(resource: LogHubConsumerGroup) -> SampleWindow:
 def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> Measurements:
     """Remembers this observation and computes the rates."""
     pace, now = pace_of(resource), observed.at_unix_s
-    memory = _of_this_time(_of_this_stream(resource, observed), now)
-    if not memory.samples and memory.rate is None:
-        memory = replace(memory, rate=_measured_before(resource, observed, memory))
+    state = _of_this_time(_of_this_stream(resource, observed), now)
+    if not state.samples and state.rate is None:
+        state = replace(state, rate=_measured_before(resource, observed, state))
     service = observed.service if isinstance(observed.service, Available) else None
     if service is not None:
         sample = Sample(at_unix_s=now, marks=tuple(mark_of(one) for one in service.shards))
-        memory = replace(memory, samples=with_sample(memory.samples, sample, pace))
-    memory = _with_workers(memory, observed)
-    memory = replace(memory, rate=_rate(observed, memory, pace))
-    shards = {shard: _rates(trail) for shard, trail in trails(memory.samples).items()} if service else {}
-    inputs = _inputs(resource, observed, memory, shards)
-    if inputs.lag_groups != 0 or inputs.arrival_per_s != 0.0 or memory.busy_unix_s is None:
-        memory = replace(memory, busy_unix_s=now)
+        state = replace(state, samples=with_sample(state.samples, sample, pace))
+    state = _with_workers(state, observed)
+    state = replace(state, rate=_rate(observed, state, pace))
+    shards = (
+        {shard: _rates(series) for shard, series in series_by_shard(state.samples).items()} if service else {}
+    )
+    inputs = _inputs(resource, observed, state, shards)
+    if inputs.lag_groups != 0 or inputs.arrival_per_s != 0.0 or state.busy_unix_s is None:
+        state = replace(state, busy_unix_s=now)
     if service is not None:
-        memory = with_trial(memory, workers=observed.replicas, inputs=inputs, now=now)
+        state = with_trial(state, workers=observed.replicas, inputs=inputs, now=now)
     consumed = [rates.consumed_per_s for rates in shards.values()]
     return Measurements(
-        memory=memory,
+        state=state,
         inputs=inputs,
         shards=shards,
         consumed_per_s=_sum(consumed) if service else None,
         lag_groups=_total(service.shards) if service else None,
         pace=pace,
         available=service is not None,
-        moved=_moved(observed, memory),
+        moved=_moved(observed, state),
     )
 
 
@@ -133,58 +135,58 @@ def _of_this_stream(resource: LogHubConsumerGroup, observed: ObservedState) -> S
     return scaling if scaling.of == stream else replace(NOTHING, of=stream)
 
 
-def _moved(observed: ObservedState, memory: ScalingState) -> bool:
-    return observed.memory.scaling.of not in (None, memory.of)
+def _moved(observed: ObservedState, state: ScalingState) -> bool:
+    return observed.memory.scaling.of not in (None, state.of)
 
 
-def _of_this_time(memory: ScalingState, now: float) -> ScalingState:
+def _of_this_time(state: ScalingState, now: float) -> ScalingState:
     """If the clock was set back, every remembered time is wrong."""
-    if memory.samples and memory.samples[-1].at_unix_s > now:
-        return replace(NOTHING, of=memory.of)
-    return memory
+    if state.samples and state.samples[-1].at_unix_s > now:
+        return replace(NOTHING, of=state.of)
+    return state
 
 
-def _with_workers(memory: ScalingState, observed: ObservedState) -> ScalingState:
+def _with_workers(state: ScalingState, observed: ObservedState) -> ScalingState:
     now = observed.at_unix_s
     replicas = observed.replicas
     ready = [one.name for one in observed.workers if one.ready]
     unready = sum(one.ready for one in observed.workers if one.ordinal < replicas) < replicas
-    since = (memory.unready_unix_s or now) if unready else None
-    return replace(memory, ready=track_since(memory.ready, ready, now), unready_unix_s=since)
+    since = (state.unready_unix_s or now) if unready else None
+    return replace(state, ready=track_since(state.ready, ready, now), unready_unix_s=since)
 
 
 def _measured_before(
-    resource: LogHubConsumerGroup, observed: ObservedState, memory: ScalingState
+    resource: LogHubConsumerGroup, observed: ObservedState, state: ScalingState
 ) -> WorkerRate | None:
     """The measurement of a previous operator process, from the status. A configured capacity is not a
     measurement.
     """
     reported = resource.status.scaling.inputs.worker_per_second if resource.status.scaling else None
-    if not reported or resource.spec.scaling.capacity_per_s is not None or _moved(observed, memory):
+    if not reported or resource.spec.scaling.capacity_per_s is not None or _moved(observed, state):
         return None
     return WorkerRate(per_s=reported, at_unix_s=0.0)  # the first measurement replaces it
 
 
-def _rate(observed: ObservedState, memory: ScalingState, pace: SampleWindow) -> WorkerRate | None:
+def _rate(observed: ObservedState, state: ScalingState, pace: SampleWindow) -> WorkerRate | None:
     if not isinstance(observed.service, Available):
-        return memory.rate
-    ready = {one.name: one.at_unix_s for one in memory.ready}
-    return smoothed(memory.rate, worker_paces(memory.samples, ready, pace), at_unix_s=observed.at_unix_s)
+        return state.rate
+    ready = {one.name: one.at_unix_s for one in state.ready}
+    return smoothed(state.rate, worker_paces(state.samples, ready, pace), at_unix_s=observed.at_unix_s)
 
 
-def _rates(trail: ShardSeries) -> ShardRates:
-    return ShardRates(arrival_per_s=arrival_per_s(trail), consumed_per_s=consumed_per_s(trail))
+def _rates(series: ShardSeries) -> ShardRates:
+    return ShardRates(arrival_per_s=arrival_per_s(series), consumed_per_s=consumed_per_s(series))
 
 
 def _inputs(
     resource: LogHubConsumerGroup,
     observed: ObservedState,
-    memory: ScalingState,
+    state: ScalingState,
     shards: dict[int, ShardRates],
 ) -> LoadInputs:
     scaling = resource.spec.scaling
     service = observed.service if isinstance(observed.service, Available) else None
-    measured = None if memory.rate is None else memory.rate.per_s
+    measured = None if state.rate is None else state.rate.per_s
     return LoadInputs(
         arrival_per_s=_sum([one.arrival_per_s for one in shards.values()]) if service else None,
         lag_groups=_to_do(service) if service else None,

@@ -32,25 +32,25 @@ class Point:
 ShardSeries = tuple[Point, ...]
 
 
-def trails(samples: Sequence[Sample]) -> dict[int, ShardSeries]:
+def series_by_shard(samples: Sequence[Sample]) -> dict[int, ShardSeries]:
     """The series of each current shard, from where it first appears in the samples; oldest first."""
     if not samples:
         return {}
     if all(one.marks is samples[-1].marks for one in samples):  # idle: two points are enough
         samples = (samples[0], samples[-1])
-    made: dict[int, list[Point]] = {mark.shard: [] for mark in samples[-1].marks}
+    by_shard: dict[int, list[Point]] = {mark.shard: [] for mark in samples[-1].marks}
     for sample in samples:
         for mark in sample.marks:
-            if mark.shard in made:
-                made[mark.shard].append(Point(sample.at_unix_s, mark))
-    return {shard: tuple(points) for shard, points in made.items()}
+            if mark.shard in by_shard:
+                by_shard[mark.shard].append(Point(sample.at_unix_s, mark))
+    return {shard: tuple(points) for shard, points in by_shard.items()}
 
 
-def arrival_per_s(trail: ShardSeries) -> float | None:
+def arrival_per_s(series: ShardSeries) -> float | None:
     """Log groups written; None while unknown."""
-    if trail and trail[-1].mark.read_only:
+    if series and series[-1].mark.read_only:
         return 0.0
-    unbroken = _unbroken(trail, _written_goes_on)
+    unbroken = _unbroken(series, _written_continues)
     span_s = _span_s(unbroken)
     if span_s < SHORTEST_SPAN_S:
         return None
@@ -58,9 +58,9 @@ def arrival_per_s(trail: ShardSeries) -> float | None:
     return None if first is None or last is None else (last - first) / span_s
 
 
-def consumed_per_s(trail: ShardSeries) -> float | None:
+def consumed_per_s(series: ShardSeries) -> float | None:
     """Log groups checkpointed, by the times of the checkpoints; None while unknown."""
-    unbroken = _unbroken(trail, _consumed_goes_on)
+    unbroken = _unbroken(series, _consumed_continues)
     if _span_s(unbroken) < SHORTEST_SPAN_S or unbroken[-1].mark.consumed is None:
         return None
     return _pace_of(_checkpoints(unbroken), _span_s(unbroken))
@@ -80,12 +80,12 @@ def worker_paces(
 ) -> tuple[WorkerPace, ...]:
     """The pace of every warm worker that was observed long enough."""
     holders = sorted({mark.holder for mark in samples[-1].marks if mark.holder}) if samples else []
-    found = (
+    paces = (
         _worker_pace(worker, samples, ready_since[worker] + WARM_S, pace)
         for worker in holders
         if worker in ready_since and _has_work(worker, samples[-1])
     )
-    return tuple(one for one in found if one is not None)
+    return tuple(one for one in paces if one is not None)
 
 
 def smoothed(
@@ -118,12 +118,12 @@ def _worker_pace(
     if len(tail) < 3 or tail[-1].at_unix_s - tail[0].at_unix_s < max(SHORTEST_MEASURE_S, 2.0 * pace.cycle_s):
         return None
     held = _held(worker, tail[-1])
-    own = [trail for shard, trail in trails(tail).items() if shard in held]
-    if any(len(_unbroken(trail, _consumed_goes_on)) < len(trail) for trail in own):
+    own = [series for shard, series in series_by_shard(tail).items() if shard in held]
+    if any(len(_unbroken(series, _consumed_continues)) < len(series) for series in own):
         return None
     span_s = tail[-1].at_unix_s - tail[0].at_unix_s
     # The first checkpoint may be from before the worker held the shard.
-    per_s = math.fsum(_pace_of(_checkpoints(trail)[1:], span_s) for trail in own)
+    per_s = math.fsum(_pace_of(_checkpoints(series)[1:], span_s) for series in own)
     return WorkerPace(worker=worker, per_s=per_s, saturated=per_s > 0.0 and _saturated(own))
 
 
@@ -163,14 +163,14 @@ def _held(worker: str, sample: Sample) -> frozenset[int]:
     return frozenset(mark.shard for mark in sample.marks if mark.holder == worker)
 
 
-def _checkpoints(trail: ShardSeries) -> list[tuple[float, int]]:
+def _checkpoints(series: ShardSeries) -> list[tuple[float, int]]:
     """Each observed checkpoint once, with its time."""
-    seen: list[tuple[float, int]] = []
-    for point in trail:
+    checkpoints: list[tuple[float, int]] = []
+    for point in series:
         consumed, at = point.mark.consumed, point.mark.consumed_at_unix_s
-        if consumed is not None and (not seen or seen[-1][1] != consumed):
-            seen.append((point.at_unix_s if at is None else at, consumed))
-    return seen
+        if consumed is not None and (not checkpoints or checkpoints[-1][1] != consumed):
+            checkpoints.append((point.at_unix_s if at is None else at, consumed))
+    return checkpoints
 
 
 def _pace_of(checkpoints: Sequence[tuple[float, int]], span_s: float) -> float:
@@ -182,30 +182,30 @@ def _pace_of(checkpoints: Sequence[tuple[float, int]], span_s: float) -> float:
     return (last - first) / (elapsed_s if elapsed_s > 0.0 else span_s)
 
 
-def _span_s(trail: ShardSeries) -> float:
-    return trail[-1].at_unix_s - trail[0].at_unix_s if trail else 0.0
+def _span_s(series: ShardSeries) -> float:
+    return series[-1].at_unix_s - series[0].at_unix_s if series else 0.0
 
 
-def _unbroken(trail: ShardSeries, goes_on: Callable[[Point, Point], bool]) -> ShardSeries:
-    start = len(trail) - 1
-    while start > 0 and goes_on(trail[start - 1], trail[start]):
+def _unbroken(series: ShardSeries, continues: Callable[[Point, Point], bool]) -> ShardSeries:
+    start = len(series) - 1
+    while start > 0 and continues(series[start - 1], series[start]):
         start -= 1
-    return trail[max(0, start) :]
+    return series[max(0, start) :]
 
 
-def _written_goes_on(old: Point, new: Point) -> bool:
+def _written_continues(old: Point, new: Point) -> bool:
     before, after = old.mark.written, new.mark.written
     if before is None or after is None:
         return False
     return 0 <= after - before <= MOST_PER_S * max(0.0, new.at_unix_s - old.at_unix_s)
 
 
-def _consumed_goes_on(old: Point, new: Point) -> bool:
+def _consumed_continues(old: Point, new: Point) -> bool:
     """A checkpoint that moved over more than there was to consume was set, or skipped logs that no longer
     exist.
     """
     before, after = old.mark.consumed, new.mark.consumed
-    if before is None or after is None or not _written_goes_on(old, new):
+    if before is None or after is None or not _written_continues(old, new):
         return False
     if old.mark.lag is None:
         return after == before

@@ -33,13 +33,13 @@ def scaling_status(
     recommendation, auto = decision.recommendation, mode == "Auto"
     status = ScalingStatus(
         mode=mode,
-        uncapped_replicas=None if decision.need is None else decision.need.wanted,
+        uncapped_replicas=None if decision.replica_range is None else decision.replica_range.wanted,
         recommended_replicas=recommendation.workers if mode in ("Auto", "Recommend") else None,
         desired_replicas=run,
-        blocked=recommendation.held and auto,
+        blocked=recommendation.blocked and auto,
         reason=reason_of(resource, decision),
-        limited_by=decision.goal.bound and ScalingLimit(decision.goal.bound),
-        formula=formula(decision.inputs, decision.need),
+        limited_by=decision.desired.bound and ScalingLimit(decision.desired.bound),
+        formula=formula(decision.inputs, decision.replica_range),
         inputs=_inputs(decision.inputs),
         history=_history(resource, decision, run=run, now=now, reason=reason_of(resource, decision)),
     )
@@ -57,20 +57,21 @@ def reason_of(resource: LogHubConsumerGroup, decision: ScalingDecision) -> str:
 def active_finding(resource: LogHubConsumerGroup, decision: ScalingDecision) -> ConditionUpdate:
     """Whether the number of workers follows the load."""
     kind, mode = ConditionType.SCALING_ACTIVE, resource.spec.scaling.mode
-    advised = decision.recommendation
+    recommendation = decision.recommendation
     if mode in _NOT_BY_LOAD and not decision.suspended:
         reason, message = _NOT_BY_LOAD[mode]
         return ConditionUpdate(type=kind, status="False", reason=reason, message=message)
     if mode == "Recommend" and not decision.suspended:
-        number = "no number" if advised.workers is None else f"{advised.workers} workers"
-        message = f"recommended: {number} ({advised.reason}: {advised.message}); spec.replicas decides"
+        number = "no number" if recommendation.workers is None else f"{recommendation.workers} workers"
+        why = f"{recommendation.reason}: {recommendation.message}"
+        message = f"recommended: {number} ({why}); spec.replicas decides"
         return ConditionUpdate(type=kind, status="False", reason=ActiveReason.RECOMMEND_ONLY, message=message)
-    blind = advised.reason in _BLIND
+    blind = recommendation.reason in _BLIND
     return ConditionUpdate(
         type=kind,
         status="False" if blind else "True",
-        reason=advised.reason,
-        message=advised.message,
+        reason=recommendation.reason,
+        message=recommendation.message,
     )
 
 
@@ -86,13 +87,13 @@ def group_metrics(
         namespace=resource.metadata.namespace,
         name=resource.metadata.name,
         mode=resource.spec.scaling.mode,
-        lag_groups=decision.seen.lag_groups,
+        lag_groups=decision.measured.lag_groups,
         lag_logs=None if None in logs or not known else sum(one or 0 for one in logs),
         lag_seconds=None if None in ages or not known else max((one or 0.0 for one in ages), default=0.0),
         arrival_per_s=inputs.arrival_per_s,
-        consumed_per_s=decision.seen.consumed_per_s,
+        consumed_per_s=decision.measured.consumed_per_s,
         worker_per_s=inputs.worker_per_s,
-        wanted=None if decision.need is None else decision.need.wanted,
+        wanted=None if decision.replica_range is None else decision.replica_range.wanted,
         recommended=decision.recommendation.workers,
         applied=run,
         ready=inputs.ready,
@@ -104,7 +105,7 @@ def group_metrics(
 
 
 def _shard(shard: ShardObserved, decision: ScalingDecision) -> ShardMetrics:
-    rates = decision.seen.shards.get(shard.shard, ShardRates(arrival_per_s=None, consumed_per_s=None))
+    rates = decision.measured.shards.get(shard.shard, ShardRates(arrival_per_s=None, consumed_per_s=None))
     return ShardMetrics(
         shard=shard.shard,
         state=shard.state,
@@ -158,13 +159,13 @@ def _resharded(resource: LogHubConsumerGroup, decision: ScalingDecision, now: fl
     """Other shards are writable than were reported last: an observed change, not merely a requested one,
     regardless of who made it.
     """
-    marks = decision.memory.samples[-1].marks if decision.memory.samples else ()
+    marks = decision.state.samples[-1].marks if decision.state.samples else ()
     old = {one.id for one in resource.status.shards if not one.read_only}
     new = {one.shard for one in marks if not one.read_only}
     listed = resource.status.shard_summary
     if listed is None or listed.total - listed.completed > MAX_SHARDS:
         return None  # the status does not list every writable shard
-    if not decision.seen.available or decision.seen.moved or not old or old == new:
+    if not decision.measured.available or decision.measured.moved or not old or old == new:
         return None
     reason = "ShardSplit" if len(new) > len(old) else "ShardsMerged"
     return ScalingStep(time=rfc3339(now), target="Shards", from_=len(old), to=len(new), reason=reason)

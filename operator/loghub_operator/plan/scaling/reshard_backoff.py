@@ -18,23 +18,23 @@ FIRST_PAUSE_S = 60.0  # doubles after each further rejection
 LONGEST_PAUSE_S = 3600.0
 
 
-def with_rejection(memory: ScalingState, error: ReshardRefused, now: float) -> ScalingState:
+def with_rejection(state: ScalingState, error: ReshardRefused, now: float) -> ScalingState:
     """Remembers a rejection; ``now`` in unix seconds."""
     kind: Literal["split", "merge"] = "split" if isinstance(error.action, SplitShard) else "merge"
-    before = rejection_of(memory, kind)
+    before = rejection_of(state, kind)
     new = Rejection(of=kind, message=str(error), at_unix_s=now, times=1 + (before.times if before else 0))
-    return replace(memory, rejections=(*(one for one in memory.rejections if one != before), new))
+    return replace(state, rejections=(*(one for one in state.rejections if one != before), new))
 
 
-def rejection_of(memory: ScalingState, kind: Literal["split", "merge"]) -> Rejection | None:
+def rejection_of(state: ScalingState, kind: Literal["split", "merge"]) -> Rejection | None:
     """The last rejection of this kind."""
-    return next((one for one in memory.rejections if one.of == kind), None)
+    return next((one for one in state.rejections if one.of == kind), None)
 
 
-def still_valid(memory: ScalingState, shards: Iterable[ShardObserved]) -> ScalingState:
+def still_valid(state: ScalingState, shards: Iterable[ShardObserved]) -> ScalingState:
     """Without the rejections since which a shard was created: the change may be accepted now."""
     youngest = max((one.created_unix_s or 0.0 for one in shards), default=0.0)
-    return replace(memory, rejections=tuple(one for one in memory.rejections if one.at_unix_s >= youngest))
+    return replace(state, rejections=tuple(one for one in state.rejections if one.at_unix_s >= youngest))
 
 
 def again_unix_s(rejection: Rejection) -> float:

@@ -16,8 +16,8 @@ def pushed(window: Window, value: int, *, now: float, span_s: float, gap_s: floa
     last = window.peaks[-1].at_unix_s if window.peaks else None
     if window.since_unix_s is None or last is None or not 0.0 <= now - last <= gap_s:
         return Window(since_unix_s=now, peaks=(Peak(value=value, at_unix_s=now),))
-    kept = [one for one in window.peaks if one.value > value and now - one.at_unix_s <= span_s]
-    return Window(since_unix_s=window.since_unix_s, peaks=(*kept, Peak(value=value, at_unix_s=now)))
+    larger = [one for one in window.peaks if one.value > value and now - one.at_unix_s <= span_s]
+    return Window(since_unix_s=window.since_unix_s, peaks=(*larger, Peak(value=value, at_unix_s=now)))
 
 
 def largest(window: Window, *, now: float, span_s: float) -> int | None:
@@ -36,41 +36,43 @@ class Spans:
     gap_s: float
 
 
-def with_need(
-    memory: ScalingState, need: ReplicaRange | None, *, now: float, spans: Spans, up: bool
+def with_replica_range(
+    state: ScalingState, replica_range: ReplicaRange | None, *, now: float, spans: Spans, up: bool
 ) -> ScalingState:
     """Remembers this need. An unknown need changes nothing until it lasts long enough to be a gap. Without
     ``up`` the need does not count towards scaling up.
     """
-    if need is None:
-        return memory
-    high = pushed(memory.high, need.high, now=now, span_s=spans.down_s, gap_s=spans.gap_s)
+    if replica_range is None:
+        return state
+    high = pushed(state.high, replica_range.high, now=now, span_s=spans.down_s, gap_s=spans.gap_s)
     if not up:
-        return replace(memory, high=high)
-    low = pushed(memory.low, -need.low, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
-    goal = pushed(memory.goal, -need.goal, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
-    return replace(memory, high=high, low=low, goal=goal)
+        return replace(state, high=high)
+    low = pushed(state.low, -replica_range.low, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
+    target = pushed(state.target, -replica_range.target, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
+    return replace(state, high=high, low=low, target=target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steady:
+class Stabilized:
     """The number to run; ``stabilizing``: the current load alone would result in another number."""
 
     workers: int
     stabilizing: bool
 
 
-def stabilize(memory: ScalingState, need: ReplicaRange, *, current: int, now: float, spans: Spans) -> Steady:
+def stabilize(
+    state: ScalingState, replica_range: ReplicaRange, *, current: int, now: float, spans: Spans
+) -> Stabilized:
     """More, fewer or as many workers as now."""
-    if need.low > current:
-        least_low = largest(memory.low, now=now, span_s=spans.up_s)
-        goal = largest(memory.goal, now=now, span_s=spans.up_s)
-        if least_low is None or goal is None or -least_low <= current:
-            return Steady(workers=current, stabilizing=True)
-        return Steady(workers=max(current, -goal), stabilizing=False)
-    if need.high < current:
-        enough = largest(memory.high, now=now, span_s=spans.down_s)
+    if replica_range.low > current:
+        least_low = largest(state.low, now=now, span_s=spans.up_s)
+        target = largest(state.target, now=now, span_s=spans.up_s)
+        if least_low is None or target is None or -least_low <= current:
+            return Stabilized(workers=current, stabilizing=True)
+        return Stabilized(workers=max(current, -target), stabilizing=False)
+    if replica_range.high < current:
+        enough = largest(state.high, now=now, span_s=spans.down_s)
         if enough is None or enough >= current:
-            return Steady(workers=current, stabilizing=True)
-        return Steady(workers=enough, stabilizing=False)
-    return Steady(workers=current, stabilizing=False)
+            return Stabilized(workers=current, stabilizing=True)
+        return Stabilized(workers=enough, stabilizing=False)
+    return Stabilized(workers=current, stabilizing=False)

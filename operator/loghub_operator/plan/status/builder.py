@@ -50,9 +50,9 @@ from loghub_operator.plan.scaling.inputs import assignable
 from loghub_operator.plan.scaling.report import active_finding, scaling_status
 from loghub_operator.plan.status.summary import (
     degraded_finding,
-    in_the_way,
     phase_of,
     ready_finding,
+    stuck_worker_message,
     suspended_finding,
     workers_finding,
 )
@@ -90,7 +90,7 @@ def deleting_status(
     """The whole status once the deletion was requested; ``fate`` is what happens to the group at the log
     service.
     """
-    left = len(observed.workers)
+    remaining = len(observed.workers)
     checked = (
         ConditionUpdate(
             type=ConditionType.READY, status="False", reason=ReadyReason.TERMINATING, message=waiting_for
@@ -105,7 +105,7 @@ def deleting_status(
             type=ConditionType.WORKERS_AVAILABLE,
             status="False",
             reason=WorkersReason.TERMINATING,
-            message=f"{left} workers still exist{in_the_way(observed)}",
+            message=f"{remaining} workers still exist{stuck_worker_message(observed)}",
         ),
         rebalancing_finding(observed.service),
         lag_finding(observed.service),

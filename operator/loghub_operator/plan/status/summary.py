@@ -39,8 +39,8 @@ def _workers(decisions: Decisions) -> tuple[bool, str, str]:
     observed, replicas = decisions.observed, decisions.replicas
     no_code = observed.placement.code.error
     if no_code and replicas.target > 0:
-        goes_on = "; running workers continue with the code that they have" if observed.workers else ""
-        return False, WorkersReason.PIPELINE_CODE_NOT_FOUND, f"{no_code}{goes_on}"
+        continues = "; running workers continue with the code that they have" if observed.workers else ""
+        return False, WorkersReason.PIPELINE_CODE_NOT_FOUND, f"{no_code}{continues}"
     failed = failing(observed.workers)
     if failed is not None:
         message = f"{failed.name}: {failed.message or 'the worker ended without a message; see its log'}"
@@ -52,18 +52,18 @@ def _workers(decisions: Decisions) -> tuple[bool, str, str]:
                 WorkersReason.LOG_SERVICE_UNAVAILABLE,
                 "no worker is started while the log service is unavailable",
             )
-        return True, WorkersReason.SCALED_TO_ZERO, f"no worker should run{in_the_way(observed)}"
+        return True, WorkersReason.SCALED_TO_ZERO, f"no worker should run{stuck_worker_message(observed)}"
     ready = sum(worker.ready for worker in observed.workers if worker.ordinal < replicas.run)
     if ready < replicas.run:
         return (
             False,
             WorkersReason.WORKERS_NOT_READY,
-            f"{ready} of {replicas.run} workers are ready{in_the_way(observed)}",
+            f"{ready} of {replicas.run} workers are ready{stuck_worker_message(observed)}",
         )
     return True, WorkersReason.ALL_WORKERS_READY, f"{ready} of {replicas.run} workers are ready"
 
 
-def in_the_way(observed: ObservedState) -> str:
+def stuck_worker_message(observed: ObservedState) -> str:
     """The message of the first worker that is stuck, say pending, or terminating on a lost node."""
     stuck = next((one for one in observed.workers if not one.ready and one.message), None)
     return "" if stuck is None else f"; {stuck.name}: {stuck.message}"

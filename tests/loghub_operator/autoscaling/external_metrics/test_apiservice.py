@@ -1,4 +1,4 @@
-"""Which certificate, whose APIService, and when to begin anew; the label of the one who acts."""
+"""The certificate, the owner of the APIService, restarts of the server, and the label of the leader."""
 
 import asyncio
 import base64
@@ -39,7 +39,7 @@ class Cluster:
         self.objects = objects
         self.written: list[tuple[str, Document]] = []
         self.away = 0
-        self.looks = 0
+        self.observations = 0
         self.heard = asyncio.Event()
 
     async def get(self, kind: Kind, _namespace: str, name: str) -> Document | None:
@@ -50,7 +50,7 @@ class Cluster:
 
     async def list(self, kind: Kind, _namespace: str, labels: Mapping[str, str]) -> builtins.list[Document]:
         await self.get(kind, "", "")
-        self.looks += 1
+        self.observations += 1
         return [
             one
             for (what, _), one in self.objects.items()
@@ -65,9 +65,9 @@ class Cluster:
         return patch
 
     def label(self, pod: str, changed: Mapping[str, str | None]) -> None:
-        about = self.objects["Pod", pod]["metadata"]
-        both = {**about["labels"], **changed}
-        about["labels"] = {key: value for key, value in both.items() if value is not None}
+        metadata = self.objects["Pod", pod]["metadata"]
+        both = {**metadata["labels"], **changed}
+        metadata["labels"] = {key: value for key, value in both.items() if value is not None}
 
 
 def api_service(**service: str) -> dict[tuple[str, str], Document]:
@@ -89,7 +89,7 @@ def part(
     )
 
 
-def test_the_certificate_is_written_where_it_differs() -> None:
+def test_a_different_certificate_is_written_to_the_api_service() -> None:
     async def story() -> None:
         cluster = Cluster(api_service())
         pair = self_signed("numbers.loghub-system.svc", now_unix_s=1_800_000_000.0)
@@ -104,7 +104,7 @@ def test_the_certificate_is_written_where_it_differs() -> None:
 
 
 @pytest.mark.parametrize("service", [{"namespace": "keda"}, {"name": "keda-operator-metrics-apiserver"}])
-def test_somebody_elses_api_service_is_left_alone(service: dict[str, str]) -> None:
+def test_an_api_service_of_another_owner_is_not_changed(service: dict[str, str]) -> None:
     async def story() -> None:
         cluster = Cluster(api_service(**service))
         with pytest.raises(NotOursError, match="leads to"):
@@ -114,12 +114,12 @@ def test_somebody_elses_api_service_is_left_alone(service: dict[str, str]) -> No
     asyncio.run(story())
 
 
-def test_no_api_service_is_told() -> None:
+def test_a_missing_api_service_is_reported() -> None:
     with pytest.raises(NotOursError, match=f"no APIService {NAME}"):
         asyncio.run(part(Cluster({}))._publish_certificate(KeyPair(b"c", b"k")))
 
 
-def test_a_given_certificate_is_its_givers_to_tell_of(tmp_path: Path) -> None:
+def test_a_configured_certificate_is_not_written_to_the_api_service(tmp_path: Path) -> None:
     cluster = Cluster(api_service())
     asyncio.run(part(cluster, keys=KeyFolder(tmp_path))._publish_certificate(KeyPair(b"c", b"k")))
     assert cluster.written == []
@@ -139,7 +139,7 @@ class RealUnix(HandClock):
         {"requestheader-client-ca-file": "\N{SNOWMAN}"},
     ],
 )
-def test_an_odd_front_proxy_is_not_served_until_it_is_mended(
+def test_an_invalid_front_proxy_configuration_is_not_served_until_corrected(
     odd: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
@@ -147,14 +147,14 @@ def test_an_odd_front_proxy_is_not_served_until_it_is_mended(
         place = ("ConfigMap", "extension-apiserver-authentication")
         good = cluster.objects[place]
         cluster.objects[place] = {"data": good["data"] | odd}
-        looks = 0
+        observations = 0
 
         async def sleep(_: float) -> None:
-            nonlocal looks
+            nonlocal observations
             if cluster.written:  # it is served
                 await asyncio.Event().wait()
-            looks += 1
-            if looks == 3:
+            observations += 1
+            if observations == 3:
                 cluster.objects[place] = good
             await asyncio.tasks.sleep(0)
 
@@ -165,12 +165,12 @@ def test_an_odd_front_proxy_is_not_served_until_it_is_mended(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert done == {heard}
-        assert looks == 3
+        assert observations == 3
 
     asyncio.run(asyncio.wait_for(story(), GUARD_S))
 
 
-def test_what_is_in_the_way_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         cluster = Cluster(api_service())
         cluster.away = 2
@@ -184,7 +184,7 @@ def test_what_is_in_the_way_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> N
     asyncio.run(story())
 
 
-def test_served_on_with_the_same_certificate_while_the_apiserver_is_away(
+def test_serving_continues_with_the_same_certificate_while_the_apiserver_is_unreachable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def story() -> None:
@@ -195,27 +195,27 @@ def test_served_on_with_the_same_certificate_while_the_apiserver_is_away(
             await asyncio.wait_for(cluster.heard.wait(), GUARD_S)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        told = {patch["spec"]["caBundle"] for _, patch in cluster.written}
-        assert (len(cluster.written), len(told)) == (3, 1)
+        reported = {patch["spec"]["caBundle"] for _, patch in cluster.written}
+        assert (len(cluster.written), len(reported)) == (3, 1)
 
     monkeypatch.setattr(apiservice, "CHECK_INTERVAL_S", 0.01)
     monkeypatch.setattr(apiservice, "RETRY_S", 0.01)
     asyncio.run(story())
 
 
-def test_begun_anew_for_another_front_proxy_another_certificate_or_an_old_one(tmp_path: Path) -> None:
+def test_the_server_restarts_for_another_front_proxy_or_certificate(tmp_path: Path) -> None:
     async def story() -> None:
         cluster, clock = Cluster(api_service()), HandClock()
-        made, pair = part(cluster, clock=clock), KeyPair(b"c", b"k")
-        proxy: FrontProxy = await made._proxy()
-        assert not await made._changed(proxy, pair, clock.now)
+        result, pair = part(cluster, clock=clock), KeyPair(b"c", b"k")
+        proxy: FrontProxy = await result._proxy()
+        assert not await result._changed(proxy, pair, clock.now)
         cluster.away = 1
-        assert not await made._changed(proxy, pair, clock.now)
+        assert not await result._changed(proxy, pair, clock.now)
         cluster.objects["ConfigMap", "extension-apiserver-authentication"]["data"][
             "requestheader-client-ca-file"
         ] = "another"
-        assert await made._changed(proxy, pair, clock.now)
-        assert await made._changed(await made._proxy(), pair, clock.now - 31 * 86_400.0)
+        assert await result._changed(proxy, pair, clock.now)
+        assert await result._changed(await result._proxy(), pair, clock.now - 31 * 86_400.0)
         keys = KeyFolder(tmp_path)
         given = part(cluster, clock=clock, keys=keys)
         Authority("a").write_pair(tmp_path, "x")
@@ -254,20 +254,20 @@ def taking(cluster: Cluster, until: Callable[[], bool], monkeypatch: pytest.Monk
     asyncio.run(asyncio.wait_for(story(), GUARD_S))
 
 
-def test_the_label_is_taken_from_who_could_not_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_label_is_removed_from_a_pod_that_could_not_remove_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(pod("a", "one") | pod("b") | pod("c"))
     cluster.away = 2
     taking(cluster, lambda: len(cluster.written) >= 2, monkeypatch)
     assert cluster.written == [("a", labelled(None)), ("b", labelled("one"))]
 
 
-def test_another_release_in_the_namespace_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_label_of_another_release_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(pod("a", "another") | pod("b"))
-    taking(cluster, lambda: cluster.looks >= 5, monkeypatch)
+    taking(cluster, lambda: cluster.observations >= 5, monkeypatch)
     assert cluster.written == [("b", labelled("one"))]
 
 
-def test_taken_away_to_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_label_is_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(pod("b"))
 
     def twice() -> bool:
@@ -285,7 +285,7 @@ def test_a_lease_with_a_name_too_long_for_a_label(lease: str, value: str) -> Non
     assert LeaderLabel(kube=cast(Kube, None), lease=place, pod="b").value == value
 
 
-def test_who_waits_carries_no_label_of_its_container_before() -> None:
+def test_a_waiting_pod_removes_the_label_of_its_previous_container() -> None:
     async def story() -> None:
         cluster = Cluster(pod("b", "one"))
         await LeaderLabel(kube=cast(Kube, cluster), lease=LEASE, pod="b").remove_stale()

@@ -35,8 +35,8 @@ def test_discovery_names_the_group_its_version_and_every_metric() -> None:
 
 def test_values_of_the_groups_that_match_in_this_namespace() -> None:
     on = store(readings("a"), readings("b", lag_seconds=3.0), readings("a", namespace="other"))
-    found = value_list(on, namespace="shop", metric="loghub_lag_seconds", selector="consumerGroup=a")
-    assert found == {
+    result = value_list(on, namespace="shop", metric="loghub_lag_seconds", selector="consumerGroup=a")
+    assert result == {
         "kind": "ExternalMetricValueList",
         "apiVersion": "external.metrics.k8s.io/v1beta1",
         "metadata": {},
@@ -55,7 +55,7 @@ def test_values_of_the_groups_that_match_in_this_namespace() -> None:
     ]  # fmt: skip
 
 
-def test_one_that_is_not_known_refuses_the_sum() -> None:
+def test_one_unknown_value_makes_the_sum_unavailable() -> None:
     on = store(readings("a"), readings("b", wanted=None))
     with pytest.raises(UnknownValueError, match="loghub_desired_workers of shop/b is currently unknown"):
         value_list(on, namespace="shop", metric="loghub_desired_workers", selector="")
@@ -63,7 +63,7 @@ def test_one_that_is_not_known_refuses_the_sum() -> None:
     assert only["items"][0]["value"] == "3"
 
 
-def test_no_such_group_and_no_such_metric_are_told_apart() -> None:
+def test_unknown_group_and_unknown_metric_are_different_errors() -> None:
     on = store(readings("a"))
     with pytest.raises(UnknownGroupError, match="in namespace shop matches 'consumerGroup=b'"):
         value_list(on, namespace="shop", metric="loghub_lag_seconds", selector="consumerGroup=b")
@@ -123,20 +123,20 @@ LABELS = {"consumerGroup": "access", "tier": "gold"}
         ("empty=", False),
     ],
 )
-def test_a_selector(text: str, matches: bool) -> None:
+def test_a_selector_is_parsed(text: str, matches: bool) -> None:
     assert all(term.matches(LABELS) for term in parse(text)) is matches
 
 
 @pytest.mark.parametrize(
     "text", [",", "=a", "a=b c", "a in b", "a in (b", "a>1", "a=b;c", "a=b,,c=d", "a=b&c", "-a=b", "a" * 5000]
 )
-def test_what_is_no_selector(text: str) -> None:
+def test_an_invalid_selector_is_rejected(text: str) -> None:
     with pytest.raises(BadSelectorError):
         parse(text)
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_understood_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     try:
         parse(text)
     except BadSelectorError:

@@ -1,4 +1,4 @@
-"""Who asks through the aggregation layer."""
+"""The user of a request that comes through the aggregation layer."""
 
 import json
 from typing import Any
@@ -46,22 +46,22 @@ def test_read_from_the_config_map() -> None:
     )
 
 
-@pytest.mark.parametrize("found", [{}, {"data": None}, {"data": {"client-ca-file": "x"}}])
-def test_an_apiserver_without_a_front_proxy(found: dict[str, Any]) -> None:
+@pytest.mark.parametrize("result", [{}, {"data": None}, {"data": {"client-ca-file": "x"}}])
+def test_an_apiserver_without_a_front_proxy(result: dict[str, Any]) -> None:
     with pytest.raises(NotAggregatedError, match="--requestheader-client-ca-file"):
-        front_proxy_of(found)
+        front_proxy_of(result)
 
 
 @pytest.mark.parametrize(
     "text",
     ["front-proxy-client", "", "null", "{}", '"front-proxy-client"', "5", "true", "[1]", "[null]", '[["a"]]'],
 )
-def test_nonsense_is_not_taken_for_any_name(text: str) -> None:
+def test_an_invalid_list_of_names_does_not_allow_any_name(text: str) -> None:
     with pytest.raises(NotAggregatedError, match="requestheader-allowed-names"):
         proxy(allowed_names=text)
 
 
-def test_a_ca_that_is_no_text_of_certificates() -> None:
+def test_a_ca_that_contains_no_certificates_is_rejected() -> None:
     with pytest.raises(NotAggregatedError, match="no PEM"):
         proxy(client_ca_file="\N{SNOWMAN}")
 
@@ -93,7 +93,7 @@ def test_the_user_with_groups_and_extra() -> None:
 
 
 @pytest.mark.parametrize("headers", [[], [("X-Remote-User", "")], [("X-Remote-Group", "system:masters")]])
-def test_a_request_that_names_nobody(headers: list[tuple[str, str]]) -> None:
+def test_a_request_without_a_user_is_rejected(headers: list[tuple[str, str]]) -> None:
     assert user_of(proxy(), headers) is None
 
 

@@ -1,4 +1,4 @@
-"""The HTTPS server, asked as the aggregation layer asks, and as it must not be."""
+"""The HTTPS server, queried as the aggregation layer does, and by clients that must be rejected."""
 
 import asyncio
 import ssl
@@ -35,13 +35,13 @@ class Reviews:
     """The apiserver's authorizer: jane may list anything in shop."""
 
     def __init__(self) -> None:
-        self.asked: list[Document] = []
+        self.requested: list[Document] = []
         self.away = False
 
     async def create(self, document: Document) -> Document:
         if self.away:
             raise KubeError(0, "Unreachable", "no answer")
-        self.asked.append(document["spec"])
+        self.requested.append(document["spec"])
         spec = document["spec"]
         allowed = spec["user"] == "jane" and spec["resourceAttributes"]["namespace"] == "shop"
         return {"status": {"allowed": allowed}}
@@ -106,12 +106,12 @@ def play(story: Callable[[Site], Awaitable[None]], on: MetricsStore | None = Non
     asyncio.run(Site(on or store(readings())).play(story))
 
 
-def test_a_value_for_who_may_read_it() -> None:
+def test_an_authorized_user_gets_a_value() -> None:
     async def story(site: Site) -> None:
-        status, found = await site.get(LAG, labelSelector="consumerGroup=access")
+        status, result = await site.get(LAG, labelSelector="consumerGroup=access")
         assert status == 200
-        assert [one["value"] for one in found["items"]] == ["42250m"]
-        assert site.reviews.asked == [
+        assert [one["value"] for one in result["items"]] == ["42250m"]
+        assert site.reviews.requested == [
             {
                 "user": "jane",
                 "groups": ["shop-keepers"],
@@ -129,24 +129,24 @@ def test_a_value_for_who_may_read_it() -> None:
     play(story)
 
 
-def test_refused_in_kubernetes_words() -> None:
+def test_a_rejection_is_a_kubernetes_status() -> None:
     async def story(site: Site) -> None:
-        status, told = await site.get(LAG, headers={"X-Remote-User": "joe"})
-        assert (status, told["reason"]) == (403, "Forbidden")
-        assert told["message"] == (
+        status, reported = await site.get(LAG, headers={"X-Remote-User": "joe"})
+        assert (status, reported["reason"]) == (403, "Forbidden")
+        assert reported["message"] == (
             'User "joe" cannot list resource "loghub_lag_seconds" in API group "external.metrics.k8s.io" '
             'in the namespace "shop"'
         )
-        status, told = await site.get(LAG.replace("/shop/", "/other/"))
-        assert (status, told["code"]) == (403, 403)
-        status, told = await site.get(LAG, headers={})
-        assert (status, told["message"]) == (403, "the request has no user header")
+        status, reported = await site.get(LAG.replace("/shop/", "/other/"))
+        assert (status, reported["code"]) == (403, 403)
+        status, reported = await site.get(LAG, headers={})
+        assert (status, reported["message"]) == (403, "the request has no user header")
 
     play(story)
 
 
 @pytest.mark.parametrize(
-    ("path", "query", "code", "words"),
+    ("path", "query", "code", "message"),
     [
         (LAG, {"labelSelector": "consumerGroup=b"}, 404, "no LogHubConsumerGroup in namespace shop"),
         (LAG, {"labelSelector": "a=b;"}, 400, "not a label selector"),
@@ -156,11 +156,18 @@ def test_refused_in_kubernetes_words() -> None:
         ("/", {}, 404, "path not found"),
     ],
 )
-def test_what_cannot_be_answered_is_a_status(path: str, query: dict[str, str], code: int, words: str) -> None:
+def test_an_unanswerable_request_gets_a_status(
+    path: str, query: dict[str, str], code: int, message: str
+) -> None:
     async def story(site: Site) -> None:
-        status, told = await site.get(path, **query)
-        assert (status, told["kind"], told["status"], told["code"]) == (code, "Status", "Failure", code)
-        assert words in told["message"]
+        status, reported = await site.get(path, **query)
+        assert (status, reported["kind"], reported["status"], reported["code"]) == (
+            code,
+            "Status",
+            "Failure",
+            code,
+        )
+        assert message in reported["message"]
 
     play(story, store(readings(wanted=None)))
 
@@ -175,10 +182,10 @@ def test_discovery() -> None:
     play(story)
 
 
-def test_nobody_but_the_front_proxy_reads_anything() -> None:
+def test_only_the_front_proxy_can_read() -> None:
     async def story(site: Site) -> None:
-        status, told = await site.get(BASE, client=site.ca.pair("somebody-else"))
-        assert (status, told["message"]) == (
+        status, reported = await site.get(BASE, client=site.ca.pair("somebody-else"))
+        assert (status, reported["message"]) == (
             403,
             "only requests from the API server's front proxy are accepted",
         )
@@ -189,34 +196,34 @@ def test_nobody_but_the_front_proxy_reads_anything() -> None:
                         f"https://{site.address}{BASE}", ssl=site.tls(stranger), server_hostname=HOST
                     ) as answer:
                         await answer.read()
-        assert site.reviews.asked == []
+        assert site.reviews.requested == []
 
     play(story)
 
 
-def test_an_answer_of_the_authorizer_is_remembered_for_seconds_only() -> None:
+def test_an_authorization_is_cached_for_seconds_only() -> None:
     async def story(site: Site) -> None:
         for _ in range(3):
             assert (await site.get(LAG))[0] == 200
-        assert len(site.reviews.asked) == 1
+        assert len(site.reviews.requested) == 1
         site.clock.now += 10.0
         site.reviews.away = True
-        status, told = await site.get(LAG)
-        assert (status, told["reason"]) == (503, "ServiceUnavailable")
+        status, reported = await site.get(LAG)
+        assert (status, reported["reason"]) == (503, "ServiceUnavailable")
         site.reviews.away = False
         assert (await site.get(LAG))[0] == 200
-        assert len(site.reviews.asked) == 2
+        assert len(site.reviews.requested) == 2
 
     play(story)
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_authorization_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         reviews = Reviews()
         reviewer = AccessReviewer(cast(Kube, reviews), HandClock())
         for name in ("a", "b", "c", "b", "a"):
             await reviewer.allows(User(name), namespace="shop", metric="m")
-        assert [one["user"] for one in reviews.asked] == ["a", "b", "c", "a"]
+        assert [one["user"] for one in reviews.requested] == ["a", "b", "c", "a"]
         assert len(reviewer._cache) == 2
 
     monkeypatch.setattr(server, "MAX_CACHED_REVIEWS", 2)
@@ -244,7 +251,7 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     play(story)
 
 
-def test_no_key_is_left_in_files_or_shown() -> None:
+def test_no_key_is_written_to_files_or_logged() -> None:
     pair = self_signed(HOST, now_unix_s=1_800_000_000.0)
     assert b"PRIVATE" in pair.key
     assert "PRIVATE" not in repr(pair)

@@ -1,4 +1,4 @@
-"""KEDA's own generated client, compiled from its Go module, asks our server."""
+"""KEDA's own generated client, compiled from its Go module, queries our server."""
 
 import asyncio
 import json
@@ -14,10 +14,10 @@ GUARD_S = 120.0
 
 
 @asynccontextmanager
-async def asking(program: Path, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def request(program: Path, *message: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """The client, until its standard input is closed."""
     pipe = asyncio.subprocess.PIPE
-    running = await asyncio.create_subprocess_exec(str(program), *words, stdin=pipe, stdout=pipe)
+    running = await asyncio.create_subprocess_exec(str(program), *message, stdin=pipe, stdout=pipe)
     try:
         yield running
     finally:
@@ -28,18 +28,24 @@ async def asking(program: Path, *words: str) -> AsyncIterator[asyncio.subprocess
 
 async def line(running: asyncio.subprocess.Process) -> list[object]:
     assert running.stdout is not None
-    told = json.loads(await running.stdout.readline())
-    return [told["call"], told.get("value", told.get("code"))]
+    reported = json.loads(await running.stdout.readline())
+    return [reported["call"], reported.get("value", reported.get("code"))]
 
 
-def test_keda_reads_and_hears_what_we_serve(keda_client: Path) -> None:  # noqa: F811
+def test_keda_reads_metrics_and_receives_pushes(keda_client: Path) -> None:  # noqa: F811
     async def story() -> None:
         on = store(readings(lag_groups=0))
-        words = ("shop", "loghub_lag_seconds", "consumerGroup=access", "metric=lagSeconds", "targetValue=2.5")
+        message = (
+            "shop",
+            "loghub_lag_seconds",
+            "consumerGroup=access",
+            "metric=lagSeconds",
+            "targetValue=2.5",
+        )
         async with (
             asyncio.timeout(GUARD_S),
             serving_keda("127.0.0.1:0", on) as address,
-            asking(keda_client, address, *words) as running,
+            request(keda_client, address, *message) as running,
         ):
             assert await line(running) == ["IsActive", False]
             assert await line(running) == ["GetMetricSpec", ["loghub_lag_seconds", 3, 2.5]]
@@ -55,13 +61,13 @@ def test_keda_reads_and_hears_what_we_serve(keda_client: Path) -> None:  # noqa:
     asyncio.run(story())
 
 
-def test_keda_is_told_errors_by_their_codes(keda_client: Path) -> None:  # noqa: F811
+def test_keda_receives_errors_by_their_codes(keda_client: Path) -> None:  # noqa: F811
     async def story() -> None:
-        words = ("shop", "loghub_desired_workers", "consumerGroup=missing")
+        message = ("shop", "loghub_desired_workers", "consumerGroup=missing")
         async with (
             asyncio.timeout(GUARD_S),
             serving_keda("127.0.0.1:0", store()) as address,
-            asking(keda_client, address, *words) as running,
+            request(keda_client, address, *message) as running,
         ):
             assert await line(running) == ["IsActive", "NotFound"]
             assert await line(running) == ["GetMetricSpec", ["loghub_desired_workers", 1, 1]]

@@ -110,17 +110,17 @@ def test_unknown_group_and_unknown_number_are_errors() -> None:
             once(channel, "GetMetrics", field(1, ref("other")) + question),
             stream(channel, ref("other")).read(),
         ):
-            code, words = await refused(call)
+            code, message = await refused(call)
             assert code is grpc.StatusCode.NOT_FOUND
-            assert "no LogHubConsumerGroup access in namespace other" in words
+            assert "no LogHubConsumerGroup access in namespace other" in message
         on.update(readings(wanted=None, lag_groups=None, assignable=None), ())
         for call in (
             once(channel, "IsActive", ref()),
             once(channel, "GetMetrics", field(1, ref()) + question),
         ):
-            code, words = await refused(call)
+            code, message = await refused(call)
             assert code is grpc.StatusCode.UNAVAILABLE
-            assert "shop/access is currently unknown" in words
+            assert "shop/access is currently unknown" in message
         # The target does not depend on what is known.
         assert await once(channel, "GetMetricSpec", ref("other"))
 
@@ -128,11 +128,11 @@ def test_unknown_group_and_unknown_number_are_errors() -> None:
     over(on, story)
 
 
-def test_stale_readings_are_unavailable() -> None:
+def test_stale_metrics_are_unavailable() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         clock.now += 61.0
-        code, words = await refused(once(channel, "IsActive", ref()))
-        assert (code, words) == (
+        code, message = await refused(once(channel, "IsActive", ref()))
+        assert (code, message) == (
             grpc.StatusCode.UNAVAILABLE,
             "shop/access has not been reconciled recently",
         )
@@ -141,9 +141,9 @@ def test_stale_readings_are_unavailable() -> None:
     over(store(readings(), clock=clock), story)
 
 
-def test_nonsense_is_an_invalid_argument() -> None:
+def test_invalid_metadata_is_an_invalid_argument() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
-        for call, words in (
+        for call, message in (
             (once(channel, "GetMetricSpec", ref(metric="lag")), "metric must be one of"),
             (stream(channel, ref(targetValue="-1")).read(), "targetValue must be greater than 0"),
             (
@@ -151,14 +151,14 @@ def test_nonsense_is_an_invalid_argument() -> None:
                 "provides metric loghub_desired_workers, not 'x'",
             ),
         ):
-            code, told = await refused(call)
+            code, reported = await refused(call)
             assert code is grpc.StatusCode.INVALID_ARGUMENT
-            assert words in told
+            assert message in reported
 
     over(store(readings()), story)
 
 
-def test_an_optional_call_is_unimplemented_as_the_interface_wants_it() -> None:
+def test_an_optional_call_is_unimplemented() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         call = channel.unary_stream("/externalscaler.ExternalScaler/StreamMetricSpec")(ref(), timeout=GUARD_S)
         assert (await refused(call.read()))[0] is grpc.StatusCode.UNIMPLEMENTED
@@ -166,15 +166,15 @@ def test_an_optional_call_is_unimplemented_as_the_interface_wants_it() -> None:
     over(store(readings()), story)
 
 
-def test_pushed_at_once_when_something_comes_in_and_only_at_changes() -> None:
+def test_changes_are_pushed_at_once_and_nothing_else() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         call = stream(channel, ref())
         assert await call.read() == NO
-        for lags, told in (((0, None, 5), YES), ((6, None, 7, 0), NO)):
+        for lags, reported in (((0, None, 5), YES), ((6, None, 7, 0), NO)):
             for lag in lags:
                 on.update(readings(lag_groups=lag, assignable=None), ())
                 await once(channel, "GetMetricSpec", ref())  # the stream has looked by now
-            assert await call.read() == told
+            assert await call.read() == reported
         on.remove("shop", "access")
         assert (await refused(call.read()))[0] is grpc.StatusCode.NOT_FOUND
 
@@ -182,7 +182,7 @@ def test_pushed_at_once_when_something_comes_in_and_only_at_changes() -> None:
     over(on, story)
 
 
-def test_silent_until_it_is_known() -> None:
+def test_nothing_is_pushed_until_the_state_is_known() -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         call = stream(channel, ref())
         while not on._listeners:
@@ -194,7 +194,7 @@ def test_silent_until_it_is_known() -> None:
     over(on, story)
 
 
-def test_streams_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_are_bounded_and_released(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(channel: grpc.aio.Channel) -> None:
         held = [stream(channel, ref()) for _ in range(2)]
         assert [await one.read() for one in held] == [YES, YES]
@@ -220,7 +220,7 @@ def test_messages_are_bounded() -> None:
     over(store(readings()), story)
 
 
-def test_a_port_that_is_taken_is_an_os_error() -> None:
+def test_a_port_in_use_is_an_os_error() -> None:
     async def run() -> None:
         async with serving_keda("127.0.0.1:0", store()) as address:
             with pytest.raises(OSError, match=f"cannot listen on {address}"):
@@ -237,13 +237,13 @@ def test_with_tls_only_clients_with_a_certificate_and_renewed_without_a_restart(
     async def run() -> None:
         first.write_pair(tmp_path, "localhost", clients_ca=clients)
         async with serving_keda("127.0.0.1:0", store(readings()), keys=KeyFolder(tmp_path)) as address:
-            assert await asked(address, first, clients) == YES
-            assert (await refused(asked(address, first, None)))[0] is grpc.StatusCode.UNAVAILABLE
-            assert (await refused(asked(address, second, clients)))[0] is grpc.StatusCode.UNAVAILABLE
+            assert await requested(address, first, clients) == YES
+            assert (await refused(requested(address, first, None)))[0] is grpc.StatusCode.UNAVAILABLE
+            assert (await refused(requested(address, second, clients)))[0] is grpc.StatusCode.UNAVAILABLE
             second.write_pair(tmp_path, "localhost", clients_ca=clients)
-            assert await asked(address, second, clients) == YES
+            assert await requested(address, second, clients) == YES
 
-    async def asked(address: str, server: Authority, client: Authority | None) -> bytes:
+    async def requested(address: str, server: Authority, client: Authority | None) -> bytes:
         pair = client.pair("keda") if client else None
         key, chain = (pair.key, pair.certificate) if pair else (None, None)
         credentials = grpc.ssl_channel_credentials(server.pem, key, chain)

@@ -1,11 +1,11 @@
-"""What a trigger's metadata may say."""
+"""The metadata of a trigger: defaults, all settings, and what is rejected."""
 
 import pytest
 
 from loghub_operator.autoscaling.keda.trigger import BadTriggerError, trigger_of
 
 
-def test_only_the_group_to_desired_workers_one_for_each() -> None:
+def test_a_trigger_with_only_a_group_uses_the_defaults() -> None:
     trigger = trigger_of("shop", {"scalerAddress": "x:1", "consumerGroup": "access"})
     assert (trigger.namespace, trigger.group) == ("shop", "access")
     assert (trigger.definition.metric, trigger.target, trigger.activation) == (
@@ -15,7 +15,7 @@ def test_only_the_group_to_desired_workers_one_for_each() -> None:
     )
 
 
-def test_all_given() -> None:
+def test_all_settings_are_read() -> None:
     given = {
         "consumerGroup": "a",
         "metric": "lagSeconds",
@@ -31,7 +31,7 @@ def test_all_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "words"),
+    ("metadata", "message"),
     [
         ({}, "require consumerGroup"),
         ({"consumerGroup": "a", "metric": "lag"}, "metric must be one of desiredWorkers, .* not 'lag'"),
@@ -46,10 +46,10 @@ def test_all_given() -> None:
         ({"consumerGroup": "a", "activationLagLogGroups": "inf"}, "activationLagLogGroups is not a number"),
     ],
 )
-def test_nonsense_is_refused_in_words(metadata: dict[str, str], words: str) -> None:
-    with pytest.raises(BadTriggerError, match=words):
+def test_invalid_metadata_is_rejected_with_a_message(metadata: dict[str, str], message: str) -> None:
+    with pytest.raises(BadTriggerError, match=message):
         trigger_of("shop", metadata)
 
 
-def test_a_namespace_in_the_metadata_is_not_heeded() -> None:
+def test_a_namespace_in_the_metadata_is_ignored() -> None:
     assert trigger_of("shop", {"consumerGroup": "a", "namespace": "other"}).namespace == "shop"

@@ -1,8 +1,7 @@
-"""A worker without Spark, for the supervisor's tests: keeps `loghub.worker_contract`, holds nothing.
+"""A worker without Spark for the supervisor's tests: implements `loghub.worker_contract` and holds no shard.
 
-What for: processes that start in no time. The SQL tells it how to behave: words before a colon,
-``die:`` ends with last words, ``silent-death:`` without, ``deaf:`` ignores SIGTERM, ``child:``
-starts a process of its own in its group.
+It starts at once. The SQL selects its behavior by a prefix: ``die:`` ends with a termination message,
+``silent-death:`` without one, ``deaf:`` ignores SIGTERM, ``child:`` starts a process of its own in its group.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Which processes to start and stop: the manners of a StatefulSet, case by case."""
+"""Which processes to start and stop: the behavior of a StatefulSet, case by case."""
 
 import pytest
 
@@ -35,11 +35,11 @@ def test_a_worker_beyond_the_number_is_stopped_once() -> None:
     assert plan_steps(wanted(1), [slot(0), slot(1, stopping=True)], now=0.0) == ()
 
 
-def test_nothing_wanted_stops_all() -> None:
+def test_zero_desired_workers_stop_all() -> None:
     assert plan_steps(None, [slot(0), slot(1), slot(2, alive=False)], now=0.0) == (Stop(0), Stop(1))
 
 
-def test_a_dead_worker_is_started_when_its_back_off_is_over() -> None:
+def test_a_dead_worker_is_restarted_after_its_back_off() -> None:
     dead = slot(0, alive=False, ready=False, start_at_s=10.0)
     assert plan_steps(wanted(1), [dead], now=9.9) == ()
     assert next_start_s(wanted(1), [dead]) == 10.0
@@ -51,7 +51,7 @@ def test_other_settings_do_not_wait_for_a_back_off() -> None:
     assert plan_steps(wanted(1), [dead], now=0.0) == (Start(0),)
 
 
-def test_other_settings_come_one_at_a_time_from_the_highest() -> None:
+def test_other_settings_are_rolled_out_one_worker_at_a_time_from_the_highest() -> None:
     both = [slot(0, revision=OLD), slot(1, revision=OLD)]
     assert plan_steps(wanted(2), both, now=0.0) == (Stop(1),)
     stopping = [slot(0, revision=OLD), slot(1, revision=OLD, stopping=True)]
@@ -71,6 +71,6 @@ def test_the_back_off_doubles_and_is_bounded(failures: int, seconds: float) -> N
     assert backoff_s(failures) == seconds
 
 
-def test_as_it_should_be_there_is_nothing_to_do() -> None:
+def test_nothing_is_planned_in_the_desired_state() -> None:
     assert plan_steps(wanted(2), [slot(0), slot(1)], now=0.0) == ()
     assert next_start_s(wanted(2), [slot(0), slot(1)]) is None

@@ -1,4 +1,4 @@
-"""The supervisor with real processes (`fake_worker`): names, restarts, drains, settings, ends."""
+"""The supervisor with real processes (`fake_worker`): names, restarts, drains, settings, termination."""
 
 import asyncio
 import os
@@ -58,12 +58,12 @@ class Theatre:
         return next((one for one in views if one.observed.ordinal == ordinal), None)
 
     def starts(self, ordinal: int) -> int:
-        found = self.view(ordinal)
-        return found.starts if found else 0
+        result = self.view(ordinal)
+        return result.starts if result else 0
 
     def pid(self, ordinal: int) -> int | None:
-        found = self.view(ordinal)
-        return found.pid if found else None
+        result = self.view(ordinal)
+        return result.pid if result else None
 
     def phases(self) -> list[WorkerPhase]:
         self.supervisor.tick()
@@ -126,9 +126,9 @@ def test_a_killed_worker_comes_back_under_its_name(tmp_path: Path) -> None:
         assert first is not None
         os.kill(first, signal.SIGKILL)
         await on.until(lambda: on.view(0).observed.phase is WorkerPhase.FAILED, "failed")  # type: ignore[union-attr]
-        told = on.view(0)
-        assert told is not None
-        assert told.observed.message == "killed by SIGKILL"
+        events = on.view(0)
+        assert events is not None
+        assert events.observed.message == "killed by SIGKILL"
         await on.until_ready(2)
         assert on.pid(0) not in (None, first)
         assert on.pid(1) == other
@@ -137,7 +137,7 @@ def test_a_killed_worker_comes_back_under_its_name(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_last_words_stand_until_the_settings_change(tmp_path: Path) -> None:
+def test_the_termination_message_is_kept_until_the_settings_change(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1, "die")
         await on.until(lambda: on.starts(0) >= 2, "a second try")
@@ -150,7 +150,7 @@ def test_last_words_stand_until_the_settings_change(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_an_end_without_words_is_told_by_its_exit_status(tmp_path: Path) -> None:
+def test_a_worker_without_a_message_is_reported_by_its_exit_status(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1, "silent-death")
         await on.until(lambda: on.phases() == [WorkerPhase.FAILED], "failed")
@@ -159,7 +159,7 @@ def test_an_end_without_words_is_told_by_its_exit_status(tmp_path: Path) -> None
     play(tmp_path, story)
 
 
-def test_leave_is_told_once_and_removal_stops_the_worker(tmp_path: Path) -> None:
+def test_a_drain_is_requested_once_and_removal_stops_the_worker(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(2)
         await on.until_ready(2)
@@ -179,7 +179,7 @@ def test_leave_is_told_once_and_removal_stops_the_worker(tmp_path: Path) -> None
     play(tmp_path, story)
 
 
-def test_restart_of_a_worker_that_was_told_to_leave_forgets_it(tmp_path: Path) -> None:
+def test_a_restart_cancels_the_drain_request(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1)
         await on.until_ready(1)
@@ -192,7 +192,7 @@ def test_restart_of_a_worker_that_was_told_to_leave_forgets_it(tmp_path: Path) -
     play(tmp_path, story)
 
 
-def test_a_crash_of_a_worker_that_was_told_to_leave_does_not_forget_it(tmp_path: Path) -> None:
+def test_a_crash_does_not_cancel_the_drain_request(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1)
         await on.until_ready(1)
@@ -225,7 +225,7 @@ def test_other_settings_replace_one_worker_at_a_time(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_a_deaf_worker_is_killed_after_the_grace(tmp_path: Path) -> None:
+def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace_period(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1, "deaf")
         await on.until_ready(1)
@@ -237,7 +237,7 @@ def test_a_deaf_worker_is_killed_after_the_grace(tmp_path: Path) -> None:
     play(tmp_path, story, grace_s=0.3)
 
 
-def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
+def test_processes_that_a_worker_started_end_with_it(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1, "child")
         await on.until_ready(1)
@@ -276,7 +276,7 @@ def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     )
     try:
         assert parent.stdout is not None
-        pids = [int(word) for word in parent.stdout.readline().split()]
+        pids = [int(part) for part in parent.stdout.readline().split()]
         assert len(pids) == 2
         assert all(alive(pid) for pid in pids)
     finally:
@@ -309,23 +309,23 @@ def test_leftovers_of_a_killed_run_are_found_and_ended(tmp_path: Path) -> None:
             process.wait(GUARD_S)
 
 
-def test_a_worker_whose_folder_cannot_be_made_is_told_and_tried_again(tmp_path: Path) -> None:
+def test_a_worker_whose_folder_cannot_be_created_is_reported_and_retried(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         in_the_way = on.folder.worker("w-0").state
         in_the_way.parent.mkdir(parents=True)
         in_the_way.touch()
         on.apply(1)
         assert on.phases() == [WorkerPhase.FAILED]
-        (seen,) = on.supervisor.observed()
-        assert seen.reason == "StartFailed"
-        assert str(in_the_way) in seen.message
+        (errors,) = on.supervisor.observed()
+        assert errors.reason == "StartFailed"
+        assert str(in_the_way) in errors.message
         in_the_way.unlink()
         await on.until_ready(1)
 
     play(tmp_path, story)
 
 
-def test_a_leave_that_could_not_be_written_is_asked_again(tmp_path: Path) -> None:
+def test_a_drain_request_that_could_not_be_written_is_repeated(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1)
         await on.until_ready(1)

@@ -1,4 +1,6 @@
-"""What a person sees: sentences for changes, rates over restarts, the picture and the plain lines."""
+"""What a user of `loghub up` sees: messages for changes, rates across restarts, the dashboard and plain
+lines.
+"""
 
 import io
 
@@ -28,7 +30,7 @@ def worker(
     *,
     pid: int | None = 7,
     starts: int = 1,
-    words: tuple[str, str] = ("", ""),
+    failure: tuple[str, str] = ("", ""),
     rows: int = 0,
     logs: int = 0,
 ) -> WorkerView:
@@ -53,60 +55,60 @@ def worker(
         ready=phase is WorkerPhase.RUNNING,
         revision=UNKNOWN,
         drain_requested=False,
-        reason=words[0],
-        message=words[1],
+        reason=failure[0],
+        message=failure[1],
     )
     return WorkerView(observed=observed, pid=pid, starts=starts, status=status if pid else None)
 
 
-def told(
+def printed(
     before: Status, after: Status, was: tuple[WorkerView, ...] = (), now: tuple[WorkerView, ...] = ()
 ) -> list[str]:
     return list(changes(before, after, was, now))
 
 
-def test_nothing_changed_nothing_told() -> None:
+def test_without_a_change_nothing_is_printed() -> None:
     status = Status(shards=(shard(0, "already_alloc", "w-0"),))
     workers = (worker(0, WorkerPhase.RUNNING),)
-    assert told(status, status, workers, workers) == []
+    assert printed(status, status, workers, workers) == []
 
 
-def test_a_shard_on_its_way() -> None:
+def test_a_shard_in_transfer_is_printed() -> None:
     held = Status(shards=(shard(0, "already_alloc", "w-0"),))
     moving = Status(shards=(shard(0, "transfer", "w-0", next_consumer="w-1"),))
     moved = Status(shards=(shard(0, "already_alloc", "w-1"),))
     free = Status(shards=(shard(0, "not_alloc"),))
-    assert told(held, moving) == ["shard 0 is being handed over from w-0 to w-1"]
+    assert printed(held, moving) == ["shard 0 is being handed over from w-0 to w-1"]
     unknown = Status(shards=(shard(0, "transfer", "w-0"),))
-    assert told(held, unknown) == ["shard 0 is being handed over from w-0"]
-    assert told(moving, moved) == ["shard 0 is assigned to w-1 (was w-0)"]
-    assert told(held, free) == ["shard 0 is free (was w-0)"]
+    assert printed(held, unknown) == ["shard 0 is being handed over from w-0"]
+    assert printed(moving, moved) == ["shard 0 is assigned to w-1 (was w-0)"]
+    assert printed(held, free) == ["shard 0 is free (was w-0)"]
 
 
-def test_a_worker_s_life() -> None:
+def test_each_state_of_a_worker_is_printed() -> None:
     starting, ready = worker(0, WorkerPhase.STARTING), worker(0, WorkerPhase.RUNNING)
-    dead = worker(0, WorkerPhase.FAILED, pid=None, words=("", "killed by SIGKILL"))
+    dead = worker(0, WorkerPhase.FAILED, pid=None, failure=("", "killed by SIGKILL"))
     again = worker(0, WorkerPhase.STARTING, pid=8, starts=2)
     none = Status()
-    assert told(none, none, (), (starting,)) == ["w-0 started, process 7"]
-    assert told(none, none, (starting,), (ready,)) == ["w-0 is ready"]
-    assert told(none, none, (ready,), (dead,)) == ["w-0 ended: killed by SIGKILL"]
-    assert told(none, none, (dead,), (again,)) == ["w-0 started, process 8 (again)"]
-    assert told(none, none, (ready,), ()) == ["w-0 is gone"]
+    assert printed(none, none, (), (starting,)) == ["w-0 started, process 7"]
+    assert printed(none, none, (starting,), (ready,)) == ["w-0 is ready"]
+    assert printed(none, none, (ready,), (dead,)) == ["w-0 ended: killed by SIGKILL"]
+    assert printed(none, none, (dead,), (again,)) == ["w-0 started, process 8 (again)"]
+    assert printed(none, none, (ready,), ()) == ["w-0 is gone"]
 
 
-def test_a_condition_that_nothing_else_tells() -> None:
+def test_a_condition_without_another_line_is_printed() -> None:
     def with_reason(reason: str) -> Status:
         condition = Condition(
             type="ScalingLimited", status="True", reason=reason, message="m", last_transition_time="t"
         )
         return Status(conditions=(condition,))
 
-    assert told(with_reason("DesiredWithinRange"), with_reason("TooFewShards")) == ["TooFewShards: m"]
-    assert told(with_reason("TooFewShards"), with_reason("TooFewShards")) == []
+    assert printed(with_reason("DesiredWithinRange"), with_reason("TooFewShards")) == ["TooFewShards: m"]
+    assert printed(with_reason("TooFewShards"), with_reason("TooFewShards")) == []
 
 
-def test_a_counter_that_begins_anew_adds_up() -> None:
+def test_a_counter_that_was_reset_is_added_up() -> None:
     meter = Meter()
     meter.update({"w": (1, 100)}, now=0.0)
     assert meter.rate("w") is None
@@ -119,7 +121,7 @@ def test_a_counter_that_begins_anew_adds_up() -> None:
     assert meter.rate("w") == 0.0
 
 
-def test_the_picture_and_the_lines_have_what_is_known() -> None:
+def test_the_dashboard_shows_what_is_known() -> None:
     watcher = Watcher()
     watcher.say("1.0 s  something [happened]")
     status = Status(
@@ -148,13 +150,13 @@ def test_the_picture_and_the_lines_have_what_is_known() -> None:
     out = io.StringIO()
     Console(file=out, width=120).print(render(frame))
     picture = out.getvalue()
-    for words in ("transfer", "w-1", "something [happened]", "sent 45", "running"):
-        assert words in picture
+    for failure in ("transfer", "w-1", "something [happened]", "sent 45", "running"):
+        assert failure in picture
 
 
-def test_an_exception_of_many_lines_is_one_line() -> None:
+def test_an_exception_with_many_lines_is_shown_in_one() -> None:
     watcher = Watcher()
-    failing = worker(0, WorkerPhase.RUNNING, words=("PipelineFailed", "first\n  second\n" + "x" * 500))
+    failing = worker(0, WorkerPhase.RUNNING, failure=("PipelineFailed", "first\n  second\n" + "x" * 500))
     snapshot = GroupSnapshot(at_unix_s=0.0, status=Status(), workers=(failing,))
     _, line = plain(watcher.frame(snapshot, title="t", notes=(), now=0.0))
     assert "PipelineFailed: first second xxx" in line
@@ -162,7 +164,7 @@ def test_an_exception_of_many_lines_is_one_line() -> None:
     assert len(line) < 300
 
 
-def test_a_long_cursor_is_told_by_the_digits_that_move() -> None:
+def test_a_long_cursor_is_shortened_to_its_last_digits() -> None:
     assert position(encode(1795256469453039252)) == "…039252"
     assert position(None) == "-"
     assert position("not a cursor") == "not a cursor"

@@ -1,13 +1,11 @@
-"""A small world to scale in: shards that logs come into, workers that need time, one `plan` over it.
+"""Simulates a group that scales: shards that logs arrive in, workers that need time, and one `plan` over
+them.
 
-What for: hours of a group's life in seconds, by the real decisions and the real drain. What it must not
-know: what is expected of them. Read next: `test_simulation`, `test_hot_shard`.
-
-One step is one second. A worker takes `warm_s` to be ready, works in batches of `batch_s`, checkpoints
-at the end of each, and shares what it can do among its shards. Shards are balanced by count, as the
-log service does, and one that moves is in transfer for `transfer_s`. One that nobody has held yet has no
-checkpoint, so its lag is known only while it is empty. Cursors are those of a log service that
-numbers from far above 0.
+Hours of a group take seconds, with the real decisions and the real drain. One step is one second. A worker
+takes `warm_s` to become ready, works in batches of `batch_s`, checkpoints at the end of each, and divides
+what it can consume among its shards. Shards are balanced by count, as the log service does, and a shard that
+moves is in transfer for `transfer_s`. A shard that no consumer has held yet has no checkpoint, so its lag is
+known only while it is empty. Cursors begin far above 0, as those of some log services do.
 """
 
 import math
@@ -85,7 +83,7 @@ class Worker:
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """Change its fields while it runs; ``told`` and ``numbers`` are what came of it."""
+    """Change its fields while it runs; ``reported`` and ``numbers`` are what came of it."""
 
     spec: dict[str, Any]
     arrival: Arrival
@@ -107,8 +105,8 @@ class World:
     revision: Revision = UNKNOWN
     workers: dict[int, Worker] = field(default_factory=dict)
     status: Status = field(default_factory=Status)
-    memory: ScalingState = NOTHING
-    next_round: float = 0.0
+    state: ScalingState = NOTHING
+    next_reconcile_s: float = 0.0
     numbers: list[tuple[float, int]] = field(default_factory=list)  # time, workers asked for
     reasons: list[str] = field(default_factory=list)
     events: list[actions.EmitEvent] = field(default_factory=list)
@@ -122,8 +120,8 @@ class World:
 
     @property
     def resource(self) -> LogHubConsumerGroup:
-        made = resource(self.spec, generation=1, uid=self.uid)
-        return made.model_copy(update={"status": self.status})
+        numbered = resource(self.spec, generation=1, uid=self.uid)
+        return numbered.model_copy(update={"status": self.status})
 
     def run(self, seconds: float) -> "World":
         for _ in range(int(seconds)):
@@ -139,7 +137,7 @@ class World:
         return self.order and any(one.number in shard.parents and not one.over for one in self.shards)
 
     def restart_operator(self) -> None:
-        self.memory = NOTHING
+        self.state = NOTHING
 
     # -- one second
 
@@ -152,8 +150,8 @@ class World:
         self._balance()
         self._work()
         self.lags.append(self.lag)
-        if self.now >= self.next_round:
-            self._round()
+        if self.now >= self.next_reconcile_s:
+            self._reconcile()
 
     def _ready(self, worker: Worker) -> bool:
         return self.now - worker.started >= self.warm_s and not worker.left
@@ -196,9 +194,9 @@ class World:
         for worker in ready:
             held = {s.number: s for s in self.shards if s.holder == self._name(worker)}
             if self.now >= worker.batch_end:
-                for number, goal in worker.batch.items():
-                    if number in held and goal > held[number].consumed:
-                        held[number].consumed, held[number].saved_at = goal, self.now
+                for number, target in worker.batch.items():
+                    if number in held and target > held[number].consumed:
+                        held[number].consumed, held[number].saved_at = target, self.now
                 worker.batch = _batch(list(held.values()), rate * self.batch_s)
                 worker.batch_end = self.now + self.batch_s
 
@@ -207,16 +205,16 @@ class World:
 
     # -- the operator
 
-    def _round(self) -> None:
+    def _reconcile(self) -> None:
         observed = self.observed()
         now_resource = self.resource
         planned = plan(now_resource, observed, observed.at_unix_s)
-        self.memory = planned.memory.scaling
+        self.state = planned.memory.scaling
         try:
             for action in planned.actions:
                 self._carry_out(action)
         except actions.ReshardRefused as refused:
-            self.memory = with_rejection(self.memory, refused, observed.at_unix_s)
+            self.state = with_rejection(self.state, refused, observed.at_unix_s)
         if worth_writing(self.status, planned.status, since_last_s=LAG_EVERY_S):
             self.writes += 1
         self.status = planned.status
@@ -224,7 +222,7 @@ class World:
         self.reasons.append(planned.status.scaling.reason)
         if not self.numbers or self.numbers[-1][1] != planned.status.replicas:
             self.numbers.append((self.now, planned.status.replicas))
-        self.next_round = self.now + (1.0 if planned.actions else self.every_s)
+        self.next_reconcile_s = self.now + (1.0 if planned.actions else self.every_s)
 
     def _carry_out(self, action: actions.Action) -> None:
         if isinstance(action, actions.SplitShard | actions.MergeShards):
@@ -294,7 +292,7 @@ class World:
             worker_set=set_now,
             workers=tuple(self._worker_observed(one) for _, one in sorted(self.workers.items())),
             group_origin="Created",
-            memory=Memory(scaling=self.memory),
+            memory=Memory(scaling=self.state),
         )
 
     def _shard_observed(self, shard: Shard) -> ShardObserved:
@@ -347,21 +345,21 @@ class World:
     def condition(self, kind: str) -> Condition:
         return next(one for one in self.status.conditions if one.type == kind)
 
-    def turns(self, since: float = 0.0) -> int:
+    def reversals(self, since: float = 0.0) -> int:
         """How often the number went the other way than the time before."""
-        seen = [number for at, number in self.numbers if at >= since]
-        steps = [b - a for a, b in pairwise(seen)]
+        numbers = [number for at, number in self.numbers if at >= since]
+        steps = [b - a for a, b in pairwise(numbers)]
         return sum((a > 0) != (b > 0) for a, b in pairwise(steps))
 
 
 def _batch(held: list[Shard], most: float) -> dict[int, float]:
     """Where each shard is after one batch: what there is, shared fairly where it is too much."""
-    goals, left = {}, most
+    targets, left = {}, most
     for place, shard in enumerate(sorted(held, key=lambda one: one.written - one.consumed)):
         share = min(shard.written - shard.consumed, left / (len(held) - place))
-        goals[shard.number] = shard.consumed + share
+        targets[shard.number] = shard.consumed + share
         left -= share
-    return goals
+    return targets
 
 
 def world(
@@ -373,9 +371,12 @@ def world(
     **more: Any,
 ) -> World:
     """A group in mode Auto that begins with one worker."""
-    made = [Shard(number, keys) for number, keys in enumerate(even_ranges(shards))]
+    numbered = [Shard(number, keys) for number, keys in enumerate(even_ranges(shards))]
     return World(
-        spec={**(spec or {}), "scaling": {"mode": "Auto", **scaling}}, arrival=arrival, shards=made, **more
+        spec={**(spec or {}), "scaling": {"mode": "Auto", **scaling}},
+        arrival=arrival,
+        shards=numbered,
+        **more,
     )
 
 

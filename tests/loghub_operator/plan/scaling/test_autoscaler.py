@@ -1,4 +1,4 @@
-"""The formula, the bounds and the windows, as values."""
+"""The formula, the bounds and the stabilization windows, as values."""
 
 import pytest
 from hypothesis import given
@@ -10,11 +10,11 @@ from loghub_operator.plan.scaling.desired_replicas import (
     ReplicaBounds,
     ReplicaRange,
     formula,
-    need_of,
+    replica_range_of,
     rounded,
     spread,
 )
-from loghub_operator.plan.scaling.stabilization import Spans, largest, pushed, stabilize, with_need
+from loghub_operator.plan.scaling.stabilization import Spans, largest, pushed, stabilize, with_replica_range
 
 SPANS = Spans(up_s=30.0, down_s=300.0, gap_s=120.0)
 
@@ -42,24 +42,24 @@ def inputs(
         (9e9, 0, 1.0, 1000),
     ],
 )
-def test_wanted_is_arrival_plus_lag_over_catch_up_over_rate(
+def test_the_formula_is_arrival_plus_lag_over_catch_up_time_divided_by_the_rate(
     arrival: float, lag: int, rate: float, wanted: int
 ) -> None:
-    need = need_of(inputs(arrival, lag, rate))
-    assert need is not None
-    assert need.wanted == wanted
+    replica_range = replica_range_of(inputs(arrival, lag, rate))
+    assert replica_range is not None
+    assert replica_range.wanted == wanted
 
 
-def test_nothing_to_do_needs_no_rate_and_all_else_does() -> None:
-    assert need_of(inputs(0.0, 0, None)) == ReplicaRange.exactly(0)
-    assert need_of(inputs(1.0, 0, None)) is None
-    assert need_of(inputs(None, 0, 1.0)) is None
-    assert need_of(inputs(1.0, None, 1.0)) is None
+def test_the_range_is_unknown_without_a_rate_unless_there_is_no_load() -> None:
+    assert replica_range_of(inputs(0.0, 0, None)) == ReplicaRange.exactly(0)
+    assert replica_range_of(inputs(1.0, 0, None)) is None
+    assert replica_range_of(inputs(None, 0, 1.0)) is None
+    assert replica_range_of(inputs(1.0, None, 1.0)) is None
 
 
-def test_the_formula_is_told_with_its_numbers() -> None:
+def test_the_formula_is_shown_with_its_numbers() -> None:
     given_ = inputs(44.51, 600, 10.0, shards=8)
-    assert formula(given_, need_of(given_)) == (
+    assert formula(given_, replica_range_of(given_)) == (
         "ceil((44.5/s + 600 / 300 s) / 10/s) = 5; 8 shards spread over 8"
     )
     assert formula(inputs(1.0, 0, None), None) is None
@@ -78,12 +78,12 @@ def test_the_formula_is_told_with_its_numbers() -> None:
         (3.2, None, 4),
     ],
 )
-def test_whole_shards_count(load: float, shards: int | None, workers: int) -> None:
+def test_workers_are_rounded_up_to_whole_shards(load: float, shards: int | None, workers: int) -> None:
     assert spread(load, shards) == workers
 
 
 @given(load=st.floats(0.01, 60.0), shards=st.integers(1, 64))
-def test_of_as_many_none_has_more_shards_than_it_can_do(load: float, shards: int) -> None:
+def test_no_worker_has_more_shards_than_it_can_consume(load: float, shards: int) -> None:
     workers = spread(load, shards)
     assert workers >= load - 0.01
     if load <= shards:
@@ -96,12 +96,14 @@ def test_of_as_many_none_has_more_shards_than_it_can_do(load: float, shards: int
     ("workers", "cut", "bound"),
     [(5, 5, None), (1, 2, "Minimum"), (12, 8, "Shards"), (10, 8, "Shards"), (99, 8, "Shards")],
 )
-def test_bounds_and_what_cuts_last(workers: int, cut: int, bound: str | None) -> None:
+def test_the_number_is_limited_and_the_last_bound_is_reported(
+    workers: int, cut: int, bound: str | None
+) -> None:
     assert ReplicaBounds(least=2, most=10, shards=8).cut(workers) == (cut, bound)
     assert ReplicaBounds(least=2, most=6, shards=8).cut(99) == (6, "Maximum")
 
 
-def test_the_largest_of_a_sliding_time() -> None:
+def test_the_largest_value_of_a_sliding_window() -> None:
     window = Window()
     for now, value in ((0, 3), (10, 5), (20, 2), (30, 4), (40, 1)):
         window = pushed(window, value, now=float(now), span_s=30.0, gap_s=60.0)
@@ -113,26 +115,26 @@ def test_the_largest_of_a_sliding_time() -> None:
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=300))
-def test_a_window_is_bounded_by_its_numbers_and_right(values: list[int]) -> None:
+def test_a_window_is_bounded_and_returns_the_maximum(values: list[int]) -> None:
     window = Window()
     for now, value in enumerate(values):
         window = pushed(window, value, now=float(now), span_s=50.0, gap_s=60.0)
     assert len(window.peaks) <= 21
     end = len(values) - 1
-    told = largest(window, now=float(end), span_s=min(50.0, float(end)))
-    assert told == max(values[max(0, end - 50) :])
+    maximum = largest(window, now=float(end), span_s=min(50.0, float(end)))
+    assert maximum == max(values[max(0, end - 50) :])
 
 
-def after(needs: list[ReplicaRange], *, current: int, every_s: float = 10.0) -> tuple[int, bool]:
-    memory, now = NOTHING, 0.0
-    for need in needs:
+def after(ranges: list[ReplicaRange], *, current: int, every_s: float = 10.0) -> tuple[int, bool]:
+    state, now = NOTHING, 0.0
+    for replica_range in ranges:
         now += every_s
-        memory = with_need(memory, need, now=now, spans=SPANS, up=True)
-    calm = stabilize(memory, needs[-1], current=current, now=now, spans=SPANS)
-    return calm.workers, calm.stabilizing
+        state = with_replica_range(state, replica_range, now=now, spans=SPANS, up=True)
+    stabilized = stabilize(state, ranges[-1], current=current, now=now, spans=SPANS)
+    return stabilized.workers, stabilized.stabilizing
 
 
-def test_more_only_after_the_window_and_as_many_as_were_needed_all_along() -> None:
+def test_scale_up_only_after_the_window_to_the_least_needed_throughout() -> None:
     assert after([ReplicaRange.exactly(5)] * 3, current=2) == (2, True)
     assert after([ReplicaRange.exactly(5)] * 4, current=2) == (5, False)
     assert after(
@@ -148,7 +150,7 @@ def test_more_only_after_the_window_and_as_many_as_were_needed_all_along() -> No
     ) == (2, True)
 
 
-def test_fewer_only_after_the_window_and_as_few_as_were_enough_all_along() -> None:
+def test_scale_down_only_after_the_window_to_the_most_needed_throughout() -> None:
     assert after([ReplicaRange.exactly(1)] * 30, current=4) == (4, True)
     assert after([ReplicaRange.exactly(1)] * 31, current=4) == (1, False)
     assert after(
@@ -160,9 +162,9 @@ def test_fewer_only_after_the_window_and_as_few_as_were_enough_all_along() -> No
     )
 
 
-def test_between_low_and_high_nothing_moves() -> None:
-    assert after([ReplicaRange(wanted=3, low=2, goal=3, high=5)] * 50, current=4) == (4, False)
+def test_between_low_and_high_the_number_is_kept() -> None:
+    assert after([ReplicaRange(wanted=3, low=2, target=3, high=5)] * 50, current=4) == (4, False)
 
 
-def test_numbers_are_told_with_three_digits() -> None:
+def test_numbers_are_reported_with_three_digits() -> None:
     assert [rounded(number) for number in (1234.5, 0.012345, 99.99)] == [1230.0, 0.0123, 100.0]

@@ -1,6 +1,6 @@
-"""A shard that is too busy for one worker, and neighbours that are cold: split, merged, or told only.
+"""Hot shards and cold neighbours: split, merged, or only reported.
 
-The decisions are `plan`'s; the world is `world`'s, in which a worker does ten log groups per second.
+The decisions are those of `plan`, over a simulated group whose workers consume ten log groups per second.
 """
 
 from collections.abc import Callable
@@ -18,102 +18,110 @@ SPLIT_ONLY = {"shards": {**HOT["shards"], "minShards": 12}}
 
 
 @pytest.mark.parametrize("order", [False, True])
-def test_hot_shard_is_split_until_it_is_not(*, order: bool) -> None:
-    made = world(SPLIT_ONLY, _by_range(32.0), shards=4, spec={"inOrder": order})
-    made.arrival = _by_range(32.0, made)
-    made.run(1800)
-    splits = [event for event in made.events if event.reason == "ShardSplit"]
+def test_a_hot_shard_is_split_until_no_shard_is_hot(*, order: bool) -> None:
+    simulated = world(SPLIT_ONLY, _by_range(32.0), shards=4, spec={"inOrder": order})
+    simulated.arrival = _by_range(32.0, simulated)
+    simulated.run(1800)
+    splits = [event for event in simulated.events if event.reason == "ShardSplit"]
     assert 2 <= len(splits) <= 3
-    births = sorted({one.born for one in made.shards if one.parents})
+    births = sorted({one.born for one in simulated.shards if one.parents})
     assert all(b - a >= 300 for a, b in pairwise(births))
-    assert all(made.arrival(one.number, made.now) < RATE for one in made.shards if not one.read_only)
-    hot = next(one for one in made.status.conditions if one.type == "HotShard")
+    assert all(
+        simulated.arrival(one.number, simulated.now) < RATE for one in simulated.shards if not one.read_only
+    )
+    hot = next(one for one in simulated.status.conditions if one.type == "HotShard")
     # With order a child waits for its parent, and has what came meanwhile to work off.
     assert order or hot.status == "False"
-    assert made.status.scaling is not None
-    assert {one.reason for one in made.status.scaling.history if one.target == "Shards"} == {"ShardSplit"}
+    assert simulated.status.scaling is not None
+    assert {one.reason for one in simulated.status.scaling.history if one.target == "Shards"} == {
+        "ShardSplit"
+    }
 
 
-def test_hot_shard_is_told_and_left_alone_where_it_may_not_be_split() -> None:
-    made = world({}, _by_range(32.0), shards=4)
-    made.arrival = _by_range(32.0, made)
-    made.run(300)
-    hot = next(one for one in made.status.conditions if one.type == "HotShard")
+def test_a_hot_shard_is_only_reported_if_splitting_is_disabled() -> None:
+    simulated = world({}, _by_range(32.0), shards=4)
+    simulated.arrival = _by_range(32.0, simulated)
+    simulated.run(300)
+    hot = next(one for one in simulated.status.conditions if one.type == "HotShard")
     assert hot.status == "True"
-    assert len(made.shards) == 4
+    assert len(simulated.shards) == 4
 
 
-def test_split_is_not_repeated_by_an_operator_that_was_restarted() -> None:
-    made = world(HOT, _by_range(60.0), shards=4)
-    made.arrival = _by_range(60.0, made)
-    while not [event for event in made.events if event.reason == "ShardSplit"]:
-        made.run(1)
-        assert made.now < 600
+def test_a_restarted_operator_does_not_repeat_a_split() -> None:
+    simulated = world(HOT, _by_range(60.0), shards=4)
+    simulated.arrival = _by_range(60.0, simulated)
+    while not [event for event in simulated.events if event.reason == "ShardSplit"]:
+        simulated.run(1)
+        assert simulated.now < 600
     for _ in range(5):
-        made.restart_operator()
-        made.status = made.status.model_copy(update={"scaling": None})
-        made.run(50)
-    assert len([one for one in made.shards if one.parents]) == 2
+        simulated.restart_operator()
+        simulated.status = simulated.status.model_copy(update={"scaling": None})
+        simulated.run(50)
+    assert len([one for one in simulated.shards if one.parents]) == 2
 
 
-def test_cold_neighbours_are_merged_down_to_the_least() -> None:
-    made = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0)).run(2700)
-    writable = [one for one in made.shards if not one.read_only]
+def test_cold_neighbours_are_merged_down_to_the_minimum() -> None:
+    simulated = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0)).run(2700)
+    writable = [one for one in simulated.shards if not one.read_only]
     assert len(writable) == 4
-    assert {event.reason for event in made.events if event.reason.startswith("Shard")} == {"ShardsMerged"}
-    assert made.turns() == 0
+    assert {event.reason for event in simulated.events if event.reason.startswith("Shard")} == {
+        "ShardsMerged"
+    }
+    assert simulated.reversals() == 0
 
 
 @pytest.mark.parametrize(
     ("mode", "spec", "least"),
     [("Fixed", {"replicas": 3}, 3), ("External", {"replicas": 3}, 3), ("Auto", {"replicas": 1}, 2)],
 )
-def test_as_many_shards_stay_as_workers_should_run(mode: str, spec: dict[str, object], least: int) -> None:
+def test_merging_keeps_one_shard_for_each_worker(mode: str, spec: dict[str, object], least: int) -> None:
     """Too few for them while the two that are merged are worked off, and for good, it would be otherwise."""
     shards = {"autoSplit": True, "cooldownSeconds": 60}
     scaling = {"mode": mode, "workerCapacity": int(RATE), "minReplicas": 2, "shards": shards}
-    made = world(scaling, evenly(lambda _: 1.0), spec=spec).run(1800)
-    assert sum(not one.read_only for one in made.shards) == least
-    assert made.condition("ScalingLimited").reason != "TooFewShards"
+    simulated = world(scaling, evenly(lambda _: 1.0), spec=spec).run(1800)
+    assert sum(not one.read_only for one in simulated.shards) == least
+    assert simulated.condition("ScalingLimited").reason != "TooFewShards"
 
 
-def test_shards_that_another_group_reads_too_are_not_merged() -> None:
-    made = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), other_groups=1).run(2700)
-    assert made.tries == []
-    assert "are not merged: another consumer group" in made.condition("HotShard").message
+def test_shards_that_another_group_reads_are_not_merged() -> None:
+    simulated = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), other_groups=1).run(2700)
+    assert simulated.tries == []
+    assert "are not merged: another consumer group" in simulated.condition("HotShard").message
 
 
-def test_a_split_that_is_refused_is_told_and_tried_ever_later() -> None:
-    made = world(SPLIT_ONLY, _by_range(32.0), shards=4, refuses="ShardQuotaExceed, HTTP 403: no more than 4")
-    made.arrival = _by_range(32.0, made)
-    made.run(2700)
-    pauses = [b - a for a, b in pairwise(made.tries)]
-    assert 4 <= len(made.tries) <= 7
+def test_a_rejected_split_is_reported_and_retried_later_each_time() -> None:
+    simulated = world(
+        SPLIT_ONLY, _by_range(32.0), shards=4, refuses="ShardQuotaExceed, HTTP 403: no more than 4"
+    )
+    simulated.arrival = _by_range(32.0, simulated)
+    simulated.run(2700)
+    pauses = [b - a for a, b in pairwise(simulated.tries)]
+    assert 4 <= len(simulated.tries) <= 7
     assert all(later >= earlier for earlier, later in pairwise(pauses))
-    assert [event for event in made.events if event.reason == "ShardSplit"] == []
-    hot = made.condition("HotShard")
+    assert [event for event in simulated.events if event.reason == "ShardSplit"] == []
+    hot = simulated.condition("HotShard")
     assert (hot.status, hot.reason) == ("True", "SplitRejected")
     assert "no more than 4" in hot.message
-    assert made.condition("Ready").reason != "ReconcileError"
-    made.refuses = ""
-    made.run(2100)  # the pause is twice as long after each
-    assert [event.reason for event in made.events if event.reason == "ShardSplit"]
-    assert made.memory.rejections == ()
-    assert made.condition("HotShard").reason != "SplitRejected"
+    assert simulated.condition("Ready").reason != "ReconcileError"
+    simulated.refuses = ""
+    simulated.run(2100)  # the pause is twice as long after each
+    assert [event.reason for event in simulated.events if event.reason == "ShardSplit"]
+    assert simulated.state.rejections == ()
+    assert simulated.condition("HotShard").reason != "SplitRejected"
 
 
-def test_a_merge_that_is_refused_is_told_and_tried_ever_later() -> None:
-    made = world(
+def test_a_rejected_merge_is_reported_and_retried_later_each_time() -> None:
+    simulated = world(
         {**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), refuses="Unauthorized, HTTP 403: no"
     )
-    made.run(1800)
-    assert 3 <= len(made.tries) <= 6
-    cold = made.condition("HotShard")
+    simulated.run(1800)
+    assert 3 <= len(simulated.tries) <= 6
+    cold = simulated.condition("HotShard")
     assert (cold.status, cold.reason) == ("False", "MergeRejected")
-    tried = len(made.tries)
-    made.run(60)
-    assert len(made.tries) == tried
-    assert made.condition("HotShard") == cold  # nothing new to write meanwhile
+    tried = len(simulated.tries)
+    simulated.run(60)
+    assert len(simulated.tries) == tried
+    assert simulated.condition("HotShard") == cold  # nothing new to write meanwhile
 
 
 def _by_range(total: float, of: World | None = None) -> Callable[[int, float], float]:

@@ -1,4 +1,6 @@
-"""What is told: nothing new for numbers that jitter, everything for a decision, the metrics for others."""
+"""The report of a decision: not rewritten for fluctuating numbers, written for a decision, the same in
+metrics.
+"""
 
 import dataclasses
 
@@ -34,7 +36,7 @@ def jittered(status: Status, **inputs: float) -> Status:
     return status.model_copy(update={"scaling": scaling})
 
 
-def test_numbers_that_jitter_are_written_at_the_bounded_rate(running: World) -> None:
+def test_fluctuating_numbers_are_written_at_a_bounded_rate(running: World) -> None:
     other = jittered(running.status, arrival_per_second=25.3)
     assert not worth_writing(running.status, other, since_last_s=LAG_EVERY_S - 1)
     assert worth_writing(running.status, other, since_last_s=LAG_EVERY_S)
@@ -57,13 +59,13 @@ def test_a_decision_is_written_at_once(running: World, change: dict[str, object]
     )
 
 
-def test_a_decision_keeps_its_time_and_the_steps_are_the_last_ten(running: World) -> None:
-    told = running.status.scaling
-    assert told is not None
-    decided = told.last_decision_time
+def test_an_unchanged_decision_keeps_its_time_and_the_history_has_ten_steps(running: World) -> None:
+    scaling = running.status.scaling
+    assert scaling is not None
+    decided = scaling.last_decision_time
     later = running.run(60).status.scaling
     assert later is not None
-    assert (later.reason, later.last_decision_time) == (told.reason, decided)
+    assert (later.reason, later.last_decision_time) == (scaling.reason, decided)
     up_and_down = world(
         {
             "scaleUp": {"maxPodsPerStep": 1, "stabilizationWindowSeconds": 0},
@@ -78,29 +80,31 @@ def test_a_decision_keeps_its_time_and_the_steps_are_the_last_ten(running: World
     assert steps[0].time > steps[-1].time
 
 
-def look(running: World, **service: object) -> ObservedState:
-    seen = running.observed()
-    shards = (dataclasses.replace(seen.service.shards[0], **service), *seen.service.shards[1:])
-    return dataclasses.replace(seen, service=dataclasses.replace(seen.service, shards=shards))
+def observation(running: World, **service: object) -> ObservedState:
+    observed = running.observed()
+    shards = (dataclasses.replace(observed.service.shards[0], **service), *observed.service.shards[1:])
+    return dataclasses.replace(observed, service=dataclasses.replace(observed.service, shards=shards))
 
 
-def test_one_unknown_lag_holds_the_number(running: World) -> None:
-    course = decide_running(running.resource, look(running, lag_groups=None))
-    assert (course.recommendation.reason, course.recommendation.held) == ("LagUnknown", True)
-    assert course.goal.workers == running.replicas
+def test_one_unknown_lag_keeps_the_number(running: World) -> None:
+    decision = decide_running(running.resource, observation(running, lag_groups=None))
+    assert (decision.recommendation.reason, decision.recommendation.blocked) == ("LagUnknown", True)
+    assert decision.desired.workers == running.replicas
 
 
 NEXT_HOLDERS = pytest.mark.parametrize("next_holder", ["access-1", ""], ids=["reported", "not reported"])
 
 
 @NEXT_HOLDERS
-def test_a_transfer_holds_a_step_and_not_a_number_that_stays(running: World, next_holder: str) -> None:
-    course = decide_running(running.resource, look(running, state="transfer", next_holder=next_holder))
-    assert (course.recommendation.reason, course.recommendation.held) == ("WithinCapacity", False)
+def test_a_transfer_blocks_a_change_and_not_an_unchanged_number(running: World, next_holder: str) -> None:
+    decision = decide_running(
+        running.resource, observation(running, state="transfer", next_holder=next_holder)
+    )
+    assert (decision.recommendation.reason, decision.recommendation.blocked) == ("WithinCapacity", False)
     busier = world({}, evenly(lambda now: 25.0 if now < 600 else 60.0)).run(650)
-    course = decide_running(busier.resource, look(busier, state="transfer", next_holder=next_holder))
-    assert (course.recommendation.reason, course.recommendation.held) == ("RebalanceInProgress", True)
-    assert course.goal.workers == busier.replicas
+    decision = decide_running(busier.resource, observation(busier, state="transfer", next_holder=next_holder))
+    assert (decision.recommendation.reason, decision.recommendation.blocked) == ("RebalanceInProgress", True)
+    assert decision.desired.workers == busier.replicas
 
 
 @NEXT_HOLDERS
@@ -115,44 +119,44 @@ def test_a_shard_in_transfer_has_no_worker_to_itself(next_holder: str) -> None:
     """Its lag says nothing about a worker that does nothing else: it is just moved to another one."""
 
     def busy(observed: ObservedState) -> list[str]:
-        return [one.name for one in decide_running(apart.resource, observed).memory.hot]
+        return [one.name for one in decide_running(apart.resource, observed).state.hot]
 
     apart = world(
         {"mode": "Fixed", "workerCapacity": 10}, evenly(lambda _: 4.0), shards=2, spec={"replicas": 2}
     ).run(300)
     lag = 1_000_000
-    assert busy(look(apart, lag_groups=lag)) == ["0"]
-    assert busy(look(apart, lag_groups=lag, state="transfer", next_holder=next_holder)) == []
+    assert busy(observation(apart, lag_groups=lag)) == ["0"]
+    assert busy(observation(apart, lag_groups=lag, state="transfer", next_holder=next_holder)) == []
 
 
-def test_the_metrics_say_what_the_status_says(running: World) -> None:
+def test_metrics_and_status_have_the_same_numbers(running: World) -> None:
     planned = plan(running.resource, running.observed(), EPOCH + running.now)
-    found = planned.metrics
-    assert isinstance(found, GroupMetrics)
-    told = planned.status.scaling
-    assert told is not None
-    assert (found.wanted, found.recommended, found.applied) == (
-        told.uncapped_replicas,
-        told.recommended_replicas,
-        told.desired_replicas,
+    metrics = planned.metrics
+    assert isinstance(metrics, GroupMetrics)
+    scaling = planned.status.scaling
+    assert scaling is not None
+    assert (metrics.wanted, metrics.recommended, metrics.applied) == (
+        scaling.uncapped_replicas,
+        scaling.recommended_replicas,
+        scaling.desired_replicas,
     )
-    assert found.lag_groups == running.lag == sum(shard.lag_groups or 0 for shard in found.shards)
-    assert found.arrival_per_s == pytest.approx(25.0, rel=0.05)
-    assert found.consumed_per_s == pytest.approx(25.0, rel=0.1)
-    assert (found.ready, found.assignable, len(found.shards)) == (told.desired_replicas, 8, 8)
+    assert metrics.lag_groups == running.lag == sum(shard.lag_groups or 0 for shard in metrics.shards)
+    assert metrics.arrival_per_s == pytest.approx(25.0, rel=0.05)
+    assert metrics.consumed_per_s == pytest.approx(25.0, rel=0.1)
+    assert (metrics.ready, metrics.assignable, len(metrics.shards)) == (scaling.desired_replicas, 8, 8)
 
 
-def test_the_lag_of_a_child_that_waits_is_left_out_of_the_decision_alone(running: World) -> None:
-    found = look(running, state="wait", checkpoint="", lag_groups=None, lag_s=None, lag_logs=None)
-    course = decide_running(running.resource, found)
-    assert course.inputs.lag_groups == sum(one.lag_groups or 0 for one in available(found.service).shards)
-    assert group_metrics(running.resource, found, course, run=3).lag_groups is None
-    nothing = tuple(dataclasses.replace(one, lag_groups=0) for one in available(found.service).shards[1:])
+def test_the_unknown_lag_of_a_waiting_child_is_ignored_only_by_the_decision(running: World) -> None:
+    metrics = observation(running, state="wait", checkpoint="", lag_groups=None, lag_s=None, lag_logs=None)
+    decision = decide_running(running.resource, metrics)
+    assert decision.inputs.lag_groups == sum(one.lag_groups or 0 for one in available(metrics.service).shards)
+    assert group_metrics(running.resource, metrics, decision, run=3).lag_groups is None
+    nothing = tuple(dataclasses.replace(one, lag_groups=0) for one in available(metrics.service).shards[1:])
     service = dataclasses.replace(
-        available(found.service), shards=(available(found.service).shards[0], *nothing)
+        available(metrics.service), shards=(available(metrics.service).shards[0], *nothing)
     )
-    course = decide_running(running.resource, dataclasses.replace(found, service=service))
-    assert course.inputs.lag_groups is None  # its parents are not consumed: it is not nothing
+    decision = decide_running(running.resource, dataclasses.replace(metrics, service=service))
+    assert decision.inputs.lag_groups is None  # its parents are not consumed: it is not nothing
 
 
 def test_unknown_is_absent_from_the_metrics_and_the_report(running: World) -> None:
@@ -161,9 +165,9 @@ def test_unknown_is_absent_from_the_metrics_and_the_report(running: World) -> No
         planned = plan(running.resource, running.observed(), EPOCH + running.now)
     finally:
         running.unreachable = False
-    found = planned.metrics
-    assert found is not None
-    assert (found.lag_groups, found.lag_seconds, found.arrival_per_s, found.assignable) == (None,) * 4
+    metrics = planned.metrics
+    assert metrics is not None
+    assert (metrics.lag_groups, metrics.lag_seconds, metrics.arrival_per_s, metrics.assignable) == (None,) * 4
     assert planned.status.scaling is not None
     inputs = planned.status.scaling.inputs
     assert (inputs.arrival_per_second, inputs.lag_log_groups) == (None, None)

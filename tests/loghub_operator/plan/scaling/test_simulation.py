@@ -1,7 +1,7 @@
-"""Hours of groups in mode Auto: the number of workers follows the load, and never swings.
+"""Hours of groups in mode Auto: the number of workers follows the load and does not oscillate.
 
-The decisions, the drain and the status are `plan`'s; the world is `world`'s, in which a worker does
-ten log groups per second.
+Decisions, drain and status are those of `plan`, over a simulated group whose workers consume ten log groups
+per second.
 """
 
 import math
@@ -18,214 +18,216 @@ pytestmark = pytest.mark.long
 RATE = 10.0
 
 
-def most(made: World) -> int:
-    return max(number for _, number in made.numbers)
+def most(simulated: World) -> int:
+    return max(number for _, number in simulated.numbers)
 
 
-def test_constant_load_to_one_number_that_stays() -> None:
-    made = world({}, evenly(lambda _: 35.0)).run(1800)
-    assert made.turns() <= 1
-    assert made.numbers[-1][1] == 4
-    assert made.numbers[-1][0] < 900  # nothing moved since
-    assert made.lag < 35.0 * 10
+def test_constant_load_reaches_one_number_and_keeps_it() -> None:
+    simulated = world({}, evenly(lambda _: 35.0)).run(1800)
+    assert simulated.reversals() <= 1
+    assert simulated.numbers[-1][1] == 4
+    assert simulated.numbers[-1][0] < 900  # nothing moved since
+    assert simulated.lag < 35.0 * 10
 
 
-def test_no_load_to_one_worker_and_a_status_that_stays_the_same() -> None:
-    made = world({}, evenly(lambda _: 0.0)).run(300)
-    written = made.writes
-    made.run(900)
-    assert made.numbers == [(1.0, 1)]
-    assert made.writes == written
+def test_without_load_one_worker_runs_and_the_status_is_not_rewritten() -> None:
+    simulated = world({}, evenly(lambda _: 0.0)).run(300)
+    written = simulated.writes
+    simulated.run(900)
+    assert simulated.numbers == [(1.0, 1)]
+    assert simulated.writes == written
 
 
-def test_step_up_and_down_turns_once() -> None:
-    made = world({}, evenly(lambda now: 5.0 if not 600 < now < 2000 else 38.0)).run(3000)
-    assert made.turns() == 1
-    assert most(made) in (4, 8)
-    assert made.numbers[-1][1] == 1
+def test_a_step_up_and_down_changes_direction_once() -> None:
+    simulated = world({}, evenly(lambda now: 5.0 if not 600 < now < 2000 else 38.0)).run(3000)
+    assert simulated.reversals() == 1
+    assert most(simulated) in (4, 8)
+    assert simulated.numbers[-1][1] == 1
     # Within the catch-up time, and what the workers' start took, it was through.
-    assert made.lags[600 + 60 + 300 + 60] < 38.0 * 10
+    assert simulated.lags[600 + 60 + 300 + 60] < 38.0 * 10
 
 
-def test_burst_is_worked_off_within_the_catch_up_time() -> None:
-    made = world({}, evenly(lambda now: 4.0 + (150.0 if 600 < now <= 660 else 0.0))).run(1800)
-    assert max(made.lags) > 8000
-    assert made.turns() == 1
-    assert made.lags[660 + 300] < 100
-    assert made.numbers[-1][1] == 1
+def test_a_burst_is_consumed_within_the_catch_up_time() -> None:
+    simulated = world({}, evenly(lambda now: 4.0 + (150.0 if 600 < now <= 660 else 0.0))).run(1800)
+    assert max(simulated.lags) > 8000
+    assert simulated.reversals() == 1
+    assert simulated.lags[660 + 300] < 100
+    assert simulated.numbers[-1][1] == 1
 
 
-def test_sawtooth_turns_at_most_twice_in_a_tooth() -> None:
-    made = world({}, evenly(lambda now: now % 600 / 600 * 40.0)).run(3600)
-    assert made.turns() <= 2 * 6
-    assert made.lag < 2000
+def test_a_sawtooth_changes_direction_at_most_twice_per_tooth() -> None:
+    simulated = world({}, evenly(lambda now: now % 600 / 600 * 40.0)).run(3600)
+    assert simulated.reversals() <= 2 * 6
+    assert simulated.lag < 2000
 
 
-def test_fast_sawtooth_within_the_window_does_not_turn() -> None:
-    made = world({}, evenly(lambda now: 10.0 + (now % 120) / 120 * 20.0)).run(2400)
-    assert made.turns(since=900) == 0
+def test_a_sawtooth_shorter_than_the_window_does_not_change_direction() -> None:
+    simulated = world({}, evenly(lambda now: 10.0 + (now % 120) / 120 * 20.0)).run(2400)
+    assert simulated.reversals(since=900) == 0
 
 
-def test_day_curve_turns_twice_a_day() -> None:
-    made = world({}, evenly(lambda now: 25 - 20 * math.cos(now / 2400 * 2 * math.pi))).run(4800)
-    assert made.turns() <= 4
-    assert max(made.lags) < 45 * 150
-    assert {1, 8} <= {number for _, number in made.numbers}
+def test_a_day_curve_changes_direction_twice_a_day() -> None:
+    simulated = world({}, evenly(lambda now: 25 - 20 * math.cos(now / 2400 * 2 * math.pi))).run(4800)
+    assert simulated.reversals() <= 4
+    assert max(simulated.lags) < 45 * 150
+    assert {1, 8} <= {number for _, number in simulated.numbers}
 
 
 def test_never_more_workers_than_assignable_shards() -> None:
-    made = world({}, evenly(lambda _: 60.0, 3), shards=3).run(600)
-    assert most(made) == 3
-    assert made.status.scaling is not None
-    assert made.status.scaling.limited_by == "Shards"
-    limited = next(one for one in made.status.conditions if one.type == "ScalingLimited")
+    simulated = world({}, evenly(lambda _: 60.0, 3), shards=3).run(600)
+    assert most(simulated) == 3
+    assert simulated.status.scaling is not None
+    assert simulated.status.scaling.limited_by == "Shards"
+    limited = next(one for one in simulated.status.conditions if one.type == "ScalingLimited")
     assert (limited.status, limited.reason) == ("True", "TooFewShards")
-    hot = next(one for one in made.status.conditions if one.type == "HotShard")
+    hot = next(one for one in simulated.status.conditions if one.type == "HotShard")
     assert (hot.status, hot.reason) == ("True", "ShardOverloaded")
     assert "20 log groups/s" in hot.message
 
 
-def test_a_shared_sink_to_no_help_and_few_steps() -> None:
+def test_with_a_shared_bottleneck_few_scale_ups_are_tried() -> None:
     """More workers consume no more: one step shows it, later ones are tried one by one, ever later."""
-    made = world({}, evenly(lambda _: 30.0), most=RATE).run(2700)
-    assert "IneffectiveScaling" in made.reasons
-    assert made.turns() == 0
-    assert len(made.numbers) <= 5
-    assert most(made) <= 6
+    simulated = world({}, evenly(lambda _: 30.0), most=RATE).run(2700)
+    assert "IneffectiveScaling" in simulated.reasons
+    assert simulated.reversals() == 0
+    assert len(simulated.numbers) <= 5
+    assert most(simulated) <= 6
 
 
-def test_many_at_the_start_and_no_rate_known_to_as_few_as_do() -> None:
-    made = world({}, evenly(lambda _: 6.0), spec={"replicas": 6}).run(2000)
-    assert [number for _, number in made.numbers] == [6, 5, 4, 3, 2, 1]
-    assert "Probing" in made.reasons
-    assert max(made.lags[60:]) < 200
+def test_too_many_workers_at_the_start_are_reduced_although_no_rate_is_known() -> None:
+    simulated = world({}, evenly(lambda _: 6.0), spec={"replicas": 6}).run(2000)
+    assert [number for _, number in simulated.numbers] == [6, 5, 4, 3, 2, 1]
+    assert "Probing" in simulated.reasons
+    assert max(simulated.lags[60:]) < 200
 
 
-def test_one_fewer_than_needed_is_learned_from_once() -> None:
+def test_probing_goes_below_the_needed_number_only_once() -> None:
     """Nobody was ever busy enough to be measured: the try to do with fewer shows what one can do."""
-    made = world({}, evenly(lambda _: 34.0), spec={"replicas": 8}).run(4000)
-    assert made.turns() <= 2
-    assert made.numbers[-1][1] == 4
-    assert made.numbers[-1][0] < 3000
+    simulated = world({}, evenly(lambda _: 34.0), spec={"replicas": 8}).run(4000)
+    assert simulated.reversals() <= 2
+    assert simulated.numbers[-1][1] == 4
+    assert simulated.numbers[-1][0] < 3000
 
 
-def test_to_zero_and_back_on_demand() -> None:
-    made = world({"scaleToZero": {"idleSeconds": 60}}, evenly(lambda now: 5.0 if 600 < now < 900 else 0.0))
-    made.run(550)
-    assert made.numbers[-1][1] == 0
-    made.run(100)
-    assert made.numbers[-1] == (pytest.approx(600, abs=12), 1)
-    made.run(600)
-    assert made.numbers[-1][1] == 0
-    assert made.lag == 0
-    assert made.numbers[-1][0] > 900 + 60
-    assert len(made.numbers) == 4
+def test_scale_to_zero_and_back_on_demand() -> None:
+    simulated = world(
+        {"scaleToZero": {"idleSeconds": 60}}, evenly(lambda now: 5.0 if 600 < now < 900 else 0.0)
+    )
+    simulated.run(550)
+    assert simulated.numbers[-1][1] == 0
+    simulated.run(100)
+    assert simulated.numbers[-1] == (pytest.approx(600, abs=12), 1)
+    simulated.run(600)
+    assert simulated.numbers[-1][1] == 0
+    assert simulated.lag == 0
+    assert simulated.numbers[-1][0] > 900 + 60
+    assert len(simulated.numbers) == 4
 
 
-def test_unreachable_for_a_while_changes_nothing() -> None:
-    made = world({}, evenly(lambda _: 25.0)).run(900)
-    before = made.numbers[-1]
-    made.unreachable = True
-    made.run(300)
-    assert made.numbers[-1] == before
-    assert made.reasons[-1] == "LagUnknown"
-    made.unreachable = False
-    made.run(300)
-    assert made.turns() <= 1
+def test_an_outage_of_the_log_service_changes_nothing() -> None:
+    simulated = world({}, evenly(lambda _: 25.0)).run(900)
+    before = simulated.numbers[-1]
+    simulated.unreachable = True
+    simulated.run(300)
+    assert simulated.numbers[-1] == before
+    assert simulated.reasons[-1] == "LagUnknown"
+    simulated.unreachable = False
+    simulated.run(300)
+    assert simulated.reversals() <= 1
 
 
 def test_operator_restarts_change_nothing_on_a_steady_load() -> None:
-    made = world({}, evenly(lambda _: 25.0)).run(900)
-    before = made.numbers[-1][1]
+    simulated = world({}, evenly(lambda _: 25.0)).run(900)
+    before = simulated.numbers[-1][1]
     for _ in range(6):
-        made.restart_operator()
-        made.run(70)
-    assert made.numbers[-1][1] == before
-    assert made.status.scaling is not None
-    assert made.status.scaling.inputs.worker_per_second == pytest.approx(RATE, rel=0.1)
+        simulated.restart_operator()
+        simulated.run(70)
+    assert simulated.numbers[-1][1] == before
+    assert simulated.status.scaling is not None
+    assert simulated.status.scaling.inputs.worker_per_second == pytest.approx(RATE, rel=0.1)
 
 
-def test_operator_restarted_again_and_again_still_comes_down() -> None:
+def test_an_operator_restarted_repeatedly_still_scales_down() -> None:
     """The rate of before is in the status: nobody is busy enough to be measured any more."""
-    made = world({}, evenly(lambda now: 38.0 if now < 900 else 5.0)).run(1000)
-    made.restart_operator()
-    made.run(900)
-    assert made.numbers[-1][1] == 1
+    simulated = world({}, evenly(lambda now: 38.0 if now < 900 else 5.0)).run(1000)
+    simulated.restart_operator()
+    simulated.run(900)
+    assert simulated.numbers[-1][1] == 1
 
 
-def test_logstore_made_anew_is_no_load() -> None:
-    made = world({}, evenly(lambda _: 5.0)).run(600)
-    for shard in made.shards:  # its cursors begin far above those of the old one
+def test_a_recreated_logstore_does_not_look_like_load() -> None:
+    simulated = world({}, evenly(lambda _: 5.0)).run(600)
+    for shard in simulated.shards:  # its cursors begin far above those of the old one
         shard.written = shard.consumed = 1e15
-    made.run(300)
-    for shard in made.shards:  # and this one's far below
+    simulated.run(300)
+    for shard in simulated.shards:  # and this one's far below
         shard.written = shard.consumed = 0.0
-    made.run(300)
-    assert made.numbers == [(1.0, 1)]
+    simulated.run(300)
+    assert simulated.numbers == [(1.0, 1)]
 
 
-def test_an_object_made_anew_begins_without_what_the_one_before_it_remembered() -> None:
-    made = world({}, evenly(lambda _: 25.0)).run(900)
-    assert made.memory.rate is not None
-    made.uid, made.status, made.next_round = "second", Status(), made.now
-    made.run(1)
-    assert (len(made.memory.samples), made.memory.rate, made.memory.trial) == (1, None, None)
+def test_a_recreated_object_starts_without_the_state_of_the_previous_one() -> None:
+    simulated = world({}, evenly(lambda _: 25.0)).run(900)
+    assert simulated.state.rate is not None
+    simulated.uid, simulated.status, simulated.next_reconcile_s = "second", Status(), simulated.now
+    simulated.run(1)
+    assert (len(simulated.state.samples), simulated.state.rate, simulated.state.trial) == (1, None, None)
 
 
 def test_another_endpoint_is_another_stream() -> None:
     """Its cursors go on from the old ones by chance: no rate is worked out over the two."""
-    made = world({}, evenly(lambda _: 25.0)).run(900)
-    before = made.numbers[-1]
-    made.endpoint, made.next_round = "http://127.0.0.1:2", made.now
-    for shard in made.shards:
+    simulated = world({}, evenly(lambda _: 25.0)).run(900)
+    before = simulated.numbers[-1]
+    simulated.endpoint, simulated.next_reconcile_s = "http://127.0.0.1:2", simulated.now
+    for shard in simulated.shards:
         shard.written += 5000.0
-    made.shards = [*made.shards, Shard(8, made.shards[0].keys)]
-    made.run(1)
-    assert (len(made.memory.samples), made.memory.rate) == (1, None)
-    assert made.numbers[-1] == before
-    assert made.status.scaling is not None
-    assert made.status.scaling.inputs.arrival_per_second is None
-    assert [one.target for one in made.status.scaling.history if one.target == "Shards"] == []
-    made.restart_operator()  # nothing of the old one is left in the status either
-    made.run(10)
-    assert made.memory.rate is None
+    simulated.shards = [*simulated.shards, Shard(8, simulated.shards[0].keys)]
+    simulated.run(1)
+    assert (len(simulated.state.samples), simulated.state.rate) == (1, None)
+    assert simulated.numbers[-1] == before
+    assert simulated.status.scaling is not None
+    assert simulated.status.scaling.inputs.arrival_per_second is None
+    assert [one.target for one in simulated.status.scaling.history if one.target == "Shards"] == []
+    simulated.restart_operator()  # nothing of the old one is left in the status either
+    simulated.run(10)
+    assert simulated.state.rate is None
 
 
-def test_recommend_tells_and_does_not() -> None:
-    made = world({"mode": "Recommend"}, evenly(lambda _: 35.0), spec={"replicas": 1}).run(300)
-    assert made.numbers == [(1.0, 1)]
-    assert made.status.scaling is not None
-    assert made.status.scaling.recommended_replicas == 8  # the lag too is to be worked off
-    active = next(one for one in made.status.conditions if one.type == "ScalingActive")
+def test_recommend_reports_a_number_and_does_not_apply_it() -> None:
+    simulated = world({"mode": "Recommend"}, evenly(lambda _: 35.0), spec={"replicas": 1}).run(300)
+    assert simulated.numbers == [(1.0, 1)]
+    assert simulated.status.scaling is not None
+    assert simulated.status.scaling.recommended_replicas == 8  # the lag too is to be worked off
+    active = next(one for one in simulated.status.conditions if one.type == "ScalingActive")
     assert (active.status, active.reason) == ("False", "RecommendOnly")
     assert active.message.startswith("recommended: 8 workers")
 
 
-def test_recommend_asks_for_none_where_none_is_asked_for() -> None:
+def test_recommend_starts_no_workers_at_zero_replicas() -> None:
     """What Auto would not go below is no bound of this mode."""
-    made = world({"mode": "Recommend"}, evenly(lambda _: 0.0), spec={"replicas": 0}).run(60)
-    assert made.numbers == [(1.0, 0)]
-    assert made.condition("ScalingLimited").reason == "DesiredWithinRange"
+    simulated = world({"mode": "Recommend"}, evenly(lambda _: 0.0), spec={"replicas": 0}).run(60)
+    assert simulated.numbers == [(1.0, 0)]
+    assert simulated.condition("ScalingLimited").reason == "DesiredWithinRange"
 
 
-def test_none_within_the_bounds_is_no_step_up() -> None:
-    made = world({"maxReplicas": 0}, evenly(lambda _: 1.0)).run(60)
-    assert made.numbers == [(1.0, 0)]
-    assert set(made.reasons) == {"OutsideBounds"}
+def test_bounds_that_allow_no_workers_start_none() -> None:
+    simulated = world({"maxReplicas": 0}, evenly(lambda _: 1.0)).run(60)
+    assert simulated.numbers == [(1.0, 0)]
+    assert set(simulated.reasons) == {"OutsideBounds"}
 
 
-def test_a_rate_that_was_given_and_taken_away_again_is_no_measure() -> None:
+def test_a_configured_capacity_that_was_removed_is_no_measurement() -> None:
     """Nobody was ever busy enough to be measured; the rate of before would keep all eight for ever."""
-    made = world({"workerCapacity": 1}, evenly(lambda _: 4.0), spec={"replicas": 8}).run(900)
-    assert made.numbers == [(1.0, 8)]
-    assert made.memory.rate is None
-    made.spec = {"replicas": 8, "scaling": {"mode": "Auto"}}
-    made.run(2400)
-    assert made.numbers[-1][1] == 1
-    assert "Probing" in made.reasons
+    simulated = world({"workerCapacity": 1}, evenly(lambda _: 4.0), spec={"replicas": 8}).run(900)
+    assert simulated.numbers == [(1.0, 8)]
+    assert simulated.state.rate is None
+    simulated.spec = {"replicas": 8, "scaling": {"mode": "Auto"}}
+    simulated.run(2400)
+    assert simulated.numbers[-1][1] == 1
+    assert "Probing" in simulated.reasons
 
 
-def test_children_that_wait_for_their_parents_backlog_hold_nothing_up() -> None:
+def test_children_that_wait_for_their_parents_do_not_block_scaling() -> None:
     """Nobody may begin them, so their lag is not known for as long as the backlog lasts."""
 
     def arrival(number: int, now: float) -> float:
@@ -234,22 +236,24 @@ def test_children_that_wait_for_their_parents_backlog_hold_nothing_up() -> None:
         return 2.0 if number > 7 else 0.5 if now < 400 else 5.0
 
     scaling = {"workerCapacity": int(RATE), "catchUpSeconds": 7200}
-    made = world(scaling, arrival, spec={"inOrder": True})
-    made.shards[0].written = 9000.0
-    made.run(300)
-    made.split(0)
-    made.run(300)
-    assert not any(one.begun for one in made.shards[8:])
-    assert made.condition("LagAvailable").status == "False"
-    assert most(made) == 8
-    made.run(900)
-    assert made.condition("LagAvailable").status == "True"
-    assert made.lag < 60 * 45
+    simulated = world(scaling, arrival, spec={"inOrder": True})
+    simulated.shards[0].written = 9000.0
+    simulated.run(300)
+    simulated.split(0)
+    simulated.run(300)
+    assert not any(one.begun for one in simulated.shards[8:])
+    assert simulated.condition("LagAvailable").status == "False"
+    assert most(simulated) == 8
+    simulated.run(900)
+    assert simulated.condition("LagAvailable").status == "True"
+    assert simulated.lag < 60 * 45
 
 
-def test_given_rate_and_step_are_kept() -> None:
-    made = world({"workerCapacity": 5, "scaleUp": {"maxPodsPerStep": 1}}, evenly(lambda _: 18.0)).run(600)
-    steps = [number for _, number in made.numbers]
+def test_configured_capacity_and_step_are_respected() -> None:
+    simulated = world({"workerCapacity": 5, "scaleUp": {"maxPodsPerStep": 1}}, evenly(lambda _: 18.0)).run(
+        600
+    )
+    steps = [number for _, number in simulated.numbers]
     assert steps == list(range(1, len(steps) + 1))
     assert steps[-1] >= 4
 
@@ -270,13 +274,13 @@ def test_any_load_stays_within_bounds_and_settles(
 ) -> None:
     """Whatever came before, on a constant load that can be done: one number, and no lag that grows."""
     ends = [sum(length for length, _ in loads[: n + 1]) for n in range(len(loads))]
-    calm = min(0.7 * RATE * shards, 30.0)
+    stabilized = min(0.7 * RATE * shards, 30.0)
 
     def total(now: float) -> float:
-        return next((load for end, (_, load) in zip(ends, loads, strict=True) if now <= end), calm)
+        return next((load for end, (_, load) in zip(ends, loads, strict=True) if now <= end), stabilized)
 
     spec = {"pipeline": {"trigger": {"intervalSeconds": round(batch_s)}}}
-    made = world(
+    simulated = world(
         {"maxReplicas": 6},
         evenly(total, shards),
         shards=shards,
@@ -285,10 +289,10 @@ def test_any_load_stays_within_bounds_and_settles(
         batch_s=batch_s,
         every_s=every_s,
     )
-    made.run(ends[-1])
-    made.run(900 + 3 * max(made.lags) / (RATE * min(shards, 6) - calm))
-    settled = made.now
-    made.run(900)
-    assert all(1 <= number <= min(6, shards) for _, number in made.numbers)
-    assert made.turns(since=settled) == 0
-    assert made.lag <= calm * 60 + 10
+    simulated.run(ends[-1])
+    simulated.run(900 + 3 * max(simulated.lags) / (RATE * min(shards, 6) - stabilized))
+    settled = simulated.now
+    simulated.run(900)
+    assert all(1 <= number <= min(6, shards) for _, number in simulated.numbers)
+    assert simulated.reversals(since=settled) == 0
+    assert simulated.lag <= stabilized * 60 + 10

@@ -1,4 +1,4 @@
-"""What a worker that cannot go on says is told, whatever is asked of it."""
+"""The message of a worker that is stuck is reported in every state of the group."""
 
 import dataclasses
 
@@ -9,26 +9,26 @@ from loghub_operator.model.observed import WorkerPhase
 from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
 
-WORDS = "it should have terminated by 10:00; check node n1"
+MESSAGE = "it should have terminated by 10:00; check node n1"
 
 
-def _asked(story: str) -> Step:
+def _drain_requested(story: str) -> Step:
     """The step in which workers are told to leave."""
-    found = steps(FOLDER / f"{story}.yaml")
-    return next(step for step in found if any(one["action"] == "DrainWorker" for one in step.actions))
+    result = steps(FOLDER / f"{story}.yaml")
+    return next(step for step in result if any(one["action"] == "DrainWorker" for one in step.actions))
 
 
 @pytest.mark.parametrize("story", ["suspend-and-resume", "delete-with-group"])
-def test_a_worker_that_does_not_end_is_told_where_none_should_run(story: str) -> None:
-    step = _asked(story)
+def test_a_worker_stuck_in_terminating_is_reported_while_none_should_run(story: str) -> None:
+    step = _drain_requested(story)
     (first, *_) = step.observed.workers
     hangs = dataclasses.replace(
-        first, phase=WorkerPhase.STOPPING, ready=False, reason="StuckTerminating", message=WORDS
+        first, phase=WorkerPhase.STOPPING, ready=False, reason="StuckTerminating", message=MESSAGE
     )
-    there = step.observed.worker_set
-    assert there is not None
-    stopped = dataclasses.replace(there, replicas=0)
-    seen = dataclasses.replace(step.observed, workers=(hangs,), worker_set=stopped)
-    told = plan(step.resource, seen, step.now).status.conditions
-    (workers,) = [one for one in told if one.type == ConditionType.WORKERS_AVAILABLE]
-    assert workers.message.endswith(f"; {first.name}: {WORDS}")
+    existing = step.observed.worker_set
+    assert existing is not None
+    stopped = dataclasses.replace(existing, replicas=0)
+    observed = dataclasses.replace(step.observed, workers=(hangs,), worker_set=stopped)
+    conditions = plan(step.resource, observed, step.now).status.conditions
+    (workers,) = [one for one in conditions if one.type == ConditionType.WORKERS_AVAILABLE]
+    assert workers.message.endswith(f"; {first.name}: {MESSAGE}")
