@@ -281,6 +281,9 @@ def test_metrics_and_probes() -> None:
     assert "loghub_worker_fenced 0.0" in text
     assert answer("/healthz", registry, status, now_unix_s=1001)[0] == 200
     assert answer("/healthz", registry, status, now_unix_s=1100)[0] == 503
+    # The clock was set back, and nothing was written since.
+    assert answer("/healthz", registry, status, now_unix_s=900)[0] == 503
+    assert answer("/status", registry, status, now_unix_s=900)[0] == 503
     assert answer("/readyz", registry, status, now_unix_s=1001)[0] == 200
     failed = msgspec.structs.replace(status, phase="failed")
     assert answer("/healthz", registry, failed, now_unix_s=1001)[0] == 503

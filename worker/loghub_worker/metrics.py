@@ -108,7 +108,7 @@ def answer(
     """
     if path == "/metrics":
         return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)
-    age_s = now_unix_s - status.written_at
+    age_s = abs(now_unix_s - status.written_at)  # the clock may have been set back while the worker hangs
     if path == STATUS_PATH:
         return _report(status, age_s)
     alive = status.phase != "failed" and age_s < STALE_S

@@ -14,7 +14,7 @@ from loghub_operator.model.checkpoint_reset import CheckpointBackup
 
 
 class _File(msgspec.Struct, rename="camel"):
-    """A backup as it is stored. Users undo a reset with it, so its keys do not follow the names in the code."""
+    """A backup as stored. Users undo a reset with it, so its keys do not follow the names in the code."""
 
     requested_at: str
     before: Mapping[int, str]

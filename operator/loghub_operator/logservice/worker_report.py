@@ -15,11 +15,11 @@ def report_of(
 ) -> WorkerReport | None:
     """The report of this consumer; None if its status proves nothing.
 
-    ``age_s`` is the age of the status by the clock of the machine that wrote it. ``timeout_s`` is the group's
-    at the log service. A worker that shuts down holds its shards until it releases them: the log service has
-    not assigned them to another consumer, so they are not in transfer.
+    ``age_s`` is the age of the status by the clock of the machine that wrote it, negative if that was set
+    back. ``timeout_s`` is the group's at the log service. A worker that shuts down holds its shards until it
+    releases them: the log service has not assigned them to another consumer, so they are not in transfer.
     """
-    if status is None or status.consumer != consumer or age_s > STATUS_FRESH_S:
+    if status is None or status.consumer != consumer or abs(age_s) > STATUS_FRESH_S:
         return None
     if status.last_heartbeat_age_s is None or status.phase == "failed":
         return None  # it has not joined, or its process ends

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 
 import aiohttp
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from loghub.worker_contract import STATUS_PATH, WorkerStatus
+from loghub_operator.clients import worker_status as module
 from loghub_operator.clients.worker_status import MOST_AT_ONCE, MOST_BYTES, read_statuses
 from tests.loghub.client.scripted import refused_endpoint
 from tests.loghub_operator.support.status_server import Handler, returning, served, worker_status
@@ -18,6 +20,12 @@ LONG_S = 60.0  # a bound that no test waits for
 STATUS = worker_status()
 BODY = msgspec.json.encode(STATUS)
 answers = returning(STATUS)
+
+
+@pytest.fixture(autouse=True)
+def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop of a test may be late; the one test of this bound sets its own."""
+    monkeypatch.setattr(module, "CONNECT_S", LONG_S)
 
 
 def read(handler: Handler, *, timeout_s: float = LONG_S, path: str = STATUS_PATH) -> WorkerStatus | None:
@@ -203,6 +211,30 @@ def test_a_slow_worker_does_not_delay_the_others() -> None:
             return result
 
     assert asyncio.run(run()) == {"access-0": STATUS, "access-1": None, "access-2": None}
+
+
+def test_workers_that_cannot_be_reached_take_little_time_and_no_place_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A network policy, or a lost node, drops what is sent to them. So does a socket with a full backlog."""
+    monkeypatch.setattr(module, "CONNECT_S", 0.5)
+
+    async def run() -> dict[str, WorkerStatus | None]:
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+            address = "127.0.0.1:{1}".format(*full.getsockname())
+            waiting = [socket.create_connection(full.getsockname())]
+            away = {f"access-{n}": address for n in range(1, 1 + MOST_AT_ONCE)}
+            try:
+                async with served(answers) as quick:
+                    reading = read_statuses({**away, "access-0": quick}, timeout_s=LONG_S)
+                    return await asyncio.wait_for(reading, LONG_S / 4)
+            finally:
+                for one in waiting:
+                    one.close()
+
+    found = asyncio.run(run())
+    assert found.pop("access-0") == STATUS
+    assert set(found.values()) == {None}
 
 
 def test_a_refused_connection_counts_as_no_answer() -> None:

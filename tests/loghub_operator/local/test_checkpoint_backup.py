@@ -17,12 +17,12 @@ OTHER = CheckpointBackup(requested_at="2026-01-02T00:00:00Z", before={}, targets
 
 
 def test_a_backup_is_written_once(tmp_path: Path) -> None:
-    retained = CheckpointBackups(tmp_path / "not-there-yet")
-    assert (backups.read("a"), retained.source("a"), retained.source(None)) == (None, None, None)
-    retained.keep("a", RECORD)
-    retained.keep("a", OTHER)
+    backups = CheckpointBackups(tmp_path / "not-there-yet")
+    assert (backups.read("a"), backups.source("a"), backups.source(None)) == (None, None, None)
+    backups.keep("a", RECORD)
+    backups.keep("a", OTHER)
     assert backups.read("a") == RECORD
-    assert retained.source("a") == {"0": "MQ==", "12": ""}
+    assert backups.source("a") == {"0": "MQ==", "12": ""}
 
 
 def test_the_format_of_the_files(tmp_path: Path) -> None:

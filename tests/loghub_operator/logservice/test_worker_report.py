@@ -61,6 +61,10 @@ def test_an_old_status_is_no_report() -> None:
     assert report(age_s=STATUS_FRESH_S + 0.1) is NO_REPORT
 
 
+def test_a_status_from_before_the_clock_was_set_back_is_no_report() -> None:
+    assert report(age_s=-3600.0) is NO_REPORT
+
+
 def test_no_status_is_no_report() -> None:
     assert report_of(None, consumer="access-0", age_s=0.0, timeout_s=TIMEOUT_S) is NO_REPORT
 
