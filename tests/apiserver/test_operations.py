@@ -56,8 +56,8 @@ def cursors(on: Stage, position: Any) -> dict[int, str]:
 
 async def until_moved(on: Stage, nonce: str, phase: str) -> Document:
     async def holds() -> bool:
-        event_notes = (await on.status()).get("checkpointReset", {})
-        return (event_notes.get("nonce"), event_notes.get("phase")) == (nonce, phase)
+        reset = (await on.status()).get("checkpointReset", {})
+        return (reset.get("nonce"), reset.get("phase")) == (nonce, phase)
 
     await on.until(f"reposition {nonce} {phase}", holds)
     moved: Document = (await on.status())["checkpointReset"]

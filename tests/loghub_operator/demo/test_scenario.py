@@ -1,4 +1,4 @@
-"""The demo's scenario without processes: it edits the file, kills the right worker and waits for the moves."""
+"""The demo's scenario without processes: it edits the file, kills the right worker, waits for the moves."""
 
 import asyncio
 import signal

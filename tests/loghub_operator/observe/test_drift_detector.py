@@ -1,4 +1,4 @@
-"""The dependencies of a StatefulSet are compared once per interval and on drift, and not just after a write."""
+"""The dependencies of a StatefulSet are compared once per interval and on drift, not just after a write."""
 
 import asyncio
 import copy

@@ -31,8 +31,8 @@ def test_each_recorded_step_gives_the_recorded_plan(step: Step) -> None:
 
 @pytest.mark.parametrize("step", ALL, ids=str)
 def test_every_condition_is_always_reported(step: Step) -> None:
-    reported = plan(step.resource, step.observed, step.now).status.conditions
-    assert sorted(one.type for one in reported) == sorted(ConditionType)
+    conditions = plan(step.resource, step.observed, step.now).status.conditions
+    assert sorted(one.type for one in conditions) == sorted(ConditionType)
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
@@ -120,11 +120,11 @@ def test_contested_group_settings_are_corrected_later_each_time() -> None:
             at.append(second)
         observed = dataclasses.replace(observed, memory=planned.memory)
     assert at == [0, 1, 2, 22, 62, 142]
-    reported = {one.type: one for one in planned.status.conditions}
-    assert reported[ConditionType.DEGRADED].reason == "ConflictingController"
-    assert "ConsumerGroup" in reported[ConditionType.DEGRADED].message
-    assert (reported[ConditionType.GROUP_SYNCED].status, reported[ConditionType.READY].status) == (
+    conditions = {one.type: one for one in planned.status.conditions}
+    assert conditions[ConditionType.DEGRADED].reason == "ConflictingController"
+    assert "ConsumerGroup" in conditions[ConditionType.DEGRADED].message
+    assert (conditions[ConditionType.GROUP_SYNCED].status, conditions[ConditionType.READY].status) == (
         "False",
         "False",
     )
-    assert "another controller" in reported[ConditionType.GROUP_SYNCED].message
+    assert "another controller" in conditions[ConditionType.GROUP_SYNCED].message
