@@ -46,10 +46,10 @@ def test_an_outage_of_the_apiserver_is_survived(apiserver_of_its_own: Standing, 
         after = await on.versions()
         sets = await on.kube.list(STATEFUL_SET, on.namespace, {})
         uid = sets[0]["metadata"]["uid"]
-        assert after.keys() == before.keys(), "nothing was made or removed"
+        assert after.keys() == before.keys(), "nothing was created or deleted"
         assert after[uid] == before[uid], "nothing was written twice"
         assert len(await _events(on)) - len(events) <= 2
-        # What changes now is told by a watch, as before.
+        # A watch reports what changes now, as before.
         await on.apply({"replicas": 1, "deletionPolicy": "Delete"})
         await on.until_phase("Running", "1/1")
         await on.remove()

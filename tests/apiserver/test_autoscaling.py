@@ -107,8 +107,8 @@ def test_a_recommendation_is_reported_and_a_hot_shard_is_split_once_allowed(
 
 
 async def _under_load(on: Stage, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
-    """`LOAD_PER_S` into the first shard, however seldom it is looked. Fed at each look, not by a task: Kopf
-    ends with what was begun in its loop after it."""
+    """`LOAD_PER_S` into the first shard, however rarely it is checked. Written at each check, not by a task:
+    Kopf cancels what was begun in its loop after it."""
     began_s, fed = time.monotonic(), 0
 
     async def fed_and_holds() -> bool:

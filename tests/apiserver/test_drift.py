@@ -28,7 +28,7 @@ def test_manual_edits_are_corrected_and_reported(server: Apiserver, tmp_path: Pa
             async def holds() -> bool:
                 return field in " ".join(await event_notes(on, "DriftCorrected"))
 
-            await on.until(f"told: {field}", holds)
+            await on.until(f"reported: {field}", holds)
 
         change = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
         await on.kube.patch(STATEFUL_SET, on.namespace, GROUP, change)
@@ -62,7 +62,7 @@ def test_a_number_set_by_hand_is_corrected(server: Apiserver, tmp_path: Path) ->
         async def corrected() -> bool:
             return "StatefulSet access spec.replicas" in " ".join(await event_notes(on, "DriftCorrected"))
 
-        await on.until("the number mended", corrected)
+        await on.until("the number corrected", corrected)
         await on.until_phase("Running", "2/2")
 
     stage(server, tmp_path, story)

@@ -70,7 +70,7 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
 
 
 def test_the_watch_check_runs_without_any_object(server: Apiserver, tmp_path: Path) -> None:
-    """The apiserver lists nothing as null where it is asked for versions alone."""
+    """The apiserver lists nothing as null if only versions are requested."""
 
     async def story(on: Stage) -> None:
         assert await on.kube.versions(CONSUMER_GROUP, "no-such-place") == {}
@@ -79,7 +79,7 @@ def test_the_watch_check_runs_without_any_object(server: Apiserver, tmp_path: Pa
 
 
 def test_nothing_is_written_while_idle(server: Apiserver, tmp_path: Path) -> None:
-    """Nor is anything that would change nothing, of which no version tells."""
+    """Nor is anything that would change nothing, which no version would show."""
 
     async def story(on: Stage) -> None:
         called, stop = Never(), asyncio.Event()
@@ -188,7 +188,7 @@ def test_invalid_sql_fails_one_worker_and_the_others_continue(server: Apiserver,
         await on.until_phase("Degraded", "1/2")
         await on.apply({"replicas": 2})
         await on.until_phase("Running", "2/2")
-        # The settings that nobody runs with any more go with the next change.
+        # The settings that no worker uses any more are deleted with the next change.
         await on.apply({"replicas": 1})
         await on.until_phase("Running", "1/1")
         assert len(await on.kube.list(CONFIG_MAP, on.namespace, worker_selector(GROUP))) == 1

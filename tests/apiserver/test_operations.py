@@ -56,8 +56,8 @@ def cursors(on: Stage, position: Any) -> dict[int, str]:
 
 async def until_moved(on: Stage, nonce: str, phase: str) -> Document:
     async def holds() -> bool:
-        event_notes = (await on.status()).get("checkpointReset", {})
-        return (event_notes.get("nonce"), event_notes.get("phase")) == (nonce, phase)
+        reset = (await on.status()).get("checkpointReset", {})
+        return (reset.get("nonce"), reset.get("phase")) == (nonce, phase)
 
     await on.until(f"reposition {nonce} {phase}", holds)
     moved: Document = (await on.status())["checkpointReset"]
@@ -65,7 +65,7 @@ async def until_moved(on: Stage, nonce: str, phase: str) -> Document:
 
 
 async def until_idle(on: Stage) -> None:
-    """The rates of arrival are known too: the last that is told after a start."""
+    """The rates of arrival are known too: the last that is reported after a start."""
 
     async def rates_known() -> bool:
         inputs = (await on.status()).get("scaling", {}).get("inputs", {})
@@ -207,7 +207,7 @@ def test_reset_while_suspended(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story)
 
 
-@pytest.mark.parametrize("deletions_reported", [True, False], ids=["told", "in a gap of the watch"])
+@pytest.mark.parametrize("deletions_reported", [True, False], ids=["reported", "in a gap of the watch"])
 def test_two_objects_on_one_group(
     deletions_reported: bool, server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +241,7 @@ def test_two_objects_on_one_group(
         await on.until("the later one takes over", taken_over)
         (group,) = on.client.list_groups(LOGSTORE)
         assert (group.name, group.timeout_s) == (GROUP, 99)
-        # Found, not made: so its own deletion keeps it.
+        # Adopted, not created, so its own deletion keeps it.
         result = await on.get(CONSUMER_GROUP, later)
         assert result is not None
         assert result["metadata"]["annotations"]["loghub.dev/group-origin"] == "Adopted"
@@ -262,7 +262,7 @@ def _hide_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rolling_restart_moves_no_shard(server: Apiserver, tmp_path: Path) -> None:
-    """Each pod is made anew under its name and beats again within the group's timeout."""
+    """Each pod is recreated under its name and sends heartbeats again within the group's timeout."""
 
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2})

@@ -106,7 +106,7 @@ async def reasons(on: Stage) -> set[str]:
 
 
 def test_a_draining_worker_is_stopped_once_it_reports_that_it_left(server: Apiserver, tmp_path: Path) -> None:
-    """Scaled down, suspended and deleted: nobody is given up on, so nobody's bound was waited for."""
+    """Scaled down, suspended and deleted: no worker exceeds its bound, so no bound was waited for."""
 
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 3})

@@ -95,7 +95,7 @@ def test_install_use_and_uninstall(life: Life) -> None:
         life.install({"watchNamespaces": [HOME]}, release="second")
 
     said = life.uninstall()
-    assert "loghubconsumergroups.loghub.dev" in said  # kept, and told
+    assert "loghubconsumergroups.loghub.dev" in said  # kept, and reported
     assert life.names_of("deployments") == set()
     assert life.server.must("get", "lhcg", "-n", HOME, "-o", "name").split() == [
         "loghubconsumergroup.loghub.dev/kept"
@@ -106,7 +106,7 @@ def test_install_use_and_uninstall(life: Life) -> None:
 
 
 def test_an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life, tmp_path: Path) -> None:
-    """helm leaves what is in a chart's folder of CRDs as it is for ever; ours is a template."""
+    """helm leaves what is in a chart's folder of CRDs as it is forever; ours is a template."""
     life.own_the_crd()
     life.install(WATCHED)
     before = life.told_by_the_crd()

@@ -56,7 +56,7 @@ def operator_text() -> str:
 
 @pytest.fixture(scope="module")
 def series() -> dict[str, set[str]]:
-    """Names of labels by name of series, as operator and worker really tell them."""
+    """Names of labels by name of series, as operator and worker really expose them."""
     result: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(operator_text() + worker_text()):
         for sample in family.samples:

@@ -118,7 +118,7 @@ def test_a_missing_permission_is_reported_and_does_not_block_a_deletion(
     reason: str,
     message: str,
 ) -> None:
-    """One of the watched namespaces is gone besides, and the role in it with it."""
+    """One of the watched namespaces was deleted too, with the role in it."""
     watched, home = make_namespace(server), make_namespace(server)
     values = {"watchNamespaces": ["long-gone", watched], "rbac": {"secretNames": ["another"]}}
     rendered = chart.render(values, namespace=home)

@@ -51,7 +51,7 @@ def test_the_apiserver_accepts_every_object_without_a_warning(
     chart: Chart, restricted: Apiserver, toggles: str
 ) -> None:
     objects = known(chart.render(TOGGLES[toggles], namespace=HOME))
-    if toggles != "defaults":  # one look at it is enough: the apiserver compiles all its rules
+    if toggles != "defaults":  # one check of it is enough: the apiserver compiles all its rules
         objects = [one for one in objects if one["kind"] != "CustomResourceDefinition"]
     arguments = (
         "apply",

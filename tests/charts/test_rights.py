@@ -58,7 +58,7 @@ ROWS: dict[tuple[str, str, str], set[str]] = {
     ("create", "services", PROJECTS): CLUSTER | {"watched"},
     ("patch", "services/demo", PROJECTS): CLUSTER | {"watched"},
     ("delete", "services/demo", PROJECTS): CLUSTER,
-    # Unsaid is not promised: without a word about the endpoint no right is asked for in its place.
+    # Without a set endpoint no permission is granted for it.
     ("create", "services", "loghub"): CLUSTER,
     ("create", "leases.coordination.k8s.io", HOME): ALL,
     ("patch", "leases.coordination.k8s.io/{release}", HOME): ALL,
@@ -99,7 +99,7 @@ def account(mode: str) -> str:
 
 
 def question(user: str, row: tuple[str, str, str]) -> Object:
-    """What `kubectl auth can-i` asks of ``resource.group/name:subresource``."""
+    """The question of `kubectl auth can-i` about ``resource.group/name:subresource``."""
     verb, what, namespace = row
     resource, _, name = what.partition("/")
     plural, _, group = resource.partition(".")
@@ -110,7 +110,7 @@ def question(user: str, row: tuple[str, str, str]) -> Object:
 
 
 def allowed_of(server: Apiserver, questions: list[Object]) -> list[bool]:
-    """The apiserver's answers, asked in one call."""
+    """The apiserver's answers, from one call."""
     template = 'jsonpath={.status.allowed}{"\\n"}'
     said = server.run("create", "-f", "-", "-o", template, text=as_list(questions)).stdout.split()
     return [one == "true" for one in said]

@@ -35,7 +35,7 @@ ROWS: dict[tuple[str, str, str], set[str]] = {
     ("patch", f"{GROUPS}/access", OWN): WRITE,
     ("delete", f"{GROUPS}/access", OWN): WRITE,
     ("update", f"{GROUPS}/access:scale", OWN): WRITE,
-    # What the operator tells is the operator's to write.
+    # Only the operator writes what it reports.
     ("patch", f"{GROUPS}/access:status", OWN): set(),
     ("update", f"{GROUPS}/access:status", OWN): set(),
     ("list", LAG, OWN): {SCALER},

@@ -6,7 +6,7 @@ import pytest
 
 from tests.charts.chart import Chart, RefusedError, Values, environment, only
 
-# What is wrong, and where helm has to say that it is (its words differ from version to version).
+# What is wrong, and where helm must report it (its messages differ between versions).
 WRONG: dict[str, tuple[Values, str]] = {
     "misspelt": ({"replica": 2}, "replica"),
     "misspelt below": ({"embeddedService": {"storage": {"sise": "1Gi"}}}, "sise"),
@@ -101,7 +101,7 @@ def test_unset_values_keep_the_operators_defaults(chart: Chart) -> None:
 
 
 def test_a_single_replica_has_no_disruption_budget(chart: Chart) -> None:
-    # It would hold every drain of its node for ever.
+    # It would block every drain of its node forever.
     assert "PodDisruptionBudget" not in {one["kind"] for one in chart.render({"replicas": 1})}
     assert only(chart.render(), "PodDisruptionBudget")["spec"]["minAvailable"] == 1
 

@@ -17,7 +17,7 @@ PLACED: Values = {
     "affinity": {"nodeAffinity": {}},
     "priorityClassName": "system-cluster-critical",
 }
-# The apiserver looks whether it is one: a certificate that nobody has the key of.
+# The apiserver validates it: a certificate whose key does not exist.
 CA_BUNDLE = (
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJlekNDQVNHZ0F3SUJBZ0lVSW45T2JKUGZKckNRMDk5Z09aekpCai95"
     "Y1c0d0NnWUlLb1pJemowRUF3SXcKRWpFUU1BNEdBMVVFQXd3SFpYaGhiWEJzWlRBZ0Z3MHlOakV4TWpFeE5UUTVNemhhR0E4"
@@ -48,7 +48,7 @@ TOGGLES: dict[str, Values] = {
         **NAMESPACED,
         "embeddedService": {"enabled": True, "namespace": "chart-team-a"},
     },
-    "rights made by somebody else": {
+    "permissions created by another client": {
         "rbac": {"create": False},
         "serviceAccount": {"create": False, "name": "given"},
     },

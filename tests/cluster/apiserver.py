@@ -84,7 +84,7 @@ class Standing:
 
 @contextmanager
 def standing(binaries: Path) -> Iterator[Standing]:
-    """One that runs; gone afterwards, and so are the processes."""
+    """A running one; it and its processes are removed afterwards."""
     with runs.own_folder(PREFIX) as folder:
         layout, processes = plan(binaries, folder), Processes(folder)
         start(layout, processes)
@@ -93,6 +93,6 @@ def standing(binaries: Path) -> Iterator[Standing]:
 
 @contextmanager
 def running(binaries: Path) -> Iterator[Path]:
-    """Path of a kubeconfig with every right; gone afterwards, and so are the processes."""
+    """Path of a kubeconfig with every permission; it and the processes are removed afterwards."""
     with standing(binaries) as result:
         yield result.kubeconfig

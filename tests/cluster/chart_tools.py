@@ -67,7 +67,7 @@ def actionlint() -> Path:
 
 
 def keda() -> Path:
-    """Ours: nobody has one. Raises `BuildError`."""
+    """Always ours, since no machine has one. Raises `BuildError`."""
     return compiling.ensure(KEDA) / "keda"
 
 
@@ -78,7 +78,7 @@ def is_new_enough(said: str) -> bool:
 
 
 def out_of_reach(recipe: Recipe) -> bool:
-    """Would asking for it start a compilation of minutes?"""
+    """Whether a request for it would start a compilation of minutes."""
     absent = shutil.which(recipe.programs[0]) is None and recipe.built() is None
     return absent and not compiling.in_progress(recipe)
 

@@ -20,7 +20,7 @@ from tests.cluster import paths, runs
 
 SAY_EVERY_S = 20.0
 GUARD_S = 3 * 3600.0
-OLDEST_GO = (1, 21)  # fetches by itself the version that a module asks for
+OLDEST_GO = (1, 21)  # fetches by itself the version that a module requires
 
 
 class BuildError(RuntimeError):

@@ -23,7 +23,7 @@ NODE_NAME = "loghub-test"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One cluster on paper. ``address`` is where the apiserver listens: loopback when it
-    stands alone, the pods' bridge when pods have to reach it."""
+    runs alone, the pods' bridge when pods have to reach it."""
 
     binaries: Path
     folder: Path

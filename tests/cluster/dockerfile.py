@@ -28,43 +28,43 @@ class Stage:
 
 def stages(repository: Path) -> dict[str, Stage]:
     """The stages of the Dockerfile by name."""
-    stages: dict[str, Stage] = {}
+    by_name: dict[str, Stage] = {}
     name = ""
     for line in (repository / "Dockerfile").read_text(encoding="utf-8").splitlines():
         match line.split():
             case ["FROM", parent, "AS", name]:
-                stages[name] = Stage(parent, (), ())
+                by_name[name] = Stage(parent, (), ())
             case ["COPY", option, *_] if option.startswith("--from="):
-                stage = stages[name]
+                stage = by_name[name]
                 others = (*stage.copied_stages, option.removeprefix("--from="))
-                stages[name] = Stage(stage.parent, stage.copies, others)
+                by_name[name] = Stage(stage.parent, stage.copies, others)
             case ["COPY", *sources, destination]:
-                stage = stages[name]
+                stage = by_name[name]
                 copies = (*stage.copies, Copy(tuple(sources), destination))
-                stages[name] = Stage(stage.parent, copies, stage.copied_stages)
-    return stages
+                by_name[name] = Stage(stage.parent, copies, stage.copied_stages)
+    return by_name
 
 
 def inputs(repository: Path, target: str) -> list[Path]:
     """Every file of the build context that the image of ``target`` is made from, in order of name."""
-    stages = set()
+    sources = set()
     known, todo = stages(repository), [target]
     while todo:
         if (stage := known.get(todo.pop())) is not None:
-            stages |= {source for copy in stage.copies for source, _ in _files(repository, copy)}
+            sources |= {source for copy in stage.copies for source, _ in _files(repository, copy)}
             todo += [stage.parent, *stage.copied_stages]
-    return sorted(stages)
+    return sorted(sources)
 
 
 def contents(repository: Path, target: str) -> dict[PurePosixPath, Path]:
     """Path in the image -> file of the build context, for what ``target`` and its parents copy."""
-    stages: dict[PurePosixPath, Path] = {}
+    files: dict[PurePosixPath, Path] = {}
     known, name = stages(repository), target
     while name in known:
         for copy in known[name].copies:
-            stages |= {destination: source for source, destination in _files(repository, copy)}
+            files |= {destination: source for source, destination in _files(repository, copy)}
         name = known[name].parent
-    return stages
+    return files
 
 
 def _files(repository: Path, copy: Copy) -> Iterator[tuple[Path, PurePosixPath]]:

@@ -30,7 +30,7 @@ _CNI_RESULTS = Path("/var/lib/cni/results")
 def conflict() -> str:
     """Why this machine's network cannot host the cluster, or an empty text.
 
-    Ask after `sweep`: what is found then belongs to someone else.
+    Ask after `sweep`: what is found then belongs to another user.
     """
     routes = json.loads(_output(["ip", "-j", "-4", "route", "show", "root", POD_RANGE]) or "[]")
     if any(route.get("dev") != BRIDGE for route in routes):
@@ -53,7 +53,7 @@ def weigh_pods() -> None:
     """Let all pods together have the CPU weight of several busy processes, not of a single one.
 
     The kubelet would do this for its own tree of control groups, which is off here. Version 1 only:
-    there a group competes with every single process beside it.
+    there a group competes with every other process.
     """
     group = _CGROUP_ROOT / "cpu" / NAMESPACE
     if group.parent.is_dir():
@@ -147,7 +147,7 @@ def _remove_bridge(folder: Path) -> None:
     note = folder / "ip_forward"
     if not note.exists():
         return  # this run never came as far as the network
-    # A pod's link can outlive its processes for minutes, held by a connection that nobody answers.
+    # A pod's link can outlive its processes for minutes, held by a connection without an answer.
     for link in json.loads(_output(["ip", "-j", "link", "show", "master", BRIDGE]) or "[]"):
         _succeeds(["ip", "link", "delete", link["ifname"]])
     _succeeds(["ip", "link", "delete", BRIDGE])

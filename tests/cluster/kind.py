@@ -84,7 +84,7 @@ class Kind:
         )
 
     def _restart_apiserver(self) -> None:
-        """The kubelet starts it anew, from the manifest in its folder."""
+        """The kubelet restarts it from the manifest in its folder."""
         self.run([*_ON_NODE, "pkill", "-KILL", "-x", "kube-apiserver"])
 
 

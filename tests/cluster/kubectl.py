@@ -76,7 +76,7 @@ class Kubectl:
 
 
 def is_ready(pod: Object) -> bool:
-    """Ready, and nobody is deleting it."""
+    """Ready, and not being deleted."""
     conditions = pod.get("status", {}).get("conditions", [])
     ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"]

@@ -59,7 +59,7 @@ def workers(number: int) -> set[str]:
 
 
 def pods(story: Story) -> dict[str, tuple[str, int]]:
-    """Uid and restarts of each worker pod that nobody is deleting, by name."""
+    """Uid and restarts of each worker pod that is not being deleted, by name."""
     pods = story.stack.kubectl.list("pods", NAMESPACE, f"app.kubernetes.io/instance={NAME}")
     remaining = (pod for pod in pods if "deletionTimestamp" not in pod["metadata"])
     return {pod["metadata"]["name"]: (pod["metadata"]["uid"], restarts(pod)) for pod in remaining}

@@ -85,7 +85,7 @@ class Producer:
         try:
             while not self._stop.wait(self.pause_s):
                 self._put([next(self._lines) for _ in range(LINES_A_GROUP)])
-        except Exception as error:  # noqa: BLE001 - told to the test, which looks at `error`
+        except Exception as error:  # noqa: BLE001 - reported to the test, which checks `error`
             self.error = error
 
     def _put(self, lines: list[Line]) -> None:

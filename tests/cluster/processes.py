@@ -19,7 +19,7 @@ STOP_GUARD_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A process that we started; the start time tells it from a later one with the same id."""
+    """A process that we started; the start time distinguishes it from a later one with the same id."""
 
     name: str
     pid: int
@@ -27,7 +27,7 @@ class Record:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Start time of a live process in clock ticks since boot; None if it is gone or a zombie."""
+    """Start time of a live process in clock ticks since boot; None if it has ended or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -91,7 +91,7 @@ class Processes:
                 self._end(record, signal.SIGKILL)
 
     def _end(self, record: Record, *numbers: signal.Signals) -> None:
-        """By these, one after the other where one does not help; asked first, forced then by default."""
+        """By these signals, one after the other as needed; by default it is asked first and then forced."""
         handle = _open(record)
         if handle is None:
             return
@@ -117,7 +117,7 @@ def read_records(folder: Path) -> list[Record]:
 
 
 def _open(record: Record) -> int | None:
-    """A handle on exactly this process, or None if it is gone."""
+    """A handle on exactly this process, or None if it has ended."""
     try:
         handle = os.pidfd_open(record.pid)
     except OSError:

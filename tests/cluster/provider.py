@@ -26,7 +26,7 @@ class Cluster:
     """A running cluster with the project's images on its node.
 
     ``volumes`` is a folder of this machine that the node sees as ``volumes_on_node``:
-    a hostPath volume there can be read by the test. ``on_node`` are the words that run a command
+    a hostPath volume there can be read by the test. ``on_node`` are the arguments that run a command
     on the node, before that command. ``restart_apiserver`` ends the apiserver by SIGKILL, all else
     goes on; a new one is being started when it returns.
     """

@@ -51,7 +51,7 @@ class Release:
 
     @contextmanager
     def testing(self) -> Iterator[None]:
-        """`helm test` beside what is done inside; it has passed when this ends.
+        """`helm test` while the body runs; it has passed when this ends.
 
         Without `--logs`: before it reads them helm 3 has removed the pod that succeeded, and fails.
         """
@@ -75,7 +75,7 @@ class Release:
         return holder
 
     def kill_leader(self) -> None:
-        """SIGKILL to the process that acts; returns once the kubelet tells so."""
+        """SIGKILL to the process that leads; returns once the kubelet reports it."""
         pod, _, _ = self.holder().partition("_")
         subprocess.run([*self.stack.cluster.on_node, "sh", "-c", _KILL, pod], check=True, timeout=GUARD_S)
         eventually(lambda: self._killed(pod), what=f"exit status 137 of {pod}", pause_s=0.1)

@@ -65,7 +65,7 @@ def own_folder(prefix: str) -> Iterator[Path]:
 
 
 def clean_dead(prefix: str) -> list[Path]:
-    """End and remove runs whose owner has died; tells which."""
+    """End and remove runs whose owner has died; returns which."""
     cleaned = []
     for folder in sorted(paths.run_folder().glob(f"{prefix}-*")):
         lock = folder / LOCK

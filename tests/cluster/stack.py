@@ -48,7 +48,7 @@ class Stack:
         kubectl.run("delete", *operators, "--cascade=foreground", "--timeout=90s")
         if kubectl.run("get", "crd", CRD, "--ignore-not-found").strip():
             self._forget_groups()
-        # An API that nobody serves any more would hold up every namespace's removal.
+        # An API without a server would block every namespace's removal.
         ours = ("-A", "-l", "app.kubernetes.io/part-of=loghub", "--timeout=90s")
         kubectl.run("delete", "apiservice,clusterrole,clusterrolebinding,role,rolebinding", *ours)
         kubectl.run("delete", "crd", CRD, "--ignore-not-found", "--timeout=90s")
@@ -58,7 +58,7 @@ class Stack:
             shutil.rmtree(folder)
 
     def _forget_groups(self) -> None:
-        """Their finalizers go: who would take them off is gone by now."""
+        """Removes their finalizers: the operator that would remove them does not run any more."""
         for group in self.kubectl.list("lhcg"):
             meta = group["metadata"]
             self.kubectl.patch("lhcg", meta["name"], meta["namespace"], {"metadata": {"finalizers": None}})
@@ -161,14 +161,14 @@ class Stack:
         return eventually(ask, what=f"{name}: {kind}={status} {reason}")
 
     def workers(self, name: str, namespace: str) -> dict[str, str]:
-        """Uid by name of the ready worker pods that nobody is deleting."""
+        """Uid by name of the ready worker pods that are not being deleted."""
         pods = self.kubectl.list("pods", namespace, f"app.kubernetes.io/instance={name}")
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods if is_ready(pod)}
 
     # --- when something went wrong -----------------------------------------------------------
 
     def explain(self, *namespaces: str) -> str:
-        """Everything that may tell why: objects, events, what the pods last said."""
+        """Everything that may show why: objects, events, what the pods last said."""
         parts = [self._try("get", "lhcg", "-A", "-o", "yaml")]
         for namespace in (*namespaces, SERVICE_NAMESPACE, OPERATOR_NAMESPACE):
             parts.append(self._try("get", "pods,pvc,sts,svc", "-n", namespace, "-o", "wide"))

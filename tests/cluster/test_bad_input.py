@@ -28,7 +28,7 @@ def place(stack: Stack) -> Iterator[Stack]:
         client.create_logstore(LOGSTORE, shards=1)
     yield stack
     print(stack.explain(NAMESPACE))  # pytest shows it only if a test failed
-    # Not waited for: what matters is that no failing worker is started again beside other tests.
+    # Not waited for: what matters is that no failing worker is restarted during other tests.
     stack.kubectl.run("delete", "lhcg", "--all", "-n", NAMESPACE, "--wait=false")
 
 
@@ -115,7 +115,7 @@ def test_an_unschedulable_worker_is_reported_with_the_schedulers_message(place: 
         result = place.condition("no-node", NAMESPACE, "WorkersAvailable")
         return result is not None and re.search(r"no-node-0: 0/\d+ nodes are available", result["message"])
 
-    eventually(reported, what="the scheduler's words")
+    eventually(reported, what="the scheduler's message")
     result = place.condition("no-node", NAMESPACE, "WorkersAvailable")
     assert result is not None
     assert (result["status"], result["reason"]) == ("False", "WorkersNotReady")
@@ -135,7 +135,7 @@ def test_a_failing_init_container_is_reported_with_its_termination_message(place
         result = place.condition("crashing", NAMESPACE, "Degraded")
         return result is not None and "the disk is not formatted" in result["message"]
 
-    eventually(reported, what="the last words of the container")
+    eventually(reported, what="the termination message of the container")
     workers = place.condition("crashing", NAMESPACE, "WorkersAvailable")
     assert workers is not None
     assert workers["status"] == "False"

@@ -41,7 +41,7 @@ PLAN = Plan(
 
 
 class Recorder:
-    """Stands where a command would be run; ``answers`` by the first two words."""
+    """Replaces running a command; ``answers`` by the first two arguments."""
 
     def __init__(self, answers: dict[str, str] | None = None) -> None:
         self.commands: list[list[str]] = []

@@ -81,7 +81,7 @@ def the_group_starts_and_shows_itself(story: Story) -> None:
 
 
 def a_worker_is_added_by_the_load(story: Story) -> None:
-    """One worker is said to stand half a log group a second; more are written, so every shard gets one."""
+    """One worker is configured with half a log group a second; more are written, so every shard gets one."""
     kubectl, before = story.stack.kubectl, story.stack.workers(NAME, NAMESPACE)
     auto = {"mode": "Auto", "workerCapacity": "500m", "scaleUp": {"stabilizationWindowSeconds": 0}}
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"scaling": auto}})
@@ -91,7 +91,7 @@ def a_worker_is_added_by_the_load(story: Story) -> None:
     assert reported["desiredReplicas"] == SHARDS
     newest, first = reported["history"]
     assert [(step["from"], step["to"]) for step in (first, newest)] == [(0, 2), (2, SHARDS)]
-    assert before.items() <= story.stack.workers(NAME, NAMESPACE).items(), "nobody was restarted for it"
+    assert before.items() <= story.stack.workers(NAME, NAMESPACE).items(), "no worker was restarted for it"
     by_hand = {"scaling": {"mode": "Fixed", "workerCapacity": None, "scaleUp": None}, "replicas": SHARDS}
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": by_hand})
 
@@ -108,7 +108,7 @@ def more_workers_than_shards_are_refused_with_a_reason(story: Story) -> None:
 
 
 def a_killed_pod_comes_back_and_consumes(story: Story) -> None:
-    """The worker of the second example starts beside it, for `a_logstore_is_copied`."""
+    """The worker of the second example starts meanwhile, for `a_logstore_is_copied`."""
     killed = f"{NAME}-1"
     before = story.stack.workers(NAME, NAMESPACE)
     text = ("delete", "pod", killed, "-n", NAMESPACE, "--force", "--grace-period=0")
@@ -167,7 +167,7 @@ def deleting_follows_the_policy(story: Story) -> None:
     kubectl, long = story.stack.kubectl, ("--timeout=180s",)
     kubectl.run("delete", "lhcg", NAME, COPY, "-n", NAMESPACE, "--wait=false")
     for kind in ("lhcg", "statefulset"):
-        # Waits until the objects are gone, and is content if they are already.
+        # Waits until the objects are deleted, also if they are already.
         for name in (NAME, COPY):
             kubectl.run("wait", "--for=delete", f"{kind}/{name}", "-n", NAMESPACE, *long, guard_s=200)
     left = {group.name for group in story.client.list_groups("access")}

@@ -41,7 +41,7 @@ def test_a_consumer_without_shards_has_nothing_to_reassign() -> None:
 def test_a_request_without_an_answer_is_counted() -> None:
     """What happened meanwhile was not seen."""
     with observed() as watch:
-        wait_until(lambda: watch.unanswered > 1, what="looks at a project that is not there", guard_s=60)
+        wait_until(lambda: watch.unanswered > 1, what="requests to a project that does not exist", guard_s=60)
     assert watch.observed == {}
 
 

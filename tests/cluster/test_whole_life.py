@@ -23,7 +23,7 @@ from tests.cluster.stack import SERVICE_NAMESPACE, SHORT_LIFE, example
 
 RESTART_BOUND_S = 180  # the group's timeout: longer than a worker's restart on a busy machine
 AWAY_S = 60.0
-UNSEEN = 2  # of hundreds of looks; one may fail on a busy machine
+UNSEEN = 2  # of hundreds of requests; one may fail on a busy machine
 BUSY_S = 0.1
 QUIET_S = 2.0
 SQL = """SELECT contents['file'] AS file, TRY_CAST(contents['pass'] AS BIGINT) AS pass,
@@ -78,7 +78,7 @@ def test_the_whole_life_of_a_group(story: Story) -> None:
 
 
 def the_pasted_resource_consumes(story: Story) -> None:
-    """A second worker is asked for while the first one starts: both take as long as one."""
+    """A second worker is requested while the first one starts: both take as long as one."""
     kubectl = story.stack.kubectl
     kubectl.run("apply", "-f", "-", text=story.release.pasted())
     first = eventually(lambda: life.pods(story) or None, what="a pod of the pasted resource")
@@ -118,7 +118,7 @@ def a_rolling_restart_moves_no_shard(story: Story) -> None:
 
 
 def suspended_while_the_leader_is_killed(story: Story) -> None:
-    """The step is two workers to none; the leader is gone after the first half of it."""
+    """The step is two workers to none; the leader is killed after the first half of it."""
     leader = story.release.holder()
     with life.watched(story) as pods:
         story.patch(suspend=True, replicas=1)
@@ -152,10 +152,10 @@ def checkpoints_are_moved_and_moved_back(story: Story) -> None:
 
 
 def an_autoscaler_brings_four_workers(story: Story) -> None:
-    """From one, as the stream gets busier than one worker is said to stand.
+    """From one, as the stream gets busier than the configured capacity of one worker.
 
     Both operators may take themselves for the one that acts, since the lease is taken away: no
-    worker is made twice or asked to leave.
+    worker is created twice or asked to leave.
     """
     story.producers[-1].pause_s = BUSY_S
     story.stack.kubectl.apply(_autoscaler(), namespace=NAMESPACE)
@@ -209,18 +209,18 @@ def the_apiserver_is_restarted(story: Story) -> None:
 
 
 def the_autoscaler_takes_three_away(story: Story) -> None:
-    """Each leaves first: its shards are owned by another one before its pod is gone."""
+    """Each leaves first: its shards are owned by another one before its pod is deleted."""
     with story.stack.client("demo") as client:
         story.client = client
         story.produce(QUIET_S)
         with life.watched(story) as pods, life.holders(story) as holders:
             eventually(lambda: len(holders.now()) == SHARDS, what="the holders of now")
-            # Only now, so that nobody leaves unseen.
+            # Only now, so that no worker leaves unobserved.
             down = {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 5}}}
             story.stack.kubectl.patch("hpa", NAME, NAMESPACE, {"spec": down})
             story.group.wait_held(client, life.workers(1), guard_s=400)
             leaving = [pod for pod in pods.pods.values() if pod.name != f"{NAME}-0"]
-            eventually(lambda: all(pod.deleted_s for pod in leaving), what="three pods gone")
+            eventually(lambda: all(pod.deleted_s for pod in leaving), what="three pods deleted")
         assert len(leaving) == SHARDS - 1
         assert holders.unanswered <= UNSEEN, "not all of it was seen"
         for pod in leaving:
@@ -245,7 +245,7 @@ def every_line_came_as_often_as_it_should(story: Story) -> None:
 
 
 def a_second_object_takes_the_group_over(story: Story) -> None:
-    """It waits until the older one is gone, finds the group as that one's left, and never deletes it."""
+    """It waits until the older one is deleted, adopts the group, and never deletes it."""
     stack, heir = story.stack, "heir"
     with stack.client("demo") as client:
         story.client = client

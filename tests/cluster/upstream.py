@@ -24,7 +24,7 @@ from tests.cluster.provider import PARTS, Cluster, ClusterUnavailableError
 
 NODE_GUARD_S = 180.0
 _OURS = "localhost/loghub-"
-_BY_DIGEST = "sha256:"  # a second name that the pod plugin gives; it would keep an old image for ever
+_BY_DIGEST = "sha256:"  # a second name that the pod plugin gives; it would keep an old image forever
 _PROGRAMS = ("controller-manager", "scheduler", "containerd", "kubelet", "proxy", "dns")
 _CRI_STATE = "io.containerd.grpc.v1.cri"
 

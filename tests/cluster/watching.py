@@ -61,7 +61,7 @@ class PodsWatch:
         self._thread.join()
 
     def draining(self) -> list[str]:
-        """Names of those that were asked to leave and are still there."""
+        """Names of those that were asked to drain and still exist."""
         existing = [pod for pod in list(self.pods.values()) if pod.deleted_s is None]
         return [pod.name for pod in existing if pod.drain_requested_s is not None]
 
@@ -138,7 +138,7 @@ class HoldersWatch:
         while not self._stop.wait(ASK_EVERY_S):
             try:
                 shards = self.client.group_status(self.logstore, self.group).shards
-            except Exception:  # noqa: BLE001 - the service may be away on purpose; the test looks at `unanswered`
+            except Exception:  # noqa: BLE001 - the service may be away on purpose; the test checks `unanswered`
                 self.unanswered += 1
                 continue
             for shard in shards:

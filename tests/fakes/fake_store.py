@@ -172,7 +172,7 @@ class Logstore:
         del self._groups[name]
 
     def group(self, name: str) -> GroupState:
-        """The group at this moment: who has been silent for too long is gone."""
+        """The group at this moment, without consumers that have been silent for too long."""
         if name not in self._groups:
             raise LogHubError.of(Code.CONSUMER_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
         now = self._clock.monotonic_s()

@@ -18,7 +18,7 @@ def pins(lock: str) -> dict[str, str]:
 
 
 def wanted(*groups: str) -> set[str]:
-    """Names that pyproject.toml asks for in its main list and the given extras or groups."""
+    """Names that pyproject.toml requires in its main list and the given extras or groups."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     lists = {**project["project"]["optional-dependencies"], **project["dependency-groups"]}
     lines = [*project["project"]["dependencies"], *(line for group in groups for line in lists[group])]

@@ -34,7 +34,7 @@ def test_every_make_target_named_exists() -> None:
 
 
 def test_the_commands_that_create_a_logstore_work(tmp_path: Path) -> None:
-    """As over a forwarded port: the service has the name of its namespace, and is asked by its address."""
+    """As over a forwarded port: the service has the name of its namespace, and is called by its address."""
     result = re.search(r"python - <<'END'\n(.*?)\nEND\n", README, re.DOTALL)
     assert result is not None
     with running_service(tmp_path, extra=("--base-name", "loghub-system.svc")) as service:

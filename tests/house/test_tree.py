@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 LONGEST_FUNCTION_LINES = 60
 LONGEST_FILE_LINES = 400
 
-# Written in pieces, so that this file does not hold what it looks for.
+# Written in pieces, so that this file does not contain what it searches.
 REGISTRY_HOSTS = [
     ".".join(parts)
     for parts in (
@@ -27,7 +27,7 @@ REGISTRY_HOSTS = [
         ("static.crates", "io"),
     )
 ]
-# Absolute folders that exist only on somebody's machine; the images' own folders are named differently.
+# Absolute folders that exist only on one user's machine; the images' own folders are named differently.
 MACHINE_PATH = re.compile(
     r"(^|[^A-Za-z0-9_.\-}])/(" + "|".join(("work", "farm", "root", "home/[a-z]+")) + r")/"
 )

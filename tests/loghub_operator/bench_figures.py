@@ -49,7 +49,7 @@ def sample(metrics: str, pid: int) -> Sample:
 
 @dataclass(slots=True)
 class Load:
-    """What the log service was asked between the first and the last sample."""
+    """The requests to the log service between the first and the last sample."""
 
     samples: list[Sample] = field(default_factory=list)
 

@@ -170,7 +170,7 @@ def client(service: ServiceProcess, project: str) -> HttpLogHub:
 
 
 class Bench:
-    """One run; its steps are told in the order in which they are called."""
+    """One run; its steps are listed in the order in which they are called."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class Bench:
         ):
             print(f"{what + ' while workers start:':36} {count:.0f} in {took_s:.0f} s", flush=True)
         late = sum(one == float("inf") for one in seconds)
-        self._figures.tell("groups that were not told to run", f"{late} of {len(worked)}", late, most=0)
+        self._figures.tell("groups whose workers were not started", f"{late} of {len(worked)}", late, most=0)
 
     async def _create(self, sets: Watch) -> list[float]:
         async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:

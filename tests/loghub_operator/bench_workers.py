@@ -58,7 +58,7 @@ async def start_pod(kube: Kube, group: Worked) -> None:
 
 @contextmanager
 def beating(groups: Sequence[Worked]) -> Iterator[None]:
-    """Their workers beat; a beat that fails ends them, and the bench fails at its end."""
+    """Their workers send heartbeats; a heartbeat that fails ends them, and the bench fails at its end."""
     stop, failed = threading.Event(), list[LogHubException]()
 
     def beats() -> None:

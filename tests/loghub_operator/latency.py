@@ -44,7 +44,7 @@ class _Requests(asyncio.Protocol):
         self._address = (host, port)
         self._delay_s = delay_s
         self._waiting: deque[bytes] = deque()
-        self._due = 0  # pieces whose time came before the connection to the service stood
+        self._due = 0  # pieces whose time came before the connection to the service was established
         self._service: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -71,7 +71,7 @@ def test_a_connection_without_a_complete_next_request_is_closed(
 
 
 def test_a_slow_response_to_the_first_request_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until after the look at its connection: one that came later was let out by then."""
+    """Until after the check of its connection: a later one was closed by then."""
     others: list[Connect] = []
 
     async def slow() -> Response:

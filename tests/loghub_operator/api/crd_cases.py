@@ -15,13 +15,13 @@ from tests.loghub_operator.support.examples import Document, document, merge
 Path = tuple[str, ...]
 ITEM, KEY = "0", "any-key"  # in a path: the item of a list, the value of a map
 LIST, INT_OR_TEXT = "x-kubernetes-list-type", "x-kubernetes-int-or-string"
-# The schema's words that bind a value, and those that say something else.
+# The schema's keywords that bound a value, and the other keywords.
 BOUNDS = ("type", "format", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems",
           "maxItems", "maxProperties", LIST, INT_OR_TEXT)  # fmt: skip
 OTHER = ("description", "default", "properties", "items", "additionalProperties", "required",
          "x-kubernetes-list-map-keys", "x-kubernetes-validations",
          "x-kubernetes-preserve-unknown-fields")  # fmt: skip
-# What the apiserver says of each: its own words around the bound.
+# The apiserver's message for each bound.
 MESSAGES = {
     "type": "in body must be of type {}:",
     INT_OR_TEXT: "in body must be of type {}:",
@@ -42,7 +42,7 @@ WRONG_TYPE = {"string": 7, "object": "x", "array": "x", "integer": "x", "number"
 # Tried on each pattern; what does not match it must be refused.
 STRANGE = ("a%a", "-aa", "aa-", "_aa", "aa_", "AAA", "Aa:", "aaa ", "a aa", "aaa\n", ".aa", "a/", "../a",
            "/a", "a//a", "1a:b", "a:b:c", "0512m", "12k", "-1", "1e3")  # fmt: skip
-# What the rules of the CRD ask beside a value, so that it is alone to be wrong or right.
+# Further fields that the rules of the CRD require with a value, so that only the value is wrong or right.
 DEPENDENCIES: dict[str, Document] = {
     "heartbeatIntervalSeconds": {"timeoutSeconds": 3600},
     "timeoutSeconds": {"heartbeatIntervalSeconds": 1},
@@ -65,7 +65,7 @@ RULED = {
     "spark.memory": ("1g", "999999m"),
 }
 FIRST_TIME, LONGEST_TIME = "1970-01-01T00:00:01Z", f"2026-01-31T08:00:00.{'0' * 38}+08:00"
-# The smallest right value where a rule asks for more than the schema.
+# The smallest valid value where a rule requires more than the schema.
 SMALLEST = {
     "worker.env.0.valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}},
     "scaling.workerCapacity": 1,
@@ -77,7 +77,7 @@ class Case:
     """A whole object in which one value matters."""
 
     place: str  # of the value, as the apiserver spells it
-    bound: str  # the schema's word for it
+    bound: str  # the schema's keyword
     document: Document
     message: str = ""  # the apiserver's, where it refuses
 
@@ -300,7 +300,7 @@ def many(path: Path, count: int) -> list[Any]:
 
 
 def whole(path: Path, value: Any) -> Document:
-    """A whole object with this value (None: without it) in its place, and what that must have beside it."""
+    """A whole object with this value (None: without it) in its place, and the fields that it requires."""
     target = f"{_below(path)}={value}"
     for at in range(len(path) - 1, 0, -1):
         step, around = path[at], path[:at]

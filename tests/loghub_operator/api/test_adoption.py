@@ -30,7 +30,7 @@ def test_at_another_endpoint_the_origin_is_unknown() -> None:
 
 @pytest.mark.parametrize("field", ["project", "logstore", "consumerGroup"])
 def test_annotations_copied_onto_an_object_of_another_group_record_no_origin(field: str) -> None:
-    """As `kubectl get -o yaml` with another name would: the other group may be somebody's."""
+    """As `kubectl get -o yaml` with another name would: the other group may belong to another user."""
     assert read_origin(resource({field: "other"}, annotations=marked())) is None
     assert read_origin(resource({field: "other"}, annotations=marked(**{field: "other"}))) == "Created"
 

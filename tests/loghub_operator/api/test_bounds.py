@@ -31,7 +31,7 @@ BROKEN, ACCEPTED = broken(), accepted_values()
 # Around a group: Kubernetes holds these itself, whatever a CRD says.
 KUBERNETES_OWN = {("apiVersion", "type"), ("kind", "type"), ("metadata", "type"), ("", "type")}
 HEADS = {text.split("{}")[0] for text in MESSAGES.values()}
-# A wrong type is no word of the list either, and both are told.
+# A wrong type is not in the list of values either, and both are reported.
 WITH_TYPE = {MESSAGES["enum"]}
 
 
@@ -40,7 +40,7 @@ def in_the_spec(cases: dict[str, Case]) -> list[str]:
 
 
 def test_every_bound_of_the_crd_has_a_case() -> None:
-    """Asked of the schema itself, word by word: a new kind of bound is red here until it is tried."""
+    """Checks the schema keyword by keyword: a new kind of bound fails here until it is tried."""
     schemas = [(place(path), schema) for path, schema in nodes(root())]
     assert {keyword for _, schema in schemas for keyword in schema} <= {*BOUNDS, *OTHER}
     result = {(at, keyword) for at, schema in schemas for keyword in bounds_of(schema)} - {
@@ -80,14 +80,14 @@ def test_the_apiserver_accepts_each_value_within_its_bound(server: Apiserver) ->
 
 
 def _only(case: Case, message: str) -> bool:
-    """This bound is told at this place, and no other bound anywhere."""
+    """This bound is reported at this place, and no other bound anywhere."""
     heads = {head for head in HEADS if head in message} - (WITH_TYPE if case.bound == "type" else set())
     alone = heads == {MESSAGES[case.bound].split("{}")[0]}
     return alone and f"{case.place}: " in message and case.message in message
 
 
 def apiserver_messages(server: Apiserver, cases: dict[str, Case]) -> dict[str, str]:
-    """The apiserver's words on each; none where it took it. One connection: a kubectl each takes minutes."""
+    """The apiserver's message for each case, "" if accepted. One connection: a kubectl each takes minutes."""
 
     async def ask() -> dict[str, str]:
         async with AioKube(await configured(str(server.kubeconfig)), manager="a-user") as kube:
@@ -103,7 +103,7 @@ async def _refusal(kube: AioKube, value: Document) -> str:
     try:
         await kube.create({**value, "metadata": metadata})
         if "status" in value:
-            # Merged, not applied: the bounds are asked for, not the merging of lists.
+            # Merged, not applied: the bounds are tested, not the merging of lists.
             await kube.patch(
                 CONSUMER_GROUP, metadata["namespace"], f"{name}/status", {"status": value["status"]}
             )

@@ -60,7 +60,7 @@ def test_an_operator_killed_repeatedly_still_finishes(server: Apiserver, tmp_pat
         assert stateful_set()
         with operator.running() as child:
             until("alive", operator.alive)
-            until("the workers told", lambda: "replicas" in status())
+            until("the workers reported", lambda: "replicas" in status())
             spec = stateful_set()["spec"]
             assert isinstance(spec, dict)
             assert spec["replicas"] == 2  # as many as there are shards
@@ -77,7 +77,7 @@ def test_an_operator_killed_repeatedly_still_finishes(server: Apiserver, tmp_pat
         assert client.list_groups("access") == ()
         with operator.running() as child:
             missing = ("get", "lhcg", "access", "-n", namespace)
-            until("the object gone", lambda: "NotFound" in server.run(*missing).stderr)
+            until("the object deleted", lambda: "NotFound" in server.run(*missing).stderr)
             assert client.list_groups("access") == ()
             assert stateful_set() == {}
             child.send_signal(signal.SIGTERM)

@@ -53,7 +53,7 @@ def leading_here(server: Apiserver, port: int) -> Iterator[None]:
 
 
 class Readers:
-    """Whoever reads this operator's numbers."""
+    """The readers of this operator's metrics."""
 
     def __init__(self, server: Apiserver, on: Stage) -> None:
         self._server = server
@@ -98,7 +98,7 @@ class Readers:
         return plain
 
     async def kubectl(self, metric: str, *, who: str = "", selector: str = f"consumerGroup={GROUP}") -> Any:
-        """The list that the apiserver passes on, or the words of its refusal."""
+        """The list that the apiserver passes on, or the message of its rejection."""
         path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{self.on.namespace}/{metric}"
         arguments = ["get", "--raw", f"{path}?labelSelector={selector.replace('=', '%3D')}"]
         done = await asyncio.to_thread(self._server.run, *arguments, *(["--as", who] if who else []))

@@ -19,14 +19,14 @@ from tests.loghub_operator.support.examples import Document, document, merge
 from tests.loghub_operator.support.wiring import observer_and_executor
 
 KEY = Key("default", "access")
-# The object; all that is looked at; its origin; the key to make its group with; a look and a write
-# for what stands beside the StatefulSet, and for itself.
+# The object; all that is observed; its origin; the key to create its group; a read and a write
+# for the dependencies of the StatefulSet, and for itself.
 MOST_TURNS = 8
 GUARD_TURNS = 100
 
 
 class Turns:
-    """An apiserver that answers in turns: what is asked side by side is answered together."""
+    """An apiserver that answers in turns: concurrent requests are answered together."""
 
     def __init__(self) -> None:
         secret = {
@@ -42,7 +42,7 @@ class Turns:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def turn(self) -> None:
-        """All that was asked is answered; then until nobody goes on without an answer."""
+        """Answers all requests; then waits until every task needs another answer."""
         self.reversals += bool(self._waiting)
         waiting, self._waiting = self._waiting, []
         for one in waiting:
@@ -77,7 +77,7 @@ class Turns:
 
 
 class Clients:
-    """The log service answers at once; ``on_create`` is asked when the group is made."""
+    """The log service answers at once; ``on_create`` is called when the group is created."""
 
     def __init__(self, on_create: Callable[[], None]) -> None:
         self._client = MemoryServer().client("demo")
@@ -100,7 +100,7 @@ class Clients:
 
 
 def begin() -> tuple[Turns, list[Document]]:
-    """Turns until the StatefulSet is there, and the object as it was when its group was made."""
+    """Turns until the StatefulSet exists, and the object as it was when its group was created."""
     kube, objects = Turns(), []
     clients: Any = Clients(lambda: objects.append(copy.deepcopy(kube.objects[CONSUMER_GROUP, "access"])))
     settings, clock = Settings(embedded_endpoint="http://127.0.0.1:1"), SystemClock()

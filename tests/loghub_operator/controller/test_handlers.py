@@ -156,7 +156,7 @@ def test_a_pod_enqueues_its_group_only_if_its_observed_part_changes() -> None:
         await on.children(5)
         put(POD, "access-0", labels=OURS, status={})
         await on.children(6)
-        put(POD, "access-0", labels={}, status={})  # for an API server with selectors it is gone
+        put(POD, "access-0", labels={}, status={})  # an API server with selectors reports it as deleted
         await on.children(7)
 
     assert play(story).enqueued.children == [ACCESS] * 7

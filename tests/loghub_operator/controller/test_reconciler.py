@@ -40,7 +40,7 @@ KEY = Key("default", "access")
 
 
 class Stage:
-    """One step as apiserver, observer, executor and clock; the object is gone after one round."""
+    """One step as apiserver, observer, executor and clock; the object is deleted after one reconcile."""
 
     def __init__(
         self, step: Step, *, refuse: type[Action] | None = None, error: Exception | None = None
@@ -75,7 +75,7 @@ class Stage:
         self.written.append(status)
 
     async def play(self) -> None:
-        """Two rounds: the step, then the object is gone and the task ends."""
+        """Two reconciles: the step, then the object is deleted and the task ends."""
         parts: Any = self
         reconciler = Reconciler(kube=parts, observer=parts, executor=parts, clock=parts, resync_s=0.01)
         reconciler.enqueue(KEY)

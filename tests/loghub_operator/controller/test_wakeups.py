@@ -35,14 +35,14 @@ def _at_rest() -> Any:
 
 
 class Echo:
-    """An apiserver whose watch tells of each change; everything else is at rest, and no time passes."""
+    """An apiserver whose watch reports each change; everything else is idle, and no time passes."""
 
     def __init__(self, *, event_first: bool = False) -> None:
         step = _at_rest()
         self.now, self.observed = step.now, step.observed
         self.stored: Document = {**step.resource.to_dict(), "status": copy.deepcopy(step.status)}
         self.event_first = event_first  # the event comes before the answer
-        self.before_write: Callable[[], None] = lambda: None  # what somebody else does just before our write
+        self.before_write: Callable[[], None] = lambda: None  # what another client does just before our write
         self.rounds = self.writes = 0
         me: Any = self
         executor = Executor(kube=me, log_service=me, wrote=me, settings=me, clock=me)
@@ -83,14 +83,14 @@ class Echo:
         return str(metadata["resourceVersion"])
 
     def edit(self) -> str:
-        """As somebody does who changes the spec; the status has to follow."""
+        """As a user who changes the spec; the status has to follow."""
         return self.change({"metadata": {"generation": self.stored["metadata"]["generation"] + 1}})
 
     def send_event(self, version: str) -> None:
         self.reconciler.enqueue(KEY, version=version)
 
     async def settle(self) -> None:
-        """Until nobody has anything to do: there is no real waiting in here."""
+        """Until every task waits: there is no real waiting in here."""
         for _ in range(200):
             await asyncio.sleep(0)
 
@@ -148,7 +148,7 @@ def test_a_change_during_a_reconcile_starts_another_one() -> None:
 
 
 def _unreachable() -> Any:
-    """A step in which the log service cannot be asked, and nothing is to be done about it."""
+    """A step in which the log service is unavailable and no action is planned."""
     result = (step for path in stories() if path.stem == "unreachable-while-running" for step in steps(path))
     return next(
         step for step in result if isinstance(step.observed.service, Unavailable) and not step.actions
@@ -156,7 +156,7 @@ def _unreachable() -> Any:
 
 
 class Neighbours:
-    """Groups in namespaces of their own; in all but one a look at last never ends."""
+    """Groups in namespaces of their own; in all but one an observation never ends."""
 
     def __init__(self, *, unanswered: int) -> None:
         well, away = _at_rest(), _unreachable()
@@ -187,7 +187,7 @@ class Neighbours:
         return observed
 
     async def carry_out(self, *_: object) -> None:
-        raise AssertionError("nothing is to be done")
+        raise AssertionError("no action is planned")
 
     async def write_status(self, *_: object) -> str:
         return ""

@@ -24,7 +24,7 @@ RESYNC_S = 30.0
 
 
 class Stage:
-    """A queue whose reconciles take as long as a test says; records when each began."""
+    """A queue whose reconciles take the time that a test sets; records when each began."""
 
     def __init__(self) -> None:
         self.clock = virtual_time.LoopClock()

@@ -51,7 +51,7 @@ SLACK_S = 8.0
 
 
 class Skipping(SystemClock):
-    """The machine's clock, which may be told to skip ahead."""
+    """The machine's clock, which can be set ahead."""
 
     ahead_s = 0.0
 
@@ -60,7 +60,7 @@ class Skipping(SystemClock):
 
 
 class Hanging(AioKube):
-    """Never answers a read of a group while told so, beyond all bounds."""
+    """While switched on, never answers a read of a group."""
 
     free: asyncio.Event
     hanging: asyncio.Event
@@ -87,7 +87,7 @@ def test_a_hanging_reconcile_fails_liveness(
             running = asyncio.create_task(program.run(settings, stop, connect=on.connect, kube=kube))
             await on.apply({"replicas": 1})
             await on.until_phase("Running", "1/1")
-            clock.ahead_s += 1000.0  # as when the machine slept: every round is begun anew at once
+            clock.ahead_s += 1000.0  # as when the machine slept: every reconcile begins again at once
             await _until_health(on, address, 200)
             kube.free.clear()
             await asyncio.wait_for(kube.hanging.wait(), GUARD_S)
@@ -226,12 +226,12 @@ def test_two_operators_without_a_lease_agree(scaling: Document, server: Apiserve
                 await on.apply({"replicas": replicas, "scaling": scaling, "deletionPolicy": "Delete"})
                 await on.until_phase("Running", f"{replicas}/{replicas}")
             assert on.player.stopped_without_leaving == []
-            # Long enough for what is told at a bounded rate only, by both of them.
+            # Long enough for what both of them report at a bounded rate.
             await on.until_settled(rounds=60)
             before = await on.versions()
             await on.until_rounds(30)
             assert await on.versions() == before
-            # Whoever found it made by the other takes the careful view, and keeps it.
+            # The one that found the group created by the other counts it as adopted, and keeps that.
             origin = (await on.status())["groupOrigin"]
             await on.remove()
             await on.until_deleted()
@@ -244,7 +244,7 @@ def test_two_operators_without_a_lease_agree(scaling: Document, server: Apiserve
 
 
 class Watched(AioKube):
-    """Notes how many workers each write asked for, from whichever of two operators it came."""
+    """Records how many workers each write requested, from either of two operators."""
 
     def __init__(self, configuration: Any, numbers: list[int]) -> None:
         super().__init__(configuration)
@@ -282,7 +282,7 @@ def test_two_operators_without_a_lease_agree_under_load(server: Apiserver, tmp_p
                 assert on.player.stopped_without_leaving == []
                 steps = (await on.status())["scaling"]["history"]
                 assert numbers == sorted(numbers), "up only"
-                # One entry for each change, whoever of the two made it.
+                # One entry for each change, by either of the two.
                 changes = [(step["from"], step["to"]) for step in reversed(steps)]
                 assert changes == list(pairwise(dict.fromkeys(numbers)))
             finally:
@@ -319,7 +319,7 @@ class Replicas:
         began = time.monotonic()
         until(f"{name} acting", lambda: _holder(self._server).startswith(f"{name}_"))
         took_s = time.monotonic() - began
-        until(f"{name} told", lambda: health(self.operators[name].address) == (200, "ok, leader\n"))
+        until(f"{name} reported", lambda: health(self.operators[name].address) == (200, "ok, leader\n"))
         return took_s
 
     def until_waiting(self, name: str) -> None:
@@ -353,14 +353,14 @@ def test_one_operator_leads_and_another_takes_over(server: Apiserver, tmp_path: 
         _edit(server, replicas.namespace)
         _until_reported(server, replicas.namespace)
 
-        # Told to stop it gives the lease back, and nobody waits for it to run out.
+        # Asked to stop, it releases the lease, so that no other waits for it to expire.
         processes[leader].send_signal(signal.SIGTERM)
         given_s = replicas.until_acting(other)
         assert processes[leader].wait(GUARD_S) == 0
         assert "lease given back" in replicas.operators[leader].log.read_text()
         assert given_s < TERMS.lease_duration_s
 
-        # Somebody else has it: the process ends by itself.
+        # Another holder has it: the process ends by itself.
         server.must(
             "patch", *LEASE_AT, "--type=merge", "-p", json.dumps({"spec": {"holderIdentity": "else"}})
         )

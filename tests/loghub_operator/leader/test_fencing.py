@@ -21,7 +21,7 @@ WRITES = {
 
 
 class Recorded:
-    """Any port: what was asked of it, and answers never given where told so."""
+    """Any port: records its calls, and never answers those that a test selects."""
 
     def __init__(self) -> None:
         self.requested: list[str] = []

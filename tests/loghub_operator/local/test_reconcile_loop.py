@@ -58,7 +58,7 @@ class LocalStage:
     ) -> None:
         self.step = step
         self.refuse = refuse
-        self.error = error or EndpointUnreachable("http://127.0.0.1:1", "nobody is there", definite=True)
+        self.error = error or EndpointUnreachable("http://127.0.0.1:1", "no service answers", definite=True)
         self.done: list[Action] = []
         self.written: list[Status] = []
 
@@ -154,7 +154,7 @@ def test_a_failed_action_ends_the_reconcile_and_is_reported() -> None:
     assert not [one for one in stage.done if isinstance(one, CreateGroup | ApplyWorkers)]
     (ready,) = [one for one in status.conditions if one.type == "Ready"]
     assert (ready.status, ready.reason) == ("False", "ReconcileError")
-    assert "nobody is there" in ready.message
+    assert "no service answers" in ready.message
     assert stage.written == [status]
 
 

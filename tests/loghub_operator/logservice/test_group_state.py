@@ -31,7 +31,7 @@ ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 
 
 class WithoutExtensions:
-    """The same hub as the real SLS would be."""
+    """The same log service without extensions, as the real SLS."""
 
     def __init__(self, client: LogHub) -> None:
         self._client = client
@@ -229,7 +229,7 @@ def test_each_error_becomes_a_message_for_users(error: LogHubError, reason: str,
 
 
 def test_the_message_is_the_same_in_every_reconcile() -> None:
-    """A status that differs each time would be written, and wake the next round, for ever."""
+    """A status that differs each time would be written and start the next reconcile, forever."""
     first, second = (LogHubError("Unauthorized", 401, "no", request_id=one) for one in ("id-1", "id-2"))
     assert unavailable(first, resource()) == unavailable(second, resource())
 

@@ -84,7 +84,7 @@ def test_active_is_lag_above_the_threshold() -> None:
 
 
 def test_logs_without_a_checkpoint_count_as_lag() -> None:
-    """Without a checkpoint the lag is not known; at no worker it would stay so for ever."""
+    """Without a checkpoint the lag is not known; without workers it would stay so forever."""
     assert is_active(readings(lag_groups=None, assignable=4), above=1000)
 
 

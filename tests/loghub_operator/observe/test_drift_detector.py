@@ -31,7 +31,7 @@ SERVICE: Document = {
 
 
 class Cluster:
-    """One StatefulSet and one Service, which somebody else has changed; a clock that is set."""
+    """One StatefulSet and one Service, which another client has changed; a clock that is set."""
 
     def __init__(self) -> None:
         self.now = 1000.0

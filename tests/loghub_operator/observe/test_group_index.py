@@ -96,7 +96,7 @@ def test_a_recreated_object_is_another_and_younger_one() -> None:
     known.update(consumer_group("mine", FIRST, uid="2"))
     (other,) = known.peers_of(own())
     assert owner_of(own(), (other,)) == other
-    # Its deletion was not told; then its successor is.
+    # Its deletion was not reported; then its successor is.
     assert known.update(consumer_group("a", SECOND, uid="3")) == (("default", "mine"),)
     (other,) = known.peers_of(own())
     assert (other.created, owner_of(own(), (other,))) == (SECOND, None)

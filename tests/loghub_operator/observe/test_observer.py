@@ -108,7 +108,7 @@ def test_a_forbidden_secret_is_reported() -> None:
 
 
 def test_a_forbidden_project_service_is_no_address() -> None:
-    """Its making is refused too, in words that the status then has."""
+    """Its creation is forbidden too, with a message that the status then shows."""
     observed = observe(secret(**KEYS), endpoint="http://loghub.svc", refused={SERVICE: FORBIDDEN})
     assert (observed.project_address, observe.requested) == (False, [])  # type: ignore[attr-defined]
 

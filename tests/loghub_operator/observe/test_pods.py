@@ -74,7 +74,7 @@ CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
         "",
         "",
     ),
-    "crash loop without words": (
+    "crash loop without a message": (
         with_container(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended("", "Error", 3)),
         WorkerPhase.FAILED,
         "",
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Document, WorkerPhase, str, str]] = {
         "",
         "container fetch: no key",
     ),
-    "an init container of an overlay ended well, with words": (
+    "an init container of an overlay succeeded, with a message": (
         {
             "initContainerStatuses": [{"name": "fetch", "state": ended("3 files", "Completed", 0)}],
             "containerStatuses": [{"name": "worker", "state": {"running": {}}}],
@@ -158,7 +158,7 @@ def test_a_pod_gives_phase_reason_and_message(name: str) -> None:
     ("unready_at", "phase"),
     [
         ("2026-01-01T09:00:00Z", WorkerPhase.FAILED),  # since it died
-        ("2026-01-01T09:00:03Z", WorkerPhase.FAILED),  # told late
+        ("2026-01-01T09:00:03Z", WorkerPhase.FAILED),  # reported late
         ("2026-01-01T10:00:00Z", WorkerPhase.STARTING),  # it came up since: the log service is away, say
     ],
 )
@@ -252,7 +252,7 @@ def test_a_draining_worker_that_is_started_and_not_ready_has_left(
 
 
 def test_only_the_worker_container_shows_that_the_worker_left() -> None:
-    """A lost node makes the pod unready, and so does a container that an overlay put beside."""
+    """A lost node makes the pod unready, and so does a container that an overlay added."""
     status = {
         "conditions": [{"type": "Ready", "status": "False"}],
         "containerStatuses": [{**UP, "name": "beside", "ready": False}, {**UP, "ready": True}],
@@ -263,7 +263,7 @@ def test_only_the_worker_container_shows_that_the_worker_left() -> None:
 
 
 def test_a_reason_too_long_for_a_condition_is_truncated() -> None:
-    """Whoever ends a pod, an admission or a scheduler of somebody's say, may give any reason."""
+    """A pod may be ended by any client, for example an admission webhook, with any reason."""
     long = "Because" * 20
     evicted = worker_from_pod(pod({"phase": "Failed", "reason": long}), 0.0)
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": long}

@@ -18,7 +18,7 @@ PLACEMENT = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_pro
 N, S, L, R = ChangeImpact.NONE, ChangeImpact.SCALE, ChangeImpact.RELOAD, ChangeImpact.ROLL
 PYTHON = {"sql": None, "python": {"function": "m:f"}}
 
-# Field -> a change of it, what has to stand there before, and its class.
+# Field -> a change of it, what the spec must have before, and its impact.
 FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
     "endpoint": ({"endpoint": "https://sls.example.com"}, {}, R),
     "credentialsSecret.name": ({"credentialsSecret": {"name": "other"}}, {}, R),

@@ -177,7 +177,7 @@ def test_a_reset_killed_between_any_two_steps_ends_the_same(killed_at: int) -> N
     assert world.checkpoints() == record.targets
     effects = world.effects
     world.round()
-    assert world.effects == effects + 2  # a look and nothing else
+    assert world.effects == effects + 2  # an observation and nothing else
 
 
 def test_a_reset_has_no_more_effects_than_are_killed() -> None:
@@ -354,7 +354,7 @@ def test_a_rejection_that_lasts_too_long_fails_the_reset_and_an_outage_does_not(
 
 @pytest.mark.parametrize(("after_s", "phase"), [(1.0, "StoppingWorkers"), (1000.0, "Failed")])
 def test_a_backup_that_cannot_be_written_fails_the_reset_after_the_bound(after_s: float, phase: str) -> None:
-    """A quota of ConfigMaps, say: the workers would stay away for ever."""
+    """For example because of a quota of ConfigMaps: the workers would stay stopped forever."""
     world = World({"to": "End", "nonce": "n"})
     world.round()
     group = world.resource()

@@ -23,7 +23,7 @@ def _step(story: str) -> Step:
 
 
 def _planned(step: Step, phase: WorkerPhase, *, reports: bool, after_s: float = 10.0) -> Plan:
-    """So long after everybody was told; the highest of them is in this phase, the others left."""
+    """So long after all workers were asked to drain; the highest is in this phase, the others left."""
     draining = [_draining(one, step.now) for one in step.observed.workers]
     highest = replace(draining[-1], phase=phase, ready=phase is WorkerPhase.RUNNING)
     workers = (*(replace(one, phase=WorkerPhase.LEFT) for one in draining[:-1]), highest)
@@ -70,7 +70,7 @@ def test_a_worker_that_does_not_report_leaving_is_waited_for_up_to_the_bound(
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("phase", [*WORKS, *WORKS_NOT])
 def test_the_endpoints_report_takes_precedence_over_the_workers(story: str, phase: WorkerPhase) -> None:
-    """It starts anew, say, and its name still holds shards that it would hand over at once."""
+    """It restarts, for example, and its name still holds shards that it would release at once."""
     step = _step(story)
     names = {one.name for one in step.observed.workers}
     assert names <= set(step.observed.service.consumers or ())

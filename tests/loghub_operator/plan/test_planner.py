@@ -31,8 +31,8 @@ def test_each_recorded_step_gives_the_recorded_plan(step: Step) -> None:
 
 @pytest.mark.parametrize("step", ALL, ids=str)
 def test_every_condition_is_always_reported(step: Step) -> None:
-    reported = plan(step.resource, step.observed, step.now).status.conditions
-    assert sorted(one.type for one in reported) == sorted(ConditionType)
+    conditions = plan(step.resource, step.observed, step.now).status.conditions
+    assert sorted(one.type for one in conditions) == sorted(ConditionType)
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)
@@ -82,7 +82,7 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same(step: Step) -> 
         (60, "the settings of before", None),
         (60, "the settings of now", 30),
         (20, "the settings of before", 30),
-        (60, "nobody runs", 30),
+        (60, "no worker runs", 30),
     ],
 )
 def test_a_timeout_is_shortened_once_no_worker_uses_the_longer_one(
@@ -96,7 +96,7 @@ def test_a_timeout_is_shortened_once_no_worker_uses_the_longer_one(
     (first, second) = step.observed.workers
     if runs_with == "the settings of before":
         first = dataclasses.replace(first, revision=Revision(settings="before"))
-    workers = () if runs_with == "nobody runs" else (first, second)
+    workers = () if runs_with == "no worker runs" else (first, second)
     planned = plan(
         step.resource, dataclasses.replace(step.observed, service=service, workers=workers), step.now
     )
@@ -108,7 +108,7 @@ def test_a_timeout_is_shortened_once_no_worker_uses_the_longer_one(
 
 
 def test_contested_group_settings_are_corrected_later_each_time() -> None:
-    """As two clusters do that have a group with other settings; looked at each second."""
+    """As two clusters do that have a group with other settings; observed each second."""
     step = next(steps(FOLDER / "group-settings.yaml"))
     service = dataclasses.replace(
         available(step.observed.service), group=GroupSettings(timeout_s=20, order=False)
@@ -120,11 +120,11 @@ def test_contested_group_settings_are_corrected_later_each_time() -> None:
             at.append(second)
         observed = dataclasses.replace(observed, memory=planned.memory)
     assert at == [0, 1, 2, 22, 62, 142]
-    reported = {one.type: one for one in planned.status.conditions}
-    assert reported[ConditionType.DEGRADED].reason == "ConflictingController"
-    assert "ConsumerGroup" in reported[ConditionType.DEGRADED].message
-    assert (reported[ConditionType.GROUP_SYNCED].status, reported[ConditionType.READY].status) == (
+    conditions = {one.type: one for one in planned.status.conditions}
+    assert conditions[ConditionType.DEGRADED].reason == "ConflictingController"
+    assert "ConsumerGroup" in conditions[ConditionType.DEGRADED].message
+    assert (conditions[ConditionType.GROUP_SYNCED].status, conditions[ConditionType.READY].status) == (
         "False",
         "False",
     )
-    assert "another controller" in reported[ConditionType.GROUP_SYNCED].message
+    assert "another controller" in conditions[ConditionType.GROUP_SYNCED].message

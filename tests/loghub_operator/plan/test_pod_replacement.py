@@ -19,7 +19,7 @@ TO_GO = ["delete-with-group", "suspend-and-resume", "scale-down-drains"]
 
 
 def _step(story: str) -> Step:
-    """The one in which workers are told first."""
+    """The first step in which workers are asked to drain."""
     result = steps(FOLDER / f"{story}.yaml")
     return next(step for step in result if any(one["action"] == "DrainWorker" for one in step.actions))
 

@@ -115,7 +115,7 @@ def test_the_worker_can_read_the_config_map() -> None:
 
 
 def test_only_settings_are_deleted_among_config_maps_with_the_workers_labels() -> None:
-    """Somebody's own ConfigMap, such as that of the code, may be labelled as the workers are."""
+    """A user's own ConfigMap, such as that of the code, may be labelled as the workers are."""
     group = example()
     settings = config_map(group, worker_config(group, PLACEMENT))
     theirs = {"metadata": {"name": "code", "labels": settings["metadata"]["labels"]}}

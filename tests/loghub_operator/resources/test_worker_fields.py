@@ -93,7 +93,7 @@ def test_code_in_the_image_needs_no_volume() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spark", "given", "request_", "limit"),
+    ("spark", "given", "requested", "limit"),
     [
         ({}, {}, "1536Mi", "2Gi"),
         ({"memory": "2g"}, {}, "3Gi", "3584Mi"),
@@ -102,11 +102,11 @@ def test_code_in_the_image_needs_no_volume() -> None:
     ],
 )
 def test_the_workers_memory_follows_that_of_spark(
-    spark: Document, given: Document, request: str, limit: str
+    spark: Document, given: Document, requested: str, limit: str
 ) -> None:
     group = resource({"spark": spark, "worker": {"resources": given}})
     result = pod(group)["containers"][0]["resources"]
-    assert (result["requests"]["memory"], result["limits"]["memory"]) == (request, limit)
+    assert (result["requests"]["memory"], result["limits"]["memory"]) == (requested, limit)
 
 
 def test_user_variables_come_first_and_secrets_are_references_only() -> None:

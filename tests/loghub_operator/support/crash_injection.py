@@ -31,7 +31,7 @@ class Doom(Protocol):
 
 
 class Never:
-    """Notes what is called, and kills nobody."""
+    """Records the calls, and kills nothing."""
 
     def __init__(self) -> None:
         self.sites: list[str] = []
@@ -139,7 +139,7 @@ class MortalKube:
 
 
 def _parts(document: Document) -> str:
-    """Which parts are written tells one call of the same verb and kind from another."""
+    """The parts that are written distinguish calls of the same verb and kind."""
     metadata = set(document.get("metadata", {})) - {"name", "namespace", "uid", "resourceVersion"}
     return ",".join(sorted(metadata | (set(document) - {"apiVersion", "kind", "metadata"})))
 

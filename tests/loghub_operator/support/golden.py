@@ -43,7 +43,7 @@ EPOCH = 1_790_000_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One round: what is given, and what has to come of it."""
+    """One reconcile: what is given, and the expected result."""
 
     story: str
     number: int
@@ -59,7 +59,7 @@ class Step:
 
 
 def recorded(action: Action) -> Document:
-    """An action as it stands in a file; a configuration is told by its hash."""
+    """An action as it is in a file; a configuration is represented by its hash."""
     fields: Document = msgspec.json.decode(msgspec.json.encode(action))
     if "spec" in fields:
         fields["settings"] = fields.pop("spec")["revision"]["settings"]
@@ -71,7 +71,7 @@ def stories() -> tuple[Path, ...]:
 
 
 def steps(path: Path) -> Iterator[Step]:
-    """The steps of one story, each with everything that it stands on."""
+    """The steps of one story, each with everything that it depends on."""
     return iter(_steps(path.stem, path.read_text()))
 
 
@@ -112,7 +112,7 @@ def observed_at(resource: LogHubConsumerGroup, given: Document, now: float) -> O
     """An `ObservedState` from a file: times in it count from `EPOCH` too.
 
     ``settings`` of a worker or of ``worker_set`` are those of its revision, whose pod template is the desired
-    one unless ``pod_template`` is given; ``error`` of the log service stands for `Unavailable`.
+    one unless ``pod_template`` is given; ``error`` of the log service means `Unavailable`.
     """
     fields = copy.deepcopy(given)
     service = fields.pop("service")

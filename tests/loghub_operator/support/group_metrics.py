@@ -10,7 +10,7 @@ from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
 
 @dataclass(slots=True)
 class HandClock:
-    """Goes when it is told to."""
+    """Advances when it is told to."""
 
     now: float = 100.0
 

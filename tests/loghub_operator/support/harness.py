@@ -60,7 +60,7 @@ class Player:
         self._left: set[str] = set()
         self._ready_reported: int | None = None
         self.stopped_without_leaving: list[str] = []
-        self.groups_at_once = 0  # of each shard, in one turn; 0: workers only beat
+        self.groups_at_once = 0  # of each shard, in one turn; 0: workers only send heartbeats
 
     extensions = True  # of the log service; without them it is as the real SLS
 
@@ -68,7 +68,7 @@ class Player:
         """The address in the pod's status."""
         return None
 
-    forgiven = (404, 409)  # what was there at the turn's begin may be gone by now, and the reverse
+    forgiven = (404, 409)  # what existed when the turn began may be deleted by now, and the reverse
 
     async def play(self) -> None:
         while True:
@@ -132,7 +132,9 @@ class Player:
             f"{GROUP}-{Revision.parse(annotations[ANNOTATION_REVISION]).settings}",
         )
         if config is None:
-            assert await self._kube.get(STATEFUL_SET, self._namespace, GROUP) is None, "settings go last"
+            assert await self._kube.get(STATEFUL_SET, self._namespace, GROUP) is None, (
+                "settings are deleted last"
+            )
             return 0
         settings = json.loads(config["data"]["worker.json"])
         broken = not settings["pipeline"].get("text", "SELECT ").startswith("SELECT ")
@@ -156,7 +158,7 @@ class Player:
                 self._consume(name, shard)
 
     def _leave(self, name: str) -> None:
-        """Where nobody can be told it only beats no more."""
+        """Without extensions it only stops its heartbeats."""
         self._held.pop(name, None)
         if self.extensions:
             self._client.leave(LOGSTORE, GROUP, consumer=name)
@@ -210,7 +212,7 @@ class Player:
 
 
 class Stage:
-    """A namespace of its own, the operator over it, and what is played."""
+    """A namespace of its own, the operator over it, and the simulated workers."""
 
     def __init__(self, kube: AioKube, namespace: str, *, player: type[Player] = Player) -> None:
         self.kube = kube
@@ -316,10 +318,10 @@ class Stage:
         async def holds() -> bool:
             return await self.get() is None
 
-        await self.until("the object gone", holds)
+        await self.until("the object deleted", holds)
 
     async def until_rounds(self, more: int) -> None:
-        """The operator has looked at the log service so many times more."""
+        """The operator has observed the log service so many times more."""
         target = self.rounds + more
 
         async def holds() -> bool:

@@ -16,7 +16,7 @@ TRIES = 3
 
 
 class Insistent(AioKube):
-    """Asks again where there was no answer, and nobody told it to stop."""
+    """Repeats a call without an answer, unless it was cancelled."""
 
     async def _call(self, *args: Any, **kwargs: Any) -> Document:
         for _ in range(TRIES - 1):

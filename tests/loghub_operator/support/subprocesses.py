@@ -98,7 +98,7 @@ class Operator:
 
 
 def health(address: str) -> tuple[int, str]:
-    """What ``/healthz`` answers; 0 where nobody does."""
+    """The HTTP status of ``/healthz``; 0 without an answer."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://{address}/healthz", timeout=5) as answer:

@@ -30,7 +30,7 @@ VERBS = ["get", "list", "watch", "patch"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the server was asked."""
+    """A request to the server."""
 
     plural: str
     watch: bool

@@ -19,7 +19,7 @@ KINDS = [kind for _, kinds in reasons_page.SECTIONS for kind in kinds]
 
 def test_the_committed_page_matches_the_code() -> None:
     committed = (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
-    assert committed == reasons_page.page(), "make crds writes it anew"
+    assert committed == reasons_page.page(), "run: make crds"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -51,7 +51,7 @@ def test_the_workers_reasons_are_those_that_it_reports() -> None:
 
 
 def _said(module: ast.Module) -> Iterator[str]:
-    """The words in the first argument of `FatalError` and `ReportedError`, and those for the service's
+    """The values in the first argument of `FatalError` and `ReportedError`, and those for the service's
     codes."""
     constants = dict(_constants(module))
     for node in ast.walk(module):

@@ -32,7 +32,7 @@ def proxy(**data: str) -> FrontProxy:
 
 
 def certificate(*names: str) -> dict[str, Any]:
-    """As `ssl` tells it."""
+    """As `ssl` reports it."""
     return {"subject": tuple((("commonName", name),) for name in names)}
 
 

@@ -1,6 +1,6 @@
 """The external scaler over a real gRPC connection; the bytes are written here by hand.
 
-Names and numbers are those of KEDA's externalscaler.proto (v2.21); `test_keda_client` asks with
+Names and numbers are those of KEDA's externalscaler.proto (v2.21); `test_keda_client` queries with
 KEDA's own generated client.
 """
 
@@ -173,7 +173,7 @@ def test_changes_are_pushed_at_once_and_nothing_else() -> None:
         for lags, reported in (((0, None, 5), YES), ((6, None, 7, 0), NO)):
             for lag in lags:
                 on.update(readings(lag_groups=lag, assignable=None), ())
-                await once(channel, "GetMetricSpec", ref())  # the stream has looked by now
+                await once(channel, "GetMetricSpec", ref())  # the stream has checked by now
             assert await call.read() == reported
         on.remove("shop", "access")
         assert (await refused(call.read()))[0] is grpc.StatusCode.NOT_FOUND
@@ -231,7 +231,7 @@ def test_a_port_in_use_is_an_os_error() -> None:
 
 
 def test_with_tls_only_clients_with_a_certificate_and_renewed_without_a_restart(tmp_path: Path) -> None:
-    """``ca.crt`` beside the pair: as KEDA's tlsClientCert and tlsClientKey are for."""
+    """``ca.crt`` with the key pair, as KEDA's tlsClientCert and tlsClientKey are for."""
     clients, first, second = Authority("clients"), Authority("first"), Authority("second")
 
     async def run() -> None:

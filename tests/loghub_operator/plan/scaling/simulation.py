@@ -57,7 +57,7 @@ class Shard:
     holder: str = ""
     next_holder: str = ""
     moved_at: float = 0.0
-    begun: bool = False  # somebody has held it, and saved where it begins
+    begun: bool = False  # a consumer has held it, and saved where it begins
     read_only: bool = False
     parents: tuple[int, ...] = ()
 
@@ -94,7 +94,7 @@ class World:
     batch_s: float = 2.0
     transfer_s: float = 6.0
     drain_s: float = 4.0
-    every_s: float = 10.0  # between two looks, where nothing is done
+    every_s: float = 10.0  # between two observations without an action
     unreachable: bool = False
     refuses: str = ""  # what the log service says to a split or merge
     other_groups: int = 0
@@ -107,7 +107,7 @@ class World:
     status: Status = field(default_factory=Status)
     state: ScalingState = NOTHING
     next_reconcile_s: float = 0.0
-    numbers: list[tuple[float, int]] = field(default_factory=list)  # time, workers asked for
+    numbers: list[tuple[float, int]] = field(default_factory=list)  # time, requested workers
     reasons: list[str] = field(default_factory=list)
     events: list[actions.EmitEvent] = field(default_factory=list)
     lags: list[int] = field(default_factory=list)

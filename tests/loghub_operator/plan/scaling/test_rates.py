@@ -87,7 +87,7 @@ def test_a_deleted_shard_has_no_series() -> None:
 
 
 def test_consumption_is_measured_by_the_times_of_the_checkpoints() -> None:
-    """The looks come when they come; the log service says when a checkpoint was saved."""
+    """Observations are irregular; the log service reports when a checkpoint was saved."""
     pace = sampled((0, mark(900, 0, at=0.0)), (13, mark(900, 100, at=10.0)), (21, mark(900, 200, at=20.0)))
     assert consumed(pace) == 10.0
 
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_was_reset_is_no_consumption(consumed_: int) -> None:
 
 
 def busy(*, lag: int, step: int, samples: int = 8, every_s: float = 5.0) -> tuple[Sample, ...]:
-    """A worker that consumes so much from look to look, and always has so much left."""
+    """A worker that consumes ``step`` between two observations, and always has ``lag`` left."""
     times = [100.0 + n * every_s for n in range(samples)]
     return sampled(*((at, mark(n * step + lag, n * step, at=at)) for n, at in enumerate(times)))
 

@@ -102,7 +102,7 @@ def test_too_many_workers_at_the_start_are_reduced_although_no_rate_is_known() -
 
 
 def test_probing_goes_below_the_needed_number_only_once() -> None:
-    """Nobody was ever busy enough to be measured: the try to do with fewer shows what one can do."""
+    """No worker was ever busy enough to be measured: probing shows what one can consume."""
     simulated = world({}, evenly(lambda _: 34.0), spec={"replicas": 8}).run(4000)
     assert simulated.reversals() <= 2
     assert simulated.numbers[-1][1] == 4
@@ -148,7 +148,7 @@ def test_operator_restarts_change_nothing_on_a_steady_load() -> None:
 
 
 def test_an_operator_restarted_repeatedly_still_scales_down() -> None:
-    """The rate of before is in the status: nobody is busy enough to be measured any more."""
+    """The earlier rate is in the status: no worker is busy enough to be measured any more."""
     simulated = world({}, evenly(lambda now: 38.0 if now < 900 else 5.0)).run(1000)
     simulated.restart_operator()
     simulated.run(900)
@@ -197,7 +197,7 @@ def test_recommend_reports_a_number_and_does_not_apply_it() -> None:
     simulated = world({"mode": "Recommend"}, evenly(lambda _: 35.0), spec={"replicas": 1}).run(300)
     assert simulated.numbers == [(1.0, 1)]
     assert simulated.status.scaling is not None
-    assert simulated.status.scaling.recommended_replicas == 8  # the lag too is to be worked off
+    assert simulated.status.scaling.recommended_replicas == 8  # the lag must be worked off too
     active = next(one for one in simulated.status.conditions if one.type == "ScalingActive")
     assert (active.status, active.reason) == ("False", "RecommendOnly")
     assert active.message.startswith("recommended: 8 workers")
@@ -217,7 +217,7 @@ def test_bounds_that_allow_no_workers_start_none() -> None:
 
 
 def test_a_configured_capacity_that_was_removed_is_no_measurement() -> None:
-    """Nobody was ever busy enough to be measured; the rate of before would keep all eight for ever."""
+    """No worker was ever busy enough to be measured; the earlier rate would keep all eight forever."""
     simulated = world({"workerCapacity": 1}, evenly(lambda _: 4.0), spec={"replicas": 8}).run(900)
     assert simulated.numbers == [(1.0, 8)]
     assert simulated.state.rate is None
@@ -228,7 +228,7 @@ def test_a_configured_capacity_that_was_removed_is_no_measurement() -> None:
 
 
 def test_children_that_wait_for_their_parents_do_not_block_scaling() -> None:
-    """Nobody may begin them, so their lag is not known for as long as the backlog lasts."""
+    """No worker may begin them, so their lag is not known while the backlog lasts."""
 
     def arrival(number: int, now: float) -> float:
         if number == 0:

@@ -13,7 +13,7 @@ MESSAGE = "it should have terminated by 10:00; check node n1"
 
 
 def _drain_requested(story: str) -> Step:
-    """The step in which workers are told to leave."""
+    """The step in which workers are asked to drain."""
     result = steps(FOLDER / f"{story}.yaml")
     return next(step for step in result if any(one["action"] == "DrainWorker" for one in step.actions))
 
