@@ -15,7 +15,7 @@ from loghub_operator.api.labels import worker_selector
 from loghub_operator.clients.kube import EVENT, POD, STATEFUL_SET
 from loghub_operator.resources.services import METRICS_PORT
 from loghub_worker.log_service import ReportedError
-from loghub_worker.membership.state import (
+from loghub_worker.membership.membership import (
     HeartbeatRequest,
     Membership,
     MembershipTimings,

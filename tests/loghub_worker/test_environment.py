@@ -28,7 +28,7 @@ from loghub.worker_contract import (
 )
 from loghub_worker import __main__ as program
 from loghub_worker.log_service import ReportedError
-from loghub_worker.membership.state import HeartbeatRequest, Membership, MembershipTimings, ShutdownMode
+from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings, ShutdownMode
 from loghub_worker.metrics import Figures, MetricsServer, answer
 from loghub_worker.query.spark_session import FatalError, end_jvm, spark_settings, start_spark
 from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings

@@ -2,8 +2,8 @@
 
 The driver, Spark's reader process and Spark's data readers are three kinds of process that share no memory
 (docs/spark.md 1). Whatever one of them knows and another needs is a file, which is replaced atomically:
-`loghub_worker.membership.shared_state` writes the positions, and `loghub_worker.source.datasource` reads them
-and writes reports and counts.
+`loghub_worker.membership.shared_membership` writes the positions, and `loghub_worker.source.datasource`
+reads them and writes reports and counts.
 """
 
 from pathlib import Path

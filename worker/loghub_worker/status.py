@@ -11,7 +11,7 @@ from typing import Literal
 from loghub.wire.cursor import encode
 from loghub.worker_contract import ShardProgress, WorkerStatus
 from loghub_worker.log_service import ReportedError
-from loghub_worker.membership.state import HeldShard, Membership, MemberState, ShardPhase, ShutdownMode
+from loghub_worker.membership.membership import HeldShard, Membership, MemberState, ShardPhase, ShutdownMode
 
 PhaseName = Literal["starting", "running", "fenced", "draining", "left", "failed"]
 

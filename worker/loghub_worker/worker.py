@@ -20,9 +20,9 @@ from loghub.worker_contract import WorkerStatus
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.log_service import Address, ConsumerIdentity, ReportedError, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode
 from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import Membership, MembershipTimings, MemberState, ShutdownMode
+from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.metrics import Figures, MetricsServer
 from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError, invalid, start_spark
 from loghub_worker.query.streaming_query import QueryRunner, QuerySettings

@@ -1,7 +1,10 @@
 """The conditions of the status: their types and reasons, each with its explanation.
 
-``docs/reasons.md`` is generated from the texts here. One cause has one reason, in whichever condition it
-appears.
+``docs/reasons.md`` is generated from the texts here and from those of four more enumerations of reasons:
+`ServiceErrorReason` (`loghub_operator.model.observed`), `PodReason` (`loghub_operator.observe.pods`),
+`LocalReason` (`loghub_operator.local.processes.worker_state`) and `WorkerReason` (`loghub.worker_contract`).
+One cause has one reason, in whichever condition it appears. The messages are in
+`loghub_operator.plan.status`, `loghub_operator.plan.scaling` and next to what they report.
 """
 
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ from loghub_operator.local.credentials import without_keys
 from loghub_operator.local.file_lock import InUseError, locked
 from loghub_operator.local.paths import Root
 from loghub_operator.local.processes.child_process import Child
-from loghub_operator.local.processes.replica_plan import backoff_s
+from loghub_operator.local.processes.process_plan import backoff_s
 
 HOST = "127.0.0.1"
 START_GUARD_S = 60.0

@@ -4,7 +4,7 @@ from loghub.client.port import GroupInfo, LogHub
 from loghub.wire.error_codes import Code
 from loghub.wire.errors import LogHubError
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import _GROUP_MISSING
+from loghub_operator.logservice.group_state import GROUP_MISSING
 from loghub_operator.model.actions import (
     CreateGroup,
     DeleteGroup,
@@ -75,5 +75,5 @@ def delete_group(client: LogHub, key: GroupKey) -> None:
     try:
         client.delete_group(key.logstore, key.group)
     except LogHubError as error:
-        if error.code not in (*_GROUP_MISSING, Code.LOG_STORE_NOT_EXIST, Code.PROJECT_NOT_EXIST):
+        if error.code not in (*GROUP_MISSING, Code.LOG_STORE_NOT_EXIST, Code.PROJECT_NOT_EXIST):
             raise

@@ -39,7 +39,7 @@ _REASONS = {
     Code.UNAUTHORIZED: ServiceErrorReason.AUTHENTICATION_FAILED,
     Code.INVALID_ACCESS_KEY_ID: ServiceErrorReason.AUTHENTICATION_FAILED,
 }
-_GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
+GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
 TOO_SLOW = f"the log service did not return the end cursors of all shards within {QUERY_BOUND_S:.0f} s"
 
 
@@ -115,7 +115,7 @@ def _from_extension(client: LogHub, key: GroupKey) -> Available:
     try:
         status = client.group_status(key.logstore, key.group)
     except LogHubError as error:
-        if error.code in _GROUP_MISSING:
+        if error.code in GROUP_MISSING:
             return _without_group(client.list_shards(key.logstore))
         raise
     return Available(

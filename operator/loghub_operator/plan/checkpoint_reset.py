@@ -22,8 +22,8 @@ from loghub_operator.model.checkpoint_reset import CheckpointBackup, ResetObserv
 from loghub_operator.model.observed import Available, ObservedState
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.listing import MOST_LISTED, listed
-from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.reset_targets import same_cursor, target_cursors
+from loghub_operator.plan.scaling_steps import ReplicaPlan
 from loghub_operator.resources.worker_config import drain_timeout_s
 
 COMMIT_BOUND_S = 300.0

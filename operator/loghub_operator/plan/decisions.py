@@ -9,8 +9,8 @@ from loghub_operator.model.observed import ObservedState
 from loghub_operator.plan.change_impact import ChangeImpact
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.drift_backoff import DriftBackoff
-from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
+from loghub_operator.plan.scaling_steps import ReplicaPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from loghub_operator.model.observed import (
 from loghub_operator.model.plan import Plan
 from loghub_operator.plan.listing import listed
 from loghub_operator.plan.ownership import named, remaining_claimants
-from loghub_operator.plan.replicas import has_left, pending_replacements, waited_enough
+from loghub_operator.plan.scaling_steps import has_left, pending_replacements, waited_enough
 from loghub_operator.plan.status.builder import deleting_status
 from loghub_operator.resources.worker_config import drain_timeout_s
 

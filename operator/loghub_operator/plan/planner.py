@@ -1,7 +1,7 @@
 """Decides what to do about one consumer group, in the cluster and in `loghub up` alike.
 
 `plan` is a pure function of the object, the observed state and the time. It combines the decisions of the
-other modules: how many workers run (`loghub_operator.plan.replicas`), what drifted, how far a checkpoint
+other modules: how many workers run (`loghub_operator.plan.scaling_steps`), what drifted, how far a checkpoint
 reset is, and what the status says (`loghub_operator.plan.status.builder`). Once the object is being deleted,
 `loghub_operator.plan.deletion` plans instead.
 
@@ -13,7 +13,7 @@ workers change, and running workers continue.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from loghub_operator.api.conditions import ConditionType, ConditionUpdate, GroupReason
+from loghub_operator.api.conditions import ConditionUpdate
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import (
     Action,
@@ -37,11 +37,11 @@ from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.desired import Desired, desired_state
 from loghub_operator.plan.drift_backoff import DriftBackoff, evaluate
 from loghub_operator.plan.events import events_of
-from loghub_operator.plan.ownership import named
-from loghub_operator.plan.replicas import ReplicaPlan, plan_replicas
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
 from loghub_operator.plan.scaling.report import group_metrics
+from loghub_operator.plan.scaling_steps import ReplicaPlan, plan_replicas
 from loghub_operator.plan.status.builder import build_status
+from loghub_operator.plan.status.group_synced import group_finding
 
 
 def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
@@ -85,47 +85,6 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
         metrics=group_metrics(resource, observed, scaling, run=replicas.run),
         memory=Memory(scaling=scaling.state, drift=history),
     )
-
-
-def group_finding(
-    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
-) -> ConditionUpdate:
-    """Whether the group at the log service matches the spec; ``delayed``: its correction has to wait."""
-    reason, message = _group_state(resource, observed, desired, delayed=delayed)
-    return ConditionUpdate(
-        type=ConditionType.GROUP_SYNCED,
-        status="True" if reason is GroupReason.UP_TO_DATE else "False",
-        reason=reason,
-        message=message,
-    )
-
-
-def _group_state(
-    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
-) -> tuple[str, str]:
-    service = observed.service
-    if desired.owner is not None:
-        message = (
-            f"{named(desired.owner, resource)} owns consumer group {resource.group}, because it is older"
-        )
-        return GroupReason.OWNERSHIP_CONFLICT, message
-    if observed.placement.needs_project_address and not observed.project_address:
-        return (
-            GroupReason.CREATING_PROJECT_SERVICE,
-            f"creating the Service for project {resource.spec.project}",
-        )
-    if isinstance(service, Unavailable):
-        return service.reason, service.message
-    if service.group is None:
-        return GroupReason.CREATING, f"creating consumer group {resource.group}"
-    if service.group != desired.group_now:
-        if delayed:
-            message = "another controller keeps changing timeout and order; backing off between corrections"
-            return GroupReason.UPDATING, message
-        return GroupReason.UPDATING, "updating timeout and order of the consumer group"
-    if service.group != desired.group:
-        return GroupReason.UPDATING, "the shorter timeout is set once every worker runs with it"
-    return GroupReason.UP_TO_DATE, f"consumer group {resource.group} is up to date"
 
 
 def _reshard(scaling: ScalingDecision, group: ConditionUpdate) -> list[Action]:

@@ -1,7 +1,7 @@
 """Decides whether there is a reason why no worker of a group should run now.
 
 Three things stop all workers: an older object that owns the group, ``spec.suspend``, and a checkpoint reset.
-`loghub_operator.plan.replicas` decides how they stop.
+`loghub_operator.plan.scaling_steps` decides how they stop.
 """
 
 from dataclasses import dataclass

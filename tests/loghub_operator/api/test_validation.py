@@ -17,7 +17,6 @@ from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document
 
 ROOT = Path(__file__).parents[3]
-
 NAME_RULE = "metadata.name must be 2 to 52 lower-case letters"
 
 RULES: dict[str, tuple[Document, str, str]] = {
@@ -383,10 +382,10 @@ def test_both_reject_a_date_that_does_not_exist(server: Apiserver) -> None:
 
 
 def test_the_apiserver_sets_the_same_defaults(server: Apiserver) -> None:
-    name = f"f-{uuid.uuid4().hex[:8]}"
-    assert server.apply(document(name=name)).returncode == 0
-    stored = yaml.safe_load(server.must("get", "lhcg", name, "-o", "yaml"))
-    assert stored["spec"] == parse_resource(document(name=name)).spec.to_dict()
+    value = document(name=f"f-{uuid.uuid4().hex[:8]}")
+    assert server.apply(value).returncode == 0
+    stored = yaml.safe_load(server.must("get", "lhcg", value["metadata"]["name"], "-o", "yaml"))
+    assert stored["spec"] == parse_resource(value).spec.to_dict()
 
 
 def test_all_broken_rules_are_reported_together() -> None:

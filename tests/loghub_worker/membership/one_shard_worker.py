@@ -15,13 +15,13 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.log_service import ConsumerIdentity
 from loghub_worker.membership.heartbeat import HeartbeatThread
-from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import (
+from loghub_worker.membership.membership import (
     Membership,
     MembershipTimings,
     ShardPhase,
 )
+from loghub_worker.membership.shard_manager import ShardManager
+from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.commit_log import ShardIncarnation
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 

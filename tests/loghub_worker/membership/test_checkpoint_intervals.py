@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loghub.wire.cursor import decode
 from loghub_worker.exchange_files import Report
-from loghub_worker.membership.state import ShardPhase, ShutdownMode
+from loghub_worker.membership.membership import ShardPhase, ShutdownMode
 from tests.loghub_worker.membership.one_shard_worker import GROUP, OneShardWorker
 
 INTERVAL_S = 60.0

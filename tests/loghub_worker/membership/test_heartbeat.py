@@ -15,8 +15,8 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.log_service import ConsumerIdentity, ReportedError, decode_cursor
 from loghub_worker.membership.heartbeat import HeartbeatThread
-from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import Membership, MembershipTimings, ShutdownMode
+from loghub_worker.membership.membership import Membership, MembershipTimings, ShutdownMode
+from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.metrics import answer
 from loghub_worker.status import Moment, status_of
 from tests.fakes.fake_log_service import MemoryServer

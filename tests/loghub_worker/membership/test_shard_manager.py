@@ -14,14 +14,14 @@ from loghub.wire.cursor import encode as encode_cursor
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles, Report
 from loghub_worker.membership.heartbeat import HeartbeatThread
-from loghub_worker.membership.shard_manager import READ_ONLY_CHECK_S
-from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import (
+from loghub_worker.membership.membership import (
     Membership,
     MemberState,
     ShardPhase,
     ShutdownMode,
 )
+from loghub_worker.membership.shard_manager import READ_ONLY_CHECK_S
+from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.commit_log import ShardIncarnation
 from tests.loghub_worker.membership.one_shard_worker import GROUP, IDENTITY, OneShardWorker
 from tests.support import wait_until

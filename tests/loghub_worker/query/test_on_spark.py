@@ -17,9 +17,9 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles, Positions
 from loghub_worker.log_service import Address, ConsumerIdentity, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import Membership, MembershipTimings
+from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.spark_session import FatalError
 from loghub_worker.query.streaming_query import QueryRunner, QuerySettings, plan_of_batch
 from loghub_worker.query.transform import SqlTransform, empty_logs

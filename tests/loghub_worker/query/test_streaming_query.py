@@ -9,8 +9,8 @@ import pytest
 from loghub.worker_contract import ParquetSink
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.exchange_files import ExchangeFiles, ReadCount
-from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import HeartbeatRequest, Membership, MembershipTimings
+from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings
+from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
 from tests.loghub_worker.support import worker_config
 from tests.support import HandClock

@@ -1,4 +1,4 @@
-"""The heartbeat thread: sends the requests that `loghub_worker.membership.state.Membership` decides on.
+"""The heartbeat thread: sends the requests that `loghub_worker.membership.membership.Membership` decides on.
 
 The thread has its own connection and does nothing else, so that heartbeats are sent on time whatever a batch,
 a sink or the slow opening of a shard does. `loghub_worker.membership.shard_manager` sends the slower requests
@@ -12,8 +12,8 @@ import structlog
 from loghub.client.port import LogHub
 from loghub.wire.errors import LogHubException
 from loghub_worker.log_service import ConsumerIdentity, ReportedError, to_reported_error
-from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import HeartbeatRequest, LeaveRequest
+from loghub_worker.membership.membership import HeartbeatRequest, LeaveRequest
+from loghub_worker.membership.shared_membership import SharedState
 
 log = structlog.get_logger()
 

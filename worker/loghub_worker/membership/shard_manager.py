@@ -18,8 +18,8 @@ from loghub_worker.log_service import (
     encode_cursor,
     to_reported_error,
 )
-from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import HeldShard, ShardPhase, ShutdownMode
+from loghub_worker.membership.membership import HeldShard, ShardPhase, ShutdownMode
+from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.commit_log import ShardIncarnation
 from loghub_worker.sink.sinks import BatchSink
 

@@ -26,7 +26,7 @@ from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.exchange_files import ReadCount
 from loghub_worker.log_service import ReportedError, reason_of_code, to_reported_error
 from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.membership.shared_state import SharedState
+from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError, first_lines
 from loghub_worker.query.transform import WITHOUT_PANDAS, PipelineError, Transform
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError

@@ -1,7 +1,7 @@
 """Runs the workers of one consumer group as processes on this machine.
 
 The supervisor does what the StatefulSet controller and the kubelet do in a cluster: it carries out the steps
-of `loghub_operator.local.processes.replica_plan`, restarts processes that end, and reports the state of each
+of `loghub_operator.local.processes.process_plan`, restarts processes that end, and reports the state of each
 worker."""
 
 import asyncio
@@ -17,7 +17,7 @@ from loghub.clock import Clock
 from loghub.worker_contract import DRAIN_REQUESTED, WorkerStatus
 from loghub_operator.local.paths import GroupFolder, WorkerFolder
 from loghub_operator.local.processes.child_process import Child, exit_message
-from loghub_operator.local.processes.replica_plan import (
+from loghub_operator.local.processes.process_plan import (
     STEADY_S,
     DesiredWorkers,
     Slot,

@@ -1,8 +1,8 @@
 """Decides how many workers should run, in every mode.
 
 Fixed, External and Recommend run `spec.replicas`; Auto runs what the load needs. Every mode stays within the
-bounds and never runs more workers than there are assignable shards. `loghub_operator.plan.replicas` reaches
-the number, draining one worker at a time.
+bounds and never runs more workers than there are assignable shards.
+`loghub_operator.plan.scaling_steps` reaches the number, draining one worker at a time.
 
 In short, Auto adds the arrival rate and the lag divided by the catch-up time, and expresses the sum in
 workers. It stabilizes that number over the stabilization windows, limits it by the bounds and by
@@ -16,16 +16,16 @@ from loghub_operator.api.conditions import ActiveReason
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import ObservedState
 from loghub_operator.model.scaling_state import ScalingState, Window
-from loghub_operator.plan.scaling.desired_replicas import (
+from loghub_operator.plan.scaling.gates import Gate, judge_trial, transfer, warming_too_long, warming_up
+from loghub_operator.plan.scaling.inputs import Measurements, collect
+from loghub_operator.plan.scaling.load_formula import (
     Bound,
     LoadInputs,
     ReplicaBounds,
     ReplicaRange,
     replica_range_of,
 )
-from loghub_operator.plan.scaling.gates import Gate, judge_trial, transfer, warming_too_long, warming_up
-from loghub_operator.plan.scaling.hot_shard import HotShardResult, find_hot_shards
-from loghub_operator.plan.scaling.inputs import Measurements, collect
+from loghub_operator.plan.scaling.resharding import HotShardResult, find_hot_shards
 from loghub_operator.plan.scaling.stabilization import Spans, stabilize, with_replica_range
 
 LITTLE_LAG_S = 30.0  # of arrival: the lag that a worker that keeps up may have at any moment

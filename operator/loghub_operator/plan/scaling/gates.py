@@ -11,7 +11,7 @@ from loghub_operator.api.conditions import ActiveReason
 from loghub_operator.model.observed import Available, LogServiceObserved, WorkerObserved
 from loghub_operator.model.scaling_state import SampleWindow, ScaleUpTrial, ScalingState
 from loghub_operator.plan.listing import listed
-from loghub_operator.plan.scaling.desired_replicas import LoadInputs, short
+from loghub_operator.plan.scaling.load_formula import LoadInputs, short
 from loghub_operator.plan.scaling.rates import WARM_S, consumed_per_s, series_by_shard
 
 LONGEST_WARM_UP_S = 300.0  # after this, a worker that is not ready no longer prevents a scale-down

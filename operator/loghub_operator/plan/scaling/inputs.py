@@ -23,8 +23,8 @@ from loghub_operator.model.scaling_state import (
     track_since,
     with_sample,
 )
-from loghub_operator.plan.scaling.desired_replicas import LoadInputs
 from loghub_operator.plan.scaling.gates import with_trial
+from loghub_operator.plan.scaling.load_formula import LoadInputs
 from loghub_operator.plan.scaling.rates import (
     ShardSeries,
     arrival_per_s,

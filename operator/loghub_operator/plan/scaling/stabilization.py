@@ -8,7 +8,7 @@ number that sufficed all that time.
 from dataclasses import dataclass, replace
 
 from loghub_operator.model.scaling_state import Peak, ScalingState, Window
-from loghub_operator.plan.scaling.desired_replicas import ReplicaRange
+from loghub_operator.plan.scaling.load_formula import ReplicaRange
 
 
 def pushed(window: Window, value: int, *, now: float, span_s: float, gap_s: float) -> Window:

@@ -45,9 +45,9 @@ from loghub_operator.model.observed import (
 )
 from loghub_operator.plan.decisions import Decisions
 from loghub_operator.plan.listing import listed
-from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.scaling.inputs import assignable
 from loghub_operator.plan.scaling.report import active_finding, scaling_status
+from loghub_operator.plan.scaling_steps import ReplicaPlan
 from loghub_operator.plan.status.summary import (
     degraded_finding,
     phase_of,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loghub_operator.model.scaling_state import NOTHING, Window
-from loghub_operator.plan.scaling.desired_replicas import (
+from loghub_operator.plan.scaling.load_formula import (
     LoadInputs,
     ReplicaBounds,
     ReplicaRange,

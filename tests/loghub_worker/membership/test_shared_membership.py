@@ -6,8 +6,8 @@ from pathlib import Path
 
 from loghub.clock import SystemClock
 from loghub_worker.exchange_files import ExchangeFiles, ReadCount
-from loghub_worker.membership.shared_state import SharedState
-from loghub_worker.membership.state import HeartbeatRequest, Membership, MembershipTimings, ShutdownMode
+from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings, ShutdownMode
+from loghub_worker.membership.shared_membership import SharedState
 
 
 def shared_state(folder: Path) -> SharedState:

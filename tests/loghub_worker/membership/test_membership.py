@@ -3,7 +3,7 @@
 import pytest
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.membership.state import (
+from loghub_worker.membership.membership import (
     HeartbeatRequest,
     LeaveRequest,
     Membership,

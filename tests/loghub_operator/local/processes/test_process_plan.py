@@ -2,7 +2,7 @@
 
 import pytest
 
-from loghub_operator.local.processes.replica_plan import (
+from loghub_operator.local.processes.process_plan import (
     MAX_BACKOFF_S,
     DesiredWorkers,
     Slot,

@@ -1,7 +1,7 @@
 """The membership of one consumer as a pure state machine: what to send, and which shards may be processed.
 
 Every decision about heartbeats, assignment, release and fencing is made in this module, with ``now`` as an
-argument. `loghub_worker.membership.shared_state` is the lock around it, and
+argument. `loghub_worker.membership.shared_membership` is the lock around it, and
 `loghub_worker.membership.heartbeat` sends the requests.
 
 The states of a shard in a worker: an answer lists it -> opening (its position to resume from is being
@@ -86,7 +86,7 @@ class LeaveRequest:
 
 class Membership:
     """The membership of one consumer. It is not thread-safe:
-    `loghub_worker.membership.shared_state.SharedState` is its lock."""
+    `loghub_worker.membership.shared_membership.SharedState` is its lock."""
 
     def __init__(self, timings: MembershipTimings) -> None:
         self.timings = timings

@@ -21,8 +21,8 @@ from loghub_operator.api.scaling import Scaling
 from loghub_operator.model.actions import EmitEvent, MergeShards, SplitShard
 from loghub_operator.model.observed import Available, LogServiceObserved, ShardObserved
 from loghub_operator.model.scaling_state import ScalingState, track_since
-from loghub_operator.plan.scaling.desired_replicas import OVER, short
 from loghub_operator.plan.scaling.inputs import NOT_ASSIGNABLE, Measurements, ShardRates
+from loghub_operator.plan.scaling.load_formula import OVER, short
 from loghub_operator.plan.scaling.reshard_backoff import (
     again_unix_s,
     rejection_message,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from loghub.clock import Clock
 from loghub_worker.exchange_files import ExchangeFiles, Positions
-from loghub_worker.membership.state import Membership
+from loghub_worker.membership.membership import Membership
 
 
 class SharedState:
