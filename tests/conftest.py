@@ -41,7 +41,7 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for a program that is compiled first is marked so: `make test` runs it afterwards."""
+    """Marks tests that need a program that is compiled first: `make test` runs it afterwards."""
     for item in items:
         for fixture in MARKS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARKS[fixture])

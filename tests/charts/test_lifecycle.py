@@ -46,7 +46,7 @@ class Life:
         patch = [{"op": "replace", "path": "/metadata/managedFields", "value": fields}]
         self.server.must("patch", CRD, "--type=json", "-p", json.dumps(patch))
 
-    def told_by_the_crd(self) -> str:
+    def description_of_the_crd(self) -> str:
         where = "jsonpath={.spec.versions[0].schema.openAPIV3Schema.description}"
         return self.server.must("get", CRD, "-o", where)
 
@@ -109,7 +109,7 @@ def test_an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life,
     """helm leaves what is in a chart's folder of CRDs as it is forever; ours is a template."""
     life.own_the_crd()
     life.install(WATCHED)
-    before = life.told_by_the_crd()
+    before = life.description_of_the_crd()
     assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
     newer = tmp_path / "newer"
     shutil.copytree(FOLDER, newer)
@@ -118,10 +118,10 @@ def test_an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life,
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "of a newer chart"
     crd.write_text(yaml.safe_dump(definition))
     life.upgrade(WATCHED, newer)
-    assert life.told_by_the_crd() == "of a newer chart"
+    assert life.description_of_the_crd() == "of a newer chart"
     assert life.server.run("get", "lhcg", "kept", "-n", HOME).returncode == 0
     life.upgrade(WATCHED)
-    assert life.told_by_the_crd() == before
+    assert life.description_of_the_crd() == before
     life.uninstall()
 
 

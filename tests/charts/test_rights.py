@@ -119,13 +119,13 @@ def allowed_of(server: Apiserver, questions: list[Object]) -> list[bool]:
 @pytest.fixture(scope="module")
 def answers(granted: Apiserver) -> dict[tuple[str, str, str], set[str]]:
     """The modes in which the apiserver allows each row."""
-    questions_asked = [(mode, row) for row in ROWS for mode in MODES]
+    cases = [(mode, row) for row in ROWS for mode in MODES]
     questions = [
         question(account(mode), (verb, what.format(release=release(mode)), namespace))
-        for mode, (verb, what, namespace) in questions_asked
+        for mode, (verb, what, namespace) in cases
     ]
     result: dict[tuple[str, str, str], set[str]] = {row: set() for row in ROWS}
-    for (mode, row), allowed in zip(questions_asked, allowed_of(granted, questions), strict=True):
+    for (mode, row), allowed in zip(cases, allowed_of(granted, questions), strict=True):
         result[row] |= {mode} if allowed else set()
     return result
 

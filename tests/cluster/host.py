@@ -80,7 +80,7 @@ def end_containers(folder: Path) -> None:
         for path in _from_the_leaves(group):
             _remove_cgroup(path)
         with contextlib.suppress(OSError):
-            group.parent.rmdir()  # unless someone else's containers are in it
+            group.parent.rmdir()  # unless another user's containers are in it
 
 
 def container_ids(folder: Path) -> list[str]:

@@ -150,12 +150,12 @@ def every_line_is_in_the_sink_once(story: Story) -> None:
     assert len(story.producer.sent) > 100
     lines.wait_equal(lambda: lines.in_parquet(story.sink), story.producer.sent, what="sink")
 
-    def lag_is_told_as_none() -> bool:
+    def lag_is_reported_as_none() -> bool:
         status = story.stack.group(NAME, NAMESPACE)["status"]
         shards = status["shards"]
         return len(shards) == SHARDS and all(shard.get("lagSeconds") == 0 for shard in shards)
 
-    eventually(lag_is_told_as_none, what="no lag in the status")
+    eventually(lag_is_reported_as_none, what="no lag in the status")
     assert lines.in_parquet(story.sink) == story.producer.sent
 
 

@@ -246,20 +246,20 @@ def every_line_came_as_often_as_it_should(story: Story) -> None:
 
 def a_second_object_takes_the_group_over(story: Story) -> None:
     """It waits until the older one is deleted, adopts the group, and never deletes it."""
-    stack, heir = story.stack, "heir"
+    stack, successor = story.stack, "successor"
     with stack.client("demo") as client:
         story.client = client
         checkpoints = life.checkpoints(story)
         resource = yaml.safe_load(story.release.pasted())
-        resource["metadata"] = {"name": heir}
+        resource["metadata"] = {"name": successor}
         resource["spec"] |= {"consumerGroup": NAME, "replicas": 0, "deletionPolicy": "Delete"}
         stack.kubectl.apply(resource, namespace=NAMESPACE)
-        stack.wait_condition(heir, NAMESPACE, "GroupSynced", status="False", reason="OwnershipConflict")
+        stack.wait_condition(successor, NAMESPACE, "GroupSynced", status="False", reason="OwnershipConflict")
         assert stack.group(NAME, NAMESPACE)["spec"]["deletionPolicy"] == "Delete"
         stack.kubectl.run("delete", "lhcg", NAME, "-n", NAMESPACE, "--timeout=120s")
-        stack.wait_condition(heir, NAMESPACE, "GroupSynced", status="True", reason="UpToDate")
-        assert stack.group(heir, NAMESPACE)["status"]["groupOrigin"] == "Adopted"
-        stack.kubectl.run("delete", "lhcg", heir, "-n", NAMESPACE, "--timeout=120s")
+        stack.wait_condition(successor, NAMESPACE, "GroupSynced", status="True", reason="UpToDate")
+        assert stack.group(successor, NAMESPACE)["status"]["groupOrigin"] == "Adopted"
+        stack.kubectl.run("delete", "lhcg", successor, "-n", NAMESPACE, "--timeout=120s")
         assert NAME in {group.name for group in client.list_groups(LOGSTORE)}
         assert life.checkpoints(story) == checkpoints
 

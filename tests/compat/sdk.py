@@ -39,7 +39,7 @@ def put(client: LogClient, lines: list[str], *, hash_key: str | None = None) -> 
 
 
 def real_lines(count: int) -> list[str]:
-    """Lines of real logs where they are to be had, else made ones; each with its number in front."""
+    """Lines of real logs if there are any, else generated ones; each with its number in front."""
     folder = Path(os.environ.get("LOGHUB_TEST_LOGS", ROOT / "../shared/data/logs"))
     lines: list[str] = []
     for file in sorted(folder.glob("*.log")):

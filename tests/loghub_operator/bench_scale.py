@@ -299,13 +299,13 @@ class Bench:
         )
         names = tuple(one.name for one in self._worked)
         theirs = [one for one in written if one.split(" ")[-1].startswith(names)] if names else []
-        self._told_of_rest(f"of {len(names)} groups that run", rest_s, theirs)
+        self._report_idle(f"of {len(names)} groups that run", rest_s, theirs)
         others = [one for one in written if one not in theirs]
-        self._told_of_rest(f"of {len(self._groups) - len(names)} that wait", rest_s, others)
+        self._report_idle(f"of {len(self._groups) - len(names)} that wait", rest_s, others)
         for what, value in self.load.items():
-            print(f"{what + ', at rest:':36} {value:.1f}", flush=True)
+            print(f"{what + ', idle:':36} {value:.1f}", flush=True)
 
-    def _told_of_rest(self, whose: str, rest_s: float, written: list[str]) -> None:
+    def _report_idle(self, whose: str, rest_s: float, written: list[str]) -> None:
         reported = f"{len(written)} in {rest_s:.0f} s"
         self._figures.tell(f"writes {whose}", reported, len(written), most=0)
         for line in sorted(set(written))[:10]:

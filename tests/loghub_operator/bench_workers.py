@@ -15,7 +15,7 @@ from loghub.wire.errors import LogHubException
 from loghub_operator.clients.kube import STATEFUL_SET, Kube
 from tests.loghub_operator.support.examples import Document
 
-BEAT_S = 5.0
+HEARTBEAT_S = 5.0
 _CONTAINER: Document = {
     "name": "worker",
     "ready": True,
@@ -61,10 +61,10 @@ def beating(groups: Sequence[Worked]) -> Iterator[None]:
     """Their workers send heartbeats; a heartbeat that fails ends them, and the bench fails at its end."""
     stop, failed = threading.Event(), list[LogHubException]()
 
-    def beats() -> None:
+    def heartbeats() -> None:
         held: dict[str, tuple[int, ...]] = {}
         try:
-            while not stop.wait(BEAT_S):
+            while not stop.wait(HEARTBEAT_S):
                 for one in groups:
                     had = held.get(one.name, ())
                     held[one.name] = one.client.heartbeat(
@@ -73,7 +73,7 @@ def beating(groups: Sequence[Worked]) -> Iterator[None]:
         except LogHubException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=beats, name="beats")
+    thread = threading.Thread(target=heartbeats, name="heartbeats")
     thread.start()
     try:
         yield

@@ -52,15 +52,15 @@ def trouble() -> str:
         if PLURAL not in served_kinds():
             return f"the API server serves {API} without {PLURAL}"
     except (OSError, ValueError, KeyError) as error:
-        return f"the CRD is not served: {_words(error)}"
+        return f"the CRD is not served: {_message(error)}"
     try:
         operator_says()
     except OSError as error:
-        return f"the operator is not healthy: {_words(error)}"
+        return f"the operator is not healthy: {_message(error)}"
     return ""
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     said = error.read(2000).decode(errors="replace") if isinstance(error, urllib.error.HTTPError) else ""
     return f"{error} {said}".strip()
 

@@ -105,6 +105,6 @@ class ReconcileLoop:
         try:
             self._objects.write_status(status)
         except OSError as error:
-            words, now = f"the status cannot be kept: {error}", self._clock.unix_s()
-            return with_failure(status, words, now, before=status)
+            message, now = f"the status cannot be kept: {error}", self._clock.unix_s()
+            return with_failure(status, message, now, before=status)
         return status

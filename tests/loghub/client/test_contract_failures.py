@@ -48,8 +48,8 @@ def test_put_with_unknown_outcome_is_sent_once(open_client: OpenClient, failure:
     with scripted(failure, OK) as server, open_client(server.endpoint) as client:
         with pytest.raises((EndpointUnreachable, LogHubError)) as error:
             client.put_logs("access", BODY)
-        told: Any = error.value
-        assert told.definite is False
+        reported: Any = error.value
+        assert reported.definite is False
         assert len(server.requests) == 1
 
 
@@ -314,7 +314,7 @@ def test_proxy_of_the_environment_is_used_for_others(
 def test_netrc_of_the_environment_does_not_replace_the_signature(
     open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "netrc").write_text("default login somebody password secret\n")
+    (tmp_path / "netrc").write_text("default login another password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with scripted(SHARDS) as server, open_client(server.endpoint) as client:
         client.list_shards("access")

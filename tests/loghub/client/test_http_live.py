@@ -48,7 +48,7 @@ def test_many_threads_share_one_client(open_client: OpenClient, tmp_path: Path) 
             try:
                 for _ in range(puts):
                     client.put_logs("access", BODY)
-            except BaseException as error:  # noqa: BLE001 - told in the main thread
+            except BaseException as error:  # noqa: BLE001 - reported in the main thread
                 failures.append(error)
 
         workers = [threading.Thread(target=write) for _ in range(threads)]

@@ -110,7 +110,7 @@ class Driver:
         self.do(ShardsChanged(shards=tuple(self.logstore.values())))
 
     def split(self, shard: int, *, end: int, into: tuple[int, int], begin: int = 0) -> None:
-        """What a SplitShard comes to: the old one closed, two new ones, told at once."""
+        """What a SplitShard comes to: the old one closed, two new ones, reported at once."""
         self.close_shard(shard, begin=begin, end=end)
         for child in into:
             self.put_shard(child, parents=(shard,))

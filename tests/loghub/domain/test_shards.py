@@ -154,7 +154,7 @@ class Logstore(RuleBasedStateMachine):
 
     @invariant()
     @precondition(lambda self: hasattr(self, "map") and not self.deleted)
-    def parents_can_be_told_from_numbers_and_ranges(self) -> None:
+    def parents_follow_from_numbers_and_ranges(self) -> None:
         known = self.map.shards.values()
         bare = [Shard(shard=s.shard, keys=s.keys, read_only=s.read_only) for s in known]
         assert infer_parents(bare) == {s.shard: s.parents for s in known}

@@ -120,7 +120,7 @@ def test_a_reader_that_read_in_time_stays_connected(monkeypatch: pytest.MonkeyPa
         reader = http.client.HTTPConnection("127.0.0.1", served.port, timeout=GUARD_S)
         reader.request("GET", "/")
         assert reader.getresponse().read() == body
-        threading.Event().wait(2.2)  # longer than an answer may take; nothing is to happen meanwhile
+        threading.Event().wait(2.2)  # longer than an answer may take; nothing must happen meanwhile
         reader.request("GET", "/")
         assert reader.getresponse().read() == body
         reader.close()

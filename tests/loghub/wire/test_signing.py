@@ -43,9 +43,9 @@ def vendor_headers(
 def test_the_vendor_sdk_computes_the_same_signature(
     method: str, query: dict[str, str], headers: dict[str, str], body: bytes, content_type: str, token: str
 ) -> None:
-    told = headers | ({"Content-Type": content_type} if content_type else {})
+    reported = headers | ({"Content-Type": content_type} if content_type else {})
     path = "/logstores/access/shards/lb"
-    sent = vendor_headers(method=method, path=path, query=query, headers=told, body=body, token=token)
+    sent = vendor_headers(method=method, path=path, query=query, headers=reported, body=body, token=token)
     authorization = sent.pop("Authorization")
     assert "x-log-date" in sent  # added after signing, so it must not be in the text
     signed = signing.string_to_sign(method=method, path=path, query=query.items(), headers=sent)

@@ -39,7 +39,7 @@ def test_a_copy_under_another_name_refers_to_another_group() -> None:
     assert read_origin(resource(name="other", annotations=marked())) is None
 
 
-@pytest.mark.parametrize("value", ["", "created", "Somebody"])
+@pytest.mark.parametrize("value", ["", "created", "Other"])
 def test_an_unknown_value_of_the_annotation_records_no_origin(value: str) -> None:
     assert read_origin(resource(annotations={**marked(), "loghub.dev/group-origin": value})) is None
     assert read_origin(resource()) is None

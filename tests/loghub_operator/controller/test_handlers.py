@@ -145,8 +145,13 @@ def test_a_pod_enqueues_its_group_only_if_its_observed_part_changes() -> None:
         await on.children(1)
         put(POD, "access-0", labels=OURS, status=pod_status(waiting="ImagePullBackOff"))
         await on.children(2)
-        for beat in range(5):
-            put(POD, "access-0", labels=OURS, status={**pod_status(waiting="ImagePullBackOff"), "x": beat})
+        for heartbeat in range(5):
+            put(
+                POD,
+                "access-0",
+                labels=OURS,
+                status={**pod_status(waiting="ImagePullBackOff"), "x": heartbeat},
+            )
         put(POD, "access-0", labels=OURS, status=pod_status(ready=True))
         await on.children(3)
         put(POD, "access-0", labels=OURS, status={**pod_status(ready=True), "podIP": "10.0.0.1"})

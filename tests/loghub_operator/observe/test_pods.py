@@ -255,7 +255,7 @@ def test_only_the_worker_container_shows_that_the_worker_left() -> None:
     """A lost node makes the pod unready, and so does a container that an overlay added."""
     status = {
         "conditions": [{"type": "Ready", "status": "False"}],
-        "containerStatuses": [{**UP, "name": "beside", "ready": False}, {**UP, "ready": True}],
+        "containerStatuses": [{**UP, "name": "sidecar", "ready": False}, {**UP, "ready": True}],
     }
     worker = worker_from_pod(pod(status, **DRAIN), NOW)
     assert worker is not None

@@ -127,7 +127,7 @@ def test_the_workers_probe_and_scratch_volumes_may_be_changed() -> None:
 def test_fields_that_group_membership_depends_on_cannot_be_overridden() -> None:
     ours = pod(None)
     environment = [
-        {"name": contract.ENV_CONSUMER, "value": "somebody-else"},
+        {"name": contract.ENV_CONSUMER, "value": "another-client"},
         {"name": contract.ENV_CONFIG, "$patch": "delete"},
         {"name": "MINE", "value": "1"},
     ]

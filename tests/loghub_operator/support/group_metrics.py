@@ -10,7 +10,7 @@ from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
 
 @dataclass(slots=True)
 class HandClock:
-    """Advances when it is told to."""
+    """Advances only when a test sets it."""
 
     now: float = 100.0
 

@@ -1,4 +1,4 @@
-"""The Kubernetes port of simulated parts that run beside an operator in the same process.
+"""The Kubernetes port of simulated parts that run with an operator in the same process.
 
 Their calls survive an operator that ends in their loop: Kopf, when it ends, cancels every task of its loop
 that is younger than itself. It thereby also cancels what aiohttp has just started for a call of another part:

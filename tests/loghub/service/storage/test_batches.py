@@ -55,22 +55,22 @@ def test_an_exception_as_an_outcome_fails_only_its_item() -> None:
 def test_nothing_is_committed_after_a_failure() -> None:
     async def scenario() -> tuple[list[int], list[BaseException]]:
         committed: list[int] = []
-        told: list[BaseException] = []
+        reported: list[BaseException] = []
 
         def commit(batch: Sequence[int]) -> list[object]:
             committed.extend(batch)
             raise RuntimeError("the disk is gone")
 
-        batches = ThreadedBatches(name="test", commit=commit, on_failed=told.append)
+        batches = ThreadedBatches(name="test", commit=commit, on_failed=reported.append)
         for number in range(2):
             with pytest.raises(StorageFailed, match="the disk is gone"):
                 await batches.submit(number)
         await asyncio.to_thread(batches.close)
-        return committed, told
+        return committed, reported
 
-    committed, told = asyncio.run(scenario())
+    committed, reported = asyncio.run(scenario())
     assert committed == [0]
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 def test_close_commits_what_was_submitted() -> None:

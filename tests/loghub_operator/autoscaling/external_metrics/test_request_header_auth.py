@@ -68,13 +68,13 @@ def test_a_ca_that_contains_no_certificates_is_rejected() -> None:
 
 def test_only_the_allowed_names() -> None:
     assert is_front_proxy(proxy(), certificate("front-proxy-client"))
-    assert not is_front_proxy(proxy(), certificate("somebody"))
+    assert not is_front_proxy(proxy(), certificate("someone"))
     assert not is_front_proxy(proxy(), {})
     assert not is_front_proxy(proxy(), None)
 
 
 def test_no_names_listed_allows_any_name_of_that_ca() -> None:
-    assert is_front_proxy(proxy(allowed_names="[]"), certificate("somebody"))
+    assert is_front_proxy(proxy(allowed_names="[]"), certificate("someone"))
     assert not is_front_proxy(proxy(allowed_names="[]"), {"subject": ()})
 
 

@@ -184,7 +184,7 @@ def test_discovery() -> None:
 
 def test_only_the_front_proxy_can_read() -> None:
     async def story(site: Site) -> None:
-        status, reported = await site.get(BASE, client=site.ca.pair("somebody-else"))
+        status, reported = await site.get(BASE, client=site.ca.pair("another-client"))
         assert (status, reported["message"]) == (
             403,
             "only requests from the API server's front proxy are accepted",

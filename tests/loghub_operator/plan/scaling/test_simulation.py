@@ -86,7 +86,7 @@ def test_never_more_workers_than_assignable_shards() -> None:
 
 
 def test_with_a_shared_bottleneck_few_scale_ups_are_tried() -> None:
-    """More workers consume no more: one step shows it, later ones are tried one by one, ever later."""
+    """More workers consume no more: one step shows it, further ones are tried one by one, later each time."""
     simulated = world({}, evenly(lambda _: 30.0), most=RATE).run(2700)
     assert "IneffectiveScaling" in simulated.reasons
     assert simulated.reversals() == 0
