@@ -41,10 +41,11 @@ IN_PROGRESS = (
 
 @dataclass(frozen=True, slots=True)
 class ResetProgress:
-    """The status to report, and the actions to carry out now."""
+    """The status to report, and the actions to carry out now; ``events`` come after them."""
 
     status: CheckpointResetStatus | None
     actions: tuple[Action, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
 
 
 def advance(
@@ -138,7 +139,7 @@ def _to(
     )
     kind: Literal["Normal", "Warning"] = "Warning" if phase is CheckpointResetPhase.FAILED else "Normal"
     event = EmitEvent(type=kind, reason=f"CheckpointReset{phase}", message=f"nonce {nonce}: {message}")
-    return ResetProgress(status, (*actions, event))
+    return ResetProgress(status, actions, (event,))
 
 
 def _withdrawn(last: CheckpointResetStatus | None, now: float) -> ResetProgress:

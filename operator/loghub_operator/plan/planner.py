@@ -74,11 +74,13 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
         group=group_finding(resource, observed, desired, delayed=bool(group_drift.delayed)),
         reset=reset.status,
     )
-    actions = (*_prerequisites(resource, observed, group_actions), *group_actions, *_workers(decisions))
+    # A reset that commits has no workers, so it does not wait for their objects.
+    before_workers = (*_prerequisites(resource, observed, group_actions), *group_actions, *reset.actions)
+    actions = (*before_workers, *_workers(decisions))
     if any(isinstance(action, ApplyWorkers) for action in actions):
         history = drift.history
     return Plan(
-        (*actions, *reset.actions, *events_of(decisions, actions), *_reshard(scaling, decisions.group)),
+        (*actions, *reset.events, *events_of(decisions, actions), *_reshard(scaling, decisions.group)),
         build_status(decisions, now),
         metrics=group_metrics(resource, observed, scaling, run=replicas.run),
         memory=Memory(scaling=scaling.memory, drift=history),

@@ -15,7 +15,13 @@ from loghub.wire import loggroup
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_targets
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.model.actions import Action, ApplyWorkers, BackUpCheckpoints, CommitCheckpoints
+from loghub_operator.model.actions import (
+    Action,
+    ActionRefused,
+    ApplyWorkers,
+    BackUpCheckpoints,
+    CommitCheckpoints,
+)
 from loghub_operator.model.checkpoint_reset import (
     CheckpointBackup,
     ResetObserved,
@@ -30,7 +36,9 @@ from loghub_operator.model.observed import (
     ServiceErrorReason,
     Unavailable,
 )
+from loghub_operator.model.revision import UNKNOWN
 from loghub_operator.plan.planner import plan
+from loghub_operator.plan.round import finish, plan_round
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
 from tests.loghub_operator.support.availability import available
@@ -287,6 +295,36 @@ def test_a_record_that_goes_missing_is_an_end_with_words() -> None:
     end = world.until_over()
     assert "was deleted" in end["message"]
     assert "backupConfigMap" not in end  # a name in the status would promise an undo
+
+
+class RejectedObjects(World):
+    """The workers' objects are not as they should be, and the API server rejects them."""
+
+    def observe(self, group: LogHubConsumerGroup) -> ObservedState:
+        return replace(super().observe(group), worker_set=ObservedStatefulSet(replicas=0, revision=UNKNOWN))
+
+    def carry_out(self, group: LogHubConsumerGroup, action: Action) -> None:
+        if isinstance(action, ApplyWorkers):
+            raise ActionRefused("spec.template is invalid")
+        super().carry_out(group, action)
+
+    def round(self) -> None:
+        group, error = self.resource(), None
+        planned = plan_round(group, self.observe(group), self.memory, self.now)
+        try:
+            for action in planned.plan.actions:
+                self.carry_out(group, action)
+        except ActionRefused as raised:
+            error = raised
+        outcome = finish(planned, error, self.now)
+        self.memory, self.status = outcome.memory, outcome.status.to_dict()
+        self.now += 1
+
+
+def test_a_suspended_group_is_reset_even_if_its_workers_objects_are_rejected() -> None:
+    world = RejectedObjects({"to": "End", "nonce": "n"})
+    assert world.until_over()["phase"] == "Succeeded"
+    assert world.checkpoints() == world.cursors("end")
 
 
 @pytest.mark.parametrize("refused", [True, False])
