@@ -138,12 +138,12 @@ def test_metrics_and_status_have_the_same_numbers(running: World) -> None:
     assert (metrics.wanted, metrics.recommended, metrics.applied) == (
         scaling.uncapped_replicas,
         scaling.recommended_replicas,
-        scaling.load_formula,
+        scaling.desired_replicas,
     )
     assert metrics.lag_groups == running.lag == sum(shard.lag_groups or 0 for shard in metrics.shards)
     assert metrics.arrival_per_s == pytest.approx(25.0, rel=0.05)
     assert metrics.consumed_per_s == pytest.approx(25.0, rel=0.1)
-    assert (metrics.ready, metrics.assignable, len(metrics.shards)) == (scaling.load_formula, 8, 8)
+    assert (metrics.ready, metrics.assignable, len(metrics.shards)) == (scaling.desired_replicas, 8, 8)
 
 
 def test_the_unknown_lag_of_a_waiting_child_is_ignored_only_by_the_decision(running: World) -> None:
