@@ -332,9 +332,7 @@ def test_a_change_of_an_immutable_field_is_rejected(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_apiserver_rejects_a_change_of_an_immutable_field_with_the_same_message(
-    name: str, server: Apiserver
-) -> None:
+def test_the_apiserver_rejects_such_a_change_with_the_same_message(name: str, server: Apiserver) -> None:
     before, after, field = CHANGES[name]
     unique = f"c-{uuid.uuid4().hex[:8]}"
     assert server.apply(document(before, name=unique)).returncode == 0
