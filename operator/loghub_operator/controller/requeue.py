@@ -36,7 +36,10 @@ def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int
     if status.phase in _IN_PROGRESS or _moves_checkpoints(status):
         return min(later_s, IN_PROGRESS_S)
     if not _settled(status):
-        return resync_s if _waits_for_pods(status) else later_s
+        if not _waits_for_pods(status):
+            return later_s
+        if not status.ready_replicas:
+            return resync_s
     behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
     by_load = status.scaling is not None and status.scaling.mode != "Fixed"  # by the operator or externally
     return min(LAG_EVERY_S, resync_s) if behind or by_load else resync_s

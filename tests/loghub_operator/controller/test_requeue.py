@@ -29,7 +29,13 @@ def status(phase: Phase, *, ready: int = 1, lag: int = 0, state: str = "already_
 
 
 def waiting(
-    phase: Phase, reason: str, *, ready: int = 0, synced: bool = True, state: str = "already_alloc"
+    phase: Phase,
+    reason: str,
+    *,
+    ready: int = 0,
+    synced: bool = True,
+    state: str = "already_alloc",
+    lag: int = 0,
 ) -> Status:
     """A group whose workers are not available for this reason."""
     conditions = tuple(
@@ -38,7 +44,7 @@ def waiting(
         )
         for kind, good, why in (("GroupSynced", synced, "X"), ("WorkersAvailable", False, reason))
     )
-    return status(phase, ready=ready, state=state).model_copy(update={"conditions": conditions})
+    return status(phase, ready=ready, lag=lag, state=state).model_copy(update={"conditions": conditions})
 
 
 def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
@@ -68,6 +74,9 @@ def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
         # The pods are watched; Secrets, ConfigMaps and the log service are not.
         (waiting(Phase.PENDING, "WorkersNotReady"), 0, RESYNC_S),
         (waiting(Phase.RUNNING, "WorkersNotReady", ready=1), 0, RESYNC_S),
+        # The workers that are ready consume meanwhile, so their load is followed as usual.
+        (waiting(Phase.RUNNING, "WorkersNotReady", ready=1, lag=7), 0, LAG_EVERY_S),
+        (waiting(Phase.PENDING, "WorkersNotReady", lag=7), 0, RESYNC_S),
         (waiting(Phase.DEGRADED, "ImagePullBackOff"), 0, RESYNC_S),
         (waiting(Phase.PENDING, "WorkersNotReady", synced=False), 0, UNSETTLED_S),
         (waiting(Phase.PENDING, "PipelineCodeNotFound"), 0, UNSETTLED_S),
