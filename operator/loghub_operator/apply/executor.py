@@ -42,8 +42,8 @@ from loghub_operator.model.revision import Document
 from loghub_operator.resources import (
     checkpoint_backup,
     is_ours,
+    is_settings,
     project_service,
-    settings_in,
     with_replicas,
     workers_name,
 )
@@ -188,7 +188,7 @@ class Executor:
         used = {name for pod in (template, *pods) for name in _mounted_config_maps(pod)}
         for config_map in await self._kube.list(CONFIG_MAP, namespace, labels):
             name = config_map["metadata"]["name"]
-            if name not in used and settings_in(resource, config_map) is not None:
+            if name not in used and is_settings(resource, config_map):
                 await self._kube.delete(CONFIG_MAP, namespace, name)
 
     async def _request_drain(self, resource: LogHubConsumerGroup, consumer: str) -> None:
@@ -213,7 +213,7 @@ class Executor:
             if existing is not None and is_ours(resource, existing):
                 await self._kube.delete(kind, namespace, object_name, uid=existing["metadata"]["uid"])
         for config_map in await self._kube.list(CONFIG_MAP, namespace, worker_selector(name)):
-            if settings_in(resource, config_map) is not None:
+            if is_settings(resource, config_map):
                 await self._kube.delete(CONFIG_MAP, namespace, config_map["metadata"]["name"])
 
 

@@ -5,7 +5,7 @@ applies what they return.
 """
 
 from loghub_operator.resources.checkpoint_backup import backup_in, checkpoint_backup
-from loghub_operator.resources.configmap import config_map, settings_in
+from loghub_operator.resources.configmap import config_map, is_settings
 from loghub_operator.resources.metadata import is_ours, workers_name
 from loghub_operator.resources.services import governing_service, leads_to_the_service, project_service
 from loghub_operator.resources.statefulset import with_replicas, worker_spec
@@ -18,10 +18,10 @@ __all__ = [
     "disruption_budget",
     "governing_service",
     "is_ours",
+    "is_settings",
     "leads_to_the_service",
     "project_service",
     "service_account",
-    "settings_in",
     "with_replicas",
     "worker_spec",
     "workers_name",

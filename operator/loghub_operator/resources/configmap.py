@@ -19,14 +19,10 @@ def config_map_name(resource: LogHubConsumerGroup, settings: str) -> str:
     return f"{resource.metadata.name}-{settings}"
 
 
-def settings_in(resource: LogHubConsumerGroup, document: Document) -> str | None:
-    """The hash of the settings in the ConfigMap; None if the operator did not create it, because a user's
-    ConfigMap may have the labels of the workers.
-    """
+def is_settings(resource: LogHubConsumerGroup, document: Document) -> bool:
+    """Whether the operator created it: a user's ConfigMap may have the labels of the workers."""
     annotations = document["metadata"].get("annotations") or {}
-    if ANNOTATION_REVISION not in annotations or not is_ours(resource, document):
-        return None
-    return Revision.parse(annotations[ANNOTATION_REVISION]).settings
+    return ANNOTATION_REVISION in annotations and is_ours(resource, document)
 
 
 def config_map(resource: LogHubConsumerGroup, config: WorkerConfig) -> Document:

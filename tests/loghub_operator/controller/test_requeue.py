@@ -44,7 +44,9 @@ def waiting(
         )
         for kind, good, why in (("GroupSynced", synced, "X"), ("WorkersAvailable", False, reason))
     )
-    return status(phase, ready=ready, lag=lag, state=state).model_copy(update={"conditions": conditions})
+    return status(phase, ready=ready, lag=lag, state=state).model_copy(
+        update={"conditions": conditions, "replicas": ready + 1}
+    )
 
 
 def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
