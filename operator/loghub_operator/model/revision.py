@@ -22,13 +22,14 @@ class Revision:
     ``settings``: of the `WorkerConfig`. ``pod_template``: of the pod template, or, with `loghub up`, of the
     variables that the user adds. Only the StatefulSet has the other two: ``objects`` is a hash of everything
     that is applied for the workers, except their number, and ``generation`` that of the LogHubConsumerGroup
-    when it was applied. On pods they would replace every worker after any change of the spec.
+    when it was last applied. The generation is for readers and is not compared: a change of the spec that
+    changes nothing for the workers need not be applied.
     """
 
     settings: str = ""
     pod_template: str = ""
     objects: str = ""
-    generation: int = 0
+    generation: int = field(default=0, compare=False)
 
     def same_workers(self, other: "Revision") -> bool:
         """Whether a worker of the one need not be replaced to be a worker of the other."""

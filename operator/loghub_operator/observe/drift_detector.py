@@ -11,13 +11,14 @@ from collections import OrderedDict
 from typing import TypeVar
 
 from loghub.clock import Clock
-from loghub_operator.api.labels import MANAGER
+from loghub_operator.api.labels import ANNOTATION_REVISION, MANAGER
 from loghub_operator.clients.kube import KINDS, STATEFUL_SET, Kube
 from loghub_operator.model.drift_state import FieldPath
 from loghub_operator.model.revision import Document, WorkerSpec
 from loghub_operator.resources.diff import changed_fields, object_name, replicas_taken
 
 MOST_REMEMBERED = 20_000
+REVISION_PATH = f"metadata.annotations.{ANNOTATION_REVISION}"
 Name = tuple[str, str, str]
 K = TypeVar("K")
 V = TypeVar("V")
@@ -43,9 +44,10 @@ class DriftDetector:
             self._note_comparison(document)
 
     async def drift(self, desired: WorkerSpec, existing: Document) -> tuple[FieldPath, ...]:
-        """Returns the drifted fields; ``existing`` is the StatefulSet as it is."""
+        """Returns the drifted fields; ``existing`` is the StatefulSet as it is, at the desired revision."""
         wanted = desired.stateful_set
-        fields = list(self._new(wanted, existing))
+        # The annotation of an equal revision may have an earlier generation.
+        fields = [field for field in self._new(wanted, existing) if field.path != REVISION_PATH]
         if replicas_taken(existing, MANAGER):
             fields.append(FieldPath(object=object_name(wanted), path=FieldPath.REPLICAS))
         if self._is_due(wanted) or fields:  # a correction writes all objects, so it reports all drift

@@ -54,8 +54,8 @@ def pause_s(times: int) -> float:
 def evaluate(
     history: DriftHistory, drift: Iterable[FieldPath], *, revision: Revision, replicas: int, now: float
 ) -> DriftBackoff:
-    """``drift`` has the operator's fields that differ now. The count starts over when the desired
-    ``revision`` or number of ``replicas`` is another one, so that a change of ours does not count as drift.
+    """``drift`` has the operator's fields that differ now. The count starts over when the spec, the desired
+    ``revision`` or the number of ``replicas`` changes, so that a change of ours does not count as drift.
     """
     fields = tuple(drift)
     known = _recent(history, revision, replicas, now)
@@ -78,7 +78,8 @@ def _recent(
     history: DriftHistory, revision: Revision, replicas: int, now: float
 ) -> dict[ObjectName, DriftCorrection]:
     """Drops corrections in the future as well, in case the clock was set back."""
-    if (history.revision, history.replicas) != (revision, replicas):
+    before = history.revision, history.revision.generation, history.replicas
+    if before != (revision, revision.generation, replicas):
         return {}
     corrections = history.corrections.items()
     return {name: last for name, last in corrections if 0.0 <= now - last.at_unix_s < FORGOTTEN_S}

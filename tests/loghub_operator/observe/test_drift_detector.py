@@ -46,9 +46,9 @@ class Cluster:
     async def get(self, _: Kind, __: str, ___: str) -> Document:
         return self.stored
 
-    def drift(self, existing: Document = SET) -> tuple[str, ...]:
+    def drift(self, existing: Document = SET, wanted: Document = SET) -> tuple[str, ...]:
         desired = WorkerSpec(
-            revision=UNKNOWN, config=CONFIG, stateful_set=SET, dependencies=(copy.deepcopy(SERVICE),)
+            revision=UNKNOWN, config=CONFIG, stateful_set=wanted, dependencies=(copy.deepcopy(SERVICE),)
         )
         return tuple(map(str, asyncio.run(self.drifting.drift(desired, existing))))
 
@@ -77,6 +77,15 @@ def test_a_write_of_a_dependency_alone_does_not_delay_the_comparison() -> None:
     cluster = Cluster()
     cluster.drifting.wrote(SERVICE, SERVICE)
     assert cluster.drift() == DRIFTED
+
+
+def test_the_generation_in_an_equal_revision_is_no_drift() -> None:
+    cluster = Cluster()
+    cluster.drifting.wrote(SET, SET)
+    wanted, existing = copy.deepcopy(SET), copy.deepcopy(SET)
+    wanted["metadata"]["annotations"] = {"loghub.dev/revision": "a.b.c.2", "other": "1"}
+    existing["metadata"]["annotations"] = {"loghub.dev/revision": "a.b.c.1", "other": "2"}
+    assert cluster.drift(existing, wanted) == ("StatefulSet access metadata.annotations.other", *DRIFTED)
 
 
 def test_drift_of_the_stateful_set_compares_the_dependencies_too() -> None:

@@ -1,5 +1,7 @@
 """A field that another client keeps changing is corrected less and less often; a single change at once."""
 
+from dataclasses import replace
+
 import pytest
 
 from loghub_operator.model.drift_state import NO_DRIFT_HISTORY, DriftHistory, FieldPath, ObjectName
@@ -79,8 +81,14 @@ def test_the_back_off_of_one_object_does_not_delay_another() -> None:
 
 @pytest.mark.parametrize(
     ("revision", "replicas", "later_s"),
-    [(SECOND, 3, 1.0), (FIRST, 4, 1.0), (FIRST, 3, FORGOTTEN_S), (FIRST, 3, -1.0)],
-    ids=["another revision", "another number", "long ago", "the clock was set back"],
+    [
+        (SECOND, 3, 1.0),
+        (replace(FIRST, generation=2), 3, 1.0),
+        (FIRST, 4, 1.0),
+        (FIRST, 3, FORGOTTEN_S),
+        (FIRST, 3, -1.0),
+    ],
+    ids=["another revision", "another spec", "another number", "long ago", "the clock was set back"],
 )
 def test_the_count_of_corrections_starts_over(revision: Revision, replicas: int, later_s: float) -> None:
     backoff = drift_backoff(
