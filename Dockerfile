@@ -17,8 +17,11 @@ RUN if ! command -v python3 || ! command -v tini; then \
       && apt-get install -y --no-install-recommends python3 tini ca-certificates \
       && rm -rf /var/lib/apt/lists/*; \
     fi
-# Spark looks up its user, so there must be an entry in passwd and a writable home.
-RUN useradd --uid 10001 --user-group --create-home --home-dir /home/loghub --shell /usr/sbin/nologin loghub
+# The home is the working directory, which must be open to every user of the image. A platform that assigns the
+# user of a container, such as OpenShift, gives it the group 0, so that group may do what the user may.
+RUN useradd --uid 10001 --user-group --create-home --home-dir /home/loghub --shell /usr/sbin/nologin loghub \
+    && chown 10001:0 /home/loghub \
+    && chmod 0770 /home/loghub
 ENV PATH=/opt/loghub/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONPATH=/app \
     PYTHONUNBUFFERED=1 \
@@ -61,11 +64,12 @@ RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /
     && rm /opt/loghub/lib/python3*/site-packages/pyspark/python/lib/*.zip
 
 FROM base AS service
+RUN mkdir --mode=0770 /data && chown 10001:0 /data
 COPY --from=service-packages /opt/loghub /opt/loghub
 EXPOSE 8080
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub.service"]
-CMD ["--data", "/data", "--listen", "0.0.0.0:8080"]
-COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py /app/loghub/
+CMD ["--data", "/data", "--listen", ":8080"]
+COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/listening.py /app/loghub/
 COPY loghub/domain /app/loghub/domain
 COPY loghub/service /app/loghub/service
 COPY loghub/wire /app/loghub/wire
@@ -75,7 +79,7 @@ USER 10001:10001
 FROM base AS operator
 COPY --from=operator-packages /opt/loghub /opt/loghub
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_operator"]
-COPY loghub/__init__.py loghub/clock.py loghub/worker_contract.py /app/loghub/
+COPY loghub/__init__.py loghub/clock.py loghub/listening.py loghub/worker_contract.py /app/loghub/
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
 COPY loghub/wire /app/loghub/wire
@@ -98,7 +102,7 @@ COPY worker/loghub_worker/cds_archive.py /opt/loghub/
 RUN python /opt/loghub/cds_archive.py /opt/loghub/spark.jsa
 ENV LOGHUB_CLASS_ARCHIVE=/opt/loghub/spark.jsa
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
-COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/worker_contract.py /app/loghub/
+COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/listening.py loghub/worker_contract.py /app/loghub/
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
 COPY loghub/wire /app/loghub/wire

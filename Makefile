@@ -70,11 +70,15 @@ test-cluster: $(READY) ## run the tests on a real Kubernetes; uses kind if a Doc
 	@$(PY) -m tests.cluster.prepare --cluster
 	$(PY) -m pytest -m "node and not deep" tests/cluster
 
-check-deep: $(READY) ## run the long searches
+check-deep: $(READY) ## run the long searches, then the tests on a real Kubernetes over IPv6 only
 	$(PY) -m pytest -m deep
+	@$(PY) -m tests.cluster.prepare --cluster || true
+	LOGHUB_TEST_IP_FAMILY=ipv6 $(PY) -m pytest -m "node and not deep" tests/cluster
 
-bench: $(READY) ## run the benchmarks: worker CPU per log against the vendor SDK, operator with 500 groups (20 minutes)
+bench: $(READY) ## run the benchmarks: start of the service, worker CPU against the vendor SDK, commit log, operator with 500 groups (20 minutes)
+	$(PY) -m tests.loghub.bench_recovery
 	$(PY) -m tests.loghub_worker.bench_throughput
+	$(PY) -m tests.loghub_worker.bench_commit_log
 	$(PY) -m tests.loghub_operator.bench_scale
 
 lock: $(READY) ## regenerate locks/ from pyproject.toml

@@ -15,7 +15,9 @@ Environment of a worker process:
                             be stopped. With no file or any other content it keeps working. In a
                             pod this is a downwardAPI file of the annotation `DRAIN_ANNOTATION`
 ``LOGHUB_STATE_DIR``        writable scratch directory for Spark's own checkpoints and the exchange
-                            files between the worker's processes; may be empty at every start
+                            files between the worker's processes; may be empty at every start. If it
+                            outlives a process that ended during a batch, the next process with the
+                            same settings reads the logs of that batch in smaller parts
 ``LOGHUB_STATUS_FILE``      path of a JSON `WorkerStatus` that the worker replaces about once a second
 ``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz``, ``/readyz`` and ``/status``;
                             if absent, they are not served. A worker is ready while it works on
@@ -27,13 +29,21 @@ Environment of a worker process:
 ``LOGHUB_TERMINATION_LOG``  path for the message of a fatal error, ``Reason: message``
                             (in a pod the container's terminationMessagePath)
 ``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image contains it
+
+Operator and worker may be of different releases, because users pin or build images of their own. So a release
+may add a setting or a field of the status only with a default, which leaves what the workers do unchanged.
+Defaults are not written: a new setting that nobody uses changes no byte, and so restarts no worker. A worker
+ignores settings that it does not know, and names them in its status, since they are in use. Anything else,
+such as a setting whose meaning changes, needs another `CONTRACT_VERSION`, whose settings a worker refuses.
 """
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+CONTRACT_VERSION = 1
 DRAIN_ANNOTATION = "loghub.dev/drain"
 DRAIN_REQUESTED = "true"
 DRAIN_NOT_REQUESTED = "false"
@@ -56,24 +66,26 @@ ACCESS_KEY_SECRET_FILE = "accessKeySecret"  # noqa: S105 - a file's name, not a 
 SECURITY_TOKEN_FILE = "securityToken"  # noqa: S105 - a file's name, not a secret
 
 
+class UnsupportedContractError(Exception):
+    """The settings are of another contract than this release's."""
+
+
 class ParquetSink(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="parquet", forbid_unknown_fields=True
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="parquet"
 ):
     """Parquet files in one directory of a file system with atomic rename (a PVC or a local disk)."""
 
     path: str  # absolute
 
 
-class JsonSink(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="json", forbid_unknown_fields=True
-):
+class JsonSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="json"):
     """Files of JSON lines in one directory of such a file system."""
 
     path: str  # absolute
 
 
 class ConsoleSink(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="console", forbid_unknown_fields=True
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="console"
 ):
     """JSON lines on the worker's standard output."""
 
@@ -81,27 +93,27 @@ class ConsoleSink(
 
 
 class LogstoreSink(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="logstore", forbid_unknown_fields=True
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="logstore"
 ):
-    """Another logstore of the same endpoint."""
+    """Another logstore of the same endpoint. With `keep_order`, the rows of a shard are written in the
+    order in which the shard has them."""
 
     project: str
     logstore: str
+    keep_order: bool = False
 
 
 Sink = ParquetSink | JsonSink | ConsoleSink | LogstoreSink
 
 
-class SqlPipeline(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sql", forbid_unknown_fields=True
-):
+class SqlPipeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="sql"):
     """One query of Spark SQL over the view `logs`; the columns of the result are written to the sink."""
 
     text: str
 
 
 class PythonPipeline(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="python", forbid_unknown_fields=True
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="python"
 ):
     """A function from the DataFrame of the logs to the DataFrame of the rows for the sink.
 
@@ -114,12 +126,54 @@ class PythonPipeline(
     folder: str | None = None  # absolute
 
 
-Pipeline = SqlPipeline | PythonPipeline
+class CopyPipeline(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="copy"
+):
+    """Each log group unchanged, byte by byte. The sink is a `LogstoreSink`."""
 
 
-class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One worker's settings. They are equal for all workers of a group, so that no worker imposes its own."""
+Pipeline = SqlPipeline | PythonPipeline | CopyPipeline
 
+
+class DeadLetterLogstore(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="logstore"
+):
+    """Another logstore of the same endpoint; it gets each log group as it was read, with tags added."""
+
+    project: str
+    logstore: str
+
+
+class DeadLetterFolder(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="folder"
+):
+    """A folder that gets one JSON file for each log group."""
+
+    path: str  # absolute
+
+
+FailurePolicyName = Literal["Retry", "DeadLetter", "Skip", "Stop"]
+
+
+class OnFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What happens to a log group that the pipeline or the sink rejects. `dead_letter` is set if and only if
+    the policy is ``DeadLetter``. All but the policy is without effect if that is ``Retry``."""
+
+    policy: FailurePolicyName = "Retry"
+    max_attempts: int = 5  # of one log group alone
+    max_consecutive: int = 10  # log groups of a shard, settled one directly after another
+    max_per_hour: int = 100  # log groups of a shard
+    dead_letter: DeadLetterLogstore | DeadLetterFolder | None = None
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One worker's settings. They are equal for all workers of a group, so that no worker imposes its own.
+
+    What has a default is left out where it has that value, so that a new setting that is not used changes the
+    settings of no worker.
+    """
+
+    contract_version: int  # `CONTRACT_VERSION`
     endpoint: str  # URL of the SLS endpoint without the project, e.g. http://127.0.0.1:8080
     project: str
     logstore: str
@@ -127,17 +181,79 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     heartbeat_interval_s: float
     timeout_s: int  # the group's: a consumer that is silent for so long loses its shards
     start_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists
+    # Shards with higher numbers were created by a split or merge while the group existed; without a
+    # checkpoint they begin at their own first log. None: every shard counts as initial.
+    last_initial_shard: int | None = None
     fetch_interval_s: float  # how often the end of a held shard is requested
     max_log_groups: int  # per shard and micro-batch, 1..1000
     max_bytes: int  # approximate limit per shard and micro-batch; at least one log group is read
     checkpoint_interval_s: float  # least time between checkpoints of a shard; 0: after each micro-batch
     trigger_interval_s: float
     pipeline: Pipeline
+    per_batch: bool = False  # whether the pipeline may compute results of each micro-batch, such as GROUP BY
     sink: Sink
     cores: int  # Spark local[cores]
     spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: the worker's default
     spark_conf: dict[str, str]  # without settings for which `is_workers_own` holds
     drain_timeout_s: float  # how long a drain may take, after SIGTERM or a drain request
+    batch_timeout_s: float = 600.0  # a micro-batch that takes longer is cancelled
+    on_failure: OnFailure = OnFailure()
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class _Version(msgspec.Struct):
+    contract_version: int
+
+
+def encode_settings(config: WorkerConfig) -> bytes:
+    """The file that a worker reads; equal settings give equal bytes."""
+    return msgspec.json.encode(_with_defaults(config), order="sorted")
+
+
+def _with_defaults(settings: T) -> T:
+    """The same settings, in which what equals its default is that default: the encoder compares identity."""
+    changes: dict[str, Any] = {}
+    for field in msgspec.structs.fields(settings):
+        value = getattr(settings, field.name)
+        if value == field.default:
+            changes[field.name] = field.default
+        elif isinstance(value, msgspec.Struct):
+            changes[field.name] = _with_defaults(value)
+    return msgspec.structs.replace(settings, **changes)
+
+
+def decode_settings(file: bytes) -> tuple[WorkerConfig, tuple[str, ...]]:
+    """The settings, and those of the file that this release does not know, such as ``sink.compression``.
+
+    Raises `UnsupportedContractError`, and `msgspec.MsgspecError` for a missing or an invalid value.
+    """
+    version = msgspec.json.decode(file, type=_Version).contract_version
+    if version != CONTRACT_VERSION:
+        raise UnsupportedContractError(
+            f"the settings are of worker contract {version}, and this worker implements contract "
+            f"{CONTRACT_VERSION}; use a worker image of the operator's release"
+        )
+    config = msgspec.json.decode(file, type=WorkerConfig)
+    return config, tuple(sorted(_unknown(msgspec.json.decode(file), config)))
+
+
+def _unknown(written: dict[str, Any], read: msgspec.Struct) -> Iterator[str]:
+    known = {*read.__struct_fields__, read.__struct_config__.tag_field}
+    for name, value in written.items():
+        if name not in known:
+            yield name
+        elif isinstance(part := getattr(read, name, None), msgspec.Struct):
+            yield from (f"{name}.{inner}" for inner in _unknown(value, part))
+
+
+def first_position(
+    shard: int, start_position: Literal["begin", "end"] | int, *, last_initial_shard: int | None
+) -> Literal["begin", "end"] | int:
+    """Where a shard without a checkpoint begins; the arguments are as in `WorkerConfig`."""
+    is_initial = last_initial_shard is None or shard <= last_initial_shard
+    return start_position if is_initial else "begin"
 
 
 SPARK_MASTER = "spark.master"  # set by `cores`
@@ -172,28 +288,40 @@ def parse_termination_message(text: str) -> tuple[str, str] | None:
 
 class WorkerReason(StrEnum):
     """What a worker itself reports. A code of the log service that has no reason here is shown as it is. For
-    the first group the worker exits and is restarted; for the second it retries, or exits after the tenth
-    failed batch in a row.
+    the first group the worker exits and is restarted; for the second it retries.
 
-    INVALID_PIPELINE: the query or the function cannot be used, or not with this sink; the message has
-    Spark's error, or the last line of the traceback with its place in the user's file. PIPELINE_FAILED: a
-    micro-batch failed ten times in a row with the same logs; the message has the first error and its place.
-    INVALID_SINK: the sink's settings are invalid. SINK_UNAVAILABLE: the sink cannot be written, for example
-    because the disk is full, permissions are missing or the volume has no hard links; a worker that holds
-    shards retries first. JAVA_MISSING: the worker's image, or this machine, has no Java. SPARK_NOT_STARTED:
-    Spark rejected its settings, see spark.conf. SPARK_DRIVER_EXITED: Spark's JVM exited, often because it
-    ran out of memory; raise spark.memory. INTERNAL_ERROR: a defect in the worker; please report it.
-    PYTHON_WORKER_TIMEOUT: Spark's Python processes do not start in time because the worker has too little
-    CPU; raise worker.resources. ENDPOINT_UNREACHABLE: the endpoint does not answer. PROJECT_NOT_FOUND,
+    INVALID_PIPELINE: the query or the function cannot be used, or not with this sink; the message has Spark's
+    error, or the last line of the traceback with its place in the user's file. PIPELINE_FAILED: the pipeline
+    or the sink rejects some logs; pipeline.onFailure says what happens to them, and condition ShardFailing
+    where they are. The message has the first error and its place. BATCH_TIMED_OUT: a micro-batch took longer
+    than pipeline.batchTimeoutSeconds. It is cancelled and divided; if it cannot be cancelled, the worker
+    gives up its shards and exits. WORKER_ENDED: an earlier process of this worker ended during the
+    micro-batch, for example because memory ran out; smaller ones are tried. DEAD_LETTER_UNAVAILABLE: the dead
+    letter cannot be written; the shard waits. INVALID_SINK: the sink's settings are invalid.
+    SINK_UNAVAILABLE: the sink cannot be written, for example because the disk is full, permissions are
+    missing or the volume has no hard links; a worker that holds shards retries first. STATE_UNAVAILABLE: the
+    worker's own state directory cannot be written, for example because its volume is full; the worker
+    retries. JAVA_MISSING: the worker's image, or this machine, has no Java. SPARK_NOT_STARTED: Spark rejected
+    its settings, see spark.conf. SPARK_DRIVER_EXITED: Spark's JVM exited, often because it ran out of memory;
+    raise spark.memory. INTERNAL_ERROR: a defect in the worker; please report it. PYTHON_WORKER_TIMEOUT:
+    Spark's Python processes do not start in time because the worker has too little CPU; raise
+    worker.resources. ENDPOINT_UNREACHABLE: the endpoint does not answer. PROJECT_NOT_FOUND,
     LOGSTORE_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND: the endpoint answers, and the project, logstore or group
     does not exist; the operator recreates the group. AUTHENTICATION_FAILED: the access key is missing or
     unknown, or lacks the permission. CLOCK_SKEWED: the clocks of the node and of the log service differ too
-    much."""
+    much. UNSUPPORTED_SETTINGS: the settings are of another contract than that of the worker's image, or have
+    a value that the image does not know; use an image of the operator's release. POSITION_BEYOND_END: a shard
+    ends before the position from which the worker would continue, because the log service has lost logs or
+    was restored; see condition Degraded. The worker reads its other shards."""
 
     INVALID_PIPELINE = "InvalidPipeline"
     PIPELINE_FAILED = "PipelineFailed"
+    BATCH_TIMED_OUT = "BatchTimedOut"
+    WORKER_ENDED = "WorkerEnded"
+    DEAD_LETTER_UNAVAILABLE = "DeadLetterUnavailable"
     INVALID_SINK = "InvalidSink"
     SINK_UNAVAILABLE = "SinkUnavailable"
+    STATE_UNAVAILABLE = "StateUnavailable"
     JAVA_MISSING = "JavaMissing"
     SPARK_NOT_STARTED = "SparkNotStarted"
     SPARK_DRIVER_EXITED = "SparkDriverExited"
@@ -205,6 +333,8 @@ class WorkerReason(StrEnum):
     CONSUMER_GROUP_NOT_FOUND = "ConsumerGroupNotFound"
     AUTHENTICATION_FAILED = "AuthenticationFailed"
     CLOCK_SKEWED = "ClockSkewed"
+    UNSUPPORTED_SETTINGS = "UnsupportedSettings"
+    POSITION_BEYOND_END = "PositionBeyondEnd"
 
 
 class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,16 +346,45 @@ class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):
     logs: int  # logs in committed batches since the shard was assigned to this worker
     lag_s: float | None  # age of the next log group to read; 0 at the end; None: not known
     draining: bool  # released after the running batch: an answer no longer lists it, or the worker shuts down
+    beyond_end: int = 0  # log groups by which the position lies beyond the shard's end; usually 0
+
+
+class FailingShard(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard that waits at a log group, because batches with that log group alone fail."""
+
+    shard: int
+    cursor: str  # of the log group
+    state: str  # retrying, settling, limited or stopped
+    reason: str  # a `WorkerReason`
+    attempts: int
+
+
+class SkippedLogGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """The log groups of a shard that were skipped or dead-lettered within the last hour."""
+
+    shard: int
+    log_groups: int
+    last_cursor: str  # of the last one
+    dead_lettered: bool
+
+
+WorkerPhaseName = Literal["starting", "running", "fenced", "draining", "left", "failed"]
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's own report, for the live view, the metrics and the operator."""
 
     consumer: str
-    phase: Literal["starting", "running", "fenced", "draining", "left", "failed"]
+    phase: str  # one of `WorkerPhaseName`, or one of another release
     reason: str  # a `WorkerReason`, "" without an error
     message: str
     rows_written: int  # to the sink, since the process started
     last_heartbeat_age_s: float | None
     shards: list[ShardProgress]
     written_at: float  # unix seconds
+    batch_age_s: float | None = None  # of the running batch; None if none runs
+    batch_hung_after_s: float = 630.0  # a batch of this age cannot be cancelled, and the worker ends itself
+    failing: list[FailingShard] = []
+    skipped: list[SkippedLogGroups] = []
+    contract_version: int = 0  # that the worker implements; 0: of a release that did not report it
+    ignored_settings: list[str] = []  # in its settings, and unknown to it

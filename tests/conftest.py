@@ -29,6 +29,7 @@ MARKS = {
     "helm": "tools",
     "actionlint": "tools",
     "keda_client": "tools",
+    "health": "tools",
     "cluster": "node",
 }
 REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"

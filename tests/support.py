@@ -4,8 +4,10 @@
 it in any case.
 """
 
+import http.client
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -31,6 +33,22 @@ def wait_until(condition: Callable[[], bool], what: str, *, guard_s: float = STA
         if time.monotonic() > give_up:
             raise AssertionError(f"waited {guard_s:.0f} s for {what}")
         time.sleep(0.02)
+
+
+def get(address: str, path: str, *, tls: bool = False) -> tuple[int, bytes]:
+    """Status and body of a GET without a proxy; 0 without an answer. Any certificate is accepted."""
+    connection = http.client.HTTPConnection(address, timeout=START_GUARD_S)
+    if tls:
+        context = ssl._create_unverified_context()
+        connection = http.client.HTTPSConnection(address, timeout=START_GUARD_S, context=context)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except OSError:
+        return 0, b""
+    finally:
+        connection.close()
 
 
 class HandClock:
@@ -95,7 +113,7 @@ class ServiceProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it and wait until it accepts requests."""
+        """Start it and wait until it serves requests."""
         assert not self.running, "it runs already"
         self._write_credentials()
         port_file = self.folder / "port"
@@ -111,12 +129,21 @@ class ServiceProcess:
         )
         try:
             wait_until(lambda: port_file.exists() or not self.running, "the service's port file")
+            if port_file.exists():
+                self._port = int(port_file.read_text().strip().rpartition(":")[2])
+                wait_until(lambda: self.is_ready() or not self.running, "the recovery")
             assert self._process.poll() is None, f"the service ended at its start:\n{self.log_tail()}"
         except BaseException:
             self.kill9()
             raise
-        # "host:port" or the port alone.
-        self._port = int(port_file.read_text().strip().rpartition(":")[2])
+
+    def is_ready(self) -> bool:
+        """Whether `start` has waited long enough."""
+        return self.health()[0] == 200
+
+    def health(self) -> tuple[int, bytes]:
+        """Status and body of ``/healthz``; 0 without an answer."""
+        return get(f"{self.host}:{self.port}", "/healthz", tls="--tls-cert" in self._extra)
 
     def _command(self, port_file: Path) -> list[str]:
         return [

@@ -55,7 +55,7 @@ class HttpLogHub:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | target.EndpointAt,
         project: str,
         *,
         credentials: Credentials | Callable[[], Credentials],

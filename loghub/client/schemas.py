@@ -87,5 +87,5 @@ def decode(body: bytes, kind: type[T]) -> T:
     """The JSON as a value of the given type. Raises LogHubError BadResponse for a 200 of another form."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LogHubError(Code.BAD_RESPONSE, 200, f"this is not an answer of SLS: {error}") from error

@@ -2,7 +2,7 @@
 
 A project is a label of the host name, and no DNS serves such a name for an IP address or for localhost.
 In these cases the connection goes to the endpoint itself, and only the Host header names the project
-(docs/sls-protocol.md 1.1).
+(docs/sls-protocol.md 1.1). So does an `EndpointAt`, which every project is reached at.
 """
 
 from dataclasses import dataclass
@@ -17,27 +17,46 @@ class BadEndpoint(ValueError):  # noqa: N818 - says what is wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointAt:
+    """An endpoint whose projects are all reached at ``address``, a ``host:port``, where their own host names
+    may not resolve. Requests are still addressed to the project's host, and a certificate must be valid for
+    it."""
+
+    url: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.url} at {self.address}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """``url`` has scheme, host and port of the connection; ``proxy`` is "" for a direct connection."""
+    """``url`` has scheme, host and port of the connection; ``proxy`` is "" for a direct connection.
+    ``server_name`` is the name that the server's certificate must have, "" for the host of ``url``."""
 
     endpoint: str  # as given, for messages
     url: str
+    server_name: str
     host_header: str
     proxy: str
 
 
-def parse(endpoint: str, project: str) -> Target:
+def parse(endpoint: str | EndpointAt, project: str) -> Target:
     """The target of a project. Raises BadEndpoint.
 
     The proxy comes from the environment (``HTTP_PROXY`` and similar variables, ``NO_PROXY``), but this
     machine itself is never reached through a proxy.
     """
-    scheme, host, port = split_endpoint(endpoint)
-    named = hosts.host_of(project, host.strip("[]"))
+    address = endpoint.address if isinstance(endpoint, EndpointAt) else ""
+    scheme, host, port = split_endpoint(endpoint.url if isinstance(endpoint, EndpointAt) else endpoint)
+    named = hosts.host_of(project, host)
     connect = host if hosts.is_direct(host) else named
+    if address:
+        _, connect, port = split_endpoint(address)
     return Target(
-        endpoint=endpoint,
+        endpoint=str(endpoint),
         url=f"{scheme}://{connect}:{port}",
+        server_name=named if address else "",
         host_header=named,
         proxy=proxy_for(scheme, connect),
     )
@@ -46,17 +65,16 @@ def parse(endpoint: str, project: str) -> Target:
 def split_endpoint(endpoint: str) -> tuple[str, str, int]:
     """The scheme, lower-case host and port of an endpoint. Raises BadEndpoint."""
     text = endpoint.strip()
-    parts = urlsplit(text if "://" in text else f"http://{text}")
     try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
         port = parts.port
     except ValueError as error:
-        raise BadEndpoint(f"{endpoint!r} has no valid port") from error
+        raise BadEndpoint(f"{endpoint!r} has no valid host and port: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadEndpoint(f"{endpoint!r} is not of the form http[s]://host[:port]")
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username:
         raise BadEndpoint(f"{endpoint!r} must contain only scheme, host and port")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return parts.scheme, host, port or (443 if parts.scheme == "https" else 80)
+    return parts.scheme, hosts.bracketed(parts.hostname), port or (443 if parts.scheme == "https" else 80)
 
 
 def proxy_for(scheme: str, host: str) -> str:
@@ -64,6 +82,6 @@ def proxy_for(scheme: str, host: str) -> str:
     if hosts.is_loopback(host):
         return ""
     proxies = getproxies()
-    if proxy_bypass(host):
+    if proxy_bypass(host) or proxy_bypass(host.strip("[]")):  # NO_PROXY has an address of IPv6 either way
         return ""
     return proxies.get(scheme, proxies.get("all", ""))

@@ -161,6 +161,8 @@ def _pool(target: Target, timeouts: Timeouts) -> urllib3.PoolManager:
         "timeout": urllib3.Timeout(connect=timeouts.connect_s, read=timeouts.read_s),
         "cert_reqs": "CERT_REQUIRED",
     }
+    if target.server_name:
+        options["server_hostname"] = target.server_name
     if target.proxy:
         return urllib3.ProxyManager(target.proxy, **options)
     return urllib3.PoolManager(**options)
@@ -170,7 +172,7 @@ def _error(status: int, request_id: str, body: bytes) -> LogHubError:
     """The error of an answer that is not 200; without JSON that has an errorCode it is a BadResponse."""
     try:
         error_body = msgspec.json.decode(body, type=_ErrorBody)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         start = body[:_MAX_QUOTED_CHARS].decode("utf-8", "replace")
         return LogHubError(Code.BAD_RESPONSE, status, f"this is not an answer of SLS: {start!r}", request_id)
     return LogHubError(error_body.code, status, error_body.message, request_id)

@@ -9,7 +9,8 @@ that never goes back. Persist ``facts``: those of one step in one transaction, a
 steps. Log each of the ``transitions`` on one line. Answer only once the facts of this step and of all
 steps before it are durable. If persisting fails, neither use nor report any later state: return to the
 state on disk with `restore`. After each step, set one timer for `next_deadline` and apply a `Tick` when
-it fires; a late tick is harmless.
+it fires. A late tick is harmless if `ServicePaused` reports how late it is: without it, consumers whose
+heartbeats were not received meanwhile would lose their shards.
 
     created = create_group(group="g", timeout_s=30.0, order=False, shards=(LogShard(shard=0),), now=0.0)
     done = step(created.state, Heartbeat(consumer="a"), now=1.0)
@@ -36,6 +37,7 @@ from loghub.domain.group import (
     RefusalCode,
     SaveCheckpoint,
     SavedCheckpoint,
+    ServicePaused,
     ShardEntry,
     ShardsChanged,
     Step,
@@ -59,6 +61,7 @@ __all__ = [
     "RefusalCode",
     "SaveCheckpoint",
     "SavedCheckpoint",
+    "ServicePaused",
     "ShardEntry",
     "ShardsChanged",
     "Step",
@@ -142,6 +145,8 @@ def _apply(draft: Draft, event: Event, now: float) -> RefusalCode | None:
             return _checkpoint(draft, event)
         case Tick():
             _time_out(draft, now)
+        case ServicePaused(pause_s=pause_s):
+            _extend_sessions(draft, pause_s, now)
         case ShardsChanged():
             _shards_changed(draft, event.shards)
         case Configure():
@@ -175,6 +180,15 @@ def _time_out(draft: Draft, now: float) -> None:
     """
     silent = {c.name for c in draft.consumers.values() if _deadline(c, draft.timeout_s) <= now}
     _remove(draft, silent, holder_gone=Trigger.HOLDER_TIMED_OUT, next_gone=Trigger.NEXT_TIMED_OUT)
+
+
+def _extend_sessions(draft: Draft, pause_s: float, now: float) -> None:
+    """Give every consumer the time of the pause: its heartbeats may be waiting in the service's sockets,
+    and Java, Go and Python consumers go on with their shards.
+    """
+    for consumer in list(draft.consumers.values()):
+        extended = min(now, consumer.last_heartbeat_s + pause_s)
+        draft.put_consumer(replace(consumer, last_heartbeat_s=max(consumer.last_heartbeat_s, extended)))
 
 
 def _remove(draft: Draft, gone: Collection[str], *, holder_gone: Trigger, next_gone: Trigger) -> None:

@@ -147,6 +147,14 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePaused:
+    """The service did not run for so long (a frozen machine, a throttled CPU) and received no heartbeat
+    meanwhile, so this time counts as silence for nobody. Apply it before the `Tick` that follows."""
+
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardsChanged:
     """All current shards of the logstore, after create, split, merge, delete, retention or restart."""
 
@@ -161,7 +169,7 @@ class Configure:
     order: bool | None = None
 
 
-Event = Heartbeat | Leave | SaveCheckpoint | Tick | ShardsChanged | Configure
+Event = Heartbeat | Leave | SaveCheckpoint | Tick | ServicePaused | ShardsChanged | Configure
 
 
 # --- the result of a step --------------------------------------------------------------------

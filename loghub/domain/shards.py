@@ -6,10 +6,11 @@ shards read-only and gives the new shards new numbers. A number is never reused,
 shard is deleted. `group.LogShard` is a shard as a consumer group sees it.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from loghub.domain.hashrange import BadHashKey, HashRange, even_ranges
+from loghub.domain.hashrange import TOP, BadHashKey, HashRange, even_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,23 +131,22 @@ def infer_parents(shards: Iterable[Shard]) -> dict[int, tuple[int, ...]]:
     are the latest ancestors that cover the range. If a parent is deleted, an older ancestor may be
     returned instead.
     """
-    known = sorted(shards, key=lambda s: s.shard)
-    return {s.shard: _latest_cover(s, [o for o in known if o.shard < s.shard]) for s in known}
+    latest = [(0, -1)]  # where a part of the key space begins, and its latest shard so far; -1: none
+    parents = {}
+    for one in sorted(shards, key=lambda s: s.shard):
+        first = bisect_right(latest, one.keys.begin, key=_begin) - 1
+        after = bisect_left(latest, one.keys.end, key=_begin)
+        covered = latest[first:after]
+        parents[one.shard] = tuple(sorted({shard for _, shard in covered} - {-1}))
+        before = [covered[0]] if covered[0][0] < one.keys.begin else []
+        next_begin = latest[after][0] if after < len(latest) else TOP
+        rest = [(one.keys.end, covered[-1][1])] if one.keys.end < next_begin else []
+        latest[first:after] = [*before, (one.keys.begin, one.shard), *rest]
+    return parents
 
 
-def _latest_cover(child: Shard, older: list[Shard]) -> tuple[int, ...]:
-    bare = [child.keys]  # parts of the child's range without a known ancestor so far
-    parents = []
-    for candidate in reversed(older):
-        if any(candidate.keys.overlaps(part) for part in bare):
-            parents.append(candidate.shard)
-            bare = [rest for part in bare for rest in _without(part, candidate.keys)]
-    return tuple(sorted(parents))
-
-
-def _without(part: HashRange, cover: HashRange) -> list[HashRange]:
-    pieces = ((part.begin, min(part.end, cover.begin)), (max(part.begin, cover.end), part.end))
-    return [HashRange(begin=b, end=e) for b, e in pieces if b < e]
+def _begin(part: tuple[int, int]) -> int:
+    return part[0]
 
 
 def _get(shards: ShardMap, shard: int) -> Shard:

@@ -32,10 +32,12 @@ class SeenShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """One worker's own report: the shards it works on, and those of them that it is releasing."""
+    """One worker's own report: the shards it works on, those of them that it is releasing, and those whose
+    position lies beyond their end."""
 
     held: frozenset[int] = frozenset()
     draining: frozenset[int] = frozenset()
+    beyond_end: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,14 @@ class Inferred:
     state: ShardState | None
     holder: str | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitsFor:
+    """The lowest ancestor that is not consumed, and the lowest of which that is not known."""
+
+    unconsumed: int | None = None
+    unknown: int | None = None
 
 
 def infer_state(
@@ -59,26 +69,23 @@ def infer_state(
     """
     seen = {s.shard: s for s in shards}
     over = {n: _is_over(s) for n, s in seen.items()}
-    return {n: _infer(seen[n], seen, over, order, reports) for n in sorted(seen)}
+    waits = _waits_for(seen, over) if order else {}
+    return {n: _infer(seen[n], over[n], waits.get(n), reports) for n in sorted(seen)}
 
 
 def _infer(
     shard: SeenShard,
-    seen: Mapping[int, SeenShard],
-    over: Mapping[int, bool | None],
-    order: bool,
+    over: bool | None,
+    waits: _WaitsFor | None,
     reports: Mapping[str, WorkerReport | None],
 ) -> Inferred:
-    if over[shard.shard]:
+    if over:
         return Inferred(state=ShardState.OVER, holder=None, reason="read-only and consumed to its end")
     reported = _from_reports(shard.shard, reports)
     if reported is not None:
         return reported
-    if order:
-        waiting = _from_ancestors(shard, seen, over)
-        if waiting is not None:
-            return waiting
-    return _from_checkpoint_list(shard, over[shard.shard], reports)
+    waiting = None if waits is None else _from_ancestors(waits)
+    return waiting or _from_checkpoint_list(shard, over, reports)
 
 
 def _is_over(shard: SeenShard) -> bool | None:
@@ -111,32 +118,35 @@ def _from_reports(shard: int, reports: Mapping[str, WorkerReport | None]) -> Inf
     return None
 
 
-def _from_ancestors(
-    shard: SeenShard, seen: Mapping[int, SeenShard], over: Mapping[int, bool | None]
-) -> Inferred | None:
-    ancestors = _ancestors(shard, seen)
-    unconsumed = [n for n in ancestors if over[n] is False]
-    if unconsumed:
+def _from_ancestors(waits: _WaitsFor) -> Inferred | None:
+    if waits.unconsumed is not None:
         return Inferred(
-            state=ShardState.WAIT, holder=None, reason=f"ancestor {unconsumed[0]} is not consumed yet"
+            state=ShardState.WAIT, holder=None, reason=f"ancestor {waits.unconsumed} is not consumed yet"
         )
-    unknown = [n for n in ancestors if over[n] is None]
-    if unknown:
+    if waits.unknown is not None:
         return Inferred(
-            state=None, holder=None, reason=f"not known whether ancestor {unknown[0]} is consumed"
+            state=None, holder=None, reason=f"not known whether ancestor {waits.unknown} is consumed"
         )
     return None
 
 
-def _ancestors(shard: SeenShard, seen: Mapping[int, SeenShard]) -> list[int]:
-    ancestors: set[int] = set()
-    todo = list(shard.parents)
-    while todo:
-        number = todo.pop()
-        if number in seen and number not in ancestors:
-            ancestors.add(number)
-            todo.extend(seen[number].parents)
-    return sorted(ancestors)
+def _waits_for(seen: Mapping[int, SeenShard], over: Mapping[int, bool | None]) -> dict[int, _WaitsFor]:
+    """For each shard, in one pass: a parent's number is lower than that of its child."""
+    found = dict[int, _WaitsFor]()
+    for number in sorted(seen):
+        parents = [parent for parent in seen[number].parents if parent in found]
+        above = [found[parent] for parent in parents]
+        unconsumed = [parent for parent in parents if over[parent] is False]
+        unknown = [parent for parent in parents if over[parent] is None]
+        found[number] = _WaitsFor(
+            _lowest([*unconsumed, *(one.unconsumed for one in above)]),
+            _lowest([*unknown, *(one.unknown for one in above)]),
+        )
+    return found
+
+
+def _lowest(numbers: Iterable[int | None]) -> int | None:
+    return min((one for one in numbers if one is not None), default=None)
 
 
 def _from_checkpoint_list(

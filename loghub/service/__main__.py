@@ -9,6 +9,7 @@ import os
 import resource
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import uvloop
 
@@ -18,14 +19,14 @@ from loghub.service.faults import ServiceFault
 from loghub.service.log_setup import configure
 from loghub.service.ports import Platform
 from loghub.service.server import serve
-from loghub.service.settings import MIB, ServiceSettings
+from loghub.service.settings import MIB, Limits, ServiceSettings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the service. Returns 0 after a clean stop, otherwise 1 with one line on stderr."""
     settings = parse(arguments)
     configure(settings.log_format)
-    _raise_open_files()
+    settings = bounded_by(_raise_open_files(), settings)
     os.umask(0o077)  # only the service may read log data and keys
     try:
         uvloop.run(serve(settings, Platform(clock=SystemClock(), disk=OsDisk(), dice=OsDice())))
@@ -39,6 +40,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> ServiceSettings:
     """Parse the command line; if it is invalid, print the usage and exit with status 2."""
+    parser = _parser()
+    parsed = parser.parse_args(arguments)
+    if (parsed.tls_cert is None) != (parsed.tls_key is None):
+        parser.error("--tls-cert and --tls-key belong together")
+    host, port = parsed.listen
+    return ServiceSettings(
+        data=os.path.abspath(parsed.data),
+        host=host,
+        port=port,
+        admin=parsed.admin_listen,
+        port_file=parsed.port_file,
+        base_names=tuple(parsed.base_name),
+        credentials_dir=parsed.credentials_dir,
+        tls_certificate=parsed.tls_cert,
+        tls_key=parsed.tls_key,
+        segment_bytes=parsed.segment_mib * MIB,
+        log_format=parsed.log_format,
+        limits=Limits(connections=parsed.max_connections),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m loghub.service", description="Run the embedded LogHub service.", allow_abbrev=False
     )
@@ -48,37 +71,53 @@ def parse(arguments: Sequence[str] | None) -> ServiceSettings:
         required=True,
         type=_address,
         metavar="HOST:PORT",
-        help="address to listen on; port 0 chooses a free one",
+        help="address to listen on; without HOST every address; port 0 chooses a free one",
     )
-    parser.add_argument("--port-file", help="file to which HOST:PORT is written once requests are accepted")
+    parser.add_argument(
+        "--admin-listen",
+        type=_address,
+        metavar="HOST:PORT",
+        help="address of /metrics and /healthz, without TLS and authentication; default: no metrics, and "
+        "/healthz only on the address of --listen",
+    )
+    parser.add_argument(
+        "--port-file",
+        help="file to which HOST:PORT is written once the service listens; GET /healthz says when it serves",
+    )
     parser.add_argument(
         "--base-name", nargs="+", action="extend", default=[], metavar="NAME",
         help="host name of the endpoint: requests have Host <project>.<NAME>; default: any host name",
     )  # fmt: skip
-    parser.add_argument("--credentials-dir", help="directory with the files accessKeyId and accessKeySecret")
+    parser.add_argument(
+        "--credentials-dir",
+        help="directory with the files accessKeyId and accessKeySecret of one key with all rights, or with "
+        "accessKeys.json, a list of keys with their projects and rights; default: a generated key",
+    )
+    parser.add_argument(
+        "--tls-cert",
+        metavar="FILE",
+        help="serve TLS with this certificate chain (PEM); read again when it changes",
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key (PEM), not encrypted")
     parser.add_argument(
         "--segment-mib", type=_positive, default=16, help="size of a log segment in MiB (default: 16)"
     )
-    parser.add_argument("--log-format", choices=("json", "console"), default="json", help="default: json")
-    parsed = parser.parse_args(arguments)
-    host, port = parsed.listen
-    return ServiceSettings(
-        data=os.path.abspath(parsed.data),
-        host=host,
-        port=port,
-        port_file=parsed.port_file,
-        base_names=tuple(parsed.base_name),
-        credentials_dir=parsed.credentials_dir,
-        segment_bytes=parsed.segment_mib * MIB,
-        log_format=parsed.log_format,
+    parser.add_argument(
+        "--max-connections",
+        type=_connections,
+        default=Limits().connections,
+        help="connections open at the same time (default: %(default)s); beyond it, connections without an "
+        "authenticated request are closed first; at most half of the open files that the system allows",
     )
+    parser.add_argument("--log-format", choices=("json", "console"), default="json", help="default: json")
+    return parser
 
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 0xFFFF:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - ":8080" means every address, as usual
+    return host.strip("[]"), int(port)
 
 
 def _positive(text: str) -> int:
@@ -87,11 +126,26 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _raise_open_files() -> None:
-    """Raise the soft limit on open files: each segment keeps a file open, and the usual limit of 1024 exists
-    only for programs that use select()."""
+def _connections(text: str) -> int:
+    if not text.isdigit() or not 10 <= int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError("must be a number from 10 to 1000000")
+    return int(text)
+
+
+def _raise_open_files() -> int:
+    """Raise the soft limit on open files, and return it: each connection and each shard keeps one open, and
+    the usual limit of 1024 exists only for programs that use select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def bounded_by(open_files: int, settings: ServiceSettings) -> ServiceSettings:
+    """The settings with connections that leave half of the open files to segments."""
+    if open_files == resource.RLIM_INFINITY:
+        return settings
+    connections = min(settings.limits.connections, open_files // 2)
+    return replace(settings, limits=replace(settings.limits, connections=connections))
 
 
 if __name__ == "__main__":

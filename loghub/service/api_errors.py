@@ -5,6 +5,9 @@ code, so no action names a status. This module also translates exceptions of the
 reject a client's input.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from loghub.domain.hashrange import BadHashKey
 from loghub.domain.shards import ShardError, ShardNotFound
 from loghub.wire.errors import Code, LogHubError, MalformedInput
@@ -23,3 +26,12 @@ def refusal(error: Exception) -> LogHubError:
         return failure(error.code, str(error))
     code = Code.SHARD_NOT_EXIST if isinstance(error, ShardNotFound) else Code.PARAMETER_INVALID
     return failure(code, str(error))
+
+
+@contextmanager
+def needs_room(what: str) -> Iterator[None]:
+    """ServerBusy, which clients repeat, instead of an OSError: there is no room on the disk for ``what``."""
+    try:
+        yield
+    except OSError as error:
+        raise failure(Code.SERVER_BUSY, f"no disk space for {what}: {error.strerror}") from error

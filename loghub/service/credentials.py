@@ -1,79 +1,143 @@
-"""The access key that authenticates requests.
+"""The access keys that authenticate requests, from a folder.
 
-The key comes from a mounted folder, which is read again after a rotation, or it is generated at the first
-start and stored in the data directory. `loghub.service.http.auth` verifies signatures with it.
+The folder is mounted, and read again after a rotation; or the service generates a key at its first start and
+stores it in the data directory. It has two forms, which may be combined:
+
+- ``accessKeyId`` and ``accessKeySecret``, and ``securityToken`` if the key is an STS key: one key with every
+  right in every project.
+- ``accessKeys.json``: any number of keys, each with its projects and rights (`loghub.service.access`)::
+
+    [{"accessKeyId": "workers", "accessKeySecret": "...", "projects": ["demo"], "rights": ["read"]},
+     {"accessKeyId": "setup", "accessKeySecret": "...", "projects": ["*"], "rights": ["admin"]}]
+
+`loghub.service.http.auth` verifies signatures with the keys.
 """
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Annotated
 
+import msgspec
+
+from loghub.service.access import EVERY_PROJECT, AccessKey, Right
 from loghub.service.faults import ServiceFault
+from loghub.service.file_stamps import file_stamps
 from loghub.service.ports import Dice
+from loghub.wire import names
+from loghub.wire.errors import MalformedName
 
 ACCESS_KEY_ID_FILE = "accessKeyId"
 ACCESS_KEY_SECRET_FILE = "accessKeySecret"  # noqa: S105 - a file's name, not a secret
+SECURITY_TOKEN_FILE = "securityToken"  # noqa: S105 - a file's name, not a secret
+ACCESS_KEYS_FILE = "accessKeys.json"
 OWN_FOLDER = "credentials"
 _MAX_BYTES = 4096
+_MAX_KEYS_BYTES = 1 << 20  # as large as a Secret may be
+_FILES = (ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE, ACCESS_KEYS_FILE)
 
 
 class CredentialsMissing(ServiceFault):
-    """A file in the folder is missing, empty or not UTF-8 text; the message names the file."""
+    """A file in the folder is missing, empty or not valid; the message names the file, and no secret."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessKey:
-    """An access key id and its secret; `repr` does not show the secret."""
+# Neither may contain what ends it in an Authorization header.
+_KeyId = Annotated[str, msgspec.Meta(pattern=r"^[!-9;-~]{1,128}\Z")]
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_BYTES)]
 
-    key_id: str
-    secret: str
 
-    def __repr__(self) -> str:
-        return f"AccessKey(key_id={self.key_id!r}, secret=***)"
+class _Entry(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """One key in `ACCESS_KEYS_FILE`."""
+
+    access_key_id: _KeyId
+    access_key_secret: _Text
+    projects: Annotated[list[_Text], msgspec.Meta(min_length=1)]
+    rights: Annotated[list[Right], msgspec.Meta(min_length=1)]
+    security_token: str = ""
+
+    def key(self) -> AccessKey:
+        """Raises MalformedName for something that is neither the name of a project nor ``*``."""
+        projects = frozenset(
+            project if project == EVERY_PROJECT else names.PROJECT.check(project.lower())
+            for project in self.projects
+        )
+        return AccessKey(
+            key_id=self.access_key_id,
+            secret=self.access_key_secret,
+            security_token=self.security_token,
+            projects=projects,
+            rights=frozenset(self.rights),
+        )
 
 
 class CredentialsFolder:
-    """The key in a folder. Call `refresh` periodically and off the event loop; `current` never blocks."""
+    """The keys in a folder. Call `refresh` periodically and off the event loop; `find` never blocks.
+
+    ``problem`` says why the folder could not be read at the last `refresh`; "" if it could.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._stamp = self._file_stamps()
-        self.current = _read(folder)
+        self.problem = ""
+        self._paths = tuple(os.path.join(folder, name) for name in _FILES)
+        self._stamp = file_stamps(*self._paths)
+        self._keys = _read(folder)
+
+    def find(self, key_id: str) -> AccessKey | None:
+        return self._keys.get(key_id)
 
     def refresh(self) -> bool:
-        """Read the folder again if it changed; True if the key changed. While a rotation is incomplete, the
-        old key stays in use."""
-        stamp = self._file_stamps()
-        if stamp == self._stamp:
+        """Read the folder again if it changed; True if a key changed. While a rotation is incomplete or a
+        file is not valid, the old keys stay in use."""
+        stamp = file_stamps(*self._paths)
+        if stamp == self._stamp and not self.problem:
             return False
         try:
-            key = _read(self.folder)
-        except (CredentialsMissing, OSError):
+            keys = _read(self.folder)
+        except (CredentialsMissing, OSError) as error:
+            self.problem = str(error)
             return False
-        self._stamp = stamp
-        changed = key != self.current
-        self.current = key
+        self._stamp, self.problem = stamp, ""
+        changed = keys != self._keys
+        self._keys = keys
         return changed
 
-    def _file_stamps(self) -> tuple[tuple[int, int], ...]:
-        try:
-            stats = [os.stat(os.path.join(self.folder, name)) for name in _FILES]
-        except OSError:
-            return ()
-        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
+
+def _read(folder: str) -> Mapping[str, AccessKey]:
+    """All keys by their ids. Raises CredentialsMissing, OSError."""
+    keys = _read_list(os.path.join(folder, ACCESS_KEYS_FILE))
+    of_one_key = (ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE)
+    if not keys or any(os.path.exists(os.path.join(folder, name)) for name in of_one_key):
+        keys.append(_read_one(folder))
+    result = {key.key_id: key for key in keys}
+    if len(result) < len(keys):
+        raise CredentialsMissing(f"two access keys in {folder} have the same id")
+    return result
 
 
-_FILES = (ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE)
+def _read_one(folder: str) -> AccessKey:
+    token = os.path.join(folder, SECURITY_TOKEN_FILE)
+    return AccessKey(
+        key_id=_read_file(os.path.join(folder, ACCESS_KEY_ID_FILE)),
+        secret=_read_file(os.path.join(folder, ACCESS_KEY_SECRET_FILE)),
+        security_token=_read_file(token) if os.path.exists(token) else "",
+    )
 
 
-def _read(folder: str) -> AccessKey:
-    key_id, secret = (_read_file(os.path.join(folder, name)) for name in _FILES)
-    return AccessKey(key_id=key_id, secret=secret)
+def _read_list(path: str) -> list[AccessKey]:
+    """The keys of `ACCESS_KEYS_FILE`; none if it does not exist."""
+    if not os.path.exists(path):
+        return []
+    try:
+        entries = msgspec.json.decode(_read_file(path, _MAX_KEYS_BYTES), type=list[_Entry])
+        return [entry.key() for entry in entries]
+    except (msgspec.DecodeError, MalformedName) as error:  # they quote names of fields, rights and projects
+        raise CredentialsMissing(f"{path} is not a list of access keys: {error}") from None
 
 
-def _read_file(path: str) -> str:
+def _read_file(path: str, max_bytes: int = _MAX_BYTES) -> str:
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read(_MAX_BYTES).strip()
+            text = file.read(max_bytes).strip()
     except FileNotFoundError as error:
         raise CredentialsMissing(f"{path} does not exist") from error
     except UnicodeDecodeError as error:

@@ -35,6 +35,24 @@ def owned(disk: Disk, data: str) -> Iterator[None]:
         os.close(fd)
 
 
+@contextmanager
+def unused(data: str) -> Iterator[None]:
+    """Keep a service from using the folder for the duration of the block, without writing to the folder.
+
+    Raises DataDirInUse.
+    """
+    try:
+        fd = os.open(os.path.join(data, LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield  # no service was ever started on it
+        return
+    try:
+        _lock(fd, data)
+        yield
+    finally:
+        os.close(fd)
+
+
 def _lock(fd: int, data: str) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

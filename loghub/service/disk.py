@@ -4,8 +4,22 @@ import errno
 import os
 import random
 import secrets
-import shutil
 import weakref
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """How full a file system is."""
+
+    free_bytes: int  # for a process without privileges
+    size_bytes: int
+
+
+def usage_of(path: str) -> Usage:
+    """The usage of the file system with this path; may block."""
+    status = os.statvfs(path)
+    return Usage(free_bytes=status.f_bavail * status.f_frsize, size_bytes=status.f_blocks * status.f_frsize)
 
 
 class OsFile:
@@ -54,6 +68,12 @@ class OsFile:
         self._closer()
 
 
+def _unless_missing(error: OSError) -> None:
+    """`os.walk` would leave out a folder that cannot be listed."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
 class OsDisk:
     """The machine's file system."""
 
@@ -69,14 +89,30 @@ class OsDisk:
     def remove(self, path: str) -> None:
         os.unlink(path)
 
-    def remove_tree(self, path: str) -> None:
-        shutil.rmtree(path)
+    def remove_dir(self, path: str) -> None:
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return
+        self.sync_dir(os.path.dirname(path))
 
     def list_names(self, path: str) -> list[str]:
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
+
+    def list_tree(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        files: list[str] = []
+        folders: list[str] = []
+        for folder, _, names in os.walk(path, topdown=False, onerror=_unless_missing):
+            files += (f"{folder}/{name}" for name in sorted(names))
+            folders.append(folder)
+        return tuple(files), tuple(folders)
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
 
     def make_dirs(self, path: str) -> None:
         if os.path.isdir(path):

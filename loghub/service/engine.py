@@ -1,37 +1,58 @@
-"""One running service: the catalog, the shard logs, the consumer groups and the commit threads.
+"""One running service: the catalog, the shard logs, the consumer groups and the threads of storage.
 
-The API actions in `loghub.service.api` operate on an `Engine`. It restores all state at startup, orders
-changes of memory and disk relative to each other, and applies retention.
+The API actions in `loghub.service.api` operate on an `Engine`. It orders changes of memory and disk relative
+to each other. `loghub.service.start` opens it with its data, and `loghub.service.retention` drops what has
+expired.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TypeVar, cast
 
 import structlog
+from msgspec.structs import replace
 
-from loghub.domain import coordinator
-from loghub.domain.group import LogShard, ShardsChanged
+from loghub.domain.group import LogShard
 from loghub.service.catalog import Catalog, Logstore
-from loghub.service.facts import CatalogFact, ServiceFact, ShardSaved
-from loghub.service.group_registry import GroupRegistry, RegisteredGroup
+from loghub.service.facts import (
+    CatalogFact,
+    CursorsUsed,
+    FolderRemoved,
+    LogstoreDeleted,
+    LogstoreSaved,
+    ServiceFact,
+    ShardDeleted,
+    ShardSaved,
+)
+from loghub.service.group_registry import GroupRegistry
+from loghub.service.known_ends import KnownEnds
 from loghub.service.ports import Platform
-from loghub.service.settings import KEEP_FOREVER_DAYS, ServiceSettings
-from loghub.service.storage.batches import Batches, StartBatches, StorageFailed, ThreadedBatches
-from loghub.service.storage.commits import Append, LogItem, commit_logs
-from loghub.service.storage.database import Database
+from loghub.service.removals import Removal, Removals
+from loghub.service.settings import ServiceSettings
+from loghub.service.steady_clock import SteadyClock
+from loghub.service.storage.batches import Batches, StartBatches, StorageFailed
+from loghub.service.storage.commit_monitor import CommitMonitor
+from loghub.service.storage.commits import Append, LogItem, Task, commit_logs, run_tasks, size_of
+from loghub.service.storage.data_folder import FolderState, logstore_folder, shard_folder, write_state
+from loghub.service.storage.database import Database, DatabaseUnusable, FolderHistory
+from loghub.service.storage.description import describe, write_description
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import NewGroup
-from loghub.service.storage.shardlog import ShardLog, open_log
+from loghub.service.storage.segment_files import LoadedSegments
+from loghub.service.storage.shardlog import ShardLog
 
 _log = structlog.get_logger("loghub.service")
 T = TypeVar("T")
-_DAY_US = 86_400_000_000
+_CONCURRENT_CHECKS = 2
+_CONCURRENT_PULLS = 4
+# A jump of the wall clock that lasts shorter leaves no trace in receive times.
+_SETTLE_S = 600.0
 
 
 class Engine:
-    """Create it with `open_engine` and close it with `close`, both on the event loop."""
+    """Open it with `loghub.service.start.open_engine` and close it with `close`, both on the event loop."""
 
     def __init__(
         self,
@@ -45,55 +66,76 @@ class Engine:
         self.settings = settings
         self.clock = platform.clock
         self.dice = platform.dice
+        self.disk = platform.disk
+        self.history: FolderHistory = database.history()
+        self.state: FolderState | None = None  # None until the start is recorded
         self.catalog = Catalog()
         self.admin = asyncio.Lock()  # serializes changes of projects, logstores and shards
+        # Each holds up to three copies of 10 MiB; the threads left over are for short lookups.
+        self.checking = asyncio.Semaphore(_CONCURRENT_CHECKS)
+        self.pulling = asyncio.Semaphore(_CONCURRENT_PULLS)
         self.logs: dict[tuple[int, int], ShardLog] = {}
         self.sealing: dict[tuple[int, int], asyncio.Event] = {}
-        self._disk = platform.disk
+        self._steady = SteadyClock(platform.clock, settle_s=_SETTLE_S)
+        self._least_cursor = self.history.least_cursor
         self._database = database
+        self._loaded = LoadedSegments(platform.disk)
         self._log_batches: Batches[LogItem] = start_batches(
-            name="log-commit", commit=commit_logs, on_failed=on_failed
+            name="log-commit",
+            commit=commit_logs,
+            on_failed=on_failed,
+            clock=platform.clock,
+            size=size_of,
+            max_size=settings.limits.batch_bytes,
         )
         self._fact_batches: Batches[tuple[ServiceFact, ...]] = start_batches(
-            name="fact-commit", commit=database.commit, on_failed=on_failed
+            name="fact-commit", commit=database.commit, on_failed=on_failed, clock=platform.clock
         )
-        self.groups = GroupRegistry(clock=platform.clock, batches=self._fact_batches)
+        self.groups = GroupRegistry(
+            clock=platform.clock, batches=self._fact_batches, tick_interval_s=settings.tick_interval_s
+        )
+        self._file_batches: Batches[Task] = start_batches(
+            name="files", commit=run_tasks, on_failed=on_failed, clock=platform.clock
+        )
+        self.ends = KnownEnds(self.submit)
+        self.removals = Removals(self.disk, self._file_batches, self._loaded, persist=self.submit)
 
-    # Start and stop
-
-    def restore(self) -> None:
-        """Restore the catalog and the shard logs. Blocks; call it before anything else. Raises LogDamaged."""
-        for fact in self._database.catalog_facts():
-            self.catalog.apply(fact)
-        self.catalog.next_logstore_id = self._database.next_logstore_id()
-        for logstore in self.catalog.logstores_by_id.values():
-            for shard in logstore.shards.values():
-                self._open_log(shard)
-        self._remove_orphans()
-
-    async def restore_groups(self) -> None:
-        """Restore the groups: every persisted holder starts a new session, and each group learns its
-        logstore's current shards."""
-        for logstore, name, timeout_s, order in self._database.groups():
-            state = coordinator.restore(
-                group=name,
-                timeout_s=timeout_s,
-                order=order,
-                entries=self._database.group_entries(logstore=logstore, group=name),
-                now=self.clock.monotonic_s(),
-            )
-            group = RegisteredGroup(logstore=logstore, state=state)
-            self.groups.restore(group)
-            shards = self.log_shards(self.catalog.logstores_by_id[logstore])
-            await self.groups.step(group, ShardsChanged(shards=shards))
+    @property
+    def commits(self) -> dict[str, CommitMonitor]:
+        """The commit threads by what they commit."""
+        return {
+            "logs": self._log_batches.monitor,
+            "metadata": self._fact_batches.monitor,
+            "files": self._file_batches.monitor,
+        }
 
     async def close(self) -> None:
-        async with AsyncExitStack() as stack:
+        """Finish what was submitted, save how far the logs have come, and close all files."""
+        async with AsyncExitStack() as stack:  # the last one pushed comes first
             stack.callback(self._database.close)
+            stack.push_async_callback(asyncio.to_thread, self._record_clean_stop)
             stack.push_async_callback(asyncio.to_thread, self._fact_batches.close)
+            stack.push_async_callback(self._save_ends)
             stack.push_async_callback(asyncio.to_thread, self._log_batches.close)
+            stack.push_async_callback(asyncio.to_thread, self._file_batches.close)
         for log in self.logs.values():
             log.close()
+
+    async def _save_ends(self) -> None:
+        try:
+            await self.ends.save()
+        except StorageFailed:  # which is why the service stops
+            self.state = None
+
+    def _record_clean_stop(self) -> None:
+        """From now on the database has the exact ends, and is complete without its write-ahead log."""
+        if self.state is None:
+            return
+        try:
+            self._database.merge_write_ahead_log()
+            write_state(self.disk, self.settings.data, replace(self.state, clean=True, merged=True))
+        except (DatabaseUnusable, OSError) as error:
+            _log.warning("clean stop not recorded", error=str(error))
 
     # Facts
 
@@ -105,9 +147,26 @@ class Engine:
 
     async def persist_deletion(self, *facts: CatalogFact) -> None:
         """Persist a deletion: in memory first, so that no later commit refers to what is deleted."""
+        used = CursorsUsed(end_cursor=max(map(self._used_cursor, facts)))
+        self._least_cursor = max(self._least_cursor, used.end_cursor)
         for fact in facts:
             self.catalog.apply(fact)
-        await self._fact_batches.submit(facts)
+        await self._fact_batches.submit((*facts, used))
+
+    def _used_cursor(self, fact: CatalogFact) -> int:
+        """The highest end of the logs that a fact deletes."""
+        match fact:
+            case LogstoreDeleted():
+                logs = [log for (logstore, _), log in self.logs.items() if logstore == fact.id]
+            case ShardDeleted():
+                logs = [self.logs[fact.logstore, fact.shard]]
+            case _:
+                logs = []
+        return max((log.extent.end_cursor for log in logs), default=0)
+
+    def submit(self, *facts: ServiceFact) -> "asyncio.Future[object]":
+        """Persist facts that change nothing in memory; the future is done when they are durable."""
+        return self._fact_batches.submit(facts)
 
     # Log data
 
@@ -115,24 +174,66 @@ class Engine:
         """Append a log group, which is durable and readable on return. Raises OSError if there is no room."""
         new = NewGroup(group=group, logs=logs, received_us=self.now_us())
         await self._log_batches.submit(Append(log=log, new=new))
+        self.ends.appended(log)
 
     async def on_log_thread(self, task: Callable[[], T]) -> T:
         """Run a task after every append submitted before it, and never concurrently with an append."""
         return cast("T", await self._log_batches.submit(task))
 
-    async def add_log(self, shard: ShardSaved) -> None:
-        """Create the folder and the empty log of a new shard. Call it before persisting the shard's fact."""
-        await self.on_log_thread(lambda: self._open_log(shard))
+    async def on_file_thread(self, task: Callable[[], T]) -> T:
+        """Run a task that may take long, concurrently with appends."""
+        return cast("T", await self._file_batches.submit(task))
+
+    def new_log(self, shard: ShardSaved) -> ShardLog:
+        """The log of a shard, without what is on disk."""
+        return ShardLog(
+            self.disk,
+            folder=shard_folder(self.settings.data, shard.logstore, shard.shard),
+            birth=SegmentHeader(first_cursor=shard.first_cursor, logs_before=0, received_us=shard.born_us),
+            segment_bytes=self.settings.segment_bytes,
+            files=self._loaded,
+        )
+
+    async def create_shards(
+        self, store: LogstoreSaved, created: Iterable[ShardSaved], *, closed: Iterable[ShardSaved] = ()
+    ) -> None:
+        """Create shards with their folders and empty logs, and persist them with their logstore and the
+        shards that become read-only. The caller holds `admin`. Raises OSError if there is no room for the
+        folders; then nothing has changed."""
+        created = tuple(created)
+        for shard in created:
+            await self.on_file_thread(partial(self.describe, store, shard))
+        await self.persist(store, *closed, *created)
+        for shard in created:
+            self.put_log(shard, self.new_log(shard))
+
+    def describe(self, store: LogstoreSaved, shard: ShardSaved) -> None:
+        """Write the shard's description into its folder. Blocks."""
+        folder = shard_folder(self.settings.data, shard.logstore, shard.shard)
+        self.disk.make_dirs(folder)
+        write_description(self.disk, folder, describe(store, shard))
+
+    def put_log(self, shard: ShardSaved, log: ShardLog) -> None:
+        key = (shard.logstore, shard.shard)
+        self.logs[key] = log
+        self.ends.add(key, log)
 
     async def remove_log(self, *, logstore: int, shard: int) -> None:
-        """Delete a shard's files. Call it after its deletion is persisted."""
-        self.logs.pop((logstore, shard), None)
-        await self.on_log_thread(lambda: self._disk.remove_tree(self._folder(logstore, shard)))
+        """Remove a shard's files in the background. Call it after its deletion is persisted."""
+        await self._forget([(logstore, shard)])
+        folder = shard_folder(self.settings.data, logstore, shard)
+        self.removals.add(Removal(folder=folder, done=FolderRemoved(logstore=logstore, shard=shard)))
 
     async def remove_logs(self, logstore: int) -> None:
-        for key in [key for key in self.logs if key[0] == logstore]:
-            del self.logs[key]
-        await self.on_log_thread(lambda: self._disk.remove_tree(self._folder(logstore)))
+        await self._forget([key for key in self.logs if key[0] == logstore])
+        folder = logstore_folder(self.settings.data, logstore)
+        self.removals.add(Removal(folder=folder, done=FolderRemoved(logstore=logstore, shard=None)))
+
+    async def _forget(self, keys: list[tuple[int, int]]) -> None:
+        for key in keys:
+            self.logs.pop(key, None)
+            self.ends.remove(key)
+        await self.on_log_thread(lambda: None)  # no append creates a segment afterwards
 
     def log_shards(self, logstore: Logstore) -> tuple[LogShard, ...]:
         """The shards of a logstore in the form that the coordinator uses."""
@@ -150,98 +251,16 @@ class Engine:
     # Time
 
     def first_cursor(self, born_us: int) -> int:
-        """The first cursor of a shard created at this time: the time in nanoseconds, so that no cursor of
-        an earlier logstore with the same name is valid in this logstore."""
-        return born_us * 1000
+        """The first cursor of a shard created at this time: the time in nanoseconds, so that no cursor of an
+        earlier logstore with the same name is valid in this logstore, even if the clock was set back."""
+        return max(born_us * 1000, self._least_cursor)
 
     def now_us(self) -> int:
-        return int(self.clock.unix_s() * 1_000_000)
+        """The time at which log groups are received, in unix microseconds."""
+        return int(self._steady.unix_s() * 1_000_000)
 
     def now_s(self) -> int:
-        return int(self.clock.unix_s())
-
-    # Upkeep
-
-    async def apply_retention(self) -> None:
-        """Drop segments that are older than their logstore's ttl. Read-only shards that become empty are
-        ``over`` in every group."""
-        for logstore in list(self.catalog.logstores_by_id.values()):
-            if logstore.saved.ttl_days >= KEEP_FOREVER_DAYS:
-                continue
-            before_us = self.now_us() - logstore.saved.ttl_days * _DAY_US
-            dropped = 0
-            for shard in list(logstore.shards):
-                dropped += await self._drop_before(logstore.saved.id, shard, before_us)
-            if dropped and logstore.saved.id in self.catalog.logstores_by_id:  # not deleted meanwhile
-                await self.groups.shards_changed(logstore.saved.id, self.log_shards(logstore))
-
-    async def _drop_before(self, logstore: int, shard: int, before_us: int) -> int:
-        log = self.logs.get((logstore, shard))
-        if log is None:
-            return 0
-        try:
-            dropped = await self.on_log_thread(lambda: log.drop_before(before_us))
-        except OSError as error:
-            _log.warning(
-                "expired log groups not removed, will retry", logstore=logstore, shard=shard, error=str(error)
-            )
-            return 0
-        if dropped:
-            _log.info("expired log groups removed", logstore=logstore, shard=shard, log_groups=dropped)
-        return dropped
-
-    def _open_log(self, shard: ShardSaved) -> None:
-        folder = self._folder(shard.logstore, shard.shard)
-        self._disk.make_dirs(folder)
-        birth = SegmentHeader(first_cursor=shard.first_cursor, logs_before=0, received_us=shard.born_us)
-        log, cut = open_log(self._disk, folder=folder, birth=birth, segment_bytes=self.settings.segment_bytes)
-        if cut:
-            _log.warning(
-                "incomplete record at the end of the log removed",
-                logstore=shard.logstore,
-                shard=shard.shard,
-                bytes=cut,
-            )
-        self.logs[shard.logstore, shard.shard] = log
-
-    def _folder(self, logstore: int, shard: int | None = None) -> str:
-        folder = f"{self.settings.data}/logs/{logstore:08d}"
-        return folder if shard is None else f"{folder}/{shard:06d}"
-
-    def _remove_orphans(self) -> None:
-        """Remove folders whose deletion a crash interrupted, or whose creation was never persisted."""
-        root = f"{self.settings.data}/logs"
-        for name in self._disk.list_names(root):
-            logstore = self.catalog.logstores_by_id.get(int(name)) if name.isdigit() else None
-            if logstore is None:
-                self._disk.remove_tree(f"{root}/{name}")
-                continue
-            for inner in self._disk.list_names(f"{root}/{name}"):
-                if not inner.isdigit() or int(inner) not in logstore.shards:
-                    self._disk.remove_tree(f"{root}/{name}/{inner}")
+        return int(self._steady.unix_s())
 
 
-async def open_engine(
-    settings: ServiceSettings,
-    platform: Platform,
-    *,
-    on_failed: Callable[[BaseException], None],
-    start_batches: StartBatches = ThreadedBatches,
-) -> Engine:
-    """An engine with all its data restored, ready for requests.
-
-    ``on_failed`` is called once, on the event loop, when storage has failed permanently.
-    """
-    database = Database(f"{settings.data}/metadata.sqlite")
-    platform.disk.sync_dir(settings.data)
-    engine = Engine(settings, platform, database, start_batches=start_batches, on_failed=on_failed)
-    try:
-        engine.restore()
-        await engine.restore_groups()
-    except BaseException:
-        await engine.close()
-        raise
-    return engine
-
-
-__all__ = ["Engine", "StorageFailed", "open_engine"]
+__all__ = ["Engine", "StorageFailed"]

@@ -80,5 +80,62 @@ class GroupDeleted:
     group: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderRemoved:
+    """The log data of a deleted shard or, without ``shard``, of a whole deleted logstore is gone.
+
+    A deletion is recorded together with `LogstoreDeleted` or `ShardDeleted`, and forgotten with this fact.
+    """
+
+    logstore: int
+    shard: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownEnd:
+    """The cursors below ``end_cursor``, and perhaps more, were given out; those below ``oldest_cursor`` have
+    expired."""
+
+    logstore: int
+    shard: int
+    oldest_cursor: int
+    end_cursor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsKnown:
+    """The extents of some shards. Those of shards that were deleted meanwhile are ignored."""
+
+    ends: tuple[KnownEnd, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderStarted:
+    """The service has started on its data folder, for the ``starts``-th time.
+
+    `loghub.service.diagnosis` compares both with what the log data says.
+    """
+
+    folder: str
+    starts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiryReached:
+    """Retention has dropped what expired before ``unix_us``, when the wall clock showed ``wall_us``; both in
+    unix microseconds. They differ while a jump of the wall clock is not believed."""
+
+    unix_us: int
+    wall_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorsUsed:
+    """No log that is created from now on may begin below this cursor."""
+
+    end_cursor: int
+
+
 CatalogFact = ProjectSaved | ProjectDeleted | LogstoreSaved | LogstoreDeleted | ShardSaved | ShardDeleted
-ServiceFact = CatalogFact | GroupStepped | GroupDeleted
+LogFact = FolderRemoved | EndsKnown | FolderStarted | ExpiryReached | CursorsUsed
+ServiceFact = CatalogFact | LogFact | GroupStepped | GroupDeleted

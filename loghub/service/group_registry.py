@@ -17,7 +17,16 @@ import structlog
 
 from loghub.clock import Clock
 from loghub.domain import coordinator
-from loghub.domain.group import Event, GroupState, LogShard, ShardsChanged, Step, Tick, Transition
+from loghub.domain.group import (
+    Event,
+    GroupState,
+    LogShard,
+    ServicePaused,
+    ShardsChanged,
+    Step,
+    Tick,
+    Transition,
+)
 from loghub.service.facts import GroupDeleted, GroupStepped, ServiceFact
 from loghub.service.storage.batches import Batches
 
@@ -44,9 +53,14 @@ class RegisteredGroup:
 class GroupRegistry:
     """All groups of all logstores, by logstore id and name."""
 
-    def __init__(self, *, clock: Clock, batches: Batches[tuple[ServiceFact, ...]]) -> None:
+    def __init__(
+        self, *, clock: Clock, batches: Batches[tuple[ServiceFact, ...]], tick_interval_s: float
+    ) -> None:
+        """`tick` is called every ``tick_interval_s`` seconds; after much more, the process was paused."""
         self._clock = clock
         self._batches = batches
+        self._tick_interval_s = tick_interval_s
+        self._ticked_s = clock.monotonic_s()
         self._groups: dict[int, dict[str, RegisteredGroup]] = {}
 
     def of(self, logstore: int) -> dict[str, RegisteredGroup]:
@@ -99,9 +113,18 @@ class GroupRegistry:
             _log_transition(change)
 
     def tick(self) -> None:
-        """Remove the consumers whose sessions have timed out; cheap if there are none."""
+        """Remove the consumers whose sessions have timed out; cheap if there are none.
+
+        After a pause the event loop runs this before it reads the heartbeats that arrived meanwhile.
+        """
         now = self._clock.monotonic_s()
+        late_s, self._ticked_s = now - self._ticked_s - self._tick_interval_s, now
+        paused = late_s > self._tick_interval_s
+        if paused:
+            _log.warning("the service was paused", seconds=round(late_s, 1))
         for group in [group for groups in self._groups.values() for group in groups.values()]:
+            if paused:
+                self.apply(group, ServicePaused(pause_s=late_s))
             deadline = coordinator.next_deadline(group.state)
             if deadline is not None and deadline <= now:
                 self.apply(group, Tick())

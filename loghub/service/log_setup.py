@@ -24,3 +24,5 @@ def configure(log_format: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+    # Its warnings are about single requests: a client could fill the log with malformed ones.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -1,30 +1,55 @@
-"""The two values between ASGI and the API actions: a request that was received, and a response to send.
+"""The values between ASGI and the API actions: the head of a request, the whole request, and a response.
 
-An action accepts a `Request` and returns a `ServiceResponse`; `loghub.service.http.app` receives the first
-and sends the second. Actions therefore run without an HTTP server, for example in tests."""
+`loghub.service.http.app` receives a request and sends the response; an action accepts a `Request` and returns
+a `ServiceResponse`. Actions therefore run without an HTTP server, for example in tests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
+from loghub.service.access import AccessKey
+from loghub.service.memory import Reservation
 from loghub.wire.errors import LogHubError
 
 Header = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request, completely received. Header names are lower case; ``path`` is not decoded."""
+class Head:
+    """The head of a request. Header names are lower case; ``path`` is not decoded."""
 
-    id: str
     method: str
     path: str
     parts: tuple[str, ...]  # the segments of the path, decoded
     query: Mapping[str, str]
     headers: Mapping[str, str]
-    body: bytes
     project: str | None  # from Host; None if Host is a base name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, authenticated and completely received.
+
+    ``memory`` holds the bytes of the body; an action that stores more takes them from it.
+    """
+
+    head: Head
+    key: AccessKey
+    body: bytes
+    memory: Reservation
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.head.query
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.head.headers
+
+    @property
+    def project(self) -> str | None:
+        return self.head.project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

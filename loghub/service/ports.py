@@ -44,10 +44,20 @@ class Disk(Protocol):
 
     def remove(self, path: str) -> None: ...
 
-    def remove_tree(self, path: str) -> None: ...
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty folder, durably before the call returns. One that does not exist is fine."""
 
     def list_names(self, path: str) -> list[str]:
         """Names in a folder, sorted; [] if the folder does not exist."""
+
+    def list_tree(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The paths of all files below a folder, and of the folder and those below it, innermost first.
+
+        Nothing if the folder does not exist.
+        """
+
+    def free_bytes(self, path: str) -> int:
+        """The space that is left on the file system of this folder."""
 
     def make_dirs(self, path: str) -> None:
         """Create the folder and its missing parents, durably before the call returns."""

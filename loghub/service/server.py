@@ -1,4 +1,4 @@
-"""The lifecycle of one service process: lock, recovery, listening, background tasks, clean shutdown.
+"""The lifecycle of one service process: lock, listening, recovery, background tasks, clean shutdown.
 
 This is the composition root: it connects the engine, the ASGI application and uvicorn.
 """
@@ -7,69 +7,82 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
-import uvicorn
 
 from loghub.atomic_file import replace_file
+from loghub.listening import listen
 from loghub.service import datadir
 from loghub.service.credentials import CredentialsFolder, own_folder
-from loghub.service.engine import Engine, open_engine
+from loghub.service.engine import Engine
 from loghub.service.faults import ServiceFault
+from loghub.service.http.admin import AdminApplication
 from loghub.service.http.app import Application
-from loghub.service.http.protocol import BoundedProtocol
+from loghub.service.http.gate import Gate
+from loghub.service.http.metrics import Exposition, Process, RequestMetrics, Serving
+from loghub.service.http.server import HttpServer
+from loghub.service.http.tls import ServerTls
 from loghub.service.ports import Platform
+from loghub.service.retention import Retention
 from loghub.service.settings import ServiceSettings
+from loghub.service.start import Progress, StartCancelled, open_engine
+from loghub.wire import hosts
 
 _log = structlog.get_logger("loghub.service")
-_CREDENTIALS_REFRESH_S = 1.0
-_GRACEFUL_S = 10
+_REFRESH_S = 1.0
 _BACKLOG = 1024
+_THREADS = 8
+_ADMIN_CONNECTIONS = 64
 
 
 class StorageStopped(ServiceFault):
     """The service stopped because its storage failed. A restart recovers everything that was acknowledged."""
 
 
-class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to `serve`: on SIGTERM the process closes its storage and exits
-    with status 0."""
-
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_started = on_started
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_started()
-
-
 async def serve(settings: ServiceSettings, platform: Platform) -> None:
-    """Run the service until SIGTERM or SIGINT. Raises DataDirInUse, LogDamaged, CredentialsMissing, OSError,
+    """Run the service until SIGTERM or SIGINT. Raises DataDirInUse, DataRefused, CredentialsMissing, OSError,
     StorageStopped."""
     stop = _stop_on_signals()
-    with datadir.owned(platform.disk, settings.data):
+    # Their number bounds how many responses are built at once, on a machine of any size.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
+    with datadir.owned(platform.disk, settings.data), ExitStack() as stack:
         folder = settings.credentials_dir or own_folder(settings.data, platform.dice)
-        credentials = CredentialsFolder(folder)
-        _log.info("access key read", folder=folder, generated=settings.credentials_dir is None)
-        with contextlib.closing(_listen(settings)) as listener:
-            await _run(settings, platform, credentials, listener, stop)
+        files = _Files(credentials=CredentialsFolder(folder), tls=_tls(settings))
+        _log.info("access keys read", folder=folder, generated=settings.credentials_dir is None)
+        listener = stack.enter_context(contextlib.closing(_listen((settings.host, settings.port))))
+        admin_listener = None
+        if settings.admin is not None:
+            admin_listener = stack.enter_context(contextlib.closing(_listen(settings.admin)))
+        await _run(settings, platform, files, _Listeners(api=listener, admin=admin_listener), stop)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """What is read again when it changes."""
+
+    credentials: CredentialsFolder
+    tls: ServerTls | None
+
+    def by_name(self) -> dict[str, CredentialsFolder | ServerTls]:
+        return {"access keys": self.credentials} | ({"TLS certificate": self.tls} if self.tls else {})
+
+    def problems(self) -> dict[str, str]:
+        return {name: files.problem for name, files in self.by_name().items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listeners:
+    api: socket.socket
+    admin: socket.socket | None
 
 
 async def _run(
-    settings: ServiceSettings,
-    platform: Platform,
-    credentials: CredentialsFolder,
-    listener: socket.socket,
-    stop: asyncio.Event,
+    settings: ServiceSettings, platform: Platform, files: _Files, listeners: _Listeners, stop: asyncio.Event
 ) -> None:
     failed: list[BaseException] = []
 
@@ -78,50 +91,96 @@ async def _run(
         failed.append(error)
         stop.set()
 
-    engine = await open_engine(settings, platform, on_failed=on_failed)
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(engine.close)
-        server = _Server(
-            _config(settings, Application(engine, key=lambda: credentials.current)),
-            on_started=lambda: _announce(settings, listener),
-        )
-        async with asyncio.TaskGroup() as tasks:
-            upkeep = [tasks.create_task(loop) for loop in _upkeep(engine, credentials)]
-            stopper = tasks.create_task(_end(server, stop))
-            await server.serve(sockets=[listener])
-            for task in (*upkeep, stopper):
-                task.cancel()
+    progress = Progress()
+    ports = _ports(settings, platform, files, listeners, progress)
+    serving = asyncio.gather(*(server.serve() for server in ports.servers))
+    stopper = asyncio.create_task(_end(ports.servers, stop, progress))
+    try:
+        engine = await open_engine(settings, platform, on_failed=on_failed, progress=progress)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(engine.close)
+            ports.open(engine, files)
+            _log.info("serving", shards=progress.shards)
+            await _serve_until_the_end(engine, files, serving)
+    except StartCancelled:
+        pass  # by the signal, which also ends the servers
+    finally:
+        for server in ports.servers:
+            server.should_exit = True
+        await serving
+        stopper.cancel()
     _log.info("stopped")
     if failed:
         raise StorageStopped(f"storage failed: {failed[0]}")
 
 
-def _listen(settings: ServiceSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+async def _serve_until_the_end(engine: Engine, files: _Files, serving: "asyncio.Future[list[None]]") -> None:
+    async with asyncio.TaskGroup() as tasks:
+        upkeep = [tasks.create_task(loop) for loop in _upkeep(engine, files)]
+        await serving
+        for task in upkeep:
+            task.cancel()
 
 
-def _config(settings: ServiceSettings, application: Application) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        loop="none",
-        http=BoundedProtocol,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=settings.keep_alive_s,
-        timeout_graceful_shutdown=_GRACEFUL_S,
-        backlog=_BACKLOG,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ports:
+    """The API's port and perhaps the admin port. Both listen at once; the recovery opens the API."""
+
+    servers: list[HttpServer]
+    gate: Gate
+    metrics: RequestMetrics
+    exposition: Exposition
+
+    def open(self, engine: Engine, files: _Files) -> None:
+        application = Application(engine, find_key=files.credentials.find, metrics=self.metrics)
+        self.exposition.serving = Serving(engine=engine, budgets=application.budgets)
+        self.gate.open(application)
+
+
+def _ports(
+    settings: ServiceSettings,
+    platform: Platform,
+    files: _Files,
+    listeners: _Listeners,
+    progress: Progress,
+) -> _Ports:
+    gate = Gate(progress=lambda: str(progress), limits=settings.limits, dice=platform.dice)
+    api = HttpServer(
+        gate,
+        listeners.api,
+        limits=settings.limits,
+        keep_alive_s=settings.keep_alive_s,
+        tls=files.tls.context if files.tls else None,
+        on_started=lambda: _announce(settings, listeners.api),
     )
+    metrics = RequestMetrics()
+    exposition = Exposition(
+        metrics, Process(progress=progress, connections=api.connections, problems=files.problems)
+    )
+    servers = [api]
+    if listeners.admin is not None:
+        admin = HttpServer(
+            AdminApplication(exposition, data=settings.data, api=gate),
+            listeners.admin,
+            limits=replace(settings.limits, connections=_ADMIN_CONNECTIONS),
+            keep_alive_s=settings.keep_alive_s,
+        )
+        servers.append(admin)
+        _log.info("admin port", address=_address_of(listeners.admin))
+    return _Ports(servers=servers, gate=gate, metrics=metrics, exposition=exposition)
+
+
+def _listen(address: tuple[str, int]) -> socket.socket:
+    return listen(*address, backlog=_BACKLOG)
+
+
+def _address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"{hosts.bracketed(host)}:{port}"
 
 
 def _announce(settings: ServiceSettings, listener: socket.socket) -> None:
-    host, port = listener.getsockname()[:2]
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = _address_of(listener)
     if settings.port_file is not None:
         replace_file(Path(settings.port_file), f"{address}\n".encode())
     _log.info("listening", address=address, data=settings.data)
@@ -138,25 +197,40 @@ def _stop_on_signals() -> asyncio.Event:
     return stop
 
 
-async def _end(server: uvicorn.Server, stop: asyncio.Event) -> None:
+async def _end(servers: Iterable[HttpServer], stop: asyncio.Event, progress: Progress) -> None:
     await stop.wait()
-    server.should_exit = True
+    progress.cancelled = True
+    for server in servers:
+        server.should_exit = True
 
 
-def _upkeep(engine: Engine, credentials: CredentialsFolder) -> list[Coroutine[None, None, None]]:
+def _tls(settings: ServiceSettings) -> ServerTls | None:
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return ServerTls(settings.tls_certificate, settings.tls_key)
+
+
+def _upkeep(engine: Engine, files: _Files) -> list[Coroutine[None, None, None]]:
     settings = engine.settings
+    retention = Retention(engine)
 
     async def tick() -> None:
         engine.groups.tick()
 
     async def refresh() -> None:
-        if await asyncio.to_thread(credentials.refresh):
-            _log.info("access key changed", folder=credentials.folder)
+        known = files.problems()
+        for name, read in files.by_name().items():
+            if await asyncio.to_thread(read.refresh):
+                _log.info(f"{name} changed")
+            if read.problem not in ("", known[name]):
+                _log.warning(f"{name} not read, the previous content stays in use", problem=read.problem)
 
     return [
         _every(settings.tick_interval_s, tick),
-        _every(settings.retention_interval_s, engine.apply_retention),
-        _every(_CREDENTIALS_REFRESH_S, refresh),
+        _every(settings.retention_interval_s, retention.look),
+        _every(settings.ends_interval_s, engine.ends.save),
+        _every(_REFRESH_S, refresh),
+        engine.removals.run(),
     ]
 
 

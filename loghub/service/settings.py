@@ -14,12 +14,22 @@ KEEP_FOREVER_DAYS = 3650
 class Limits:
     """Bounds on every input and queue (docs/sls-protocol.md 5); sizes in bytes."""
 
-    body_bytes: int = 10 * MIB  # of a request body on the wire, before decompression
+    body_bytes: int = 10 * MIB  # of a body of PutLogs on the wire, before decompression
     raw_bytes: int = 10 * MIB  # of a log group after decompression
-    inflight_bytes: int = 128 * MIB  # total of the bodies that are being received or committed
-    inflight_requests: int = 2000
-    response_bytes: int = 128 * MIB  # total of the responses that clients have not read yet
     body_timeout_s: float = 60
+    log_bytes: int = 128 * MIB  # total of PutLogs: bodies and decompressed groups until they are committed
+    json_bytes: int = 64 << 10  # of the body of any other request, which is decoded on the event loop
+    json_timeout_s: float = 10
+    json_free_bytes: int = 4 << 10  # of each, more than heartbeats and checkpoints need: never refused
+    json_total_bytes: int = 16 * MIB  # total beyond those
+    response_bytes: int = 128 * MIB  # total of the responses that clients have not read yet
+    batch_bytes: int = 32 * MIB  # of the log groups that one commit writes
+    response_timeout_s: float = 60  # since sending first had to wait for the client
+    connections: int = 5000  # open at the same time
+    head_bytes: int = 16 << 10  # of a request: method, path, query and headers
+    headers: int = 100
+    head_timeout_s: float = 15  # from the connection, or a request's first byte, to the end of its head
+    linger_s: float = 10  # for the rest of a body that was refused
     pull_bytes: int = 10 * MIB  # the last log group of a response may exceed it
     pull_groups: int = 1000
     logstores_per_project: int = 200
@@ -40,11 +50,16 @@ class ServiceSettings:
     host: str
     port: int
     port_file: str | None = None
+    admin: tuple[str, int] | None = None  # host and port
     base_names: tuple[str, ...] = ()
     credentials_dir: str | None = None
+    tls_certificate: str | None = None  # both files, or none
+    tls_key: str | None = None
     segment_bytes: int = 16 * MIB
     retention_interval_s: float = 60
+    ends_interval_s: float = 10  # bounds how much a lost tail may hide (`loghub.service.known_ends`)
     tick_interval_s: float = 0.5  # bounds how late a consumer's timeout is noticed
+    commit_stall_s: float = 60  # without any commit although changes wait, the service is not healthy
     keep_alive_s: int = 75  # above the clients' 60 s (docs/sls-protocol.md 1.7)
     log_format: str = "json"
     limits: Limits = field(default_factory=Limits)

@@ -6,6 +6,7 @@ Go with it; an absolute-form request may add a port.
 """
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -15,14 +16,22 @@ from loghub.wire.errors import UnknownHost
 _PORTS = {"http": 80, "https": 443}
 _SLS = ".log.aliyuncs.com"
 _FROM_WITHIN = ("-intranet", "-internal")
+_OF_CLUSTERS = (".svc", ".svc.cluster.local")
 
 
 def strip_port(host: str) -> str:
-    """The name in a Host, in lower case, without port and trailing dot; ``[::1]:80`` gives ``[::1]``."""
+    """The name in a Host, in lower case, without port and trailing dot; ``demo.[::1]:80`` gives
+    ``demo.[::1]``."""
     name = host.strip().lower()
-    if name.startswith("["):
-        return name.partition("]")[0] + "]"
+    before, bracket, _ = name.partition("]")
+    if bracket:
+        return before + bracket
     return name.partition(":")[0].rstrip(".")
+
+
+def bracketed(name: str) -> str:
+    """The name as in a URL or a Host: an IPv6 address is in brackets."""
+    return f"[{name}]" if ":" in name and not name.startswith("[") else name
 
 
 def is_address(name: str) -> bool:
@@ -42,6 +51,30 @@ def is_direct(name: str) -> bool:
 def is_loopback(name: str) -> bool:
     """Whether the name is this machine itself."""
     return name == "localhost" or (is_address(name) and ip_address(name.strip("[]")).is_loopback)
+
+
+def is_internal(name: str) -> bool:
+    """Whether the name is surely not of the public internet: a Service of a cluster, this machine, or an
+    address that is not routed publicly (RFC 1918, RFC 4193, RFC 6598)."""
+    name = name.lower().strip("[]")
+    if not is_address(name):
+        return name == "localhost" or name.endswith(_OF_CLUSTERS)
+    address = ip_address(name)
+    return not (getattr(address, "ipv4_mapped", None) or address).is_global
+
+
+def is_exposed(endpoint: str, allowed: Iterable[str]) -> bool:
+    """Whether requests to the endpoint, with keys and logs, are readable on the public internet: http to a
+    host that is neither internal nor ``allowed``. An allowed host is a name, ``*.<domain>``, or ``*``.
+    A text that is not a URL is exposed, unless it begins with ``https:``."""
+    text = endpoint.strip().lower()
+    if text.startswith("https:"):
+        return False
+    try:
+        host = urlsplit(text if "://" in text else f"http://{text}").hostname or ""
+    except ValueError:
+        return True
+    return not is_internal(host) and not any(fnmatchcase(host, one.lower()) for one in allowed)
 
 
 def project_of(host: str, base_names: Iterable[str]) -> str | None:
@@ -64,7 +97,8 @@ def project_of(host: str, base_names: Iterable[str]) -> str | None:
 
 
 def host_of(project: str, endpoint_host: str) -> str:
-    """The Host of a project at an endpoint, without port, as Python and Java send it."""
+    """The Host of a project at an endpoint, without port, as Python and Java send it. ``endpoint_host`` is
+    as in a URL, an IPv6 address in brackets: without them its end would read as a port."""
     return f"{project}.{endpoint_host}" if project else endpoint_host
 
 

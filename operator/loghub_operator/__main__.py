@@ -13,7 +13,7 @@ import sys
 import structlog
 
 from loghub_operator.controller.app import run
-from loghub_operator.settings import Settings
+from loghub_operator.settings import LogLevel, Settings
 
 
 async def _main(settings: Settings) -> None:
@@ -23,9 +23,11 @@ async def _main(settings: Settings) -> None:
     await run(settings, stop)
 
 
-def main() -> int:
-    """Returns exit status 0 after SIGTERM, 2 for invalid settings."""
+def _configure_logging(level: LogLevel) -> None:
+    """The libraries report only what is wrong."""
+    number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(number),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -34,12 +36,18 @@ def main() -> int:
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
+
+
+def main() -> int:
+    """Returns exit status 0 after SIGTERM, 2 for invalid settings."""
     try:
         settings = Settings.from_environment(os.environ)
     except ValueError as error:
+        _configure_logging(LogLevel.ERROR)
         structlog.get_logger().error("settings not understood", error=str(error))
         return 2
+    _configure_logging(settings.log_level)
     asyncio.run(_main(settings))
     return 0
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from loghub.listening import listen
+
 LONGEST_REQUEST_BYTES = 64 * 1024
 STOP_BOUND_S = 1.0
 MOST_CONNECTIONS = 256
@@ -39,8 +41,8 @@ def text(line: str, *, status: int = 200) -> Response:
 
 @asynccontextmanager
 async def serving(address: str, routes: Mapping[str, Route]) -> AsyncIterator[str]:
-    """Serves GET for each path of ``routes`` at ``host:port``; yields the actual address (port 0: any free
-    port)."""
+    """Serves GET for each path of ``routes`` at ``host:port`` (`loghub.listening`); yields the actual address
+    (port 0: any free port)."""
     application = web.Application(client_max_size=LONGEST_REQUEST_BYTES)
     application.add_routes([web.get(path, _handler(route)) for path, route in routes.items()])
     async with serving_application(address, application) as real:
@@ -59,8 +61,7 @@ async def serving_application(
     try:
         server = await asyncio.get_running_loop().create_server(
             lambda: _connection(runner.server),
-            host.strip("[]"),
-            int(port),
+            sock=listen(host, int(port), backlog=MOST_CONNECTIONS),
             ssl=context,
             ssl_handshake_timeout=HANDSHAKE_BOUND_S if context else None,
             backlog=MOST_CONNECTIONS,

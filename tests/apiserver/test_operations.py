@@ -9,12 +9,14 @@ import asyncio
 import functools
 import re
 import shlex
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loghub.wire import loggroup
+from loghub_operator.api.adoption import GroupRecord, record_annotations
 from loghub_operator.clients.kube import (
     CONFIG_MAP,
     CONSUMER_GROUP,
@@ -28,7 +30,7 @@ from loghub_operator.controller import handlers
 from loghub_operator.controller.watch_check import WatchCheck
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.apiserver import Apiserver
-from tests.loghub_operator.support.examples import Document, document
+from tests.loghub_operator.support.examples import Document, document, resource
 from tests.loghub_operator.support.harness import GROUP, LOGSTORE, PROJECT, Stage, stage
 
 pytestmark = pytest.mark.cluster
@@ -76,8 +78,10 @@ async def until_idle(on: Stage) -> None:
 
 
 async def event_notes(on: Stage, reason: str) -> list[str]:
-    result = await on.kube.list(EVENT, on.namespace, {})
-    return [one["note"] for one in result if one["reason"] == reason]
+    """Of each time that it happened."""
+    result = [one for one in await on.kube.list(EVENT, on.namespace, {}) if one["reason"] == reason]
+    counts = [(one.get("series") or {}).get("count", 1) for one in result]
+    return [one["note"] for one, count in zip(result, counts, strict=True) for _ in range(count)]
 
 
 def test_suspend_and_resume(server: Apiserver, tmp_path: Path) -> None:
@@ -89,7 +93,7 @@ def test_suspend_and_resume(server: Apiserver, tmp_path: Path) -> None:
         assert on.player.stopped_without_leaving == []
         paused, ready = await on.condition("Suspended"), await on.condition("Ready")
         assert (paused["status"], paused["reason"]) == ("True", "Suspended")
-        assert (ready["status"], ready["reason"]) == ("False", "Suspended")
+        assert (ready["status"], ready["reason"]) == ("True", "Suspended")
         assert [one.name for one in on.client.list_groups(LOGSTORE)] == [GROUP]
         await until_idle(on)
         before = await on.versions()
@@ -99,6 +103,39 @@ def test_suspend_and_resume(server: Apiserver, tmp_path: Path) -> None:
         await on.until_phase("Running", "2/2")
         assert (await on.condition("Suspended"))["reason"] == "NotSuspended"
         assert len(await event_notes(on, "Suspended")) == len(await event_notes(on, "Resumed")) == 1
+
+    stage(server, tmp_path, story)
+
+
+def test_an_endpoint_that_comes_and_goes_leaves_one_event_with_a_count(
+    server: Apiserver, tmp_path: Path
+) -> None:
+    """Also for an operator that is restarted meanwhile."""
+    times = 4
+
+    async def story(on: Stage) -> None:
+        async def comes_and_goes() -> None:
+            on.server.unreachable = True
+            await on.until_reason("GroupSynced", "EndpointUnreachable")
+            on.server.unreachable = False
+            await on.until_reason("GroupSynced", "UpToDate")
+
+        await on.apply({"replicas": 1})
+        await on.until_phase("Running", "1/1")
+        for _ in range(times):
+            await comes_and_goes()
+        await on.stop_operator()
+        on.start_operator()
+        await comes_and_goes()
+
+        async def counted() -> bool:
+            return len(await event_notes(on, "EndpointUnreachable")) == times + 1
+
+        await on.until("each time counted", counted)
+        events = await on.kube.list(EVENT, on.namespace, {})
+        names = [one["reason"] for one in events]
+        assert names.count("EndpointUnreachable") == names.count("UpToDate") == 1
+        assert {one["reportingInstance"] for one in events} == {socket.gethostname()}
 
     stage(server, tmp_path, story)
 
@@ -245,6 +282,37 @@ def test_two_objects_on_one_group(
         result = await on.get(CONSUMER_GROUP, later)
         assert result is not None
         assert result["metadata"]["annotations"]["loghub.dev/group-origin"] == "Adopted"
+
+    stage(server, tmp_path, story)
+
+
+def test_an_older_object_without_a_key_takes_no_group(server: Apiserver, tmp_path: Path) -> None:
+    """Its author writes all annotations that the operator writes on an object that created its group."""
+    older = "aaa"
+
+    async def story(on: Stage) -> None:
+        spec = {
+            "project": PROJECT,
+            "consumerGroup": GROUP,
+            "timeoutSeconds": 99,
+            "deletionPolicy": "Delete",
+            "credentialsSecret": {"name": "absent"},
+        }
+        forged = record_annotations(GroupRecord("Created", 3), resource(spec))
+        await on.kube.apply(document(spec, namespace=on.namespace, name=older, annotations=forged))
+
+        async def reported() -> bool:
+            found = await on.get(CONSUMER_GROUP, older) or {}
+            return "CredentialsMissing" in str(found.get("status"))
+
+        await on.until("the older one has no key", reported)
+        for _ in range(2):  # and again after the owner was recreated, as the younger one
+            await on.apply({"replicas": 1})
+            await on.until_phase("Running", "1/1")
+            assert on.client.list_groups(LOGSTORE)[0].timeout_s == 30
+            await on.remove()
+            await on.until_deleted()
+        assert await on.get(STATEFUL_SET, older) is None
 
     stage(server, tmp_path, story)
 

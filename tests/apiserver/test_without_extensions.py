@@ -22,8 +22,9 @@ from loghub_worker.membership.membership import (
     ShardPhase,
     ShutdownMode,
 )
-from loghub_worker.metrics import Figures, MetricsServer
-from loghub_worker.status import Moment, status_of
+from loghub_worker.metrics import Figures
+from loghub_worker.metrics_server import MetricsServer
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Player, Stage, stage
 
@@ -68,8 +69,8 @@ class Member:
             name=self.name,
             now=Moment(monotonic_s=time.monotonic(), unix_s=time.time()),
             error=ReportedError(),
-            rows=0,
-            oldest_unix_s={},
+            query=QueryProgress(batch_hung_after_s=630),
+            readings=ShardReadings(),
         )
 
 

@@ -67,7 +67,7 @@ def test_a_service_selects_the_leader_and_its_port(chart: Chart, part: str, rele
     assert service["spec"]["selector"][leader_label.LABEL] == value_of(settings)
     addresses = {"keda": settings.keda_address, "external-metrics": settings.external_metrics_address}
     (port,) = service["spec"]["ports"]
-    assert addresses[part] == f"0.0.0.0:{ports[port['targetPort']]}"
+    assert addresses[part] == f":{ports[port['targetPort']]}"
 
 
 def test_the_api_service_refers_to_the_operators_service(chart: Chart) -> None:

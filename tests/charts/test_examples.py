@@ -11,6 +11,7 @@ from loghub_operator.autoscaling.keda.trigger import trigger_of
 from loghub_operator.autoscaling.metric_catalog import BY_METRIC
 from tests.charts.chart import ROOT, Chart, Object, as_list, only
 from tests.cluster import kind
+from tests.cluster.ip_family import IPV4
 from tests.loghub_operator.support.apiserver import Apiserver
 
 DEPLOY = ROOT / "deploy"
@@ -74,7 +75,7 @@ def _shape(config: dict[str, Any]) -> tuple[str, str]:
 
 def test_the_kind_config_is_of_the_version_that_the_tests_use(tmp_path: Any) -> None:
     config = yaml.safe_load((DEPLOY / "kind-config.yaml").read_text())
-    tests_own: Any = kind.cluster_config(tmp_path)
+    tests_own: Any = kind.cluster_config(tmp_path, IPV4)
     assert _shape(config) == _shape(tests_own)
     assert {node["role"] for node in config["nodes"]} == {"control-plane", "worker"}
 

@@ -89,7 +89,7 @@ def test_a_group_works_with_the_permissions_of_one_namespace(
         await on.remove()
         await on.until_deleted()
         left_alone = await on.kube.get(CONSUMER_GROUP, other, GROUP) or {}
-        assert "status" not in left_alone
+        assert left_alone["status"] == {"observedGeneration": -1}  # the default of the CRD
         await on.kube.delete(CONSUMER_GROUP, other, GROUP)
 
     asyncio.run(play(server.kubeconfig, watched, story))
@@ -98,10 +98,11 @@ def test_a_group_works_with_the_permissions_of_one_namespace(
 
 
 @pytest.mark.parametrize(
-    ("environ", "kind", "reason", "message"),
+    ("secret", "environ", "kind", "reason", "message"),
     [
-        ({}, "GroupSynced", "CredentialsMissing", "no right to read Secret loghub-credentials"),
+        ("another", {}, "GroupSynced", "CredentialsMissing", "no right to read Secret loghub-credentials"),
         (
+            "loghub-credentials",
             {"LOGHUB_EMBEDDED_ENDPOINT": "http://elsewhere.svc"},
             *("Ready", "ReconcileError", 'cannot get resource "services"'),
         ),
@@ -113,6 +114,7 @@ def test_a_missing_permission_is_reported_and_does_not_block_a_deletion(
     server: Apiserver,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    secret: str,
     environ: dict[str, str],
     kind: str,
     reason: str,
@@ -120,7 +122,7 @@ def test_a_missing_permission_is_reported_and_does_not_block_a_deletion(
 ) -> None:
     """One of the watched namespaces was deleted too, with the role in it."""
     watched, home = make_namespace(server), make_namespace(server)
-    values = {"watchNamespaces": ["long-gone", watched], "rbac": {"secretNames": ["another"]}}
+    values = {"watchNamespaces": ["long-gone", watched], "rbac": {"secretNames": [secret]}}
     rendered = chart.render(values, namespace=home)
     objects = [one for one in rendered if one["metadata"].get("namespace") != "long-gone"]
     settings, config = as_granted(server, objects, home, tmp_path, **environ)

@@ -93,13 +93,20 @@ def test_the_operator_reaches_the_statuses_of_its_workers_and_no_other_pods(char
     assert peer["podSelector"]["matchLabels"] != {}
 
 
-def test_the_service_accepts_all_connections_and_opens_none(chart: Chart) -> None:
-    objects = chart.render(ON | SERVICE)
+@pytest.mark.parametrize("scrapers", [[], SCRAPERS])
+def test_the_service_accepts_all_clients_and_only_scrapers_and_opens_no_connection(
+    chart: Chart, scrapers: list[Any]
+) -> None:
+    values = SERVICE | {"networkPolicy": {"enabled": True, "metricsFrom": scrapers}}
+    objects = chart.render(values)
     policy, pods = policy_of(objects, "loghub-service"), only(objects, "StatefulSet")
     assert (
         policy["podSelector"]["matchLabels"].items() <= pods["spec"]["template"]["metadata"]["labels"].items()
     )
-    assert [rule.keys() for rule in policy["ingress"]] == [{"ports"}]
-    assert ports(policy["ingress"]) == list(container_ports(pods))
+    clients, metrics = policy["ingress"]
+    assert clients.keys() == {"ports"}
+    assert (ports([clients]), ports([metrics])) == (["http"], ["admin"])
+    assert metrics.get("from", []) == scrapers
+    assert sorted(ports(policy["ingress"])) == sorted(container_ports(pods))
     assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])
-    assert set(container_ports(pods).values()) <= USUAL  # the operator's way to it
+    assert container_ports(pods)["http"] in USUAL  # the operator's way to it

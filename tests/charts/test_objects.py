@@ -16,7 +16,14 @@ from tests.loghub_operator.support.apiserver import Apiserver
 FOREIGN = ("monitoring.coreos.com/", "keda.sh/")
 HOME = "chart-home"
 NAMESPACES = (HOME, "chart-team-a", "chart-team-b", "loghub")
-CLUSTER_WIDE = ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "APIService")
+CLUSTER_WIDE = (
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "APIService",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
 RESTRICTED = {
     "pod-security.kubernetes.io/enforce": "restricted",
     "pod-security.kubernetes.io/warn": "restricted",

@@ -57,7 +57,9 @@ ROWS: dict[tuple[str, str, str], set[str]] = {
     ("get", "services/demo", PROJECTS): CLUSTER | {"watched"},
     ("create", "services", PROJECTS): CLUSTER | {"watched"},
     ("patch", "services/demo", PROJECTS): CLUSTER | {"watched"},
-    ("delete", "services/demo", PROJECTS): CLUSTER,
+    ("list", "services", PROJECTS): CLUSTER | {"watched"},
+    ("delete", "services/demo", PROJECTS): CLUSTER | {"watched"},
+    ("watch", "services", PROJECTS): set(),
     # Without a set endpoint no permission is granted for it.
     ("create", "services", "loghub"): CLUSTER,
     ("create", "leases.coordination.k8s.io", HOME): ALL,

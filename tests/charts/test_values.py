@@ -18,6 +18,7 @@ WRONG: dict[str, tuple[Values, str]] = {
     "a namespace twice": ({"watchNamespaces": ["a", "a"]}, "watchNamespaces"),
     "no URL": ({"embeddedEndpoint": "loghub.svc"}, "embeddedEndpoint"),
     "key in a URL": ({"embeddedEndpoint": "http://id:key@host"}, "embeddedEndpoint"),
+    "no host": ({"allowedHttpHosts": ["http://logs.example.com"]}, "allowedHttpHosts/0"),
     "no client": ({"logServiceClient": "java"}, "logServiceClient"),
     "no digest": ({"image": {"digest": "sha256:abc"}}, "image/digest"),
     "no pull policy": ({"image": {"pullPolicy": "Sometimes"}}, "image/pullPolicy"),
@@ -72,13 +73,33 @@ def test_embedded_resolves_to_the_service_of_the_release(chart: Chart, values: V
     assert variables["LOGHUB_EMBEDDED_ENDPOINT"] == endpoint
 
 
+@pytest.mark.parametrize(
+    ("values", "address"),
+    [
+        ({}, "loghub-service.loghub.svc:8080"),
+        ({"embeddedService": {"enabled": True, "name": "logs"}}, "logs.loghub-system.svc:8080"),
+        (
+            {"embeddedEndpoint": "https://other.svc", "embeddedService": {"name": "logs"}},
+            "logs.other.svc:8080",
+        ),
+        ({"embeddedEndpoint": "https://logs.example.com"}, None),
+    ],
+)
+def test_the_operator_reaches_the_service_at_its_own_service(
+    chart: Chart, values: Values, address: str | None
+) -> None:
+    assert environment(only(chart.render(values), "Deployment")).get("LOGHUB_EMBEDDED_ADDRESS") == address
+
+
 def test_the_operator_parses_the_settings_of_the_chart(chart: Chart) -> None:
     from loghub_operator.settings import Settings
 
     values = {
         "watchNamespaces": ["a", "b"],
         "logServiceClient": "sdk",
+        "allowedHttpHosts": ["logs.example.com", "*.example.org"],
         "resyncSeconds": 2.5,
+        "maxProjectServices": 1_000_000,
         "metrics": {"maxShardSeries": 1_000_000},  # helm reads every number as a float
         "worker": {"image": {"tag": "t"}},
     }
@@ -86,8 +107,10 @@ def test_the_operator_parses_the_settings_of_the_chart(chart: Chart) -> None:
     settings = Settings.from_environment({**variables, "LOGHUB_POD_NAME": "pod"})
     assert settings.namespaces == ("a", "b")
     assert settings.client == "sdk"
+    assert settings.allowed_http_hosts == ("logs.example.com", "*.example.org")
     assert settings.resync_s == 2.5
     assert settings.max_shard_series == 1_000_000
+    assert settings.max_project_services == 1_000_000
     assert settings.worker_image == "loghub-worker:t"
     assert settings.lease is not None
     assert (settings.lease.namespace, settings.lease.name) == ("loghub-system", "loghub-operator")
@@ -95,7 +118,10 @@ def test_the_operator_parses_the_settings_of_the_chart(chart: Chart) -> None:
 
 def test_unset_values_keep_the_operators_defaults(chart: Chart) -> None:
     variables = environment(only(chart.render(), "Deployment"))
-    left = {"LOGHUB_RESYNC_SECONDS", "LOGHUB_MAX_SHARD_SERIES", "LOGHUB_WATCH_NAMESPACES"}
+    left = {
+        *("LOGHUB_RESYNC_SECONDS", "LOGHUB_MAX_SHARD_SERIES", "LOGHUB_WATCH_NAMESPACES"),
+        "LOGHUB_MAX_PROJECT_SERVICES",
+    }
     assert not left & variables.keys()
     assert not [name for name in variables if "KEDA" in name or "EXTERNAL" in name]
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.charts.chart import ROOT
-from tests.cluster import provider
+from tests.cluster import ip_family, provider
 
 FILE = ROOT / ".github" / "workflows" / "cluster.yaml"
 
@@ -49,6 +49,8 @@ def test_every_command_exists(command: str) -> None:
 def test_the_cluster_tests_are_what_is_run_on_kind() -> None:
     job = workflow()["jobs"]["kind"]
     assert job["env"][provider.OVERRIDE] == "kind"
+    assert job["env"][ip_family.OVERRIDE] == "${{ matrix.ip-family }}"
+    assert job["strategy"]["matrix"] == {"ip-family": list(ip_family.FAMILIES)}
     assert job["env"]["LOGHUB_TEST_REQUIRE"] == "all"
     said = subprocess.run(
         ["make", "-n", "test-cluster"], cwd=ROOT, capture_output=True, text=True, check=True

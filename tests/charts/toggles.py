@@ -11,6 +11,7 @@ MONITORING: Values = {
     }
 }
 SERVICE: Values = {"embeddedService": {"enabled": True}}
+TLS: Values = {"embeddedService": {"enabled": True, "tls": {"secretName": "loghub-tls"}}}
 PLACED: Values = {
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "dedicated", "operator": "Exists"}],
@@ -28,11 +29,17 @@ CA_BUNDLE = (
     "b0dDQ3FHU000OUJBTUNBMGdBTUVVQ0lRQ2hJeStpczk4c1c1RVU2SGFGVWRTRytBS3oKRVNIRG9YZHpIM1VGRm1wREx3SWdE"
     "Tjg4TGZRdFNjYUxFR2hBTWg5blZ4UjB3T0dkVUpCblkzMkpLZkFOU2prPQotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg=="
 )
+EXTRA: Values = {
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "company-ca"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/company"}],
+}
 NAMESPACED: Values = {"watchNamespaces": ["chart-team-a", "chart-team-b"]}
 
 TOGGLES: dict[str, Values] = {
     "defaults": {},
     "service": SERVICE,
+    "service with TLS": TLS,
     "service elsewhere": {"embeddedService": {"enabled": True, "namespace": "chart-team-a"}},
     "service placed": {
         "embeddedService": {
@@ -61,6 +68,7 @@ TOGGLES: dict[str, Values] = {
         }
     },
     "monitoring": MONITORING,
+    "monitoring, service": {**MONITORING, **SERVICE},
     "monitoring, namespaced": {**MONITORING, **NAMESPACED},
     "numbers for others": {
         "externalMetrics": {"enabled": True},
@@ -74,6 +82,19 @@ TOGGLES: dict[str, Values] = {
         "metrics": {"maxShardSeries": 0},
     },
     "client given": {"logServiceClient": "http"},
+    "policy": {"policy": {"enabled": True, "namespaces": {"chart-team-a": {"allowPodTemplate": False}}}},
+    "policy, namespaced": {"policy": {"enabled": True}, **NAMESPACED},
+    "on a platform of its own": {
+        "global": {"imageRegistry": "registry.example.com"},
+        "ipFamilyPolicy": "SingleStack",
+        "logLevel": "warning",
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+        "deploymentAnnotations": {"note": "x"},
+        "topologySpreadConstraints": [],
+        "worker": {"podTemplate": {"spec": {"nodeSelector": {"pool": "logs"}}}},
+        **EXTRA,
+        "embeddedService": {"enabled": True, "extraArgs": ["--segment-mib=64"], **EXTRA},
+    },
     "one operator, no CRD": {"replicas": 1, "crds": {"install": False}},
     "placed and named": {
         **PLACED,

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster import control_plane, runs
-from tests.cluster.control_plane import LOOPBACK, Plan
+from tests.cluster.control_plane import Plan
+from tests.cluster.ip_family import IPV4
 from tests.cluster.processes import Processes, wait_until
 
 READY_GUARD_S = 120.0
@@ -23,7 +24,8 @@ def plan(binaries: Path, folder: Path) -> Plan:
     return Plan(
         binaries=binaries,
         folder=folder,
-        address=LOOPBACK,
+        family=IPV4,
+        address=IPV4.loopback,
         api_port=api,
         etcd_port=etcd,
         etcd_peer_port=peer,

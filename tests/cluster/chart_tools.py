@@ -1,8 +1,10 @@
-"""The real helm and actionlint, the user's own or compiled from pinned modules, and KEDA's client.
+"""The real helm and actionlint, the user's own or compiled from pinned modules, and small programs around
+the code of KEDA, Flux and Argo CD.
 
-Tests render and lint the chart with them, install it on a cluster, lint the workflow, and query our external
-scaler. The modules are `tools/helm` (a helm release that uses the libraries of the Kubernetes in `build`, so
-that most of it is compiled already), `tools/actionlint` and `tools/keda`.
+Tests render and lint the chart with them, install it on a cluster, lint the workflow, query our external
+scaler, and judge our conditions. The modules are `tools/helm` (a helm release that uses the libraries of the
+Kubernetes in `build`, so that most of it is compiled already), `tools/actionlint`, `tools/keda` and
+`tools/health`.
 """
 
 import re
@@ -43,6 +45,16 @@ KEDA = Recipe(
     arguments=(".",),
     programs=("keda",),
 )
+# A few lines around kstatus, which Flux and helm use, and around the Lua of Argo CD.
+HEALTH = Recipe(
+    what="kstatus and Argo CD's Lua",
+    prefix="health-",
+    source=paths.TOOLS / "health",
+    inputs=("go.mod", "go.sum", "main.go"),
+    flags="",
+    arguments=(".",),
+    programs=("health",),
+)
 
 
 def ensure_all() -> None:
@@ -50,6 +62,7 @@ def ensure_all() -> None:
     helm()
     actionlint()
     keda()
+    health()
 
 
 def helm() -> Path:
@@ -69,6 +82,11 @@ def actionlint() -> Path:
 def keda() -> Path:
     """Always ours, since no machine has one. Raises `BuildError`."""
     return compiling.ensure(KEDA) / "keda"
+
+
+def health() -> Path:
+    """Always ours, since no machine has one. Raises `BuildError`."""
+    return compiling.ensure(HEALTH) / "health"
 
 
 def is_new_enough(said: str) -> bool:
@@ -91,4 +109,13 @@ def _said(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-__all__ = ["BuildError", "actionlint", "ensure_all", "helm", "is_new_enough", "keda", "out_of_reach"]
+__all__ = [
+    "BuildError",
+    "actionlint",
+    "ensure_all",
+    "health",
+    "helm",
+    "is_new_enough",
+    "keda",
+    "out_of_reach",
+]

@@ -10,12 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster import pki
+from tests.cluster.ip_family import IpFamily, host_port
 
-LOOPBACK = "127.0.0.1"
-BRIDGE_ADDRESS = "10.244.0.1"
-POD_RANGE = "10.244.0.0/24"
-SERVICE_RANGE = "10.96.0.0/16"
-FIRST_SERVICE = "10.96.0.1"
 CLUSTER_DOMAIN = "cluster.local"
 NODE_NAME = "loghub-test"
 
@@ -27,6 +23,7 @@ class Plan:
 
     binaries: Path
     folder: Path
+    family: IpFamily
     address: str
     api_port: int
     etcd_port: int
@@ -46,11 +43,15 @@ class Plan:
 
     @property
     def url(self) -> str:
-        return f"https://{self.address}:{self.api_port}"
+        return f"https://{host_port(self.address, self.api_port)}"
+
+    @property
+    def etcd_url(self) -> str:
+        return f"http://{host_port(self.family.loopback, self.etcd_port)}"
 
     @property
     def serves_pods(self) -> bool:
-        return self.address != LOOPBACK
+        return self.address != self.family.loopback
 
 
 def write_pki(plan: Plan) -> None:
@@ -58,7 +59,7 @@ def write_pki(plan: Plan) -> None:
     ca = pki.authority(plan.pki, "ca")
     proxy_ca = pki.authority(plan.pki, "front-proxy-ca")
     pki.signing_key(plan.pki, "service-account")
-    pki.issue(ca, plan.pki, "apiserver", common_name="kube-apiserver", names=_apiserver_names(plan))
+    pki.issue(ca, plan.pki, "apiserver", common_name="kube-apiserver", names=apiserver_names(plan))
     pki.issue(proxy_ca, plan.pki, "front-proxy", common_name="front-proxy-client")
     admin = pki.issue(ca, plan.pki, "admin", common_name="admin", organisation="system:masters")
     write_kubeconfig(plan, admin, plan.kubeconfig)
@@ -66,10 +67,11 @@ def write_pki(plan: Plan) -> None:
         _write_node_pki(plan, ca)
 
 
-def _apiserver_names(plan: Plan) -> tuple[str, ...]:
+def apiserver_names(plan: Plan) -> tuple[str, ...]:
+    """What its certificate is for, as `pki.issue` takes it."""
     service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
     names = ("localhost", *service, f"kubernetes.default.svc.{CLUSTER_DOMAIN}")
-    addresses = dict.fromkeys((LOOPBACK, plan.address, FIRST_SERVICE))
+    addresses = dict.fromkeys((plan.family.loopback, plan.address, plan.family.first_service))
     return tuple(f"DNS:{name}" for name in names) + tuple(f"IP:{address}" for address in addresses)
 
 
@@ -111,8 +113,8 @@ def _inline(path: Path) -> str:
 
 
 def etcd(plan: Plan) -> list[str]:
-    client = f"http://{LOOPBACK}:{plan.etcd_port}"
-    peer = f"http://{LOOPBACK}:{plan.etcd_peer_port}"
+    client = plan.etcd_url
+    peer = f"http://{host_port(plan.family.loopback, plan.etcd_peer_port)}"
     return [
         str(plan.binaries / "etcd"),
         "--name=default",
@@ -133,7 +135,7 @@ def apiserver(plan: Plan) -> list[str]:
         f"--bind-address={plan.address}",
         f"--advertise-address={plan.address}",
         f"--secure-port={plan.api_port}",
-        f"--etcd-servers=http://{LOOPBACK}:{plan.etcd_port}",
+        f"--etcd-servers={plan.etcd_url}",
         f"--cert-dir={keys}",
         f"--tls-cert-file={keys / 'apiserver.crt'}",
         f"--tls-private-key-file={keys / 'apiserver.key'}",
@@ -141,7 +143,7 @@ def apiserver(plan: Plan) -> list[str]:
         f"--service-account-issuer=https://kubernetes.default.svc.{CLUSTER_DOMAIN}",
         f"--service-account-key-file={keys / 'service-account.key'}",
         f"--service-account-signing-key-file={keys / 'service-account.key'}",
-        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        f"--service-cluster-ip-range={plan.family.services}",
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
         "--anonymous-auth=false",
@@ -178,7 +180,7 @@ def controller_manager(plan: Plan) -> list[str]:
     keys = plan.pki
     return [
         str(plan.binaries / "kube-controller-manager"),
-        f"--bind-address={LOOPBACK}",
+        f"--bind-address={plan.family.loopback}",
         f"--secure-port={plan.controller_port}",
         f"--cert-dir={plan.folder / 'controller-manager'}",
         *(f"--{use}={config}" for use in _KUBECONFIG_FLAGS),
@@ -198,7 +200,7 @@ def scheduler(plan: Plan) -> list[str]:
     config = plan.folder / "scheduler.kubeconfig"
     return [
         str(plan.binaries / "kube-scheduler"),
-        f"--bind-address={LOOPBACK}",
+        f"--bind-address={plan.family.loopback}",
         f"--secure-port={plan.scheduler_port}",
         f"--cert-dir={plan.folder / 'scheduler'}",
         *(f"--{use}={config}" for use in _KUBECONFIG_FLAGS),

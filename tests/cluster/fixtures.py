@@ -72,6 +72,12 @@ def keda_client() -> Path:
     return _tool(chart_tools.KEDA, chart_tools.keda)
 
 
+@pytest.fixture(scope="session")
+def health() -> Path:
+    """kstatus and the Lua of Argo CD (`tools/health`)."""
+    return _tool(chart_tools.HEALTH, chart_tools.health)
+
+
 def _tool(recipe: Recipe, get: Callable[[], Path]) -> Path:
     if chart_tools.out_of_reach(recipe) and not require.everything():
         name, way = recipe.programs[0], "python -m tests.cluster.prepare"

@@ -15,38 +15,53 @@ from pathlib import Path
 
 from tests.cluster import mounts
 from tests.cluster.containerd import NAMESPACE
-from tests.cluster.control_plane import BRIDGE_ADDRESS, POD_RANGE
+from tests.cluster.ip_family import IpFamily
 from tests.cluster.node import BRIDGE, CNI_NAME
 from tests.cluster.processes import wait_until
 
 PROXY_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"))
 POD_SHARES = 8192
-FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _CONTAINER_LOGS = Path("/var/log/containers")
 _CNI_RESULTS = Path("/var/lib/cni/results")
+_HARDWARE_ADDRESS = "02:00:00:00:02:44"  # administered locally
+_NOTE = "forwarding.json"
 
 
-def conflict() -> str:
+def conflict(family: IpFamily) -> str:
     """Why this machine's network cannot host the cluster, or an empty text.
 
     Ask after `sweep`: what is found then belongs to another user.
     """
-    routes = json.loads(_output(["ip", "-j", "-4", "route", "show", "root", POD_RANGE]) or "[]")
+    routes = _routes(family, "root", family.pods)
     if any(route.get("dev") != BRIDGE for route in routes):
-        return f"the pods' address range {POD_RANGE} is in use by {routes[0].get('dev')}"
+        return f"the pods' address range {family.pods} is in use by {routes[0].get('dev')}"
+    if any(route.get("protocol") == "ra" for route in _routes(family, "default")):
+        # The kernel drops such a route when forwarding starts (RFC 4861 6.2.1: a router takes none).
+        return "this machine has its default route from a router advertisement; forwarding would end it"
     if any(_succeeds(["nft", "list", "table", *table]) for table in PROXY_TABLES):
         return "another kube-proxy works on this machine (nftables table kube-proxy)"
     return ""
 
 
-def make_bridge(folder: Path) -> None:
+def make_bridge(folder: Path, family: IpFamily) -> None:
     """The bridge with its address, and forwarding on; what was before is noted in ``folder``."""
-    (folder / "ip_forward").write_text(FORWARDING.read_text())
-    FORWARDING.write_text("1")
-    _run(["ip", "link", "add", BRIDGE, "type", "bridge"])
-    _run(["ip", "address", "add", f"{BRIDGE_ADDRESS}/{POD_RANGE.partition('/')[2]}", "dev", BRIDGE])
+    (folder / _NOTE).write_text(json.dumps({str(family.forwarding): family.forwarding.read_text()}))
+    family.forwarding.write_text("1")
+    address = f"{family.bridge}/{family.pods.partition('/')[2]}"
+    # Without a pod the bridge has no carrier, so the search for a duplicate would never end.
+    unsearched = ["nodad"] if family.version == 6 else []
+    # By itself a bridge takes the lowest hardware address of its links, so a new pod's could change what
+    # the other pods remember of their gateway: for half a minute they would reach nobody beyond the bridge.
+    _run(["ip", "link", "add", BRIDGE, "address", _HARDWARE_ADDRESS, "type", "bridge"])
+    _run(["ip", "address", "add", address, "dev", BRIDGE, *unsearched])
     _run(["ip", "link", "set", BRIDGE, "up"])
+
+
+def _routes(family: IpFamily, *selector: str) -> list[dict[str, str]]:
+    said = _output(["ip", "-j", f"-{family.version}", "route", "show", *selector])
+    routes: list[dict[str, str]] = json.loads(said or "[]")
+    return routes
 
 
 def weigh_pods() -> None:
@@ -65,7 +80,7 @@ def sweep(folder: Path) -> None:
     """Undo everything of the run in ``folder`` but the folder itself. Safe to repeat."""
     end_containers(folder)
     mounts.unmount_below(folder)
-    _remove_bridge(folder)
+    remove_bridge(folder)
     _remove_marks(folder)
 
 
@@ -143,8 +158,9 @@ def _shims(folder: Path) -> list[int]:
     return pids
 
 
-def _remove_bridge(folder: Path) -> None:
-    note = folder / "ip_forward"
+def remove_bridge(folder: Path) -> None:
+    """The bridge, the pods' links, kube-proxy's tables; forwarding as it was."""
+    note = folder / _NOTE
     if not note.exists():
         return  # this run never came as far as the network
     # A pod's link can outlive its processes for minutes, held by a connection without an answer.
@@ -153,7 +169,8 @@ def _remove_bridge(folder: Path) -> None:
     _succeeds(["ip", "link", "delete", BRIDGE])
     for table in PROXY_TABLES:
         _succeeds(["nft", "delete", "table", *table])
-    FORWARDING.write_text(note.read_text())
+    for setting, before in json.loads(note.read_text()).items():
+        Path(setting).write_text(before)
     note.unlink()
 
 

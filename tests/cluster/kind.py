@@ -10,7 +10,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster import images, mounts, paths
+from tests.cluster import images, ip_family, mounts, paths
+from tests.cluster.ip_family import IpFamily
 from tests.cluster.provider import PARTS, Cluster
 
 NAME = "loghub-test"
@@ -36,16 +37,16 @@ class Kind:
 
     def __init__(self, runner: Runner = run) -> None:
         self.run = runner
+        self.family = ip_family.chosen()
         self.folder = paths.run_folder() / "kind"
 
     def up(self) -> Cluster:
         self.down()
         (self.folder / "volumes").mkdir(parents=True)
-        config = self.folder / "kind.yaml"
-        config.write_text(json.dumps(cluster_config(self.folder / "volumes")))  # JSON is YAML
+        self._config().write_text(self._configured())
         self.run(
             [
-                *("kind", "create", "cluster", "--name", NAME, "--config", str(config)),
+                *("kind", "create", "cluster", "--name", NAME, "--config", str(self._config())),
                 *("--kubeconfig", str(self._kubeconfig()), "--wait", "180s"),
             ]
         )
@@ -61,13 +62,21 @@ class Kind:
         return names
 
     def running(self) -> Cluster | None:
+        """None for one of the other family too; `up` removes it."""
         if NAME not in self.run(["kind", "get", "clusters"]).split():
             return None
-        return self._cluster() if (self.folder / "images.json").exists() else None
+        known = (self.folder / "images.json").exists() and self._config().read_text() == self._configured()
+        return self._cluster() if known else None
 
     def down(self) -> None:
         self.run(["kind", "delete", "cluster", "--name", NAME])
         mounts.remove_folder(self.folder)
+
+    def _config(self) -> Path:
+        return self.folder / "kind.yaml"
+
+    def _configured(self) -> str:
+        return json.dumps(cluster_config(self.folder / "volumes", self.family))  # JSON is YAML
 
     def _kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
@@ -88,11 +97,13 @@ class Kind:
         self.run([*_ON_NODE, "pkill", "-KILL", "-x", "kube-apiserver"])
 
 
-def cluster_config(volumes: Path) -> dict[str, object]:
-    """One node that sees ``volumes`` of this machine at `ON_NODE`."""
+def cluster_config(volumes: Path, family: IpFamily) -> dict[str, object]:
+    """One node with addresses of that family, which sees ``volumes`` of this machine at `ON_NODE`."""
     mount = {"hostPath": str(volumes), "containerPath": ON_NODE}
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
+        # kubectl runs outside of the cluster, and an engine need not publish a port at ::1.
+        "networking": {"ipFamily": family.name, "apiServerAddress": "127.0.0.1"},
         "nodes": [{"role": "control-plane", "extraMounts": [mount]}],
     }

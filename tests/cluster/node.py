@@ -7,8 +7,9 @@ each unusual setting.
 import json
 from pathlib import Path
 
-from tests.cluster.control_plane import BRIDGE_ADDRESS, CLUSTER_DOMAIN, LOOPBACK, NODE_NAME, POD_RANGE, Plan
+from tests.cluster.control_plane import CLUSTER_DOMAIN, NODE_NAME, Plan
 from tests.cluster.images import PAUSE
+from tests.cluster.ip_family import host_port
 
 BRIDGE = "loghub0"
 CNI_NAME = "loghub-test"
@@ -55,8 +56,8 @@ def cni_config(plan: Plan) -> str:
         "ipam": {
             "type": "host-local",
             "dataDir": str(plan.folder / "addresses"),
-            "ranges": [[{"subnet": POD_RANGE, "gateway": BRIDGE_ADDRESS}]],
-            "routes": [{"dst": "0.0.0.0/0"}],
+            "ranges": [[{"subnet": plan.family.pods, "gateway": plan.family.bridge}]],
+            "routes": [{"dst": plan.family.everywhere}],
         },
     }
     return json.dumps({"cniVersion": "0.4.0", "name": CNI_NAME, "plugins": [bridge]})
@@ -80,7 +81,7 @@ def kubelet_config(plan: Plan) -> str:
                 "x509": {"clientCAFile": str(keys / "ca.crt")},
             },
             "authorization": {"mode": "AlwaysAllow"},  # whom the certificate authority knows
-            "clusterDNS": [BRIDGE_ADDRESS],
+            "clusterDNS": [plan.family.bridge],
             "clusterDomain": CLUSTER_DOMAIN,
             "resolvConf": str(plan.folder / "resolv.conf"),
             "containerRuntimeEndpoint": f"unix://{containerd_socket(plan)}",
@@ -90,7 +91,6 @@ def kubelet_config(plan: Plan) -> str:
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],
-            "localStorageCapacityIsolation": False,
             "featureGates": {"KubeletInUserNamespace": True},
             "makeIPTablesUtilChains": False,
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%"},
@@ -122,8 +122,8 @@ def proxy_config(plan: Plan) -> str:
             "mode": "nftables",
             "bindAddress": plan.address,
             "healthzBindAddress": "",
-            "metricsBindAddress": f"{LOOPBACK}:{plan.proxy_metrics_port}",
-            "clusterCIDR": POD_RANGE,
+            "metricsBindAddress": host_port(plan.family.loopback, plan.proxy_metrics_port),
+            "clusterCIDR": plan.family.pods,
             "hostnameOverride": NODE_NAME,
             "clientConnection": {"kubeconfig": str(plan.folder / "proxy.kubeconfig")},
             "conntrack": {
@@ -145,9 +145,9 @@ def proxy(plan: Plan) -> list[str]:
 
 def corefile(plan: Plan) -> str:
     return f""".:53 {{
-  bind {BRIDGE_ADDRESS}
+  bind {plan.family.bridge}
   errors
-  kubernetes {CLUSTER_DOMAIN} in-addr.arpa {{
+  kubernetes {CLUSTER_DOMAIN} {plan.family.reverse_zone} {{
     kubeconfig {plan.folder / "dns.kubeconfig"}
     pods insecure
   }}

@@ -81,8 +81,9 @@ def clean_dead(prefix: str) -> list[Path]:
 
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
     """Ports that are free now, all different."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        sockets = [stack.enter_context(socket.socket(family)) for _ in range(count)]
         for one in sockets:
             one.bind((address, 0))
         return [one.getsockname()[1] for one in sockets]

@@ -23,13 +23,15 @@ from tests.cluster import (
 )
 from tests.cluster.compiling import Recipe
 from tests.cluster.control_plane import Plan
+from tests.cluster.ip_family import IPV4
 from tests.cluster.upstream import Upstream
 
 ROOT = Path(__file__).parents[2]
 PLAN = Plan(
     binaries=Path("/bin-folder"),
     folder=Path("/run-folder"),
-    address="10.244.0.1",
+    family=IPV4,
+    address=IPV4.bridge,
     api_port=6443,
     etcd_port=2379,
     etcd_peer_port=2380,
@@ -61,19 +63,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- the upstream programs -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "command",
-    [control_plane.controller_manager(PLAN), control_plane.scheduler(PLAN), control_plane.etcd(PLAN)],
-)
-def test_everything_but_the_apiserver_listens_on_loopback_only(command: list[str]) -> None:
-    addresses = [word for word in command if "bind-address" in word or "listen" in word]
-    assert addresses
-    assert all("127.0.0.1" in word for word in addresses)
-
-
-def test_the_apiserver_listens_on_an_address_that_pods_reach() -> None:
+def test_the_apiserver_can_reach_the_pods() -> None:
     command = control_plane.apiserver(PLAN)
-    assert "--bind-address=10.244.0.1" in command
     assert "--enable-aggregator-routing=true" in command
     assert "--kubelet-preferred-address-types=InternalIP" in command
 
@@ -82,7 +73,8 @@ def test_a_standalone_apiserver_starts_no_controllers() -> None:
     alone = Plan(
         binaries=PLAN.binaries,
         folder=PLAN.folder,
-        address="127.0.0.1",
+        family=IPV4,
+        address=IPV4.loopback,
         api_port=6443,
         etcd_port=2379,
         etcd_peer_port=2380,

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.cluster import apiserver, build, control_plane, host, images, mounts, node, paths, runs
+from tests.cluster import apiserver, build, control_plane, host, images, ip_family, mounts, node, paths, runs
 from tests.cluster.containerd import Ctr
-from tests.cluster.control_plane import BRIDGE_ADDRESS, Plan
+from tests.cluster.control_plane import Plan
 from tests.cluster.processes import Processes, wait_until
 from tests.cluster.provider import PARTS, Cluster, ClusterUnavailableError
 
@@ -35,13 +35,14 @@ class Upstream:
     name = "upstream"
 
     def __init__(self) -> None:
+        self.family = ip_family.chosen()
         self.folder = paths.run_folder() / "cluster"
         self.containerd_root = paths.cache_folder() / "containerd"  # images outlive a cluster
         self.processes = Processes(self.folder)
 
     def up(self) -> Cluster:
         self.down()
-        if reason := host.conflict():
+        if reason := host.conflict(self.family):
             raise ClusterUnavailableError(reason)
         started = time.monotonic()
         plan = self._prepare()
@@ -63,9 +64,16 @@ class Upstream:
         return self._cluster(plan)
 
     def running(self) -> Cluster | None:
-        """None for what is left of one that is not whole any more, too; `up` removes it."""
+        """None for one of the other family too, and for what is left of one that is not whole any more;
+        `up` removes it."""
         plan = self._plan()
-        if plan is None or self._ended() or not apiserver.is_ready(plan) or not self._node_ready(plan):
+        if (
+            plan is None
+            or plan.family != self.family
+            or self._ended()
+            or not apiserver.is_ready(plan)
+            or not self._node_ready(plan)
+        ):
             return None
         return self._cluster(plan)
 
@@ -91,13 +99,14 @@ class Upstream:
         self.folder.mkdir(parents=True)
         volumes = self.folder / "volumes"
         volumes.mkdir()
-        host.make_bridge(self.folder)
-        api, kubelet = runs.free_ports(2, BRIDGE_ADDRESS)
-        etcd, peer, controllers, scheduler, proxy = runs.free_ports(5)
+        host.make_bridge(self.folder, self.family)
+        api, kubelet = runs.free_ports(2, self.family.bridge)
+        etcd, peer, controllers, scheduler, proxy = runs.free_ports(5, self.family.loopback)
         plan = Plan(
             binaries=programs,
             folder=self.folder,
-            address=BRIDGE_ADDRESS,
+            family=self.family,
+            address=self.family.bridge,
             api_port=api,
             etcd_port=etcd,
             etcd_peer_port=peer,
@@ -115,7 +124,8 @@ class Upstream:
         if not path.exists():
             return None
         value = json.loads(path.read_text())
-        return Plan(**{**value, "binaries": Path(value["binaries"]), "folder": Path(value["folder"])})
+        folders = {name: Path(value[name]) for name in ("binaries", "folder")}
+        return Plan(**{**value, **folders, "family": ip_family.FAMILIES[value["family"]["name"]]})
 
     def _cluster(self, plan: Plan) -> Cluster:
         return Cluster(

@@ -14,6 +14,7 @@ import pytest
 from aliyun.log import LogClient, LogItem, PutLogsRequest
 from aliyun.log.consumer import ConsumerProcessorBase, ConsumerWorker, LogHubConfig
 
+from loghub.client.port import Credentials
 from tests.support import ROOT, ServiceProcess
 
 ENDPOINT = "http://sls.invalid"
@@ -28,8 +29,8 @@ def through_proxy(patch: pytest.MonkeyPatch, service: ServiceProcess) -> None:
         patch.setenv(name, service.endpoint)
 
 
-def client_of(service: ServiceProcess) -> LogClient:
-    key = service.credentials
+def client_of(service: ServiceProcess, key: Credentials | None = None) -> LogClient:
+    key = key or service.credentials
     return LogClient(ENDPOINT, key.access_key_id, key.access_key_secret)
 
 
@@ -82,9 +83,16 @@ class Processor(ConsumerProcessorBase):  # type: ignore[misc]
 
 
 @contextmanager
-def consuming(service: ServiceProcess, consumer: str, sink: Sink) -> Iterator[ConsumerWorker]:
+def consuming(
+    service: ServiceProcess,
+    consumer: str,
+    sink: Sink,
+    *,
+    heartbeat_interval: float = 0.2,
+    key: Credentials | None = None,
+) -> Iterator[ConsumerWorker]:
     """The SDK's own consumer library, running; always shut down and waited for."""
-    key = service.credentials
+    key = key or service.credentials
     config = LogHubConfig(
         ENDPOINT,
         key.access_key_id,
@@ -93,7 +101,7 @@ def consuming(service: ServiceProcess, consumer: str, sink: Sink) -> Iterator[Co
         LOGSTORE,
         GROUP,
         consumer,
-        heartbeat_interval=0.2,
+        heartbeat_interval=heartbeat_interval,
         data_fetch_interval=0.05,
         worker_pool_size=4,
     )

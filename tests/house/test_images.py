@@ -24,7 +24,7 @@ PACKAGES = ("loghub", "loghub_operator", "loghub_worker")
 
 # Target -> the programs that its image runs.
 PROGRAMS = {
-    "service": ("loghub.service.__main__",),
+    "service": ("loghub.service.__main__", "loghub.service.fsck.__main__"),
     "operator": ("loghub_operator.__main__",),
     # The worker, the hook before its pod stops, and the program that the Dockerfile runs.
     "worker": ("loghub_worker.__main__", "loghub_worker.pre_stop", "loghub_worker.cds_archive"),
@@ -120,6 +120,14 @@ def test_the_files_of_an_image_start_its_program(target: str, tmp_path: Path) ->
     )
     assert run.returncode == 0, run.stderr
     assert Path(run.stdout.strip()).is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["/home/loghub", "/data"])
+def test_a_user_that_the_platform_assigns_may_write_where_the_programs_do(folder: str) -> None:
+    """Such a user has the group 0. The working directory must be open to it, or no container starts."""
+    lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    (line,) = [one for one in lines if one.startswith("RUN ") and f"chown 10001:0 {folder}" in one]
+    assert f"chmod 0770 {folder}" in line or f"mkdir --mode=0770 {folder}" in line
 
 
 # --- packages ------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ process of its own with the permissions of deploy/, its Lease and a scrape of it
 of WORKED groups are simulated (`bench_workers`), those of the others never exist.
 
 The groups are created at a steady rate; then nothing happens for REST_SECONDS, in which the apiserver's audit
-log counts what the operator writes; then specs and checkpoints are changed at the same rate. Latencies are
+log counts what the operator writes; then the WORKED groups consume what producers write for as long again,
+with the same figures; then specs and checkpoints are changed at the rate of the beginning. Latencies are
 those of a watcher: from before the request to the line.
 """
 
@@ -22,22 +23,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from loghub.client.http import HttpLogHub
+from loghub_operator.api.conditions import ActiveReason
 from loghub_operator.clients.kube import CONSUMER_GROUP, AioKube, configured
 from loghub_operator.settings import RESYNC_S
 from tests.cluster import apiserver, build, runs
 from tests.cluster.processes import Processes
 from tests.loghub_operator.bench_figures import Figures, Load, compare, peak_kib, sample
-from tests.loghub_operator.bench_workers import Worked, beating, start_pod
+from tests.loghub_operator.bench_watch import Watch, latencies, watching
+from tests.loghub_operator.bench_workers import Worked, beating, consuming, start_pod
 from tests.loghub_operator.latency import distant
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document
@@ -53,6 +55,10 @@ GUARD_S = 300.0
 STATEFUL_SET_P99_S = 2.0
 STATUS_P99_S = 45.0
 MEMORY_MIB = 256.0
+AGE_P99_S = 60.0
+BUSY_WRITES_PER_S = 0.1  # of the status of a group whose lag moves
+UNDECIDED = ("none", ActiveReason.PROCESSING_RATE_UNKNOWN)
+AUTO = {"mode": "Auto", "minReplicas": 1, "maxReplicas": 1}
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -60,40 +66,6 @@ AUDIT_POLICY = {
     "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]}],
 }
 OPERATOR = "system:serviceaccount:loghub-system:loghub-operator"
-
-
-@dataclass(slots=True)
-class Watch:
-    """What a watcher saw last of each object, and when it saw something new."""
-
-    values: dict[str, tuple[str, float]] = field(default_factory=dict)
-
-    def line(self, text: str) -> None:
-        name, _, value = text.partition(" ")
-        if self.values.get(name, ("", 0.0))[0] != value:
-            self.values[name] = (value, time.monotonic())
-
-    def when(self, name: str, value: str) -> float | None:
-        known, at = self.values.get(name, ("", 0.0))
-        return at if known == value else None
-
-
-@contextmanager
-def watching(server: Apiserver, kind: str, value: str) -> Iterator[Watch]:
-    """``kubectl get --watch`` with one line an event: name, then this jsonpath."""
-    watch = Watch()
-    template = f'jsonpath={{.metadata.name}} {value}{{"\\n"}}'
-    message = ["get", kind, "-A", "--watch", "-o", template]
-    command = [str(build.folder() / "kubectl"), "--kubeconfig", str(server.kubeconfig), *message]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        reader = threading.Thread(target=lambda: [watch.line(line.strip()) for line in process.stdout or ()])
-        reader.start()
-        try:
-            yield watch
-        finally:
-            process.terminate()
-            reader.join()
 
 
 @contextmanager
@@ -213,7 +185,11 @@ class Bench:
             with beating(worked):
                 asyncio.run(self._start(worked, phases))
                 self._settle()
-                self._rest(rest_s)
+                self._measure("idle", rest_s, at_rest=True)
+                if worked:
+                    with consuming(worked):
+                        self._measure("busy", rest_s, at_rest=False)
+                        asyncio.run(self._report_undecided())
                 changed = asyncio.run(self._change(sets))
                 tell("spec changed, to its StatefulSet", changed, most_s=STATEFUL_SET_P99_S)
                 tell("checkpoint moved, to the status", self._move_checkpoints(reported), most_s=STATUS_P99_S)
@@ -229,7 +205,7 @@ class Bench:
         async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
             for group in worked:
                 await start_pod(kube, group)
-            seconds = await _latencies(phases, {one.name: 0.0 for one in worked}, "Running1/1")
+            seconds = await latencies(phases, {one.name: 0.0 for one in worked}, "Running1/1")
         after, took_s = sample(METRICS, self._process.pid), time.monotonic() - began
         for what, count in (
             ("reconciles", after.reconciles - before.reconciles),
@@ -243,23 +219,24 @@ class Bench:
         async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
             first, *others = self._groups
             await kube.apply(first.document(replicas=1))
-            await _latencies(sets, {first.name: 0.0}, "1")  # operator and watcher have started
+            await latencies(sets, {first.name: 0.0}, "1")  # operator and watcher have started
             requested = {}
             for group in others:
                 requested[group.name] = time.monotonic()
-                await kube.apply(group.document(replicas=1))
+                scaling = {"scaling": AUTO} if group in self._worked else {}
+                await kube.apply(group.document(replicas=1, **scaling))
                 await asyncio.sleep(1 / PER_SECOND)
-            return await _latencies(sets, requested, "1")
+            return await latencies(sets, requested, "1")
 
     async def _change(self, sets: Watch) -> list[float]:
         async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
             requested = {}
-            for group in self._groups[:CHANGES]:
+            for group in [one for one in self._groups if one not in self._worked][:CHANGES]:
                 requested[group.name] = time.monotonic()
                 patch = {"spec": {"replicas": 2}}
                 await kube.patch(CONSUMER_GROUP, group.namespace, group.name, patch)
                 await asyncio.sleep(1 / PER_SECOND)
-            return await _latencies(sets, requested, "2")
+            return await latencies(sets, requested, "2")
 
     def _move_checkpoints(self, reported: Watch) -> list[float]:
         requested, cursors = {}, {}
@@ -272,7 +249,7 @@ class Bench:
             )
             log_service.close()
             time.sleep(1 / PER_SECOND)
-        return asyncio.run(_latencies(reported, requested, cursors))
+        return asyncio.run(latencies(reported, requested, cursors))
 
     def _settle(self) -> None:
         """Until the operator has written nothing for a while; where it never does, the rest shows it."""
@@ -284,7 +261,7 @@ class Bench:
                 return
         print("the operator did not come to rest")
 
-    def _rest(self, rest_s: float) -> None:
+    def _measure(self, how: str, rest_s: float, *, at_rest: bool) -> None:
         before, began, load = (
             len(self._writes()),
             time.monotonic(),
@@ -294,20 +271,33 @@ class Bench:
             time.sleep(min(SCRAPE_S, left_s))
             load.samples.append(sample(METRICS, self._process.pid))
         written = self._writes()[before:]
-        self.load = load.figures(
-            groups=len(self._groups), seconds=time.monotonic() - began, resync_s=RESYNC_S
-        )
+        figures = load.figures(groups=len(self._groups), seconds=time.monotonic() - began, resync_s=RESYNC_S)
+        self.load |= {f"{what}, {how}": value for what, value in figures.items()}
         names = tuple(one.name for one in self._worked)
         theirs = [one for one in written if one.split(" ")[-1].startswith(names)] if names else []
-        self._report_idle(f"of {len(names)} groups that run", rest_s, theirs)
+        allowed = 0 if at_rest else BUSY_WRITES_PER_S * rest_s * len(names)
+        self._report_writes(f"of {len(names)} groups that run, {how}", rest_s, theirs, allowed)
         others = [one for one in written if one not in theirs]
-        self._report_idle(f"of {len(self._groups) - len(names)} that wait", rest_s, others)
-        for what, value in self.load.items():
-            print(f"{what + ', idle:':36} {value:.1f}", flush=True)
+        self._report_writes(f"of {len(self._groups) - len(names)} that wait, {how}", rest_s, others, 0)
+        for what, value in figures.items():
+            print(f"{what + f', {how}:':44} {value:.1f}", flush=True)
+        oldest_s = figures["age of readings, p99, s"]
+        self._figures.tell(f"age of readings, {how}", f"p99 {oldest_s:.1f} s", oldest_s, most=AGE_P99_S)
 
-    def _report_idle(self, whose: str, rest_s: float, written: list[str]) -> None:
+    async def _report_undecided(self) -> None:
+        """The workers' rate is known from what they consumed, so Auto decides."""
+        undecided = []
+        async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
+            for group in self._worked:
+                found = await kube.get(CONSUMER_GROUP, group.namespace, group.name) or {}
+                reason = found.get("status", {}).get("scaling", {}).get("reason", "none")
+                undecided += [reason] if reason in UNDECIDED else []
+        reported = f"{len(undecided)} of {len(self._worked)} {' '.join(sorted(set(undecided)))}"
+        self._figures.tell("groups for which Auto cannot decide", reported, len(undecided), most=0)
+
+    def _report_writes(self, whose: str, rest_s: float, written: list[str], allowed: float) -> None:
         reported = f"{len(written)} in {rest_s:.0f} s"
-        self._figures.tell(f"writes {whose}", reported, len(written), most=0)
+        self._figures.tell(f"writes {whose}", reported, len(written), most=allowed)
         for line in sorted(set(written))[:10]:
             print(f"    {line}")
 
@@ -323,18 +313,6 @@ class Bench:
                 )
                 result.append(f"{event['verb']} {name}")
         return result
-
-
-async def _latencies(watch: Watch, requested: dict[str, float], value: str | dict[str, str]) -> list[float]:
-    """Seconds from each request until the watcher saw its value; those never seen count as infinite."""
-    deadline, result = time.monotonic() + GUARD_S, {}
-    while len(result) < len(requested) and time.monotonic() < deadline:
-        for name, since in requested.items():
-            at = watch.when(name, value if isinstance(value, str) else value[name])
-            if at is not None:
-                result.setdefault(name, at - since)
-        await asyncio.sleep(0.2)
-    return [result.get(name, float("inf")) for name in requested]
 
 
 def main(given: argparse.Namespace, adapter: str) -> Bench:

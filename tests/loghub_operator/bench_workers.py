@@ -12,10 +12,14 @@ from dataclasses import dataclass
 
 from loghub.client.port import LogHub
 from loghub.wire.errors import LogHubException
+from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_operator.clients.kube import STATEFUL_SET, Kube
 from tests.loghub_operator.support.examples import Document
 
 HEARTBEAT_S = 5.0
+BUSY_EVERY_S = 5.0
+BUSY_SHARDS = 4
+LOGS = encode(LogGroup(logs=(Log(time=1, contents=(("line", "x" * 200),)),)))
 _CONTAINER: Document = {
     "name": "worker",
     "ready": True,
@@ -54,6 +58,45 @@ async def start_pod(kube: Kube, group: Worked) -> None:
     counted = {"replicas": 1, "readyReplicas": 1}
     reported = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": its, "status": counted}
     await kube.apply(reported, subresource="status")
+
+
+@contextmanager
+def consuming(groups: Sequence[Worked]) -> Iterator[None]:
+    """Producers write to `BUSY_SHARDS` shards of each group every `BUSY_EVERY_S` seconds, and its worker
+    consumes what was written before; what it fails to do ends the bench."""
+    stop, failed = threading.Event(), list[LogHubException]()
+
+    def consume() -> None:
+        try:
+            while not stop.wait(BUSY_EVERY_S):
+                for one in groups:
+                    _consume_and_produce(one)
+        except LogHubException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=consume, name="consuming")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _consume_and_produce(group: Worked) -> None:
+    for shard in group.client.list_shards(group.name)[:BUSY_SHARDS]:
+        end = group.client.get_cursor(group.name, shard.shard, "end")
+        group.client.update_checkpoint(
+            group.name,
+            group.name,
+            shard=shard.shard,
+            cursor=end,
+            consumer=f"{group.name}-0",
+            force=False,
+        )
+        group.client.put_logs(group.name, LOGS, hash_key=shard.begin_key)
 
 
 @contextmanager

@@ -12,9 +12,11 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 def test_all_settings_are_read() -> None:
     given = {
         "LOGHUB_EMBEDDED_ENDPOINT": "http://logs.svc",
+        "LOGHUB_EMBEDDED_ADDRESS": "logs.logs.svc:80",
+        "LOGHUB_MAX_PROJECT_SERVICES": "3",
         "LOGHUB_CLIENT": "sdk",
         "LOGHUB_WORKER_IMAGE": "w:1",
-        "LOGHUB_HTTP_ADDRESS": "0.0.0.0:8081",
+        "LOGHUB_HTTP_ADDRESS": ":8081",
         "LOGHUB_RESYNC_SECONDS": "2.5",
         "LOGHUB_WATCH_NAMESPACES": "a, b,",
         "LOGHUB_LEASE_NAMESPACE": "loghub-system",
@@ -23,9 +25,11 @@ def test_all_settings_are_read() -> None:
     }
     assert Settings.from_environment(given) == Settings(
         embedded_endpoint="http://logs.svc",
+        embedded_address="logs.logs.svc:80",
+        max_project_services=3,
         client=Client.SDK,
         worker_image="w:1",
-        http_address="0.0.0.0:8081",
+        http_address=":8081",
         resync_s=2.5,
         namespaces=("a", "b"),
         lease=LeaseRef(namespace="loghub-system", name="loghub-operator"),
@@ -48,15 +52,15 @@ def test_an_incomplete_lease_reference_is_rejected(name: str) -> None:
 def test_settings_of_the_metrics_servers_are_read() -> None:
     given = {
         "LOGHUB_MAX_SHARD_SERIES": "0",
-        "LOGHUB_KEDA_ADDRESS": "0.0.0.0:9090",
+        "LOGHUB_KEDA_ADDRESS": ":9090",
         "LOGHUB_KEDA_CERTS": "/keda",
-        "LOGHUB_EXTERNAL_METRICS_ADDRESS": "0.0.0.0:8443",
+        "LOGHUB_EXTERNAL_METRICS_ADDRESS": ":8443",
         "LOGHUB_EXTERNAL_METRICS_SERVICE": "loghub-system/numbers",
         "LOGHUB_EXTERNAL_METRICS_CERTS": "/external",
     }
     result = Settings.from_environment(given)
-    assert (result.max_shard_series, result.keda_address, result.keda_certs) == (0, "0.0.0.0:9090", "/keda")
-    assert result.external_metrics_address == "0.0.0.0:8443"
+    assert (result.max_shard_series, result.keda_address, result.keda_certs) == (0, ":9090", "/keda")
+    assert result.external_metrics_address == ":8443"
     assert result.external_metrics_service == "loghub-system/numbers"
     assert result.external_metrics_certs == "/external"
 
@@ -68,7 +72,7 @@ def test_settings_of_the_metrics_servers_are_read() -> None:
         ({"LOGHUB_MAX_SHARD_SERIES": "few"}, "invalid literal"),
         ({"LOGHUB_KEDA_ADDRESS": "9090x"}, "must be host:port"),
         ({"LOGHUB_KEDA_ADDRESS": "host"}, "must be host:port"),
-        ({"LOGHUB_EXTERNAL_METRICS_ADDRESS": "0.0.0.0:8443"}, "must be namespace/name"),
+        ({"LOGHUB_EXTERNAL_METRICS_ADDRESS": ":8443"}, "must be namespace/name"),
     ],
 )
 def test_invalid_settings_of_the_metrics_servers_are_rejected(given: dict[str, str], message: str) -> None:
@@ -92,8 +96,24 @@ def test_invalid_settings_of_the_metrics_servers_are_rejected(given: dict[str, s
 )
 def test_each_endpoint_gets_the_right_client(endpoint: str, sdk: bool) -> None:
     assert Settings().uses_sdk(endpoint) is sdk
-    assert Settings(client=Client.SDK).uses_sdk(endpoint)
+    assert Settings(client=Client.SDK).uses_sdk(endpoint) is (Settings().address_of(endpoint) == "")
     assert not Settings(client=Client.HTTP).uses_sdk(endpoint)
+
+
+@pytest.mark.parametrize(
+    ("embedded", "given", "endpoint", "address"),
+    [
+        ("http://loghub.svc", None, "http://loghub.svc", "loghub-service.loghub.svc:8080"),
+        ("https://logs.svc:8443", None, "HTTPS://logs.svc:8443/", "loghub-service.logs.svc:8080"),
+        ("http://loghub.svc", "x.y.svc:81", "http://loghub.svc:80", "x.y.svc:81"),
+        ("http://loghub.svc", None, "http://other.svc", ""),
+        ("http://127.0.0.1:8080", "x.y.svc:81", "http://127.0.0.1:8080", ""),
+    ],
+)
+def test_the_embedded_service_is_reached_at_its_own_service(
+    embedded: str, given: str | None, endpoint: str, address: str
+) -> None:
+    assert Settings(embedded_endpoint=embedded, embedded_address=given).address_of(endpoint) == address
 
 
 def test_an_unknown_client_is_rejected() -> None:

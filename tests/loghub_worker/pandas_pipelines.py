@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from loghub.worker_contract import ParquetSink, PythonPipeline
+from loghub_worker.query.per_batch import per_batch_operations
 from loghub_worker.query.spark_session import start_spark
 from loghub_worker.query.transform import empty_logs, make_transform
 from tests.loghub_worker.support import worker_config
@@ -76,13 +77,15 @@ def main() -> int:
     for name, text in (NEED_PANDAS | WITHOUT).items():
         (folder / f"users_{name}.py").write_text(text)
     spark = start_spark(worker_config("http://unused", ParquetSink(path="/unused")), folder, code=folder)
-    rows = {}
+    rows, per_batch = {}, {}
     for name in NEED_PANDAS | WITHOUT:
         transform = make_transform(PythonPipeline(function=f"users_{name}:run"), folder)
-        transform.check(empty_logs(spark))
+        per_batch[name] = per_batch_operations(transform.check(empty_logs(spark)))
         rows[name] = [row["__shard__"] for row in transform(spark.sql(LOGS)).collect()]
     spark.stop()
-    print(json.dumps(rows))
+    print(
+        json.dumps({"rows": rows, "per_batch": {name: found for name, found in per_batch.items() if found}})
+    )
     return 0
 
 

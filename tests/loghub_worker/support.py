@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
-from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.worker_contract import Sink, SqlPipeline, WorkerConfig, WorkerStatus
+from loghub.wire.loggroup import Log, LogGroup, decode, encode, split
+from loghub.worker_contract import CONTRACT_VERSION, Sink, SqlPipeline, WorkerConfig, WorkerStatus
 from tests.support import ROOT, ServiceProcess, wait_until
 
 LOGS = Path(os.environ.get("LOGHUB_TEST_LOGS") or ROOT / ".." / "shared" / "data" / "logs")
@@ -89,9 +89,15 @@ def prepare(service: ServiceProcess, *, shards: int = 4, timeout_s: int = 30) ->
     return client
 
 
+def all_saved(client: HttpLogHub) -> bool:
+    """Whether the checkpoint of each shard is at its end."""
+    return all(s.checkpoint == s.end_cursor for s in client.group_status(LOGSTORE, GROUP).shards)
+
+
 def worker_config(endpoint: str, sink: Sink, **changes: Any) -> WorkerConfig:
     """Settings with short intervals, except for the group's timeout."""
     settings: dict[str, Any] = {
+        "contract_version": CONTRACT_VERSION,
         "endpoint": endpoint,
         "project": PROJECT,
         "logstore": LOGSTORE,
@@ -184,6 +190,24 @@ class WorkerProcess:
         subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=GUARD_S)
         return self.wait()
 
+    def signal_all(self, how: signal.Signals) -> None:
+        """Send the signal to this process, which alone commits and saves checkpoints, then to every process
+        that was started for it, until no further one appears: one that still runs may start others. Spark's
+        Python processes have a process group of their own, so no single call reaches all of them."""
+        self.process.send_signal(how)
+        signalled = {self.process.pid}
+        while found := processes_of(self).keys() - signalled:
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, how)
+            signalled |= found
+
+    def kill_all(self) -> None:
+        """Kill every process of this worker, as the end of its node would, and wait until none is left."""
+        self.signal_all(signal.SIGKILL)
+        self.wait()
+        wait_until(lambda: not processes_of(self), "Spark's processes to end")
+
     def wait(self) -> int:
         try:
             return self.process.wait(GUARD_S)
@@ -192,22 +216,25 @@ class WorkerProcess:
 
     def close(self) -> None:
         if self.process.poll() is None:
-            self.process.kill()
+            self.signal_all(signal.SIGKILL)
+            self.process.kill()  # where there is no /proc
             self.process.wait()
         if not self._log.closed:
             self._log.close()
             print(f"--- {self.name}\n{self.log_tail()}")  # pytest shows it where a test failed
 
 
-def processes_of(worker: WorkerProcess) -> list[tuple[str, str]]:
-    """Command line and environment of every running process that was started for this worker."""
+def processes_of(worker: WorkerProcess) -> dict[int, tuple[str, str]]:
+    """Command line and environment of every running process that was started for this worker, by process
+    id."""
     variable = f"LOGHUB_STATE_DIR={worker.folder}/".encode()
-    processes = []
+    processes = {}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             texts = [(process / name).read_bytes() for name in ("cmdline", "environ")]
             if variable in texts[1]:
-                processes.append((texts[0].decode(errors="replace"), texts[1].decode(errors="replace")))
+                command, environment = (text.decode(errors="replace") for text in texts)
+                processes[int(process.name)] = (command, environment)
     return processes
 
 
@@ -236,6 +263,30 @@ def worker_processes(folder: Path, service: ServiceProcess) -> Iterator[Workers]
         yield workers
     finally:
         workers.close()
+
+
+class LogstoreReader:
+    """Reads what is new in a logstore with one shard."""
+
+    def __init__(self, client: HttpLogHub, logstore: str) -> None:
+        self._client = client
+        self._logstore = logstore
+        self._cursor = client.get_cursor(logstore, 0, "begin")
+
+    def logs(self) -> Iterator[Log]:
+        """The logs that were written since the last call."""
+        while True:
+            pulled = self._client.pull_logs(self._logstore, 0, cursor=self._cursor, count=1000)
+            if not pulled.count:
+                return
+            self._cursor = pulled.next_cursor
+            for group in split(pulled.body):
+                yield from decode(group).logs
+
+
+def row_of(log: Log) -> dict[str, str]:
+    """The contents of a log as texts."""
+    return {str(key): value if isinstance(value, str) else value.decode() for key, value in log.contents}
 
 
 def delivered(sink: Path) -> Counter[str]:

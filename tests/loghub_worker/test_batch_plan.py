@@ -40,7 +40,10 @@ def test_a_range_that_is_planned_again_makes_a_different_plan() -> None:
     assert again.to_json() != first.to_json()
 
 
-def test_a_position_after_the_known_end_is_not_read() -> None:
+def test_a_position_beyond_the_end_is_not_read_and_the_other_shards_are() -> None:
+    """`EndWatch` reports it."""
+    plan = next_plan(EMPTY_PLAN, positions={0: 9, 1: 5}, ends={0: 5, 1: 7}, sizes=SMALL, limits=TEN)
+    assert plan == BatchPlan(1, (Range(1, 5, 7),))
     assert next_plan(EMPTY_PLAN, positions={0: 9}, ends={0: 5}, sizes=SMALL, limits=TEN) is EMPTY_PLAN
 
 

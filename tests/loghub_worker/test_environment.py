@@ -11,29 +11,32 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import structlog
 from prometheus_client import CollectorRegistry
 
 from loghub.clock import SystemClock
 from loghub.wire.cursor import encode
 from loghub.worker_contract import (
     ENV_CONFIG,
-    ENV_TERMINATION_LOG,
     SPARK_MASTER,
     SPARK_MEMORY,
     SPARK_OWN,
     STATUS_FRESH_S,
+    FailingShard,
     ParquetSink,
+    SkippedLogGroups,
     WorkerStatus,
 )
-from loghub_worker import __main__ as program
+from loghub_worker.batch_plan import Range
+from loghub_worker.failure.failure_handler import FailureReport
+from loghub_worker.failure.failure_policy import Cause, Failure, FailurePolicy, FailureSettings, Policy
 from loghub_worker.log_service import ReportedError
 from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings, ShutdownMode
-from loghub_worker.metrics import Figures, MetricsServer, answer
+from loghub_worker.metrics import Counter, Figures, answer
+from loghub_worker.metrics_server import MetricsServer
 from loghub_worker.query.spark_session import FatalError, end_jvm, spark_settings, start_spark
 from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings
 from loghub_worker.sink.sinks import InvalidSinkError, make_sink
-from loghub_worker.status import Moment, status_of
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from loghub_worker.worker import WorkerRuntime
 from tests.loghub_worker.support import worker_config
 
@@ -60,30 +63,6 @@ def test_settings_are_read_without_the_optional_variables(tmp_path: Path) -> Non
 def test_missing_variable_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadSettingsError, match=name):
         read_settings({key: value for key, value in environment(tmp_path).items() if key != name})
-
-
-def test_unknown_field_of_the_config_is_named(tmp_path: Path) -> None:
-    variables = environment(tmp_path)
-    Path(variables[ENV_CONFIG]).write_text('{"endpoint": "x", "surprise": 1}')
-    with pytest.raises(BadSettingsError, match="surprise"):
-        read_settings(variables)
-
-
-def test_settings_of_another_release_are_reported_in_the_termination_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For example with a user image that has an older worker. The log alone would not reach the status."""
-    variables = environment(tmp_path) | {ENV_TERMINATION_LOG: str(tmp_path / "termination")}
-    Path(variables[ENV_CONFIG]).write_text('{"endpoint": "x", "surprise": 1}')
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    try:
-        assert program.main() == program.INVALID_SETTINGS
-    finally:
-        structlog.reset_defaults()
-    message = (tmp_path / "termination").read_text()
-    assert message.startswith(ENV_CONFIG)
-    assert "surprise" in message
 
 
 @pytest.mark.parametrize(
@@ -218,14 +197,19 @@ def membership_of_three_shards() -> Membership:
     return membership
 
 
-def status_at_103_s(membership: Membership, error: ReportedError | None = None) -> WorkerStatus:
+SEVEN_ROWS = QueryProgress(rows=7, batch_hung_after_s=630)
+
+
+def status_at_103_s(
+    membership: Membership, error: ReportedError | None = None, query: QueryProgress = SEVEN_ROWS
+) -> WorkerStatus:
     return status_of(
         membership,
         name="w-0",
         now=Moment(monotonic_s=103, unix_s=1000.0),
         error=error or ReportedError(),
-        rows=7,
-        oldest_unix_s={1: 940.0, 2: None},
+        query=query,
+        readings=ShardReadings(oldest_unix_s={1: 940.0, 2: None}, beyond_end={3: 4}),
     )
 
 
@@ -237,6 +221,7 @@ def test_status_has_the_progress_of_each_shard() -> None:
         (2, encode(20), encode(10), 0.0),
         (3, None, None, None),
     ]
+    assert [s.beyond_end for s in status.shards] == [0, 0, 4]
 
 
 def test_the_jvm_is_ended_even_if_a_thread_ends_meanwhile(tmp_path: Path) -> None:
@@ -273,11 +258,19 @@ def test_phase_follows_the_membership() -> None:
 def test_metrics_and_probes() -> None:
     status = status_at_103_s(membership_of_three_shards())
     registry = CollectorRegistry()
-    registry.register(Figures(lambda: status, lambda: {"loghub_worker_batches": ("Batches.", 5)}))
+    counters = (
+        Counter("loghub_worker_batches", "Batches.", 5),
+        Counter("loghub_worker_log_groups_skipped", "Skipped.", {3: 2, 1: 1}),
+    )
+    registry.register(Figures(lambda: status, lambda: counters))
     text = answer("/metrics", registry, status, now_unix_s=1000)[2].decode()
     assert 'loghub_worker_shard_lag_seconds{shard="1"} 60.0' in text
+    assert 'loghub_worker_shard_beyond_end_log_groups{shard="1"} 0.0' in text
+    assert 'loghub_worker_shard_beyond_end_log_groups{shard="3"} 4.0' in text
     assert "loghub_worker_rows_written_total 7.0" in text
     assert "loghub_worker_batches_total 5.0" in text
+    assert 'loghub_worker_log_groups_skipped_total{shard="3"} 2.0' in text
+    assert "loghub_worker_batch_age_seconds 0.0" in text
     assert "loghub_worker_fenced 0.0" in text
     assert answer("/healthz", registry, status, now_unix_s=1001)[0] == 200
     assert answer("/healthz", registry, status, now_unix_s=1100)[0] == 503
@@ -288,6 +281,55 @@ def test_metrics_and_probes() -> None:
     failed = msgspec.structs.replace(status, phase="failed")
     assert answer("/healthz", registry, failed, now_unix_s=1001)[0] == 503
     assert answer("/elsewhere", registry, status, now_unix_s=1001)[0] == 404
+
+
+def test_a_failing_shard_is_in_the_status_and_the_metrics() -> None:
+    """Only where it waits at one log group: other ranges are being divided. What another worker holds now is
+    not reported here."""
+    policy = FailurePolicy(
+        FailureSettings(
+            policy=Policy.SKIP, max_attempts=1, max_consecutive=1, max_per_hour=9, batch_timeout_s=600
+        )
+    )
+    failure = Failure(cause=Cause.REJECTED, reason="PipelineFailed", message="CAST_INVALID_INPUT")
+    for begin in (9, 10):
+        policy.failed((Range(1, begin, begin + 1),), failure, now=100)
+        if policy.to_settle((Range(1, begin, begin + 1),)):
+            policy.settled(1, now=100)
+    failures = FailureReport(
+        failing=policy.failing, skips=policy.recent_skips(100), totals=policy.totals, dead_lettered=False
+    )
+    status = status_at_103_s(
+        membership_of_three_shards(),
+        error=failures.error,
+        query=QueryProgress(batch_age_s=2.5, batch_hung_after_s=630, failures=failures),
+    )
+    assert status.failing == [
+        FailingShard(shard=1, cursor=encode(10), state="limited", reason="PipelineFailed", attempts=1)
+    ]
+    assert status.skipped == [
+        SkippedLogGroups(shard=1, log_groups=1, last_cursor=encode(9), dead_lettered=False)
+    ]
+    assert status.reason == "PipelineFailed"
+    place = f"shard 1 at cursor {encode(10)}, limited after 1 attempts"
+    assert status.message == f"{place}: CAST_INVALID_INPUT"
+    registry = CollectorRegistry()
+    registry.register(Figures(lambda: status, tuple))
+    text = answer("/metrics", registry, status, now_unix_s=1000)[2].decode()
+    assert 'loghub_worker_shard_failing{shard="1"} 1.0' in text
+    assert "loghub_worker_batch_age_seconds 2.5" in text
+
+
+def test_a_worker_that_should_have_ended_itself_is_not_healthy() -> None:
+    """It cancels a batch after its timeout, and ends if that takes too long as well. If even that fails, the
+    kubelet must end it."""
+
+    def health(age_s: float) -> int:
+        query = QueryProgress(batch_age_s=age_s, batch_hung_after_s=630)
+        status = status_at_103_s(membership_of_three_shards(), query=query)
+        return answer("/healthz", CollectorRegistry(), status, now_unix_s=1000)[0]
+
+    assert [health(599), health(629), health(631), health(661)] == [200, 200, 200, 503]
 
 
 def test_the_status_is_served_without_the_message() -> None:
@@ -313,7 +355,7 @@ def test_an_old_status_is_not_served() -> None:
 
 def test_the_status_over_the_servers_own_socket() -> None:
     status = status_at_103_s(membership_of_three_shards())
-    figures = Figures(lambda: status, dict)
+    figures = Figures(lambda: status, tuple)
     server = MetricsServer("127.0.0.1:0", figures, lambda: status, lambda: 1000.0)
     server.start()
     try:

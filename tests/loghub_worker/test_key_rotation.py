@@ -99,7 +99,7 @@ def rotate_key(service: ServiceProcess) -> HttpLogHub:
 
 def visible_texts(worker: WorkerProcess, service: ServiceProcess) -> list[str]:
     """The command lines and environments of all processes, which other users or child processes can read."""
-    running = processes_of(worker)
+    running = processes_of(worker).values()
     assert any("org.apache.spark" in command for command, _ in running), "the JVM is one of them"
     assert any("pyspark" in command and "java" not in command for command, _ in running), "so is its Python"
     of_service = Path(f"/proc/{service.pid}")

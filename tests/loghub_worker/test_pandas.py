@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from loghub.worker_contract import PythonPipeline
+from loghub_worker.query.batch_errors import query_error
 from loghub_worker.query.spark_session import FatalError
-from loghub_worker.query.streaming_query import query_error
 from loghub_worker.query.transform import empty_logs, make_transform
 from tests import locked
 from tests.loghub_worker.conftest import CODE
@@ -84,7 +84,8 @@ def test_with_pandas_every_pipeline_works(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout.strip().splitlines()[-1])
-    assert made == dict.fromkeys(NEED_PANDAS | WITHOUT, SHARDS)
+    assert made["rows"] == dict.fromkeys(NEED_PANDAS | WITHOUT, SHARDS)
+    assert made["per_batch"] == {"applyInArrow": ["a function over groups"]}
 
 
 def assert_names_the_image(message: str) -> None:

@@ -76,6 +76,38 @@ def test_invalid_sql_ends_the_worker_before_its_first_heartbeat(
     assert client.group_status(LOGSTORE, GROUP).consumers == ()
 
 
+@pytest.mark.usefixtures("spark", "as_before")
+def test_a_query_that_would_aggregate_each_batch_ends_the_worker_unless_it_is_meant(
+    service: ServiceProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = prepare(service)
+    sink = ParquetSink(path=str(tmp_path / "sink"))
+    count = SqlPipeline(text="SELECT contents['id'] AS id, count(*) AS n FROM logs GROUP BY 1")
+    folder = tmp_path / "w-0"
+    config = worker_config(service.endpoint, sink, pipeline=count)
+    for name, value in environment(folder, service, config).items():
+        monkeypatch.setenv(name, value)
+    assert program.main() == program.FATAL
+    message = (folder / "termination").read_text()
+    assert message.startswith("InvalidPipeline: the pipeline uses GROUP BY or an aggregate function")
+    assert "pipeline.perBatch" in message
+    assert client.group_status(LOGSTORE, GROUP).consumers == ()
+
+    producer = Producer(client)
+    producer.put(groups=3)
+    meant = worker_config(service.endpoint, sink, pipeline=count, per_batch=True)
+    (folder / "config.json").write_bytes(msgspec.json.encode(meant))
+    worker = WorkerRuntime(read_settings(os.environ), SystemClock())
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        wait_until(lambda: delivered(tmp_path / "sink") == producer.sent, "the rows", guard_s=GUARD_S)
+    finally:
+        worker.request_stop()
+        thread.join(GUARD_S)
+    assert not thread.is_alive()
+
+
 def test_a_worker_waits_for_an_unreachable_service(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path
 ) -> None:

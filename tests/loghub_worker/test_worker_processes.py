@@ -10,18 +10,20 @@ from pathlib import Path
 import pytest
 
 from loghub.client.http import HttpLogHub
-from loghub.wire import loggroup
 from loghub.worker_contract import DRAIN_REQUESTED, LogstoreSink, ParquetSink, SqlPipeline
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,
     LOGSTORE,
     PROJECT,
+    LogstoreReader,
     Producer,
     WorkerProcess,
+    all_saved,
     delivered,
     prepare,
     processes_of,
+    row_of,
     wait_delivered,
     worker_config,
     worker_processes,
@@ -37,10 +39,6 @@ def holders(client: HttpLogHub) -> dict[int, str]:
     """The holder of each shard according to the service."""
     shards = client.group_status(LOGSTORE, GROUP).shards
     return {s.shard: s.holder for s in shards if s.state == "already_alloc"}
-
-
-def all_saved(client: HttpLogHub) -> bool:
-    return all(s.checkpoint == s.end_cursor for s in client.group_status(LOGSTORE, GROUP).shards)
 
 
 def wait_shared(workers: list[WorkerProcess], client: HttpLogHub) -> None:
@@ -117,7 +115,7 @@ def test_a_worker_that_leaves_releases_its_shards_immediately(tmp_path: Path) ->
         client = prepare(service, timeout_s=3600)
         client.create_logstore("copy", shards=1)
         producer = Producer(client)
-        sql = "SELECT __time__, contents['id'] AS id, contents, CAST(NULL AS STRING) AS nothing FROM logs"
+        sql = "SELECT __time__, contents, contents AS as_json, CAST(NULL AS STRING) AS nothing FROM logs"
         config = worker_config(service.endpoint, copy, timeout_s=3600, pipeline=SqlPipeline(text=sql))
         remaining, leaving = workers.start("w-0", config), workers.start("w-1", config)
         producer.put(groups=40)
@@ -137,21 +135,13 @@ def test_a_worker_that_leaves_releases_its_shards_immediately(tmp_path: Path) ->
 def copied(client: HttpLogHub) -> Counter[str]:
     """The ids in the logstore `copy`; every log must have exactly the columns that were not null."""
     ids: Counter[str] = Counter()
-    cursor = client.get_cursor("copy", 0, "begin")
-    while (pulled := client.pull_logs("copy", 0, cursor=cursor, count=1000)).count:
-        cursor = pulled.next_cursor
-        for group in loggroup.split(pulled.body):
-            for log in loggroup.decode(group).logs:
-                row = {str(key): bytes_of(value).decode() for key, value in log.contents}
-                assert row.keys() == {"id", "contents"}
-                assert json.loads(row["contents"])["id"] == row["id"]
-                assert abs(log.time - time.time()) < GUARD_S * 4
-                ids[row["id"]] += 1
+    for log in LogstoreReader(client, "copy").logs():
+        row = row_of(log)
+        assert row.keys() == {"id", "line", "as_json"}
+        assert json.loads(row["as_json"]) == {"id": row["id"], "line": row["line"]}
+        assert abs(log.time - time.time()) < GUARD_S * 4
+        ids[row["id"]] += 1
     return ids
-
-
-def bytes_of(value: str | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.encode()
 
 
 def test_a_worker_that_is_stopped_while_spark_starts_ends_immediately(tmp_path: Path) -> None:

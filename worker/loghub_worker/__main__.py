@@ -37,6 +37,8 @@ def main() -> int:
         log.error("invalid settings", message=str(error))
         _write_termination_message(os.environ.get(ENV_TERMINATION_LOG), str(error))
         return INVALID_SETTINGS
+    if settings.ignored:
+        log.warning("settings of another release are ignored", settings=", ".join(settings.ignored))
     try:
         worker = WorkerRuntime(settings, SystemClock())
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -5,8 +5,9 @@ the batch. One offset contains a whole plan, with the begin and the end of each 
 go between batches and the ranges cannot be derived from two offsets.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -46,6 +47,7 @@ EMPTY_PLAN = BatchPlan(0, ())
 # The largest log group that a service accepts: 5 MB in SLS, 10 MiB in the embedded service
 # (docs/sls-protocol.md 5).
 LARGEST_GROUP_BYTES = 10 << 20
+NO_RETRIES: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,30 @@ def smoothed(before: float | None, *, read_bytes: int, groups: int) -> float | N
     return mean if before is None or mean > before else (before + mean) / 2
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeRetry:
+    """How a shard is read after a batch of it failed: alone, from `begin` on, at most `log_groups`, and not
+    before `not_before_s` on the monotonic clock; None: not at all."""
+
+    begin: int
+    log_groups: int
+    not_before_s: float | None
+
+
+def due_retries(
+    retries: Mapping[int, RangeRetry], positions: Mapping[int, int], *, now: float
+) -> dict[int, int]:
+    """How many log groups of each shard with a retry may be read now: 0 while it waits. The shards are in the
+    order in which they are due. A retry of another position is void: the shard was moved since."""
+    valid = [(shard, retry) for shard, retry in retries.items() if positions.get(shard) == retry.begin]
+    due = sorted((_due_s(retry), shard, retry.log_groups) for shard, retry in valid)
+    return {shard: groups if at_s <= now else 0 for at_s, shard, groups in due}
+
+
+def _due_s(retry: RangeRetry) -> float:
+    return math.inf if retry.not_before_s is None else retry.not_before_s
+
+
 def next_plan(
     last: BatchPlan,
     *,
@@ -79,18 +105,25 @@ def next_plan(
     ends: Mapping[int, int],
     sizes: Mapping[int, float],
     limits: BatchLimits,
+    retries: Mapping[int, int] = NO_RETRIES,
 ) -> BatchPlan:
-    """The next batch: from each position as much as `bounds` allows, and never past the known end.
+    """The next batch: from each position as much as `limits` allows, and never past the known end.
 
-    `sizes` are the mean sizes of the shards' log groups in bytes, where known. `last` itself is returned if
-    there is nothing to read.
+    `sizes` are the mean sizes of the shards' log groups in bytes, where known. `retries` is the result of
+    `due_retries`: of these shards the first that has something to read is read alone, in every second batch
+    as long as other shards have something to read. `last` itself is returned if there is nothing to read.
     """
-    ranges = [
-        Range(shard, begin, min(begin + limits.groups_of(sizes.get(shard)), ends[shard]))
+    ranges = {
+        shard: Range(shard, begin, min(begin + limits.groups_of(sizes.get(shard)), ends[shard]))
         for shard, begin in sorted(positions.items())
         if ends.get(shard, begin) > begin
-    ]
-    return BatchPlan(last.number + 1, tuple(ranges)) if ranges else last
+    }
+    alone = next((shard for shard, groups in retries.items() if groups and shard in ranges), None)
+    together = tuple(part for shard, part in ranges.items() if shard not in retries)
+    if alone is not None and (not together or last.number % 2 == 0):
+        part = ranges[alone]
+        together = (replace(part, end=min(part.end, part.begin + retries[alone])),)
+    return BatchPlan(last.number + 1, together) if together else last
 
 
 def pack(ranges: Sequence[Range], *, bins: int) -> tuple[tuple[Range, ...], ...]:

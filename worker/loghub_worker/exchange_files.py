@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from loghub.atomic_file import replace_file
+from loghub_worker.batch_plan import RangeRetry
 
 T = TypeVar("T")
 
@@ -29,8 +30,23 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int  # of the positions it plans by; every batch planned earlier has ended
     ends: dict[int, int]  # shard -> cursor after its last log group, as last requested
-    reason: str = ""  # why the ends could not be requested, in CamelCase; empty if they could
+    reason: str = ""  # why some shard cannot be read, in CamelCase; empty if all can
     message: str = ""
+    beyond_end: dict[int, int] = {}  # shard -> log groups by which its position lies beyond its end
+
+
+class Retries(msgspec.Struct, frozen=True, kw_only=True):
+    """How shards are read of which a batch failed. The driver writes it."""
+
+    shards: dict[int, RangeRetry]
+
+
+class ReadFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why nothing of a range could be read."""
+
+    rejected: bool  # because of the content of its first log group; otherwise a later attempt may succeed
+    reason: str  # in CamelCase
+    message: str
 
 
 class ReadCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +57,8 @@ class ReadCount(msgspec.Struct, frozen=True, kw_only=True):
     replaced: int = 0  # text values with invalid UTF-8, which was replaced
     missing: int = 0  # log groups of the range that expired before they were read
     oldest: int = 0  # cursor of the oldest group that still exists, if that is past the range's end
+    end: int = 0  # cursor at which the reading ended, if that is before the range's end
+    failure: ReadFailure | None = None  # if nothing was read; the batch's other ranges count nevertheless
 
 
 class ExchangeFiles:
@@ -50,12 +68,19 @@ class ExchangeFiles:
         self.folder = folder
         self._positions = folder / "positions.json"
         self._report = folder / "report.json"
+        self._retries = folder / "retries.json"
 
     def write_positions(self, positions: Positions) -> None:
         replace_file(self._positions, msgspec.json.encode(positions))
 
     def positions(self) -> Positions:
         return _read(self._positions, Positions) or Positions(version=-1, shards={})
+
+    def write_retries(self, retries: Retries) -> None:
+        replace_file(self._retries, msgspec.json.encode(retries))
+
+    def retries(self) -> Retries:
+        return _read(self._retries, Retries) or Retries(shards={})
 
     def write_report(self, report: Report) -> None:
         replace_file(self._report, msgspec.json.encode(report))

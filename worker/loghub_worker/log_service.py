@@ -15,17 +15,23 @@ from loghub.client.port import Credentials, LogHub
 from loghub.client.transport import Timeouts
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
-from loghub.wire.errors import EndpointUnreachable, LogHubError
+from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException
+from loghub.worker_contract import WorkerReason
 
 __all__ = [
+    "PIPELINE_FAILED",
+    "REJECTED_CONTENT",
     "Address",
     "ConsumerIdentity",
     "ReportedError",
     "connect",
     "decode_cursor",
     "encode_cursor",
+    "put_log_group",
     "reason_of_code",
+    "rejects_content",
     "shared_client",
+    "shared_shard_keys",
     "to_reported_error",
 ]
 
@@ -85,6 +91,53 @@ def shared_client(address: Address) -> LogHub:
     return connect(address)
 
 
+def put_log_group(client: LogHub, logstore: str, log_group: bytes, *, hash_key: str | None) -> None:
+    """Write one log group. An error of the service names its size and the logstore."""
+    try:
+        client.put_logs(logstore, log_group, hash_key=hash_key)
+    except LogHubError as error:
+        message = (
+            f"{error.message}; a log group of {len(log_group)} bytes for logstore {client.project}/{logstore}"
+        )
+        raise LogHubError(error.code, error.status, message, error.request_id) from error
+
+
+class ShardKeys:
+    """The first hash keys of the shards of a logstore, which never change. Thread-safe."""
+
+    def __init__(self, client: LogHub, logstore: str) -> None:
+        self._client = client
+        self._logstore = logstore
+        self._begin_keys: dict[int, str] = {}
+
+    def begin_key(self, shard: int) -> str:
+        """32 hex digits. Raises `LogHubError` ``ShardNotExist`` for a shard that the logstore lacks."""
+        if shard not in self._begin_keys:
+            shards = self._client.list_shards(self._logstore)
+            self._begin_keys = {info.shard: info.begin_key for info in shards}
+        if shard not in self._begin_keys:
+            raise LogHubError(
+                Code.SHARD_NOT_EXIST, 400, f"logstore {self._logstore} no longer has shard {shard}"
+            )
+        return self._begin_keys[shard]
+
+
+@cache
+def shared_shard_keys(address: Address, logstore: str) -> ShardKeys:
+    """The keys of a logstore, requested once by each process."""
+    return ShardKeys(shared_client(address), logstore)
+
+
+PIPELINE_FAILED = WorkerReason.PIPELINE_FAILED.value
+# The log service rejects the content of a request and not the request: the same logs are rejected again.
+REJECTED_CONTENT = frozenset(
+    {
+        Code.PARAMETER_INVALID,
+        Code.POST_BODY_INVALID,
+        Code.POST_BODY_TOO_LARGE,
+        Code.POST_BODY_UNCOMPRESS_ERROR,
+    }
+)
 _REASONS = {
     "ProjectNotExist": "ProjectNotFound",
     "LogStoreNotExist": "LogstoreNotFound",
@@ -104,6 +157,11 @@ def to_reported_error(error: Exception) -> ReportedError:
         known = error.code in _REASONS or error.status != HTTPStatus.UNAUTHORIZED
         return ReportedError(reason_of_code(error.code) if known else "AuthenticationFailed", error.message)
     return ReportedError(type(error).__name__, str(error))
+
+
+def rejects_content(error: LogHubException) -> bool:
+    """Whether the log service rejected the content of a request, and would again."""
+    return isinstance(error, LogHubError) and error.code in REJECTED_CONTENT
 
 
 def reason_of_code(code: str) -> str:

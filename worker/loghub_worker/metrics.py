@@ -1,10 +1,9 @@
 """``/metrics``, ``/healthz``, ``/readyz`` and ``/status`` of a worker, for Prometheus, the kubelet and the
 operator."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,18 +14,32 @@ from prometheus_client.registry import Collector
 from loghub.worker_contract import STATUS_FRESH_S, STATUS_PATH, WorkerStatus
 
 STALE_S = 30.0  # an older status means that a thread hangs, perhaps while holding the lock
-REQUEST_S = 10.0  # a connection that sends nothing for this long is closed
+METRICS_PATH = "/metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter without the suffix ``_total``. A mapping has one value for each shard."""
+
+    name: str
+    help: str
+    value: float | Mapping[int, float]
+
+    def metric(self) -> Metric:
+        if not isinstance(self.value, Mapping):
+            return CounterMetricFamily(self.name, self.help, value=self.value)
+        metric = CounterMetricFamily(self.name, self.help, labels=["shard"])
+        for shard, value in sorted(self.value.items()):
+            metric.add_metric([str(shard)], value)
+        return metric
 
 
 class Figures(Collector):
-    """Builds the metrics from the status at each scrape. `numbers` returns further counters:
-    name -> (help, value)."""
+    """Builds the metrics from the status at each scrape, and from further counters."""
 
-    def __init__(
-        self, status: Callable[[], WorkerStatus], numbers: Callable[[], dict[str, tuple[str, float]]]
-    ) -> None:
+    def __init__(self, status: Callable[[], WorkerStatus], counters: Callable[[], Iterable[Counter]]) -> None:
         self._status = status
-        self._numbers = numbers
+        self._counters = counters
 
     def collect(self) -> Iterator[Metric]:
         status = self._status()
@@ -35,15 +48,36 @@ class Figures(Collector):
             "Age of the log group that is read next, by shard.",
             labels=["shard"],
         )
+        beyond = GaugeMetricFamily(
+            "loghub_worker_shard_beyond_end_log_groups",
+            "Log groups by which the position lies beyond the end of the shard, by shard; more than 0 if the"
+            " log service has lost logs.",
+            labels=["shard"],
+        )
         logs = CounterMetricFamily(
             "loghub_worker_shard_logs", "Number of logs in committed batches, by shard.", labels=["shard"]
         )
         for shard in status.shards:
             logs.add_metric([str(shard.shard)], shard.logs)
+            beyond.add_metric([str(shard.shard)], shard.beyond_end)
             if shard.lag_s is not None:
                 lag.add_metric([str(shard.shard)], shard.lag_s)
+        failing = GaugeMetricFamily(
+            "loghub_worker_shard_failing",
+            "1 while the shard waits at a log group that the pipeline or the sink rejects, by shard.",
+            labels=["shard"],
+        )
+        for one in status.failing:
+            failing.add_metric([str(one.shard)], 1.0)
         yield lag
         yield logs
+        yield beyond
+        yield failing
+        yield GaugeMetricFamily(
+            "loghub_worker_batch_age_seconds",
+            "How long the running micro-batch takes already; 0 if none runs.",
+            value=status.batch_age_s or 0.0,
+        )
         fenced = float(status.phase == "fenced")
         yield GaugeMetricFamily(
             "loghub_worker_fenced",
@@ -58,44 +92,8 @@ class Figures(Collector):
         yield CounterMetricFamily(
             "loghub_worker_rows_written", "Number of rows written to the sink.", value=status.rows_written
         )
-        for name, (text, value) in self._numbers().items():
-            yield CounterMetricFamily(name, text, value=value)
-
-
-class MetricsServer:
-    """A small HTTP server with threads of its own. `status` returns the status that was last written, so that
-    its age shows whether the worker hangs."""
-
-    def __init__(
-        self, address: str, figures: Figures, status: Callable[[], WorkerStatus], unix_s: Callable[[], float]
-    ) -> None:
-        registry = CollectorRegistry()
-        registry.register(figures)
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = REQUEST_S
-
-            def do_GET(self) -> None:
-                code, kind, body = answer(self.path, registry, status(), now_unix_s=unix_s())
-                self.send_response(code)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Log nothing: probes arrive every few seconds."""
-
-        host, _, port = address.rpartition(":")
-        self._server = ThreadingHTTPServer((host, int(port)), Handler)
-        self.port = self._server.server_address[1]
-
-    def start(self) -> None:
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        for counter in self._counters():
+            yield counter.metric()
 
 
 def answer(
@@ -106,12 +104,14 @@ def answer(
     A worker that has left the group is not ready. With an endpoint that does not report the members of a
     group, the operator learns only from this that the worker has left.
     """
-    if path == "/metrics":
+    if path == METRICS_PATH:
         return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)
     age_s = abs(now_unix_s - status.written_at)  # the clock may have been set back while the worker hangs
     if path == STATUS_PATH:
         return _report(status, age_s)
-    alive = status.phase != "failed" and age_s < STALE_S
+    # A worker whose batch hangs ends itself; one that does not do that hangs as well.
+    is_hung = (status.batch_age_s or 0.0) + age_s > status.batch_hung_after_s + STALE_S
+    alive = status.phase != "failed" and age_s < STALE_S and not is_hung
     ready = alive and status.phase in ("running", "draining")
     good = {"/healthz": alive, "/readyz": ready}.get(path)
     if good is None:

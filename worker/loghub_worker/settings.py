@@ -11,18 +11,21 @@ from pathlib import Path
 import msgspec
 
 from loghub import worker_contract as contract
-from loghub.worker_contract import WorkerConfig
+from loghub.worker_contract import WorkerConfig, WorkerReason
 
 
 class BadSettingsError(Exception):
-    """A variable is missing, or the file that it names cannot be read or decoded."""
+    """A variable is missing, or the file that it names cannot be read, or is one of another release. The text
+    is a termination message (`loghub.worker_contract`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """The settings that `loghub.worker_contract` describes."""
+    """The settings that `loghub.worker_contract` describes; ``ignored`` are those that this release does not
+    know."""
 
     config: WorkerConfig
+    ignored: tuple[str, ...]
     consumer: str
     credentials_dir: str
     drain_file: Path | None
@@ -39,8 +42,10 @@ def read_settings(environment: Mapping[str, str]) -> WorkerSettings:
         name: environment.get(name)
         for name in (contract.ENV_DRAIN_FILE, contract.ENV_TERMINATION_LOG, contract.ENV_CLASS_ARCHIVE)
     }
+    config, ignored = _config(_required(environment, contract.ENV_CONFIG))
     return WorkerSettings(
-        config=_config(_required(environment, contract.ENV_CONFIG)),
+        config=config,
+        ignored=ignored,
         consumer=_required(environment, contract.ENV_CONSUMER),
         credentials_dir=_required(environment, contract.ENV_CREDENTIALS_DIR),
         state_dir=Path(_required(environment, contract.ENV_STATE_DIR)).absolute(),
@@ -63,11 +68,16 @@ def _required(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _config(path: str) -> WorkerConfig:
+def _config(path: str) -> tuple[WorkerConfig, tuple[str, ...]]:
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=WorkerConfig)
-    except (OSError, msgspec.MsgspecError) as error:
+        return contract.decode_settings(Path(path).read_bytes())
+    except OSError as error:
         raise BadSettingsError(f"{contract.ENV_CONFIG}: {error}") from error
+    except contract.UnsupportedContractError as error:
+        raise BadSettingsError(f"{WorkerReason.UNSUPPORTED_SETTINGS}: {error}") from error
+    except msgspec.MsgspecError as error:
+        hint = "use a worker image of the operator's release"
+        raise BadSettingsError(f"{WorkerReason.UNSUPPORTED_SETTINGS}: {error}; {hint}") from error
 
 
 def is_drain_requested(drain_file: Path | None) -> bool:

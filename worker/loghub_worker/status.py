@@ -5,15 +5,20 @@ scraper show the same values. `loghub.worker_contract.WorkerStatus` describes it
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
 
 from loghub.wire.cursor import encode
-from loghub.worker_contract import ShardProgress, WorkerStatus
+from loghub.worker_contract import (
+    CONTRACT_VERSION,
+    FailingShard,
+    ShardProgress,
+    SkippedLogGroups,
+    WorkerPhaseName,
+    WorkerStatus,
+)
+from loghub_worker.failure.failure_handler import FailureReport
 from loghub_worker.log_service import ReportedError
 from loghub_worker.membership.membership import HeldShard, Membership, MemberState, ShardPhase, ShutdownMode
-
-PhaseName = Literal["starting", "running", "fenced", "draining", "left", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +29,33 @@ class Moment:
     unix_s: float
 
 
-def phase_of(membership: Membership) -> PhaseName:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReadings:
+    """What was measured of the held shards. `oldest_unix_s` maps a shard to the time at which the log group
+    to be read next was received, `beyond_end` to the log groups by which its position lies beyond its
+    end."""
+
+    oldest_unix_s: Mapping[int, float | None] = field(default_factory=dict)
+    beyond_end: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryProgress:
+    """What the query has done and does."""
+
+    rows: int = 0  # written to the sink
+    batch_age_s: float | None = None  # of the running batch
+    batch_hung_after_s: float
+    failures: FailureReport = field(default_factory=FailureReport)
+
+
+def phase_of(membership: Membership) -> WorkerPhaseName:
     """The phase of the worker."""
     if membership.state is MemberState.LEFT:
         return "left"
     if membership.shutdown_mode is not ShutdownMode.SERVE:
         return "draining"
-    names: dict[MemberState, PhaseName] = {
+    names: dict[MemberState, WorkerPhaseName] = {
         MemberState.JOINING: "starting",
         MemberState.MEMBER: "running",
         MemberState.FENCED: "fenced",
@@ -44,11 +69,10 @@ def status_of(
     name: str,
     now: Moment,
     error: ReportedError,
-    rows: int,
-    oldest_unix_s: Mapping[int, float | None],
+    query: QueryProgress,
+    readings: ShardReadings,
 ) -> WorkerStatus:
-    """The status at one moment. `rows` is the number of rows written to the sink, and `oldest_unix_s` maps a
-    shard to the time at which the log group to be read next was received."""
+    """The status at one moment."""
     last_s = membership.last_good_s
     return WorkerStatus(
         consumer=name,
@@ -56,11 +80,43 @@ def status_of(
         reason=error.reason,
         # Messages of other programs may contain lone surrogates, which JSON cannot represent.
         message=error.message.encode(errors="replace").decode(),
-        rows_written=rows,
+        rows_written=query.rows,
         last_heartbeat_age_s=None if last_s is None else now.monotonic_s - last_s,
-        shards=[progress_of(s, lag_of(oldest_unix_s, s.shard, unix_s=now.unix_s)) for s in membership.shards],
+        shards=[progress_of(shard, readings, unix_s=now.unix_s) for shard in membership.shards],
         written_at=now.unix_s,
+        batch_age_s=query.batch_age_s,
+        batch_hung_after_s=query.batch_hung_after_s,
+        failing=failing_shards(query.failures),
+        skipped=skipped_log_groups(query.failures),
+        contract_version=CONTRACT_VERSION,
     )
+
+
+def failing_shards(failures: FailureReport) -> list[FailingShard]:
+    """The shards that wait at one log group, with cursors as on the wire."""
+    return [
+        FailingShard(
+            shard=one.shard,
+            cursor=encode(one.begin),
+            state=one.state.value,
+            reason=one.failure.reason,
+            attempts=one.attempts,
+        )
+        for one in failures.failing
+    ]
+
+
+def skipped_log_groups(failures: FailureReport) -> list[SkippedLogGroups]:
+    """What was skipped or dead-lettered within the last hour, with cursors as on the wire."""
+    return [
+        SkippedLogGroups(
+            shard=one.shard,
+            log_groups=one.log_groups,
+            last_cursor=encode(one.last_cursor),
+            dead_lettered=failures.dead_lettered,
+        )
+        for one in failures.skips
+    ]
 
 
 def lag_of(oldest_unix_s: Mapping[int, float | None], shard: int, *, unix_s: float) -> float | None:
@@ -72,13 +128,14 @@ def lag_of(oldest_unix_s: Mapping[int, float | None], shard: int, *, unix_s: flo
     return 0.0 if received_s is None else max(0.0, unix_s - received_s)
 
 
-def progress_of(shard: HeldShard, lag_s: float | None) -> ShardProgress:
+def progress_of(shard: HeldShard, readings: ShardReadings, *, unix_s: float) -> ShardProgress:
     """The progress of one held shard, with cursors as on the wire."""
     return ShardProgress(
         shard=shard.shard,
         cursor=None if shard.position is None else encode(shard.position),
         checkpoint=None if shard.saved is None else encode(shard.saved),
         logs=shard.logs,
-        lag_s=lag_s,
+        lag_s=lag_of(readings.oldest_unix_s, shard.shard, unix_s=unix_s),
         draining=shard.phase in (ShardPhase.DRAINING, ShardPhase.DRAINED),
+        beyond_end=readings.beyond_end.get(shard.shard, 0),
     )

@@ -5,6 +5,7 @@ service assigns shards to this worker from that heartbeat on, and they would idl
 shards drain while heartbeats continue.
 """
 
+import random
 import shutil
 import threading
 from collections.abc import Callable
@@ -18,18 +19,24 @@ from loghub.atomic_file import replace_file
 from loghub.clock import Clock
 from loghub.worker_contract import WorkerStatus
 from loghub_worker.exchange_files import ExchangeFiles
+from loghub_worker.failure.batch_deadline import hung_after_s
+from loghub_worker.failure.dead_letter import DeadLetters, Origin, make_dead_letters
+from loghub_worker.failure.failure_handler import DEAD_LETTER_UNAVAILABLE
 from loghub_worker.log_service import Address, ConsumerIdentity, ReportedError, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.metrics import Figures, MetricsServer
+from loghub_worker.metrics import Counter, Figures
+from loghub_worker.metrics_server import MetricsServer
+from loghub_worker.query.per_batch import refuse_per_batch
+from loghub_worker.query.query_counters import query_counters
 from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError, invalid, start_spark
 from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
 from loghub_worker.query.transform import empty_logs, make_transform, place_code
 from loghub_worker.settings import WorkerSettings, is_drain_requested
 from loghub_worker.sink.sinks import BatchSink, InvalidSinkError, make_sink
-from loghub_worker.status import Moment, status_of
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 
 log = structlog.get_logger()
 
@@ -38,6 +45,7 @@ STATUS_S = 1.0
 # The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
 # seconds, so that a commit has time to finish.
 MARGIN_FRACTION, MAX_MARGIN_S = 0.2, 5.0
+MAX_LEAVE_S = 10.0  # for the leave call of a worker that ends itself; its session ends in any case
 
 
 class _StoppedAtStart(BaseException):
@@ -65,7 +73,10 @@ class WorkerRuntime:
         timings = MembershipTimings(
             interval_s=config.heartbeat_interval_s, timeout_s=config.timeout_s, margin_s=margin_s
         )
-        self._shared_state = SharedState(Membership(timings), self._exchange, clock)
+        chance = random.SystemRandom().random
+        self._shared_state = SharedState(
+            Membership(timings, random=chance), self._exchange, clock, random=chance
+        )
         self._heartbeat: HeartbeatThread | None = None
         self._shard_manager: ShardManager | None = None
         self._query_runner: QueryRunner | None = None
@@ -114,6 +125,7 @@ class WorkerRuntime:
         self._starting = True
         self._end_if_stopped()
         sink = self._make_sink()
+        dead_letters = self._make_dead_letters()
         code = place_code(self._config.pipeline, self._settings.state_dir / "code")
         spark = start_spark(
             self._config,
@@ -124,6 +136,8 @@ class WorkerRuntime:
         self._end_if_stopped()
         transform = make_transform(self._config.pipeline, code)
         result = transform.check(empty_logs(spark))
+        if not self._config.per_batch:
+            refuse_per_batch(result)
         self._end_if_stopped()
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
         heartbeat_client = connect(
@@ -137,6 +151,8 @@ class WorkerRuntime:
                 consumer=self._settings.consumer,
                 credentials_dir=self._settings.credentials_dir,
                 scratch=self._settings.state_dir / "query",
+                journal=self._settings.state_dir / "attempts.json",
+                dead_letters=dead_letters,
             ),
             spark,
             self._shared_state,
@@ -181,14 +197,29 @@ class WorkerRuntime:
         except OSError as error:
             raise FatalError("SinkUnavailable", str(error)) from error
 
+    def _make_dead_letters(self) -> DeadLetters | None:
+        config = self._config
+        if config.on_failure.dead_letter is None:
+            return None
+        origin = Origin(
+            project=config.project, logstore=config.logstore, consumer_group=config.consumer_group
+        )
+        dead_letters = make_dead_letters(
+            config.on_failure.dead_letter, origin, self._address, agent=self._agent()
+        )
+        try:
+            dead_letters.check()
+        except OSError as error:
+            raise FatalError(DEAD_LETTER_UNAVAILABLE, str(error)) from error
+        return dead_letters
+
     def _make_shard_manager(self, sink: BatchSink) -> ShardManager:
         return ShardManager(
             self._shared_state,
             connect(self._address, agent=self._agent()),
             sink,
             self._identity,
-            start_position=self._config.start_position,
-            checkpoint_interval_s=self._config.checkpoint_interval_s,
+            config=self._config,
         )
 
     def _agent(self) -> str:
@@ -228,12 +259,29 @@ class WorkerRuntime:
             return membership.state is MemberState.LEFT
 
     def _raise_failures(self) -> None:
+        self._end_if_hung()
         parts = (self._heartbeat, self._shard_manager, self._query_runner)
         for failure in (part.failure for part in parts if part is not None):
             if isinstance(failure, FatalError):
                 raise failure
             if failure is not None:
                 raise FatalError("InternalError", f"{type(failure).__name__}: {failure}") from failure
+
+    def _end_if_hung(self) -> None:
+        """Cancel a batch that exceeds its timeout. If it does not end, leave the group, so that other workers
+        continue with the shards, and end the process."""
+        failure = self._query_runner.enforce_timeout() if self._query_runner is not None else None
+        if failure is None:
+            return
+        log.error("the batch cannot be cancelled; giving up all shards", message=failure.message)
+        with self._shared_state.use() as (membership, _):
+            membership.abandon()
+        deadline_s = self._clock.monotonic_s() + MAX_LEAVE_S
+        since = self._shared_state.changes
+        while not self._has_left() and self._clock.monotonic_s() < deadline_s:
+            self._shared_state.wait(since, STEP_S)
+            since = self._shared_state.changes
+        raise FatalError(failure.reason, f"{failure.message} and cannot be cancelled")
 
     # -- shutdown
 
@@ -273,25 +321,46 @@ class WorkerRuntime:
     def status(self) -> WorkerStatus:
         """The current status of the worker."""
         with self._shared_state.use() as (membership, now):
+            query = self._query_progress(membership)
             status = status_of(
                 membership,
                 name=self._settings.consumer,
                 now=Moment(monotonic_s=now, unix_s=self._clock.unix_s()),
-                error=self._current_error(),
-                rows=self._query_runner.totals.rows if self._query_runner else 0,
-                # A copy, because the shard manager's thread changes the original.
-                oldest_unix_s=dict(self._shard_manager.oldest_unix_s) if self._shard_manager else {},
+                error=self._current_error(query),
+                query=query,
+                readings=self._shard_readings(),
             )
+        status = msgspec.structs.replace(status, ignored_settings=list(self._settings.ignored))
         return msgspec.structs.replace(status, phase="failed") if self._failed.reason else status
 
-    def _current_error(self) -> ReportedError:
+    def _shard_readings(self) -> ShardReadings:
+        manager = self._shard_manager
+        if manager is None:
+            return ShardReadings()
+        # A copy, because the shard manager's thread changes the original.
+        return ShardReadings(oldest_unix_s=dict(manager.oldest_unix_s), beyond_end=manager.beyond_end)
+
+    def _query_progress(self, membership: Membership) -> QueryProgress:
+        limit_s, runner = hung_after_s(self._config.batch_timeout_s), self._query_runner
+        if runner is None:
+            return QueryProgress(batch_hung_after_s=limit_s)
+        positions = {s.shard: s.position for s in membership.shards if s.position is not None}
+        return QueryProgress(
+            rows=runner.totals.rows,
+            batch_age_s=runner.batch_age_s,
+            batch_hung_after_s=limit_s,
+            failures=runner.failures.report(positions),
+        )
+
+    def _current_error(self, query: QueryProgress) -> ReportedError:
         """The first error of the parts, those closest to the cause first; empty if there is none."""
-        errors = [self._failed]
+        errors = [self._failed, self._shared_state.error]
         if self._heartbeat and self._shard_manager and self._query_runner:
             shard_manager = self._shard_manager
             errors += [
                 self._heartbeat.error,
                 self._query_runner.error,
+                query.failures.error,
                 shard_manager.error,
                 shard_manager.source_error,
             ]
@@ -308,29 +377,8 @@ class WorkerRuntime:
         except OSError as error:  # a full disk must not end the worker; `written_at` shows that it is stale
             log.warning("status file not written", message=str(error))
 
-    def _counters(self) -> dict[str, tuple[str, float]]:
-        if self._query_runner is None:
-            return {}
-        totals = self._query_runner.totals
-        return {
-            "loghub_worker_batches": ("Number of micro-batches committed to the sink.", totals.batches),
-            "loghub_worker_batches_discarded": (
-                "Number of micro-batches discarded because the worker no longer held their shards.",
-                totals.discarded,
-            ),
-            "loghub_worker_invalid_utf8_values": (
-                "Number of text values in which invalid UTF-8 was replaced.",
-                totals.replaced,
-            ),
-            "loghub_worker_log_groups_expired": (
-                "Number of log groups that expired before they were read.",
-                totals.missing,
-            ),
-            "loghub_worker_batch_duration_seconds": (
-                "Total duration of the committed micro-batches.",
-                totals.seconds,
-            ),
-        }
+    def _counters(self) -> tuple[Counter, ...]:
+        return () if self._query_runner is None else query_counters(self._query_runner)
 
     def _serve_metrics(self) -> MetricsServer | None:
         if self._settings.metrics_address is None:

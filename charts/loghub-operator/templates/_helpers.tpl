@@ -14,6 +14,10 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "loghub.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end -}}
+
 {{- define "loghub.selector" -}}
 app.kubernetes.io/name: loghub-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -45,7 +49,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{- define "loghub.embeddedServiceNamespace" -}}
-{{- .Values.embeddedService.namespace | default .Release.Namespace -}}
+{{- .Values.embeddedService.namespace | default (include "loghub.namespace" .) -}}
 {{- end -}}
 
 {{- define "loghub.serviceAccount" -}}
@@ -56,20 +60,32 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
-{{- /* The full name of an image. Takes {image: ..., appVersion: ...}. */ -}}
+{{- /* The full name of an image. Takes {image: ..., root: .}. */ -}}
 {{- define "loghub.image" -}}
-{{- if .image.digest -}}
-{{- printf "%s@%s" .image.repository .image.digest -}}
-{{- else -}}
-{{- printf "%s:%s" .image.repository (.image.tag | default .appVersion) -}}
+{{- $repository := .image.repository -}}
+{{- with .root.Values.global.imageRegistry -}}
+{{- $repository = printf "%s/%s" . $repository -}}
 {{- end -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" $repository .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The field of a Service; empty unless it is set. */ -}}
+{{- define "loghub.ipFamilies" -}}
+{{- with .Values.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
 {{- end -}}
 
 {{- define "loghub.embeddedEndpoint" -}}
 {{- if .Values.embeddedEndpoint -}}
 {{- .Values.embeddedEndpoint -}}
 {{- else if .Values.embeddedService.enabled -}}
-{{- printf "http://%s.svc" (include "loghub.embeddedServiceNamespace" .) -}}
+{{- $scheme := ternary "https" "http" (not (empty .Values.embeddedService.tls.secretName)) -}}
+{{- printf "%s://%s.svc" $scheme (include "loghub.embeddedServiceNamespace" .) -}}
 {{- else -}}
 http://loghub.svc
 {{- end -}}
@@ -86,17 +102,4 @@ http://loghub.svc
 {{- if regexMatch "^[a-z0-9-]+\\.svc$" $host -}}
 {{- trimSuffix ".svc" $host -}}
 {{- end -}}
-{{- end -}}
-
-{{- define "loghub.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-seccompProfile: {type: RuntimeDefault}
-{{- end -}}
-
-{{- define "loghub.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
 {{- end -}}

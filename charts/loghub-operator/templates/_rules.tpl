@@ -23,7 +23,7 @@ deploy/loghub-operator.yaml.
   verbs: [list, watch, patch, delete]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, create, patch, delete]
+  verbs: [get, list, create, patch, delete]
 # The workers' ServiceAccount has no permissions, and no token is mounted into the pods.
 - apiGroups: [""]
   resources: [serviceaccounts]
@@ -45,14 +45,14 @@ deploy/loghub-operator.yaml.
   {{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create]
+  verbs: [get, create, patch]
 {{- end -}}
 
-{{- /* The projects' Services in the namespace of the embedded service: created, never deleted. */ -}}
+{{- /* The projects' Services in the namespace of the embedded service. */ -}}
 {{- define "loghub.projectRules" -}}
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, create, patch]
+  verbs: [get, list, create, patch, delete]
 {{- end -}}
 
 {{- /* RBAC cannot restrict `create` to a name, hence a Role in the operator's own namespace. */ -}}
@@ -117,5 +117,5 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ include "loghub.serviceAccount" .root }}
-    namespace: {{ .root.Release.Namespace }}
+    namespace: {{ include "loghub.namespace" .root }}
 {{- end -}}

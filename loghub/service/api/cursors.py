@@ -18,13 +18,15 @@ async def get_shard(engine: Engine, request: Request, *, ls: str, shard: str) ->
     log = lookup.shard_log(engine, request, ls, shard)
     kind = request.query.get("type")
     if kind == "cursor":
-        return json_response({"cursor": wire_cursor.encode(await _find(log, request.query.get("from", "")))})
+        return json_response(
+            {"cursor": wire_cursor.encode(await _find(engine, log, request.query.get("from", "")))}
+        )
     if kind == "cursor_time":
-        return json_response({"cursor_time": await _time_of(log, request.query.get("cursor", ""))})
+        return json_response({"cursor_time": await _time_of(engine, log, request.query.get("cursor", ""))})
     raise failure(Code.PARAMETER_INVALID, "type must be cursor, cursor_time, log or logs")
 
 
-async def _find(log: ShardLog, position: str) -> int:
+async def _find(engine: Engine, log: ShardLog, position: str) -> int:
     if position == "begin":
         return log.extent.oldest_cursor
     if position == "end":
@@ -32,13 +34,13 @@ async def _find(log: ShardLog, position: str) -> int:
     unix_s = parse.decimal(position)
     if unix_s is None or unix_s > _MAX_UNIX_S:
         raise failure(Code.PARAMETER_INVALID, "from must be begin, end or unix seconds")
-    return await asyncio.to_thread(log.cursor_at, unix_s * _SECOND_US)
+    return await asyncio.to_thread(log.cursor_at, unix_s * _SECOND_US, now_us=engine.now_us())
 
 
-async def _time_of(log: ShardLog, text: str) -> int:
+async def _time_of(engine: Engine, log: ShardLog, text: str) -> int:
     """The receive time, in unix seconds, of the log group at the cursor; at the end, of the newest group."""
     cursor = check_cursor(log, text)
-    place = await asyncio.to_thread(log.place, cursor)
+    place = await asyncio.to_thread(log.place, cursor, now_us=engine.now_us())
     received_us = log.extent.received_us if place.received_us is None else place.received_us
     return received_us // _SECOND_US
 

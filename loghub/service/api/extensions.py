@@ -6,6 +6,9 @@ declares the same fields for clients.
 """
 
 import asyncio
+from http import HTTPStatus
+
+import msgspec
 
 from loghub.domain.group import ConsumerEntry, Leave, ShardEntry
 from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag
@@ -21,12 +24,19 @@ EXTENSIONS = ("leave", "group_status")
 VERSION = "0.1.0"
 
 
-async def info() -> ServiceResponse:
+async def info(_engine: Engine) -> ServiceResponse:
     """A client calls this to detect the extensions; it requires neither Host nor authentication."""
     return json_response({"service": "loghub-embedded", "version": VERSION, "extensions": EXTENSIONS})
 
 
-async def health() -> ServiceResponse:
+async def health(engine: Engine) -> ServiceResponse:
+    """200, or 503 if a commit thread hangs: no request that changes something would ever be answered."""
+    for log, monitor in engine.commits.items():
+        stalled_s = monitor.stalled_s()
+        if stalled_s > engine.settings.commit_stall_s:
+            message = f"no change of the {log} was committed for {stalled_s:.0f} s, although changes wait"
+            body = msgspec.json.encode({"status": "stalled", "message": message})
+            return ServiceResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=body)
     return json_response({"status": "ok"})
 
 
@@ -44,13 +54,13 @@ async def group_status(engine: Engine, request: Request, *, ls: str, cg: str) ->
     settings = settings_json(group)
     now_s = engine.clock.monotonic_s()
     consumers = [_consumer(group, entry, now_s) for entry in group.state.consumers.values()]
-    now_unix_s = engine.clock.unix_s()
+    now_us = engine.now_us()
     pairs = [
         (entry, engine.logs[group.logstore, entry.shard])
         for entry in group.state.shards.values()
         if (group.logstore, entry.shard) in engine.logs
     ]
-    shards = await asyncio.to_thread(lambda: [_shard(entry, log, now_unix_s) for entry, log in pairs])
+    shards = await asyncio.to_thread(lambda: [_shard(entry, log, now_us) for entry, log in pairs])
     return json_response(
         {
             "group": {
@@ -73,9 +83,9 @@ def _consumer(group: RegisteredGroup, entry: ConsumerEntry, now_s: float) -> dic
     }
 
 
-def _shard(entry: ShardEntry, log: ShardLog, now_unix_s: float) -> dict[str, object]:
+def _shard(entry: ShardEntry, log: ShardLog, now_us: int) -> dict[str, object]:
     saved = entry.checkpoint
-    lag = _lag(log, saved.cursor if saved else None, now_unix_s)
+    lag = _lag(log, saved.cursor if saved else None, now_us)
     return {
         "shard": entry.shard,
         "state": entry.state.value,
@@ -92,13 +102,13 @@ def _shard(entry: ShardEntry, log: ShardLog, now_unix_s: float) -> dict[str, obj
     }
 
 
-def _lag(log: ShardLog, checkpoint: int | None, now_unix_s: float) -> Lag:
+def _lag(log: ShardLog, checkpoint: int | None, now_us: int) -> Lag:
     """The lag since the checkpoint. Without a checkpoint it depends on the consumers' start position, which
     the service does not know, so it is unknown unless the shard is empty."""
-    place = log.place(log.extent.oldest_cursor if checkpoint is None else checkpoint)
+    place = log.place(log.extent.oldest_cursor if checkpoint is None else checkpoint, now_us=now_us)
     if place.received_us is None:
         return NONE_LEFT
     if checkpoint is None:
         return UNKNOWN
-    age_s = max(0.0, now_unix_s - place.received_us / 1_000_000)
+    age_s = max(0.0, (now_us - place.received_us) / 1_000_000)
     return Lag(groups=place.groups_left, logs=place.logs_left, seconds=age_s)

@@ -73,16 +73,6 @@ async def delete_group(engine: Engine, request: Request, *, ls: str, cg: str) ->
     return EMPTY
 
 
-async def post_to_group(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
-    """Serve ``type=heartbeat`` or ``type=checkpoint``."""
-    kind = request.query.get("type")
-    if kind == "heartbeat":
-        return await heartbeat(engine, request, ls=ls, cg=cg)
-    if kind == "checkpoint":
-        return await update_checkpoint(engine, request, ls=ls, cg=cg)
-    raise failure(Code.PARAMETER_INVALID, "type must be heartbeat or checkpoint")
-
-
 async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """Register or renew a consumer. The response is always a JSON array, because the Python client retries
     without a pause on anything else (docs/sls-protocol.md 4.5)."""
@@ -98,6 +88,9 @@ async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> Se
 
 
 async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
+    """Serve ``type=checkpoint``; ``type=heartbeat`` on the same path is `heartbeat`."""
+    if request.query.get("type") != "checkpoint":
+        raise failure(Code.PARAMETER_INVALID, "type must be heartbeat or checkpoint")
     fields = parse.json_object(request)
     consumer = request.query.get("consumer", "")
     shard = parse.integer(fields, "shard", least=0, most=1 << 31)

@@ -11,7 +11,7 @@ import msgspec
 
 from loghub.domain import shards as rules
 from loghub.service.api import lookup, parse
-from loghub.service.api_errors import failure
+from loghub.service.api_errors import failure, needs_room
 from loghub.service.catalog import Logstore, Project
 from loghub.service.engine import Engine
 from loghub.service.facts import LogstoreDeleted, LogstoreSaved, ShardSaved
@@ -71,10 +71,8 @@ async def _create(engine: Engine, saved: LogstoreSaved, count: int) -> None:
         ShardSaved(logstore=saved.id, spec=spec, born_us=born_us, first_cursor=engine.first_cursor(born_us))
         for spec in rules.create(count).shards.values()
     ]
-    engine.catalog.next_logstore_id += 1  # even if the rest fails: the folder may already exist
-    for shard in created:
-        await engine.add_log(shard)
-    await engine.persist(saved, *created)
+    with needs_room("the shards' folders"):
+        await engine.create_shards(saved, created)
 
 
 async def get_logstore(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:

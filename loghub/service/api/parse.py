@@ -12,21 +12,13 @@ from loghub.service.messages import Request
 from loghub.wire import names
 from loghub.wire.errors import Code
 
-_JSON_MAX_BYTES = 256 << 10
 _MAX_DIGITS = 18
-
-
-def _bounded(body: bytes) -> bytes:
-    """Limits JSON bodies, because they are decoded on the event loop; only log groups may be large."""
-    if len(body) > _JSON_MAX_BYTES:
-        raise failure(Code.POST_BODY_TOO_LARGE, f"a JSON body may have at most {_JSON_MAX_BYTES} bytes")
-    return body
 
 
 def json_object(request: Request) -> dict[str, Any]:
     try:
-        value = msgspec.json.decode(_bounded(request.body) or b"{}")
-    except (msgspec.DecodeError, RecursionError) as error:  # the latter: nested too deeply
+        value = msgspec.json.decode(request.body or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # the last: nested too deeply
         raise failure(Code.JSON_INFO_INVALID, f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise failure(Code.JSON_INFO_INVALID, "the body is not a JSON object")
@@ -36,7 +28,7 @@ def json_object(request: Request) -> dict[str, Any]:
 def shard_list(request: Request) -> frozenset[int]:
     """The body of a heartbeat: the shards that the consumer still works on."""
     try:
-        return frozenset(msgspec.json.decode(_bounded(request.body) or b"[]", type=list[int]))
+        return frozenset(msgspec.json.decode(request.body or b"[]", type=list[int]))
     except msgspec.DecodeError as error:
         raise failure(Code.JSON_INFO_INVALID, f"the body is not an array of shard ids: {error}") from error
 

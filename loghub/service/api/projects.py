@@ -38,7 +38,7 @@ async def create_project(engine: Engine, request: Request) -> ServiceResponse:
 
 
 async def get_project(engine: Engine, request: Request) -> ServiceResponse:
-    """Get the project that Host names, or list all projects if it names none."""
+    """Get the project that Host names, or list the projects that the key sees if it names none."""
     if request.project is None:
         return _list_projects(engine, request)
     return json_response(_as_json(lookup.project(engine, request)))
@@ -67,7 +67,11 @@ def _list_projects(engine: Engine, request: Request) -> ServiceResponse:
     offset = parse.number_query(request, "offset", least=0, most=1 << 31, default=0)
     size = parse.number_query(request, "size", least=0, most=_PAGE, default=100)
     part = request.query.get("projectName", "")
-    matching = [p for name, p in sorted(engine.catalog.projects.items()) if part in name]
+    matching = [
+        project
+        for name, project in sorted(engine.catalog.projects.items())
+        if part in name and request.key.sees(name)
+    ]
     page = [_as_json(project) for project in matching[offset : offset + size]]
     return json_response({"count": len(page), "total": len(matching), "projects": page})
 

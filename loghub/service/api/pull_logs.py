@@ -32,9 +32,10 @@ async def pull_logs(engine: Engine, request: Request, *, ls: str, shard: str) ->
     if cursor >= end_cursor:
         return _empty_response(log, cursor)
     how = _accepted(request)
-    return await asyncio.to_thread(
-        _pull, log, cursor=cursor, end_cursor=end_cursor, count=count, how=how, limits=limits
-    )
+    async with engine.pulling:
+        return await asyncio.to_thread(
+            _pull, log, cursor=cursor, end_cursor=end_cursor, count=count, how=how, limits=limits
+        )
 
 
 def _end_cursor(log: ShardLog, request: Request) -> int:

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from loghub.domain import shards as rules
 from loghub.domain.hashrange import parse_key
 from loghub.service.api import lookup, parse
-from loghub.service.api_errors import failure
+from loghub.service.api_errors import failure, needs_room
 from loghub.service.engine import Engine
 from loghub.service.messages import EMPTY, Request, ServiceResponse
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import compression, loggroup_validation
 from loghub.wire.compression import Compression
-from loghub.wire.errors import Code
+from loghub.wire.errors import Code, TooLarge
 
 BALANCED, BY_KEY = "lb", "route"
 _PROTOBUF = "application/x-protobuf"
-_OFF_LOOP_BYTES = 32 << 10  # a larger body is checked in a thread, so that heartbeats continue meanwhile
+_OFF_LOOP_BYTES = 32 << 10  # a larger group is checked in a thread, so that heartbeats continue meanwhile
 _MAX_RESHARDS = 8
 
 
@@ -39,10 +39,8 @@ async def put_logs(engine: Engine, request: Request, *, ls: str, how: str = BALA
     if checked.logs == 0:
         return EMPTY  # an empty group would advance the cursor without any data
     log = await _choose(engine, request, ls, key)
-    try:
+    with needs_room("the log group"):
         await engine.append(log, checked.group, logs=checked.logs)
-    except OSError as error:
-        raise failure(Code.SERVER_BUSY, f"no disk space for the log group: {error.strerror}") from error
     return EMPTY
 
 
@@ -52,27 +50,37 @@ async def _check(engine: Engine, request: Request) -> Checked:
         raise failure(
             Code.INVALID_CONTENT_TYPE, f"PutLogs requires the content type {_PROTOBUF}, not {content_type!r}"
         )
-    max_size = engine.settings.limits.raw_bytes
-    if _raw_size(request) > _OFF_LOOP_BYTES:
-        return await asyncio.to_thread(check_group, request, max_size=max_size)
-    return check_group(request, max_size=max_size)
+    max_size, raw_size, how = engine.settings.limits.raw_bytes, _raw_size(request), _compression(request)
+    if raw_size > max_size:
+        raise TooLarge(f"the announced size of {raw_size} bytes exceeds the limit of {max_size}")
+    if how is not None:
+        request.memory.take(raw_size)
+    if raw_size > _OFF_LOOP_BYTES:
+        async with engine.checking:
+            return await asyncio.to_thread(check_group, request.body, how, raw_size=raw_size)
+    return check_group(request.body, how, raw_size=raw_size)
 
 
-def check_group(request: Request, *, max_size: int) -> Checked:
+def check_group(body: bytes, how: Compression | None, *, raw_size: int) -> Checked:
     """Decompress and validate the group. Raises MalformedInput, LogHubError."""
-    kind = request.headers.get("x-log-compresstype", "")
-    group = request.body
-    if kind:
-        try:
-            how = Compression(kind)
-        except ValueError as error:
-            raise failure(
-                Code.INVALID_COMPRESS_TYPE, f"x-log-compresstype must be lz4 or zstd, not {kind!r}"
-            ) from error
-        group = compression.decompress(group, how, raw_size=_raw_size(request), max_size=max_size)
-    elif len(group) != _raw_size(request):
+    group = body
+    if how is not None:
+        group = compression.decompress(body, how, raw_size=raw_size, max_size=raw_size)
+    elif len(group) != raw_size:
         raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not the size of the body")
     return Checked(group=group, logs=loggroup_validation.scan(group))
+
+
+def _compression(request: Request) -> Compression | None:
+    kind = request.headers.get("x-log-compresstype", "")
+    if not kind:
+        return None
+    try:
+        return Compression(kind)
+    except ValueError as error:
+        raise failure(
+            Code.INVALID_COMPRESS_TYPE, f"x-log-compresstype must be lz4 or zstd, not {kind!r}"
+        ) from error
 
 
 def _raw_size(request: Request) -> int:

@@ -12,7 +12,7 @@ from loghub.domain.hashrange import parse_key
 from loghub.domain.shards import Reshard, Shard
 from loghub.service.api import lookup, parse
 from loghub.service.api.logstores import check_shard_room
-from loghub.service.api_errors import failure
+from loghub.service.api_errors import failure, needs_room
 from loghub.service.catalog import Logstore
 from loghub.service.engine import Engine
 from loghub.service.facts import ShardDeleted, ShardSaved
@@ -77,9 +77,9 @@ async def _carry_out(engine: Engine, store: Logstore, reshard: Reshard) -> list[
     try:
         await engine.on_log_thread(lambda: None)  # runs after every append submitted so far
         created = [_new_shard(engine, store, spec) for spec in reshard.created]
-        for saved in created:
-            await engine.add_log(saved)
-        await engine.persist(replace(store.saved, next_shard=reshard.after.next_shard), *closed, *created)
+        after = replace(store.saved, next_shard=reshard.after.next_shard)
+        with needs_room("the shards' folders"):
+            await engine.create_shards(after, created, closed=closed)
     finally:
         for saved in closed:
             del engine.sealing[logstore, saved.shard]

@@ -1,62 +1,88 @@
-"""The ASGI application: receives and authenticates a request, calls the action, and sends the response.
+"""The ASGI application: authenticates a request, receives it, calls the action, and sends the response.
 
 Everything that all requests and responses have in common (docs/sls-protocol.md 1.7) is implemented in this
-module; `loghub.service.http.routes` chooses the action.
+module; `loghub.service.http.routes` chooses the action. A request is authenticated and authorized by its
+head, before anything of its body is read. PutLogs has a budget of memory of its own, so that no flood of
+large bodies stops the heartbeats and checkpoints, on which every consumer's shards depend.
 """
 
-import asyncio
 import contextlib
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import structlog
 
 from loghub.service.api_errors import InvalidInput, failure, refusal
-from loghub.service.credentials import AccessKey
 from loghub.service.engine import Engine, StorageFailed
 from loghub.service.http import routes
-from loghub.service.http.auth import authenticate
-from loghub.service.http.body import ClientGone, InflightBudget, Receive, read_body
+from loghub.service.http.auth import FindKey, authenticate, authorize
+from loghub.service.http.body import BodyLimits, ClientGone, Receive, read_body
+from loghub.service.http.metrics import UNAUTHENTICATED, RequestMetrics
+from loghub.service.http.protocol import AUTHENTICATED
 from loghub.service.http.send import ResponsesInFlight, Send
-from loghub.service.messages import Request, ServiceResponse, error_response
+from loghub.service.memory import MemoryBudget
+from loghub.service.messages import Head, Request, ServiceResponse, error_response
 from loghub.wire import hosts
 from loghub.wire.errors import Code, LogHubError
 
 Scope = MutableMapping[str, Any]
 
 _log = structlog.get_logger("loghub.service.http")
-_OFF_LOOP_BYTES = 128 << 10
+_LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 _MAX_PARAMETERS = 64
 _ID_DIGITS = 24
+# Instead of an API's name, for metrics.
+_OPEN = "open"
+_UNKNOWN = "unknown"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Call:
+    """What is known of a request in progress; ``action`` is the API, for metrics."""
+
+    request_id: str
+    action: str = UNAUTHENTICATED
 
 
 class Application:
-    """Serves one engine; ``key`` returns the access key that is currently valid."""
+    """Serves one engine; ``find_key`` returns the access key with an id, as it is valid at that moment."""
 
-    def __init__(self, engine: Engine, *, key: Callable[[], AccessKey]) -> None:
+    def __init__(self, engine: Engine, *, find_key: FindKey, metrics: RequestMetrics) -> None:
         self._engine = engine
-        self._key = key
-        self._limits = engine.settings.limits
-        self._budget = InflightBudget(self._limits)
-        self._responses = ResponsesInFlight(self._limits)
+        self._find_key = find_key
+        self._metrics = metrics
+        limits = engine.settings.limits
+        self._log_memory = MemoryBudget("put_logs", limit=limits.log_bytes)
+        self._json_memory = MemoryBudget(
+            "json", limit=limits.json_total_bytes, free_bytes=limits.json_free_bytes
+        )
+        self._responses = ResponsesInFlight(limits)
+        self._log_limits = BodyLimits(max_bytes=limits.body_bytes, timeout_s=limits.body_timeout_s)
+        self._json_limits = BodyLimits(max_bytes=limits.json_bytes, timeout_s=limits.json_timeout_s)
+
+    @property
+    def budgets(self) -> tuple[MemoryBudget, MemoryBudget, ResponsesInFlight]:
+        return self._log_memory, self._json_memory, self._responses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        request_id = self._engine.dice.hex(_ID_DIGITS)
+        call = _Call(request_id=self._engine.dice.hex(_ID_DIGITS))
         with contextlib.suppress(ClientGone):
-            await self._responses.send(
+            status, size = await self._responses.send(
                 send,
-                await self._respond(scope, receive, request_id),  # a variable would keep a replaced body
+                await self._respond(scope, receive, call),  # a variable would keep a replaced body
                 method=scope["method"],
-                request_id=request_id,
+                request_id=call.request_id,
             )
+            self._metrics.responded(call.action, status, size)
 
-    async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> ServiceResponse:
+    async def _respond(self, scope: Scope, receive: Receive, call: "_Call") -> ServiceResponse:
         """The only place at which an error becomes a response."""
         try:
-            return await self._serve(scope, receive, request_id)
+            return await self._serve(scope, receive, call)
         except LogHubError as error:
             return error_response(error)
         except InvalidInput as error:
@@ -66,34 +92,41 @@ class Application:
         except StorageFailed:
             return error_response(failure(Code.INTERNAL_SERVER_ERROR, "storage failed, the service stops"))
         except Exception:  # noqa: BLE001 - a failed request must not stop the service
-            _log.exception("request failed", request_id=request_id, path=scope["path"][:256])
+            _log.exception("request failed", request_id=call.request_id, path=scope["path"][:256])
             return error_response(
                 failure(Code.INTERNAL_SERVER_ERROR, "the request failed because of an internal error")
             )
 
-    async def _serve(self, scope: Scope, receive: Receive, request_id: str) -> ServiceResponse:
+    async def _serve(self, scope: Scope, receive: Receive, call: "_Call") -> ServiceResponse:
         open_action = routes.OPEN.get((scope["method"], scope["path"]))
         if open_action is not None:
-            return await open_action()
-        self._budget.enter()
-        reserved = 0
+            call.action = _OPEN
+            return await open_action(self._engine)
+        head = self._head(scope)
+        key = authenticate(head, self._find_key, now_s=self._engine.clock.unix_s())
+        if (authenticated := scope.get("state", {}).get(AUTHENTICATED)) is not None:
+            authenticated(key.key_id)
+        target = routes.find(head)
+        if target is None:
+            call.action = _UNKNOWN
+            message = f"{head.method} {head.path[:256]} is not an API of this service"
+            raise failure(Code.INVALID_METHOD, message)
+        call.action = target.name
+        authorize(key, target.right, head.project)
+        large = target.name == routes.PUT_LOGS
+        with (self._log_memory if large else self._json_memory).reservation() as memory:
+            body = await read_body(
+                receive,
+                head.headers,
+                limits=self._log_limits if large else self._json_limits,
+                memory=memory,
+            )
+            self._metrics.received(len(body))
+            request = Request(head=head, key=key, body=body, memory=memory)
+            return await target.serve(self._engine, request)
 
-        def reserve(size: int) -> None:
-            nonlocal reserved
-            self._budget.reserve(size)
-            reserved += size
-
-        try:
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            body = await read_body(receive, headers, limits=self._limits, reserve=reserve)
-            request = self._request(scope, headers, body, request_id)
-            await self._authenticate(request)
-            response = await routes.hot(self._engine, request)
-            return response if response is not None else await routes.rest(self._engine, request)
-        finally:
-            self._budget.leave(reserved)
-
-    def _request(self, scope: Scope, headers: dict[str, str], body: bytes, request_id: str) -> Request:
+    def _head(self, scope: Scope) -> Head:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path = scope["raw_path"].decode("latin-1")
         query = scope["query_string"].decode("latin-1")
         try:
@@ -102,34 +135,25 @@ class Application:
             raise failure(
                 Code.PARAMETER_INVALID, f"a query may have at most {_MAX_PARAMETERS} parameters"
             ) from error
-        return Request(
-            id=request_id,
+        return Head(
             method=scope["method"],
             path=path,
             parts=tuple(map(unquote, path.split("/")[1:])),
             query=dict(pairs),
             headers=headers,
-            body=body,
             project=self._project(headers.get("host", "")),
         )
 
     def _project(self, host: str) -> str | None:
         """The project that Host names under one of the known base names; without any, its first label."""
         settings = self._engine.settings
-        known = (*settings.base_names, settings.host, "127.0.0.1", "localhost")
+        known = (*settings.base_names, hosts.bracketed(settings.host), *_LOOPBACK)
         name = hosts.strip_port(host)
         if not settings.base_names and not _ends_in(name, known):
             first, _, base = name.partition(".")
             if first and base and not hosts.is_address(name):
                 return hosts.project_of(name, (base,))
         return hosts.project_of(host, known)
-
-    async def _authenticate(self, request: Request) -> None:
-        key, now_s = self._key(), self._engine.clock.unix_s()
-        if len(request.body) > _OFF_LOOP_BYTES:
-            await asyncio.to_thread(authenticate, request, key, now_s=now_s)
-        else:
-            authenticate(request, key, now_s=now_s)
 
 
 def _ends_in(name: str, bases: tuple[str, ...]) -> bool:

@@ -1,16 +1,21 @@
-"""Receives request bodies within limits on size, total memory and time.
+"""Receives the body of an authenticated request, within limits on size, memory and time.
 
-The limits prevent a client from exhausting the service's memory or keeping a connection busy indefinitely.
+Bytes are counted when they arrive, because a client may declare any length. The head of the request names the
+hash of the body and is signed, so a body other than the signed one is refused at its end, or as soon as it
+is too long.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
+from loghub.service.api import parse
 from loghub.service.api_errors import failure
 from loghub.service.faults import ServiceFault
-from loghub.service.settings import Limits
-from loghub.wire.errors import Code
+from loghub.service.memory import Reservation
+from loghub.wire.errors import Code, LogHubError
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -19,71 +24,69 @@ class ClientGone(ServiceFault):
     """The client closed the connection before it had sent the whole request, so no response is possible."""
 
 
-class InflightBudget:
-    """Counts the requests in progress and the bytes of their bodies; rejects requests beyond the limits."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyLimits:
+    """How large a body may be, and how long it may take."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self.requests = 0
-        self.bytes = 0
-
-    def enter(self) -> None:
-        if self.requests >= self._limits.inflight_requests:
-            raise failure(Code.SERVER_BUSY, "too many concurrent requests")
-        self.requests += 1
-
-    def reserve(self, size: int) -> None:
-        if self.bytes + size > self._limits.inflight_bytes:
-            raise failure(Code.SERVER_BUSY, "the bodies of the concurrent requests are too large")
-        self.bytes += size
-
-    def leave(self, size: int) -> None:
-        self.requests -= 1
-        self.bytes -= size
+    max_bytes: int
+    timeout_s: float
 
 
 async def read_body(
-    receive: Receive, headers: Mapping[str, str], *, limits: Limits, reserve: Callable[[int], None]
+    receive: Receive, headers: Mapping[str, str], *, limits: BodyLimits, memory: Reservation
 ) -> bytes:
-    """The whole body. ``reserve`` is called with each number of bytes before they are stored in memory.
+    """The whole body, whose bytes are taken from ``memory`` as they arrive.
 
-    Raises LogHubError for a body that is too large or too slow, or for an invalid Content-Length.
+    Raises LogHubError for a body that is too large or too slow or not the signed one, or for an invalid
+    Content-Length; ClientGone if the client disconnects.
     """
     declared = _declared_length(headers)
-    if declared > limits.body_bytes:
-        raise failure(Code.POST_BODY_TOO_LARGE, f"a body may have at most {limits.body_bytes} bytes")
-    if declared:
-        reserve(declared)
+    signed = headers.get("content-md5", "").upper()
+    if declared > limits.max_bytes:
+        raise _too_large(limits)
+    if declared and not signed:
+        raise _unsigned()
     try:
-        async with asyncio.timeout(limits.body_timeout_s):
-            return await _collect(receive, declared, limits=limits, reserve=reserve)
+        async with asyncio.timeout(limits.timeout_s):
+            return await _collect(receive, signed, limits=limits, memory=memory)
     except TimeoutError as error:
         raise failure(Code.SERVER_BUSY, "the body did not arrive in time") from error
 
 
-async def _collect(
-    receive: Receive, declared: int, *, limits: Limits, reserve: Callable[[int], None]
-) -> bytes:
+async def _collect(receive: Receive, signed: str, *, limits: BodyLimits, memory: Reservation) -> bytes:
     parts: list[bytes] = []
     size = 0
-    while True:
+    digest = hashlib.md5(usedforsecurity=False)
+    more = True
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limits.body_bytes:
-            raise failure(Code.POST_BODY_TOO_LARGE, f"a body may have at most {limits.body_bytes} bytes")
-        if part:
-            if size > declared:
-                reserve(len(part))
+        more = message.get("more_body", False)
+        if part := message.get("body", b""):
+            if not signed:
+                raise _unsigned()
+            size += len(part)
+            if size > limits.max_bytes:
+                raise _too_large(limits)
+            memory.take(len(part))
+            digest.update(part)
             parts.append(part)
-        if not message.get("more_body"):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+    if (digest.hexdigest().upper() if parts else "") != signed:
+        raise failure(Code.SIGNATURE_NOT_MATCH, "Content-MD5 does not match the body")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _unsigned() -> LogHubError:
+    return failure(Code.SIGNATURE_NOT_MATCH, "Content-MD5 is missing, so the body is not signed")
+
+
+def _too_large(limits: BodyLimits) -> LogHubError:
+    return failure(Code.POST_BODY_TOO_LARGE, f"the body of this request may have {limits.max_bytes} bytes")
 
 
 def _declared_length(headers: Mapping[str, str]) -> int:
-    text = headers.get("content-length", "0")
-    if not text.isascii() or not text.isdigit():
+    size = parse.decimal(headers.get("content-length", "0"))
+    if size is None:
         raise failure(Code.MISSING_CONTENT_LENGTH, "Content-Length is not a number")
-    return int(text)
+    return size

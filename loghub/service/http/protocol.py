@@ -1,59 +1,138 @@
-"""uvicorn's HTTP protocol with limits on a request's head, and on the time that a client has to read a
-response.
+"""uvicorn's HTTP protocol with limits on what a client may send before its request is known, and on time.
 
-The limits prevent a client from occupying memory or a connection with an endless or incomplete head, or with
-a response that it does not read. `loghub.service.http.body` limits bodies, and `loghub.service.http.send`
-limits the size of responses.
+The limits prevent a client from occupying memory or a connection with silence, with an endless or incomplete
+head or trailer, with many requests at once, or with a response that it does not read. One deadline is always
+set while no request is in progress, and what arrives does not move it, unless it begins or completes a
+request.
+`loghub.service.http.body` limits bodies, and `loghub.service.http.send` limits the size of responses.
 """
 
 import asyncio
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
-MAX_HEAD_BYTES = 64 << 10
-HEAD_TIMEOUT_S = 30.0
-RESPONSE_TIMEOUT_S = 60.0  # since sending first had to wait for the client
+from loghub.service.http.connections import Connection, Connections
+from loghub.service.settings import Limits
+
+AUTHENTICATED = "loghub.authenticated"  # in the state of an ASGI scope: call it with the key's id
+_MAX_PIPELINED = 8  # requests sent before the response to the first; SLS clients send one
+
+
+class TooMuch(Exception):  # noqa: N818 - the name states the problem
+    """More headers, or more requests at once, than accepted. uvicorn answers with 400 and disconnects."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes the connection if a request's head is too long or too slow, or a client reads too slowly."""
+    """Closes the connection if a head is too long or too slow, if it is idle, or if a client reads too
+    slowly."""
 
-    _in_head = False
-    _head_bytes = 0
-    _head_timer: asyncio.TimerHandle | None = None
-    _response_timer: asyncio.TimerHandle | None = None
-    _response_complete = True
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        connections: Connections,
+        connection: Connection,
+        limits: Limits,
+    ) -> None:
+        super().__init__(config, state, {AUTHENTICATED: self.authenticated}, asyncio.get_running_loop())
+        self._connections = connections
+        self._connection = connection
+        self._limits = limits
+        self._in_head = False
+        self._in_body = False
+        self._head_bytes = 0  # of the head, and since the last bytes of the body
+        self._body_bytes = 0  # among the bytes that were received last
+        self._deadline: asyncio.TimerHandle | None = None
+        self._response_deadline: asyncio.TimerHandle | None = None
+        self._response_complete = True
+
+    # Connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._connection.abort = transport.abort
+        self._expect(self._limits.head_timeout_s)
+
+    def authenticated(self, key_id: str) -> None:
+        """The request in progress was signed with this key."""
+        self._connections.authenticated(self._connection, key_id)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_deadline()
+        self._end_response()
+        self._connections.forget(self._connection)
+        super().connection_lost(exc)
+
+    def _expect(self, seconds: float) -> None:
+        """Close the connection unless this is called again, or a request begins, within this time."""
+        self._end_deadline()
+        self._deadline = self.loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        # A client without a key gets no time to take leave; TLS would allow it some.
+        if self._connection.key_id:
+            self.transport.close()
+        else:
+            self.transport.abort()
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # Requests
+
+    def data_received(self, data: bytes) -> None:
+        self._body_bytes = 0
+        super().data_received(data)
+        if self._in_body and self._body_bytes:
+            self._head_bytes = 0  # small chunks may be more framing than body
+        elif self._in_head or self._in_body:  # a part of a head, of a chunk's extension or of a trailer
+            self._head_bytes += len(data) - self._body_bytes
+            if self._head_bytes > self._limits.head_bytes:
+                self.transport.abort()
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _MAX_PIPELINED:
+            raise TooMuch
         super().on_message_begin()
         self._in_head = True
         self._head_bytes = 0
+        self._expect(self._limits.head_timeout_s)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= self._limits.headers:
+            raise TooMuch
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._end_head()
+        self._end_deadline()
+        self._in_head = False
+        self._in_body = True
+        self._connection.busy = True
         super().on_headers_complete()
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if not self._in_head:  # the usual case: a head arrives in one piece
-            return
-        self._head_bytes += len(data)
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._end_head()
-            self.transport.close()
-        elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end_head()
-        self._end_response()
-        super().connection_lost(exc)
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+        if not self._connection.busy:  # the rest of a body that was refused
+            self._expect_request()
+
+    # Responses
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._response_complete = False
-        if self._response_timer is None:
-            self._response_timer = self.loop.call_later(RESPONSE_TIMEOUT_S, self.transport.abort)
+        if self._response_deadline is None:
+            self._response_deadline = self.loop.call_later(
+                self._limits.response_timeout_s, self.transport.abort
+            )
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -62,18 +141,23 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Everything is written. The timer continues while the client has not read the last part."""
+        more = bool(self.pipeline)
         super().on_response_complete()
         self._response_complete = True
         if not self.flow.write_paused:
             self._end_response()
+        if more:
+            return
+        self._connection.busy = False
+        if self._in_body:  # discarded as it comes, so that the client can read why it was refused
+            self._expect(self._limits.linger_s)
+        elif not self._in_head:
+            self._expect_request()
 
-    def _end_head(self) -> None:
-        self._in_head = False
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _expect_request(self) -> None:
+        self._expect(self.timeout_keep_alive if self._connection.key_id else self._limits.head_timeout_s)
 
     def _end_response(self) -> None:
-        if self._response_timer is not None:
-            self._response_timer.cancel()
-            self._response_timer = None
+        if self._response_deadline is not None:
+            self._response_deadline.cancel()
+            self._response_deadline = None

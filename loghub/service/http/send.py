@@ -22,30 +22,36 @@ class ResponsesInFlight:
     """Counts the bytes of responses until they are sent. The number of threads bounds how many responses are
     being built."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self.bytes = 0
+    name = "responses"
 
-    async def send(self, send: Send, response: ServiceResponse, *, method: str, request_id: str) -> None:
-        """Send the response, or ServerBusy instead if too many bytes wait for clients.
+    def __init__(self, limits: Limits) -> None:
+        self.limit = limits.response_bytes
+        self.used = 0
+
+    async def send(
+        self, send: Send, response: ServiceResponse, *, method: str, request_id: str
+    ) -> tuple[int, int]:
+        """Send the response, or ServerBusy instead if too many bytes wait for clients; return the status and
+        the size of what was sent.
 
         This replaces only responses to GET, which changed nothing and can be retried; all others are small.
         """
-        if method == "GET" and self.bytes + len(response.body) > self._limits.response_bytes:
+        if method == "GET" and self.used + len(response.body) > self.limit:
             response = error_response(failure(Code.SERVER_BUSY, "too many responses are not read yet"))
-        self.bytes += len(response.body)
+        self.used += len(response.body)
         try:
-            await _send(send, response, request_id)
+            await send_response(send, response, (b"x-log-requestid", request_id.encode()))
         finally:
-            self.bytes -= len(response.body)
+            self.used -= len(response.body)
+        return response.status, len(response.body)
 
 
-async def _send(send: Send, response: ServiceResponse, request_id: str) -> None:
-    """Header names are lower case, and Content-Length is always present, even if it is 0
-    (docs/sls-protocol.md 1.7)."""
+async def send_response(send: Send, response: ServiceResponse, *more: tuple[bytes, bytes]) -> None:
+    """Send a response with further headers. Header names are lower case, and Content-Length is always
+    present, even if it is 0 (docs/sls-protocol.md 1.7)."""
     size = len(response.body)
     headers = [
-        (b"x-log-requestid", request_id.encode()),
+        *more,
         (b"content-length", str(size).encode()),
         *((name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers),
     ]

@@ -7,11 +7,15 @@ the disk, so heartbeats continue while the disk is slow. `commits` contains the 
 
 import asyncio
 import queue
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from loghub.clock import Clock
 from loghub.service.faults import ServiceFault
+from loghub.service.storage.commit_monitor import CommitMonitor
 
 T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
@@ -26,6 +30,8 @@ class StorageFailed(ServiceFault):
 class Batches(Protocol[Item]):
     """Accepts items on the event loop; the future of an item returns its outcome."""
 
+    monitor: CommitMonitor
+
     def submit(self, item: Item) -> "asyncio.Future[object]": ...
 
     def close(self) -> None:
@@ -36,22 +42,61 @@ class StartBatches(Protocol):
     """How the engine creates `ThreadedBatches` or `InlineBatches`."""
 
     def __call__(
-        self, *, name: str, commit: "Commit[T]", on_failed: Callable[[BaseException], None]
+        self,
+        *,
+        name: str,
+        commit: "Commit[T]",
+        on_failed: Callable[[BaseException], None],
+        clock: Clock,
+        size: "Size[T]" = ...,
+        max_size: int = ...,
     ) -> Batches[T]: ...
 
 
 # Returns one outcome for each item of a batch; an exception among them fails only that item.
 # An exception that the function raises fails all items and is final.
 Commit = Callable[[Sequence[T]], Sequence[object]]
+# How much of a batch's bound an item takes.
+Size = Callable[[T], int]
+
+
+def _no_size(_: object) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[T]):
+    """An item that waits for its commit."""
+
+    item: T
+    future: "asyncio.Future[object]"
+    size: int
+    submitted_s: float
 
 
 class ThreadedBatches(Generic[T]):
-    """The production implementation: a daemon thread that is named after what it commits."""
+    """The production implementation: a daemon thread that is named after what it commits.
 
-    def __init__(self, *, name: str, commit: Commit[T], on_failed: Callable[[BaseException], None]) -> None:
+    A batch has items of at most ``max_size`` together, or one larger item.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        commit: Commit[T],
+        on_failed: Callable[[BaseException], None],
+        clock: Clock,
+        size: Size[T] = _no_size,
+        max_size: int = sys.maxsize,
+    ) -> None:
+        self.monitor = CommitMonitor(clock)
         self._commit = commit
         self._on_failed = on_failed
-        self._queue: queue.SimpleQueue[tuple[T, asyncio.Future[object]] | None] = queue.SimpleQueue()
+        self._size = size
+        self._max_size = max_size
+        self._queue: queue.SimpleQueue[_Entry[T] | None] = queue.SimpleQueue()
+        self._next: _Entry[T] | None = None  # did not fit into the last batch
         self._failed: BaseException | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -59,7 +104,8 @@ class ThreadedBatches(Generic[T]):
 
     def submit(self, item: T) -> "asyncio.Future[object]":
         future: asyncio.Future[object] = self._loop.create_future()
-        self._queue.put((item, future))
+        size = self._size(item)
+        self._queue.put(_Entry(item, future, size, self.monitor.submitted(size)))
         return future
 
     def close(self) -> None:
@@ -71,14 +117,20 @@ class ThreadedBatches(Generic[T]):
         while more:
             batch, more = self._next_batch()
             if batch:
-                outcomes = self._outcomes([item for item, _ in batch])
-                self._resolve([future for _, future in batch], outcomes)
+                self._resolve(batch, self._outcomes([entry.item for entry in batch]))
 
-    def _next_batch(self) -> tuple[list[tuple[T, "asyncio.Future[object]"]], bool]:
-        """All waiting items, at least one unless closed, and False once `close` was called."""
-        batch: list[tuple[T, asyncio.Future[object]]] = []
-        entry = self._queue.get()
+    def _next_batch(self) -> tuple[list[_Entry[T]], bool]:
+        """All waiting items within the bounds, at least one unless closed, and False once `close` was
+        called."""
+        batch: list[_Entry[T]] = []
+        size = 0
+        entry = self._next or self._queue.get()
+        self._next = None
         while entry is not None:
+            size += entry.size
+            if batch and size > self._max_size:
+                self._next = entry
+                return batch, True
             batch.append(entry)
             if len(batch) >= MAX_BATCH:
                 return batch, True
@@ -98,18 +150,32 @@ class ThreadedBatches(Generic[T]):
         failure = StorageFailed(f"storage failed: {self._failed}")
         return [failure] * len(items)
 
-    def _resolve(self, futures: "list[asyncio.Future[object]]", outcomes: Sequence[object]) -> None:
+    def _resolve(self, batch: list[_Entry[T]], outcomes: Sequence[object]) -> None:
         try:
-            self._loop.call_soon_threadsafe(_settle_all, futures, outcomes)
+            self._loop.call_soon_threadsafe(self._settle, batch, outcomes)
         except RuntimeError:
             # The loop is closed, so nothing waits any more.
             return
+
+    def _settle(self, batch: list[_Entry[T]], outcomes: Sequence[object]) -> None:
+        for entry in batch:
+            self.monitor.committed(size=entry.size, submitted_s=entry.submitted_s)
+        _settle_all([entry.future for entry in batch], outcomes)
 
 
 class InlineBatches(Generic[T]):
     """Commits each item immediately, in the caller's thread, for simulators and tests."""
 
-    def __init__(self, *, name: str, commit: Commit[T], on_failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        commit: Commit[T],
+        on_failed: Callable[[BaseException], None],
+        clock: Clock,
+        **_: object,  # the bound of a batch, which has one item here
+    ) -> None:
+        self.monitor = CommitMonitor(clock)
         self.name = name
         self._commit = commit
         self._on_failed = on_failed

@@ -18,10 +18,15 @@ class Append:
     new: NewGroup
 
 
-# Any other work that must not run concurrently with appends: retention, opening and removing a
-# shard's log, and the barrier before a shard becomes read-only (a task that does nothing).
+# Any other work that must not run concurrently with appends: retention's choice of segments, and the
+# barrier before a shard becomes read-only or is deleted (a task that does nothing).
 Task = Callable[[], object]
 LogItem = Append | Task
+
+
+def size_of(item: LogItem) -> int:
+    """The bytes that an item adds to its batch."""
+    return len(item.new.group) if isinstance(item, Append) else 0
 
 
 def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
@@ -29,7 +34,7 @@ def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
 
     If there is no room for a new segment, the outcome of the appends that were certainly not written is the
     OSError. Raises WriteFailed: it is unknown what the kernel has dropped by then, so nothing may be
-    acknowledged afterwards (docs/decisions/service.md).
+    acknowledged afterwards (docs/decisions/storage.md).
     """
     outcomes: list[object] = [None] * len(batch)
     appends: dict[int, list[int]] = {}
@@ -43,6 +48,17 @@ def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
     for index, item in enumerate(batch):
         if not isinstance(item, Append):
             outcomes[index] = _result(item)
+    return outcomes
+
+
+def run_tasks(batch: Sequence[Task]) -> Sequence[object]:
+    """Run tasks that append nothing. The outcome of each is its result, or the exception that it raised."""
+    outcomes: list[object] = []
+    for task in batch:
+        try:
+            outcomes.append(task())
+        except Exception as error:  # noqa: BLE001 - raised again where the task was submitted
+            outcomes.append(error)
     return outcomes
 
 

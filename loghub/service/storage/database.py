@@ -1,35 +1,41 @@
-"""Stores metadata, shard states and checkpoints in SQLite: converts facts to rows and back.
+"""Stores metadata, shard states and checkpoints in SQLite.
 
 The database uses WAL with synchronous=FULL, so a commit is on stable storage when it returns. One
 transaction contains all waiting facts, so waiting requests share one sync; the thread in `batches` calls
-`Database.commit`. This module contains the only SQL of the project.
+`Database.commit`. `rows` converts facts to rows and back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import singledispatch
+from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import apsw
 
 from loghub.domain import group as domain
-from loghub.domain.fsm import ShardState
-from loghub.domain.hashrange import HashRange
-from loghub.domain.shards import Shard
 from loghub.service.facts import (
     CatalogFact,
-    GroupDeleted,
-    GroupStepped,
-    LogstoreDeleted,
+    ExpiryReached,
+    FolderRemoved,
+    KnownEnd,
     LogstoreSaved,
-    ProjectDeleted,
     ProjectSaved,
     ServiceFact,
-    ShardDeleted,
-    ShardSaved,
 )
 from loghub.service.faults import ServiceFault
+from loghub.service.storage.rows import (
+    LOGSTORE_COLUMNS,
+    WHOLE_LOGSTORE,
+    entry_from,
+    shard_from,
+    statements,
+)
 
-SCHEMA_VERSION = 1
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SCHEMA_VERSION = 2
 _SCHEMA = """
 CREATE TABLE project (
   name TEXT PRIMARY KEY, description TEXT NOT NULL, created_s INTEGER NOT NULL, modified_s INTEGER NOT NULL
@@ -58,24 +64,69 @@ CREATE TABLE group_shard (
   FOREIGN KEY (logstore, name) REFERENCES consumer_group(logstore, name) ON DELETE CASCADE
 ) WITHOUT ROWID;
 """
-_LOGSTORE_COLUMNS = (
-    "id", "project", "name", "ttl_days", "next_shard", "options", "created_s", "modified_s"
-)  # fmt: skip
+# What version 2 added: deletions whose files are not removed yet, extents of logs, and single values.
+_SCHEMA_2 = """
+CREATE TABLE deletion (
+  logstore INTEGER NOT NULL, shard INTEGER NOT NULL, PRIMARY KEY (logstore, shard)
+) WITHOUT ROWID;
+CREATE TABLE log_end (
+  logstore INTEGER NOT NULL, shard INTEGER NOT NULL, oldest_cursor INTEGER NOT NULL,
+  end_cursor INTEGER NOT NULL, PRIMARY KEY (logstore, shard),
+  FOREIGN KEY (logstore, shard) REFERENCES shard(logstore, shard) ON DELETE CASCADE
+) WITHOUT ROWID;
+CREATE TABLE single_value (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+"""
 
 
 class DatabaseUnusable(ServiceFault):
     """The metadata file has another schema version or is damaged; the message says which."""
 
 
-class Database:
-    """The metadata file. Open it once; `commit` must run on one thread at a time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderHistory:
+    """The data folder that the metadata belongs to, and how often the service has started on it.
 
-    def __init__(self, path: str) -> None:
+    ``folder`` is "" before the first start. ``expiry`` is None before the first retention.
+    """
+
+    folder: str
+    starts: int
+    expiry: ExpiryReached | None
+    least_cursor: int  # of a log that is created from now on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedCursor:
+    """A cursor that a consumer group knows of a shard: a checkpoint, or the end of a read-only shard."""
+
+    logstore: int
+    shard: int
+    group: str
+    cursor: int
+
+
+def _readable(read: Callable[Concatenate["Database", P], T]) -> Callable[Concatenate["Database", P], T]:
+    """A method that raises DatabaseUnusable if SQLite cannot read the file."""
+
+    @wraps(read)
+    def method(database: "Database", /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            self._connection = apsw.Connection(path)
-            self._prepare()
+            return read(database, *args, **kwargs)
         except apsw.Error as error:
-            raise DatabaseUnusable(f"{path}: {error}") from error
+            raise DatabaseUnusable(f"{database.path}: {error}") from error
+
+    return method
+
+
+class Database:
+    """The metadata file. Open it once; `commit` must run on one thread at a time. All that opens it or reads
+    raises DatabaseUnusable."""
+
+    @_readable
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._connection = apsw.Connection(path)
+        self._prepare()
 
     def _prepare(self) -> None:
         run = self._connection.execute
@@ -87,17 +138,25 @@ class Database:
             "fullfsync=ON",
         ):
             run(f"PRAGMA {pragma}").fetchall()
+        # `close` must not remove the write-ahead log: only a clean stop that is recorded in the folder makes
+        # it dispensable.
+        self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         version = self._connection.pragma("user_version")
-        if version == 0:
+        if version in (0, 1):
             with self._connection:
-                run(_SCHEMA)
+                run((_SCHEMA if version == 0 else "") + _SCHEMA_2)
                 run(f"PRAGMA user_version={SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
             raise DatabaseUnusable(
                 f"the metadata has schema version {version}, but this release needs {SCHEMA_VERSION}"
             )
         # A kill may have left a commit in the page cache only, so sync it before it is read.
-        run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.merge_write_ahead_log()
+
+    @_readable
+    def merge_write_ahead_log(self) -> None:
+        """Make the file complete without its write-ahead log."""
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def commit(self, batch: Sequence[Sequence[ServiceFact]]) -> Sequence[object]:
         """Save all facts of all items in one durable transaction. Raises apsw.Error, which is final."""
@@ -116,12 +175,10 @@ class Database:
         return [None] * len(batch)
 
     def _save(self, fact: ServiceFact) -> None:
-        if isinstance(fact, GroupStepped):
-            for inner in fact.facts:
-                self._connection.execute(*_group_row(inner, fact.logstore, fact.group))
-        else:
-            self._connection.execute(*_row(fact))
+        for sql, values in statements(fact):
+            self._connection.execute(sql, values)
 
+    @_readable
     def catalog_facts(self) -> list[CatalogFact]:
         """The facts of the catalog, in an order in which they can be applied."""
         run = self._connection.execute
@@ -132,27 +189,73 @@ class Database:
             )
         ]
         facts.extend(
-            LogstoreSaved(**dict(zip(_LOGSTORE_COLUMNS, row, strict=True)))
-            for row in run(f"SELECT {','.join(_LOGSTORE_COLUMNS)} FROM logstore ORDER BY id")  # noqa: S608
+            LogstoreSaved(**dict(zip(LOGSTORE_COLUMNS, row, strict=True)))
+            for row in run(f"SELECT {','.join(LOGSTORE_COLUMNS)} FROM logstore ORDER BY id")  # noqa: S608
         )
-        facts.extend(_shard_from(row) for row in run("SELECT * FROM shard ORDER BY logstore, shard"))
+        facts.extend(shard_from(row) for row in run("SELECT * FROM shard ORDER BY logstore, shard"))
         return facts
 
+    @_readable
     def next_logstore_id(self) -> int:
         """One more than the highest id ever assigned."""
         row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name='logstore'").fetchone()
         return int(row[0]) + 1 if row else 1
 
+    @_readable
+    def deletions(self) -> list[FolderRemoved]:
+        """The deleted logstores and shards whose files are not removed yet."""
+        rows = self._connection.execute("SELECT logstore, shard FROM deletion ORDER BY logstore, shard")
+        return [
+            FolderRemoved(logstore=logstore, shard=None if shard == WHOLE_LOGSTORE else shard)
+            for logstore, shard in rows
+        ]
+
+    @_readable
+    def known_ends(self) -> list[KnownEnd]:
+        rows = self._connection.execute("SELECT logstore, shard, oldest_cursor, end_cursor FROM log_end")
+        return [
+            KnownEnd(logstore=logstore, shard=shard, oldest_cursor=oldest, end_cursor=end)
+            for logstore, shard, oldest, end in rows
+        ]
+
+    @_readable
+    def used_cursors(self) -> list[UsedCursor]:
+        rows = self._connection.execute(
+            "SELECT logstore, shard, name, max(coalesce(checkpoint, 0), coalesce(end_cursor, 0))"
+            " FROM group_shard WHERE checkpoint IS NOT NULL OR end_cursor IS NOT NULL"
+        )
+        return [
+            UsedCursor(logstore=logstore, shard=shard, group=group, cursor=cursor)
+            for logstore, shard, group, cursor in rows
+        ]
+
+    @_readable
+    def history(self) -> FolderHistory:
+        values = dict(self._connection.execute("SELECT name, value FROM single_value"))
+        expiry: ExpiryReached | None = None
+        if "expiry_us" in values:
+            unix_us = values["expiry_us"]
+            # An earlier release has not saved the time of the wall clock.
+            expiry = ExpiryReached(unix_us=unix_us, wall_us=values.get("expiry_wall_us", unix_us))
+        return FolderHistory(
+            folder=values.get("folder", ""),
+            starts=values.get("starts", 0),
+            expiry=expiry,
+            least_cursor=values.get("least_cursor", 0),
+        )
+
+    @_readable
     def groups(self) -> list[tuple[int, str, float, bool]]:
         """(logstore id, name, timeout in seconds, ordered) of every group."""
         rows = self._connection.execute("SELECT logstore, name, timeout_s, ordered FROM consumer_group")
         return [(logstore, name, timeout_s, bool(ordered)) for logstore, name, timeout_s, ordered in rows]
 
+    @_readable
     def group_entries(self, *, logstore: int, group: str) -> list[domain.ShardEntry]:
         rows = self._connection.execute(
             "SELECT * FROM group_shard WHERE logstore=? AND name=? ORDER BY shard", (logstore, group)
         )
-        return [_entry_from(row) for row in rows]
+        return [entry_from(row) for row in rows]
 
     def durability(self) -> tuple[str, int]:
         """The current values of SQLite's (journal mode, synchronous)."""
@@ -161,142 +264,3 @@ class Database:
     def close(self) -> None:
         with suppress(apsw.Error):
             self._connection.close()
-
-
-_Row = tuple[str, tuple[object, ...]]
-
-
-@singledispatch
-def _row(fact: ServiceFact) -> _Row:
-    raise TypeError(f"{type(fact).__name__} has no table")
-
-
-@_row.register
-def _(fact: ProjectSaved) -> _Row:
-    return (
-        "INSERT INTO project VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET"
-        " description=excluded.description, modified_s=excluded.modified_s",
-        (fact.name, fact.description, fact.created_s, fact.modified_s),
-    )
-
-
-@_row.register
-def _(fact: ProjectDeleted) -> _Row:
-    return "DELETE FROM project WHERE name=?", (fact.name,)
-
-
-@_row.register
-def _(fact: LogstoreSaved) -> _Row:
-    return (
-        "INSERT INTO logstore VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET"
-        " ttl_days=excluded.ttl_days, next_shard=excluded.next_shard,"
-        " options=excluded.options, modified_s=excluded.modified_s",
-        tuple(getattr(fact, column) for column in _LOGSTORE_COLUMNS),
-    )
-
-
-@_row.register
-def _(fact: LogstoreDeleted) -> _Row:
-    return "DELETE FROM logstore WHERE id=?", (fact.id,)
-
-
-@_row.register
-def _(fact: ShardSaved) -> _Row:
-    return (
-        "INSERT INTO shard VALUES (?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET read_only=excluded.read_only",
-        (
-            fact.logstore,
-            fact.shard,
-            fact.spec.keys.begin_key,
-            fact.spec.keys.end_key,
-            fact.spec.read_only,
-            _join(fact.spec.parents),
-            fact.born_us,
-            fact.first_cursor,
-        ),
-    )
-
-
-@_row.register
-def _(fact: ShardDeleted) -> _Row:
-    return "DELETE FROM shard WHERE logstore=? AND shard=?", (fact.logstore, fact.shard)
-
-
-@_row.register
-def _(fact: GroupDeleted) -> _Row:
-    return "DELETE FROM consumer_group WHERE logstore=? AND name=?", (fact.logstore, fact.group)
-
-
-def _group_row(fact: domain.Fact, logstore: int, group: str) -> _Row:
-    match fact:
-        case domain.GroupSaved():
-            return (
-                "INSERT INTO consumer_group VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET"
-                " timeout_s=excluded.timeout_s, ordered=excluded.ordered",
-                (logstore, group, fact.timeout_s, fact.order),
-            )
-        case domain.GroupShardForgotten():
-            return (
-                "DELETE FROM group_shard WHERE logstore=? AND name=? AND shard=?",
-                (logstore, group, fact.shard),
-            )
-        case domain.GroupShardSaved():
-            return (
-                "INSERT OR REPLACE INTO group_shard VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                (logstore, group, *_entry_row(fact.entry)),
-            )
-
-
-def _entry_row(entry: domain.ShardEntry) -> tuple[object, ...]:
-    saved = entry.checkpoint
-    return (
-        entry.shard,
-        _join(entry.log_shard.parents),
-        entry.log_shard.begin_cursor,
-        entry.log_shard.end_cursor,
-        entry.state.value,
-        entry.holder,
-        entry.next_holder,
-        entry.last_holder,
-        saved.cursor if saved else None,
-        saved.consumer if saved else None,
-        saved.updated_unix_us if saved else None,
-    )
-
-
-def _entry_from(row: tuple[object, ...]) -> domain.ShardEntry:
-    _, _, shard, parents, begin, end, state, holder, next_holder, last_holder, cursor, consumer, updated = row
-    checkpoint = None
-    if cursor is not None:
-        checkpoint = domain.SavedCheckpoint(cursor=cursor, consumer=consumer, updated_unix_us=updated)  # type: ignore[arg-type]
-    return domain.ShardEntry(
-        log_shard=domain.LogShard(shard=shard, parents=_split(parents), begin_cursor=begin, end_cursor=end),  # type: ignore[arg-type]
-        state=ShardState(str(state)),
-        holder=holder,  # type: ignore[arg-type]
-        next_holder=next_holder,  # type: ignore[arg-type]
-        last_holder=last_holder,  # type: ignore[arg-type]
-        checkpoint=checkpoint,
-    )
-
-
-def _shard_from(row: tuple[object, ...]) -> ShardSaved:
-    logstore, shard, begin, end, read_only, parents, born_us, first_cursor = row
-    return ShardSaved(
-        logstore=int(str(logstore)),
-        spec=Shard(
-            shard=int(str(shard)),
-            keys=HashRange.parse(begin_key=str(begin), end_key=str(end)),
-            read_only=bool(read_only),
-            parents=_split(parents),
-        ),
-        born_us=int(str(born_us)),
-        first_cursor=int(str(first_cursor)),
-    )
-
-
-def _join(numbers: tuple[int, ...]) -> str:
-    return ",".join(map(str, numbers))
-
-
-def _split(text: object) -> tuple[int, ...]:
-    return tuple(int(part) for part in str(text).split(",") if part)

@@ -1,15 +1,20 @@
 """The binary layout of a segment file: packs and checks the file header and the records.
 
-This module alone defines the layout. All numbers are little endian. A segment is a `SegmentHeader` of
-`SEGMENT_HEADER_BYTES`, then records, each at a multiple of 8 bytes, then zeros up to the preallocated size.
+This module and `footer` alone define the layout. All numbers are little endian. A segment is a
+`SegmentHeader` of `SEGMENT_HEADER_BYTES`, whose first bytes name the format version, then records, each at
+a multiple of 8 bytes, then zeros up to the preallocated size or, once the segment is sealed, a footer.
 A record is a header of `RECORD_HEADER_BYTES`, followed by the log group exactly as it was received::
 
-    u32 length      of the log group; 0 ends the segment
+    u32 length      of the log group; 0 ends the records
     u32 crc         CRC-32 of everything after this field: the rest of the header and the group
-    i64 cursor      consecutive within a shard
-    i64 received_us unix microseconds, never decreasing within a shard
+    i64 cursor      consecutive within a segment
+    i64 received_us unix microseconds
     u32 logs        number of logs in the group
     u32 synced      offset below which the file was on stable storage when this record was written
+
+Format 2 ends each record, and the footer, with an end mark of 4 bytes that contains no zero byte and differs
+from segment to segment. A write that was cut short therefore never looks complete, whatever a client sent;
+`recovery` says what follows from that. Format 1, which has neither end marks nor a footer, is only read.
 """
 
 import struct
@@ -18,14 +23,18 @@ from dataclasses import dataclass
 
 from loghub.service.faults import ServiceFault
 
-_MAGIC = b"LOGHUB1\n"
-_SEGMENT = struct.Struct("<8sqqqI")
+_MAGIC = {b"LOGHUB1\n": 1, b"LOGHUB2\n": 2}
+_SEGMENT = {1: struct.Struct("<8sqqqI"), 2: struct.Struct("<8sqqqqI")}
 _RECORD = struct.Struct("<IIqqII")
 _AFTER_CRC = struct.Struct("<qqII")
+_CRC_BYTES = 4
 _CRC_SKIP = 8
+_NO_ZERO_BYTE = 0x01010101
 
+FORMAT = 2  # of new segments
 SEGMENT_HEADER_BYTES = 64
 RECORD_HEADER_BYTES = _RECORD.size
+END_MARK_BYTES = 4
 MAX_GROUP_BYTES = 64 << 20  # far above what the service accepts; a length beyond it is damage
 
 
@@ -35,11 +44,39 @@ class DamagedRecord(ServiceFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentHeader:
-    """The totals of everything before the segment, so that dropped log groups are still counted."""
+    """The totals of everything before the segment, so that dropped log groups are still counted.
+
+    ``skipped`` cursors before ``first_cursor`` are not in the log: their log groups were lost, and the log
+    goes on above everything that may have been given out.
+    """
 
     first_cursor: int
     logs_before: int  # logs in all groups below first_cursor since the shard's birth
     received_us: int  # of the last record before the segment, or the shard's birth
+    skipped: int = 0
+
+    @property
+    def follows(self) -> int:
+        """The end of the log before this segment."""
+        return self.first_cursor - self.skipped
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What depends on the format version: the bytes that end each record, none in format 1."""
+
+    version: int
+    end_mark: bytes
+
+    def stored_bytes(self, group_bytes: int) -> int:
+        """The bytes that a group of this size occupies, including header, padding and end mark."""
+        return (RECORD_HEADER_BYTES + group_bytes + len(self.end_mark) + 7) & ~7
+
+    def ends_record(self, data: bytes | memoryview, at: int, group_bytes: int) -> bool:
+        """Whether the record at ``at`` has its end mark. Only the service can write it: a record within a
+        group that a client sent has none. Always true for format 1."""
+        end = at + self.stored_bytes(group_bytes)
+        return data[end - len(self.end_mark) : end] == self.end_mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,37 +90,51 @@ class RecordHeader:
     logs: int
     synced: int
 
-    @property
-    def stored_bytes(self) -> int:
-        return stored_bytes(self.length)
-
 
 def stored_bytes(group_bytes: int) -> int:
-    """The bytes that a group of this size occupies in a segment, including header and padding."""
-    return (RECORD_HEADER_BYTES + group_bytes + 7) & ~7
+    """The bytes that a group of this size occupies in a new segment."""
+    return (RECORD_HEADER_BYTES + group_bytes + END_MARK_BYTES + 7) & ~7
 
 
 def pack_segment_header(header: SegmentHeader) -> bytes:
-    body = _SEGMENT.pack(_MAGIC, header.first_cursor, header.logs_before, header.received_us, 0)[:-4]
-    return (body + zlib.crc32(body).to_bytes(4, "little")).ljust(SEGMENT_HEADER_BYTES, b"\0")
+    numbers = (header.first_cursor, header.logs_before, header.received_us, header.skipped)
+    body = _SEGMENT[FORMAT].pack(b"LOGHUB2\n", *numbers, 0)[:-_CRC_BYTES]
+    return (body + zlib.crc32(body).to_bytes(_CRC_BYTES, "little")).ljust(SEGMENT_HEADER_BYTES, b"\0")
 
 
-def unpack_segment_header(data: bytes) -> SegmentHeader:
+def unpack_segment_header(data: bytes) -> tuple[SegmentHeader, Layout]:
     """Raises DamagedRecord if ``data`` does not begin with a valid segment header."""
     if len(data) < SEGMENT_HEADER_BYTES:
         raise DamagedRecord("the segment header is truncated")
-    magic, first_cursor, logs_before, received_us, crc = _SEGMENT.unpack_from(data)
-    if magic != _MAGIC or crc != zlib.crc32(data[: _SEGMENT.size - 4]):
+    version = _MAGIC.get(data[:8])
+    if version is None:
+        newer = data.startswith(b"LOGHUB")
+        raise DamagedRecord(
+            "this release does not know the segment's format" if newer else "the segment header is invalid"
+        )
+    _, first_cursor, logs_before, received_us, *skipped, crc = _SEGMENT[version].unpack_from(data)
+    if crc != zlib.crc32(data[: _SEGMENT[version].size - _CRC_BYTES]):
         raise DamagedRecord("the segment header is invalid")
-    return SegmentHeader(first_cursor=first_cursor, logs_before=logs_before, received_us=received_us)
+    header = SegmentHeader(
+        first_cursor=first_cursor,
+        logs_before=logs_before,
+        received_us=received_us,
+        skipped=skipped[0] if skipped else 0,
+    )
+    # A client cannot guess the checksum, which covers microseconds that it never sees.
+    end_mark = (crc | _NO_ZERO_BYTE).to_bytes(END_MARK_BYTES, "little") if version > 1 else b""
+    return header, Layout(version, end_mark)
 
 
-def pack_record(group: bytes, *, cursor: int, received_us: int, logs: int, synced: int) -> bytes:
-    """The record with its padding."""
+def pack_record(
+    group: bytes, *, cursor: int, received_us: int, logs: int, synced: int, end_mark: bytes
+) -> bytes:
+    """The record with its padding and the end mark of the segment's layout."""
     rest = _AFTER_CRC.pack(cursor, received_us, logs, synced)
     crc = zlib.crc32(group, zlib.crc32(rest))
     head = _RECORD.pack(len(group), crc, cursor, received_us, logs, synced)
-    return b"".join((head, group, bytes(stored_bytes(len(group)) - len(head) - len(group))))
+    padding = -(len(head) + len(group) + len(end_mark)) % 8
+    return b"".join((head, group, bytes(padding), end_mark))
 
 
 def read_header(data: bytes | memoryview, at: int) -> RecordHeader | None:

@@ -1,40 +1,35 @@
-"""One segment file: append, sync, scan and recovery.
+"""One segment file: append, sync, seal and scan.
 
-A segment is a part of a shard's log (see `shardlog`); `record` defines its binary layout. One thread writes
-a segment. Other threads may scan the published part meanwhile, since records never change and `marks` only
-grows.
+A segment is a part of a shard's log (see `shardlog`); `record` and `footer` define its binary layout. One
+thread writes the `OpenSegment` at the end of a log. Any thread may scan its published part meanwhile, since
+records never change. A `SealedSegment` keeps neither its file nor its index in memory: `segment_files` loads
+them when they are read.
 """
 
-from bisect import bisect_right
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from loghub.service.faults import ServiceFault
 from loghub.service.ports import Disk, File
 from loghub.service.storage import record
-from loghub.service.storage.record import DamagedRecord, SegmentHeader
+from loghub.service.storage.footer import Marks, Totals, footer_room, pack_footer
+from loghub.service.storage.record import DamagedRecord, Layout, SegmentHeader
+from loghub.service.storage.recovery import Inspection
 
-MARK_EVERY_BYTES = 16 << 10
 _WINDOW_BYTES = 256 << 10
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+# A small step back of the wall clock is evened out; a larger one is the correction of a wrong clock.
+CLOCK_STEP_US = 60_000_000
 
 
 class LogDamaged(ServiceFault):
-    """A log file has lost acknowledged data, which requires manual intervention. The message names the file,
-    and the offset where it is known."""
+    """A log file has lost acknowledged data. The message names the file, and the offset where it is known."""
 
 
 class WriteFailed(ServiceFault):
     """A write or sync of log data failed. The content of the file is unknown until recovery."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """One entry of the sparse index: the position of a record."""
-
-    cursor: int
-    offset: int
-    received_us: int
-    logs_before: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,31 +52,105 @@ class NewGroup:
     received_us: int
 
 
-class Segment:
-    """An open segment file with its sparse index."""
-
-    def __init__(self, *, path: str, file: File, header: SegmentHeader) -> None:
-        self.path = path
-        self.header = header
-        self.marks: list[Mark] = []
-        self.used = record.SEGMENT_HEADER_BYTES
-        self.next_cursor = header.first_cursor
-        self.logs_total = header.logs_before
-        self.received_us = header.received_us
-        self._file = file
-        self._synced = self.used
-        self._capacity = file.size()
+class Segment(Protocol):
+    """What reading needs of an open or sealed segment."""
 
     @property
-    def first_cursor(self) -> int:
-        return self.header.first_cursor
+    def path(self) -> str: ...
 
-    def fits(self, group_bytes: int) -> bool:
-        return self.used + record.stored_bytes(group_bytes) <= self._capacity
+    @property
+    def header(self) -> SegmentHeader: ...
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def totals(self) -> Totals: ...
+
+    def contents(self) -> tuple[File, Marks]:
+        """The file and its index. Raises FileNotFoundError if the file was removed, LogDamaged."""
+
+
+class SegmentFiles(Protocol):
+    """Loads the files and indexes of sealed segments (`segment_files`)."""
+
+    def get(self, path: str) -> tuple[File, Marks]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """A segment that never changes again."""
+
+    path: str
+    header: SegmentHeader
+    layout: Layout
+    totals: Totals
+    files: SegmentFiles
+
+    def contents(self) -> tuple[File, Marks]:
+        return self.files.get(self.path)
+
+
+class OpenSegment:
+    """The segment at the end of a log. After `seal`, nothing may be appended."""
+
+    def __init__(self, *, path: str, file: File, header: SegmentHeader, layout: Layout) -> None:
+        self.path = path
+        self.header = header
+        self.layout = layout
+        self._file = file
+        self._capacity = file.size()
+        self._marks = Marks()
+        self._used = record.SEGMENT_HEADER_BYTES
+        self._next_cursor = header.first_cursor
+        self._logs_total = header.logs_before
+        self._received_us = self._latest_us = header.received_us
+        self._synced = self._used
+
+    def restore(self, found: Inspection, *, writable: bool) -> None:
+        """Take over the records that were found, cut a torn tail, and make what is left whole and durable.
+
+        Without ``writable``, the next append goes to a new segment. Raises WriteFailed.
+        """
+        totals = found.totals
+        self._marks, self._used, self._next_cursor = found.marks, totals.used, totals.next_cursor
+        self._logs_total, self._received_us = totals.logs_total, totals.received_us
+        self._latest_us = totals.latest_us
+        try:
+            if writable and found.tail_bytes:
+                self._file.truncate(self._used)
+                self._file.allocate(self._capacity)
+            if writable and found.lacks_end_mark:
+                # It tells later damage of the record from a torn tail.
+                mark = self.layout.end_mark
+                self._file.write_at(mark, offset=self._used - len(mark))
+        except OSError as error:
+            raise WriteFailed(f"{self.path}: {error}") from error
+        if not writable:
+            self._capacity = self._used
+        self.sync()
+
+    @property
+    def totals(self) -> Totals:
+        return Totals(
+            used=self._used,
+            next_cursor=self._next_cursor,
+            logs_total=self._logs_total,
+            received_us=self._received_us,
+            latest_us=self._latest_us,
+        )
+
+    def contents(self) -> tuple[File, Marks]:
+        return self._file, self._marks
+
+    def fits(self, stored_bytes: int) -> bool:
+        """Whether records of this size fit, so that the footer will have room behind them."""
+        used = self._used + stored_bytes
+        return used + footer_room(used) <= self._capacity
 
     def append(self, groups: Sequence[NewGroup]) -> None:
         """Append the groups with one write. They are durable after `sync`. Raises WriteFailed."""
-        start = self.used
+        start = self._used
         parts = [self._pack(new) for new in groups]
         try:
             self._file.write_at(b"".join(parts), offset=start)
@@ -89,31 +158,23 @@ class Segment:
             raise WriteFailed(f"{self.path}: {error}") from error
 
     def _pack(self, new: NewGroup) -> bytes:
-        received_us = max(new.received_us, self.received_us)  # the wall clock may go back
+        received_us = _received_us(new.received_us, self._received_us)
         data = record.pack_record(
             new.group,
-            cursor=self.next_cursor,
+            cursor=self._next_cursor,
             received_us=received_us,
             logs=new.logs,
             synced=self._synced,
+            end_mark=self.layout.end_mark,
         )
-        self._index_record(stored=len(data), received_us=received_us, logs=new.logs)
+        if self._marks.is_due(self._used):
+            self._marks.append(self._next_cursor, self._used, received_us, self._logs_total)
+        self._used += len(data)
+        self._next_cursor += 1
+        self._logs_total += new.logs
+        self._received_us = received_us
+        self._latest_us = max(self._latest_us, received_us)
         return data
-
-    def _index_record(self, *, stored: int, received_us: int, logs: int) -> None:
-        if not self.marks or self.used - self.marks[-1].offset >= MARK_EVERY_BYTES:
-            self.marks.append(
-                Mark(
-                    cursor=self.next_cursor,
-                    offset=self.used,
-                    received_us=received_us,
-                    logs_before=self.logs_total,
-                )
-            )
-        self.used += stored
-        self.next_cursor += 1
-        self.logs_total += logs
-        self.received_us = received_us
 
     def sync(self) -> None:
         """Make all appends durable. Raises WriteFailed."""
@@ -121,113 +182,105 @@ class Segment:
             self._file.sync_data()
         except OSError as error:
             raise WriteFailed(f"{self.path}: {error}") from error
-        self._synced = self.used
+        self._synced = self._used
 
-    def seal(self) -> None:
-        """Free the unused blocks and make the segment durable; nothing may be appended afterwards."""
-        self._file.truncate(self.used)
-        self._capacity = self.used
+    def seal(self, files: SegmentFiles) -> SealedSegment:
+        """Write the footer, free the unused blocks, and make all of it durable.
+
+        Raises WriteFailed; OSError if there is no space for the footer, which only a segment of format 1 can
+        lack. It may be called again.
+        """
+        totals = self.totals
+        footer = pack_footer(self._marks, totals, end_mark=self.layout.end_mark)
+        self._capacity = self._used
+        try:
+            self._file.write_at(footer, offset=self._used)
+            self._file.truncate(self._used + len(footer))
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise
+            raise WriteFailed(f"{self.path}: {error}") from error
         self.sync()
+        return SealedSegment(self.path, self.header, self.layout, totals, files)
 
     def close(self) -> None:
         self._file.close()
 
-    def scan(self, *, cursor: int, end_cursor: int) -> Iterator[Entry]:
-        """The entries in [cursor, end_cursor). Each is checked; raises LogDamaged if an entry is damaged."""
-        index = bisect_right(self.marks, cursor, key=lambda mark: mark.cursor) - 1
-        if index < 0:
-            return
-        mark = self.marks[index]
-        offset, logs_before, window, base = mark.offset, mark.logs_before, b"", mark.offset
-        for _ in range(mark.cursor, end_cursor):
-            window, base = self._window(window, base, offset)
-            header = record.read_header(window, offset - base)
-            try:
-                if header is None:
-                    raise DamagedRecord("a record is missing")
-                record.check(window, offset - base, header)
-            except DamagedRecord as error:
-                raise LogDamaged(f"{self.path} at {offset}: {error}") from error
-            if header.cursor >= cursor:
-                yield Entry(
-                    cursor=header.cursor,
-                    received_us=header.received_us,
-                    logs=header.logs,
-                    logs_before=logs_before,
-                    group=record.group_bytes(window, offset - base, header),
-                )
-            logs_before += header.logs
-            offset += header.stored_bytes
 
-    def _window(self, window: bytes, base: int, offset: int) -> tuple[bytes, int]:
-        """A part of the file that contains the whole record at ``offset``, and the offset of that part."""
-        header = record.read_header(window, offset - base)
-        if header is not None and offset + header.stored_bytes <= base + len(window):
-            return window, base
-        window = self._file.read_at(_WINDOW_BYTES, offset=offset)
-        header = record.read_header(window, 0)
-        if header is not None and header.stored_bytes > len(window):
-            window = self._file.read_at(min(header.stored_bytes, self._capacity), offset=offset)
-        return window, offset
-
-    def recover(self, *, sealed: bool) -> int:
-        """Read the whole file, rebuild the index and cut a torn tail; return the number of bytes cut.
-
-        A sealed segment cannot have a torn tail. In the open segment, a bad record below an offset that a
-        later record names as synced was acknowledged. Raises LogDamaged in both cases. The open segment is
-        synced, so that the recovered records are durable; raises WriteFailed if that fails.
-        """
-        data = self._file.read_at(self._capacity, offset=0)
-        reason = self._index(data)
-        tail = data[self.used :].rstrip(b"\0")
-        if sealed and (reason or tail):
-            raise LogDamaged(f"{self.path} at {self.used}: {reason or 'bytes after the last record'}")
-        if tail:
-            self._refuse_lost_sync(data)
-            self._cut_tail(len(data))
-        if not sealed:  # a sealed segment was synced before its successor was created
-            self.sync()
-        return len(tail)
-
-    def _index(self, data: bytes) -> str:
-        """Index the records up to the first bad one; return the reason for stopping, "" at a clean end."""
-        view = memoryview(data)
-        while (header := record.read_header(view, self.used)) is not None:
-            try:
-                record.check(view, self.used, header)
-            except DamagedRecord as error:
-                return str(error)
-            if header.cursor != self.next_cursor:
-                return f"a record has cursor {header.cursor} instead of {self.next_cursor}"
-            self._index_record(stored=header.stored_bytes, received_us=header.received_us, logs=header.logs)
-        return ""
-
-    def _refuse_lost_sync(self, data: bytes) -> None:
-        """Raises LogDamaged if a valid record after the bad record shows that the bad record was durable."""
-        view, end = memoryview(data), len(data.rstrip(b"\0"))
-        for at in range(self.used, end, 8):
-            header = record.read_header(view, at)
-            if header is None or header.cursor <= self.next_cursor or header.synced <= self.used:
-                continue
-            try:
-                record.check(view, at, header)
-            except DamagedRecord:
-                continue
-            raise LogDamaged(f"{self.path} at {self.used}: acknowledged records are damaged")
-
-    def _cut_tail(self, size: int) -> None:
-        self._file.truncate(self.used)
-        self._file.allocate(size)
+def _received_us(now_us: int, before_us: int) -> int:
+    """Not before the last record, unless the wall clock was set back: then the later time is the true one."""
+    return before_us if before_us - CLOCK_STEP_US <= now_us < before_us else now_us
 
 
-def create_segment(disk: Disk, *, folder: str, header: SegmentHeader, size: int) -> Segment:
+def scan(segment: Segment, *, cursor: int, end_cursor: int) -> Iterator[Entry]:
+    """The entries in [cursor, end_cursor). Each is checked; raises LogDamaged if an entry is damaged, and
+    FileNotFoundError if the segment was removed."""
+    if cursor >= end_cursor:
+        return
+    file, marks = segment.contents()
+    mark = marks.before(cursor)
+    if mark is None:
+        return
+    reader = _Reader(file, segment.path)
+    offset, logs_before = mark.offset, mark.logs_before
+    for _ in range(mark.cursor, end_cursor):
+        header, group = reader.read(offset)
+        if header.cursor >= cursor:
+            yield Entry(
+                cursor=header.cursor,
+                received_us=header.received_us,
+                logs=header.logs,
+                logs_before=logs_before,
+                group=group,
+            )
+        logs_before += header.logs
+        offset += segment.layout.stored_bytes(header.length)
+
+
+class _Reader:
+    """Reads records through a window on the file, most of them without a call of the disk."""
+
+    def __init__(self, file: File, path: str) -> None:
+        self._file, self._path = file, path
+        self._window, self._base = b"", 0
+
+    def read(self, offset: int) -> tuple[record.RecordHeader, bytes]:
+        """The record at ``offset``. Raises LogDamaged unless it is complete and its CRC matches."""
+        try:
+            header = self._load(offset)
+            if header is None:
+                raise DamagedRecord("a record is missing")
+            record.check(self._window, offset - self._base, header)
+        except DamagedRecord as error:
+            raise LogDamaged(f"{self._path} at {offset}: {error}") from error
+        return header, record.group_bytes(self._window, offset - self._base, header)
+
+    def _load(self, offset: int) -> record.RecordHeader | None:
+        """Move the window so that it contains the whole record at ``offset``; return the record's header."""
+        header = record.read_header(self._window, offset - self._base)
+        if header is not None and self._is_inside(header, offset):
+            return header
+        self._window, self._base = self._file.read_at(_WINDOW_BYTES, offset=offset), offset
+        header = record.read_header(self._window, 0)
+        if header is not None and not self._is_inside(header, offset):
+            length = record.RECORD_HEADER_BYTES + min(header.length, record.MAX_GROUP_BYTES)
+            self._window = self._file.read_at(length, offset=offset)
+        return header
+
+    def _is_inside(self, header: record.RecordHeader, offset: int) -> bool:
+        end = offset + record.RECORD_HEADER_BYTES + header.length
+        return end <= self._base + len(self._window)
+
+
+def create_segment(disk: Disk, *, folder: str, header: SegmentHeader, size: int) -> OpenSegment:
     """Create a preallocated segment; the file and its name are durable before the call returns."""
     path = f"{folder}/{segment_name(header.first_cursor)}"
     fresh = f"{path}.new"
+    packed = record.pack_segment_header(header)
     file = disk.create(fresh)
     try:
         file.allocate(size)
-        file.write_at(record.pack_segment_header(header), offset=0)
+        file.write_at(packed, offset=0)
         file.sync_data()
         disk.rename(fresh, path)
     except BaseException:
@@ -235,18 +288,7 @@ def create_segment(disk: Disk, *, folder: str, header: SegmentHeader, size: int)
         disk.remove(fresh)
         raise
     disk.sync_dir(folder)
-    return Segment(path=path, file=file, header=header)
-
-
-def open_segment(disk: Disk, *, path: str) -> Segment:
-    """Open an existing segment without recovering it. Raises LogDamaged if its header is not valid."""
-    file = disk.open(path)
-    try:
-        header = record.unpack_segment_header(file.read_at(record.SEGMENT_HEADER_BYTES, offset=0))
-    except DamagedRecord as error:
-        file.close()
-        raise LogDamaged(f"{path}: {error}") from error
-    return Segment(path=path, file=file, header=header)
+    return OpenSegment(path=path, file=file, header=header, layout=record.unpack_segment_header(packed)[1])
 
 
 def segment_name(first_cursor: int) -> str:

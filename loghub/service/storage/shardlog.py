@@ -1,18 +1,42 @@
 """The log of one shard: durable appends, reads by cursor or time, exact counts, and retention.
 
-A log consists of segments (see `segment`). One thread at a time writes (`append`, `sync`, `drop_before`;
-see `commits`), while any thread may read the range that `extent` describes. A group becomes readable only
-once it is durable, so a reader never sees a group or a cursor that a crash could undo. All times are
-arguments.
+A log consists of segments (see `segment`). One thread at a time writes (`append`, `sync`, `expire`; see
+`commits`), while any thread may read the range that `extent` describes. A group becomes readable only once it
+is durable, so a reader never sees a group or a cursor that a crash could undo. Cursors are consecutive,
+except that a segment may skip some after an accepted loss. All times are arguments.
 """
 
+import errno
+import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
 
 from loghub.service.ports import Disk
-from loghub.service.storage.record import SEGMENT_HEADER_BYTES, SegmentHeader, stored_bytes
-from loghub.service.storage.segment import Entry, LogDamaged, NewGroup, Segment, create_segment, open_segment
+from loghub.service.storage.footer import Marks, footer_room, pack_footer
+from loghub.service.storage.log_inspection import FoundSegment, LogInspection, inspect_log
+from loghub.service.storage.receive_times import first_received_since, plausible_time
+from loghub.service.storage.record import FORMAT, SEGMENT_HEADER_BYTES, SegmentHeader, stored_bytes
+from loghub.service.storage.recovery import Tail
+from loghub.service.storage.segment import (
+    Entry,
+    LogDamaged,
+    NewGroup,
+    OpenSegment,
+    SealedSegment,
+    Segment,
+    create_segment,
+    scan,
+)
+from loghub.service.storage.segment_files import LoadedSegments
+
+_log = structlog.get_logger("loghub.service.storage")
+T = TypeVar("T")
+# Space that log data leaves to the metadata: without it, no checkpoint could be saved and no log removed.
+RESERVED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +75,27 @@ class NoRoom(Exception):  # noqa: N818 - the name states the problem
         self.written = written
 
 
-class ShardLog:
-    """The log of one shard. Open it with `open_log`."""
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """What readers see: replaced as a whole, because an extent belongs to the segments of the same moment."""
 
-    def __init__(self, disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int) -> None:
+    extent: Extent
+    segments: tuple[Segment, ...]
+
+
+class ShardLog:
+    """The log of one shard. Open it with `open_log`, or `restore` it from an inspection."""
+
+    def __init__(
+        self, disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int, files: LoadedSegments
+    ) -> None:
         self._disk = disk
         self._folder = folder
         self._birth = birth
         self._segment_bytes = segment_bytes
-        self._segments: tuple[Segment, ...] = ()
+        self._files = files
+        self._sealed: tuple[SealedSegment, ...] = ()
+        self._open: OpenSegment | None = None
         self._dirty = False
         born = Extent(
             oldest_cursor=birth.first_cursor,
@@ -67,13 +103,16 @@ class ShardLog:
             logs_total=birth.logs_before,
             received_us=birth.received_us,
         )
-        # A single reference that is replaced atomically: a reader must never see an extent
-        # together with the segments of another moment.
-        self._published: tuple[Extent, tuple[Segment, ...]] = (born, ())
+        self._published = _Published(born, ())
 
     @property
     def extent(self) -> Extent:
-        return self._published[0]
+        return self._published.extent
+
+    @property
+    def last_roll(self) -> int:
+        """The first cursor of the newest segment; the shard's first cursor if there is none."""
+        return self._birth.first_cursor if self._open is None else self._open.header.first_cursor
 
     # Writing: one thread.
 
@@ -86,11 +125,11 @@ class ShardLog:
         run_bytes = 0
         for index, new in enumerate(groups):
             size = stored_bytes(len(new.group))
-            if not self._segments or not self._segments[-1].fits(run_bytes + size):
+            if self._open is None or not self._open.fits(run_bytes + size):
                 self._write(run)
                 run, run_bytes = [], 0
                 try:
-                    self._make_room(len(new.group))
+                    self._make_room(size)
                 except OSError as error:
                     raise NoRoom(index) from error
             run.append(new)
@@ -99,153 +138,207 @@ class ShardLog:
 
     def _write(self, run: list[NewGroup]) -> None:
         if run:
+            assert self._open is not None
             self._dirty = True
-            self._segments[-1].append(run)
+            self._open.append(run)
 
-    def _make_room(self, group_bytes: int) -> None:
-        if not self._segments or not self._segments[-1].fits(group_bytes):
-            self._roll(SEGMENT_HEADER_BYTES + stored_bytes(group_bytes))
+    def _make_room(self, size: int) -> None:
+        if self._open is None or not self._open.fits(size):
+            self._roll(size)
 
     def _roll(self, least_bytes: int) -> None:
-        """Create a new segment. The previous segment is synced first, so only the newest can have a torn
+        """Create a new segment. The previous segment is sealed first, so only the newest can have a torn
         tail."""
-        header = self._birth
-        if self._segments:
-            last = self._segments[-1]
-            last.seal()
+        end = SEGMENT_HEADER_BYTES + least_bytes
+        size = max(self._segment_bytes, end + footer_room(end))
+        if self._disk.free_bytes(self._folder) < size + RESERVED_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._folder)
+        header, sealed = self._birth, self._sealed
+        if self._open is not None:
+            last = self._open.seal(self._files)
+            sealed = (*sealed, last)
             header = SegmentHeader(
-                first_cursor=last.next_cursor, logs_before=last.logs_total, received_us=last.received_us
+                first_cursor=last.totals.next_cursor,
+                logs_before=last.totals.logs_total,
+                received_us=last.totals.received_us,
             )
-        size = max(self._segment_bytes, least_bytes)
-        fresh = create_segment(self._disk, folder=self._folder, header=header, size=size)
-        self._segments = (*self._segments, fresh)
+        self._open = create_segment(self._disk, folder=self._folder, header=header, size=size)
+        self._sealed = sealed
 
     def sync(self) -> None:
         """Make all appends durable and then readable. Raises WriteFailed, which is final."""
-        if self._dirty:
-            self._segments[-1].sync()
+        if self._dirty and self._open is not None:
+            self._open.sync()
             self._dirty = False
             self._publish()
 
     def _publish(self) -> None:
-        last = self._segments[-1]
+        assert self._open is not None
+        segments: tuple[Segment, ...] = (*self._sealed, self._open)
+        totals = self._open.totals
         extent = Extent(
-            oldest_cursor=self._segments[0].first_cursor,
-            end_cursor=last.next_cursor,
-            logs_total=last.logs_total,
-            received_us=last.received_us,
+            oldest_cursor=segments[0].header.first_cursor,
+            end_cursor=totals.next_cursor,
+            logs_total=totals.logs_total,
+            received_us=totals.received_us,
         )
-        self._published = (extent, self._segments)
+        self._published = _Published(extent, segments)
 
-    def drop_before(self, received_us: int) -> int:
-        """Drop whole segments whose newest group is older than this time; return the number of groups.
+    def expire(self, received_us: int, *, now_us: int, most: int) -> list[str]:
+        """Drop at most ``most`` whole segments, of which all groups are older than this time.
 
-        The oldest segment is removed first, and each removal is durable before the next: after a power loss
-        any of the names that were removed together may reappear, and recovery treats a gap as damage. For the
-        same reason, if a segment cannot be removed (OSError), it and all later segments stay.
+        Returns their files, which the caller removes once the new oldest cursor is persisted: until then a
+        crash brings them back. Raises OSError if there is no space for a new segment.
         """
-        before = self.extent.oldest_cursor
-        if self._segments and self.extent.end_cursor > before and self.extent.received_us < received_us:
-            self._roll(SEGMENT_HEADER_BYTES)
-        while len(self._segments) > 1 and self._segments[0].received_us < received_us:
-            self._disk.remove(self._segments[0].path)
-            self._disk.sync_dir(self._folder)
-            self._segments = self._segments[1:]
+        extent = self.extent
+        if extent.oldest_cursor < extent.end_cursor and extent.received_us < received_us:
+            try:
+                self._roll(0)
+            except OSError:
+                if not self._sealed:
+                    raise
+        expired = 0
+        for number, segment in enumerate(self._sealed[:most], 1):
+            latest_us = segment.totals.latest_us
+            if latest_us < received_us:
+                expired = number
+            elif latest_us <= now_us:  # a time in the future says nothing, so a later segment decides
+                break
+        if self._open is not None and self._sealed:
+            dropped, self._sealed = self._sealed[:expired], self._sealed[expired:]
             self._publish()
-        return self.extent.oldest_cursor - before
+            return [segment.path for segment in dropped]
+        return []
 
     def close(self) -> None:
-        for segment in self._segments:
-            segment.close()
+        if self._open is not None:
+            self._open.close()
 
-    def recover(self) -> int:
-        """Open the segments on disk; return the number of bytes of a torn tail that were cut.
+    def restore(self, found: LogInspection) -> None:
+        """Take over what an inspection without problems has found, and make it durable.
 
         After a kill, the newest records and the newest name may be in the page cache only. They are synced
-        before they can be read.
+        before they can be read. Raises OSError, WriteFailed.
         """
-        paths = [f"{self._folder}/{name}" for name in self._disk.list_names(self._folder)]
-        for path in paths:
-            if path.endswith(".new"):
-                self._disk.remove(path)
-        segments: list[Segment] = []
-        cut = 0
-        names = [path for path in paths if path.endswith(".seg")]
-        for path in names:
-            segment = open_segment(self._disk, path=path)
-            _refuse_gap(segments, segment)
-            cut += segment.recover(sealed=path != names[-1])
-            segments.append(segment)
-        self._segments = tuple(segments)
-        if segments:
+        for path in found.unfinished:
+            self._disk.remove(path)
+        for segment in found.segments[:-1]:
+            if segment.read is not None:
+                self._add_footer(segment, segment.read.marks)
+        self._sealed = tuple(
+            SealedSegment(segment.path, segment.header, segment.layout, segment.totals, self._files)
+            for segment in found.segments[:-1]
+        )
+        if found.segments:
+            self._open = self._opened(found.segments[-1])
             self._disk.sync_dir(self._folder)
             self._publish()
-        return cut
+
+    def _opened(self, last: FoundSegment) -> OpenSegment:
+        assert last.read is not None
+        segment = OpenSegment(
+            path=last.path, file=self._disk.open(last.path), header=last.header, layout=last.layout
+        )
+        # Older formats are not written, and a footer follows the last record.
+        writable = last.layout.version == FORMAT and last.read.tail is not Tail.FOOTER
+        segment.restore(last.read, writable=writable)
+        return segment
+
+    def _add_footer(self, segment: FoundSegment, marks: Marks) -> None:
+        """Give a segment of an older format a footer, so that the next start need not read it."""
+        footer = pack_footer(marks, segment.totals, end_mark=segment.layout.end_mark)
+        try:
+            file = self._disk.open(segment.path)
+            file.write_at(footer, offset=segment.totals.used)
+            file.truncate(segment.totals.used + len(footer))
+            file.sync_data()
+            file.close()
+        except OSError as error:
+            _log.warning("index not written, the next start reads the segment again", error=str(error))
 
     # Reading: any thread.
 
     def read(self, *, cursor: int, end_cursor: int, max_groups: int, max_bytes: int) -> Read:
         """The groups in [cursor, end_cursor), in order and at most ``max_groups``.
 
-        Reading stops with the group that reaches ``max_bytes``, so the first group is always returned. A
-        cursor below the oldest group starts at the oldest.
+        Reading stops with the group that reaches ``max_bytes``, so the first group is always returned, and
+        before cursors that are not in the log. A cursor that is not in the log, because its group has expired
+        or was lost, starts at the next group.
         """
-        extent, segments = self._published
-        cursor = max(cursor, extent.oldest_cursor)
-        end_cursor = min(end_cursor, extent.end_cursor, cursor + max_groups)
-        entries: list[Entry] = []
-        size = 0
-        for entry in _scan(segments, cursor, end_cursor):
-            entries.append(entry)
-            size += len(entry.group)
-            if size >= max_bytes:
-                break
-        return Read(entries=tuple(entries), next_cursor=cursor + len(entries))
 
-    def place(self, cursor: int) -> Place:
+        def read(seen: _Published) -> Read:
+            index, begin = _find(seen, cursor)
+            end = min(end_cursor, seen.extent.end_cursor, begin + max_groups)
+            entries: list[Entry] = []
+            size = 0
+            for number, segment in enumerate(seen.segments[index:]):
+                first = max(begin, segment.header.first_cursor)
+                if first >= end or (number and segment.header.skipped):
+                    break
+                for entry in scan(segment, cursor=first, end_cursor=min(end, segment.totals.next_cursor)):
+                    entries.append(entry)
+                    size += len(entry.group)
+                    if size >= max_bytes:
+                        return Read(entries=tuple(entries), next_cursor=entry.cursor + 1)
+            return Read(entries=tuple(entries), next_cursor=begin + len(entries))
+
+        return self._reading(read)
+
+    def place(self, cursor: int, *, now_us: int) -> Place:
         """The exact amount of data that is readable between a cursor and the end, without dropped groups."""
-        extent, segments = self._published
-        cursor = max(cursor, extent.oldest_cursor)
-        entry = next(_scan(segments, cursor, min(cursor + 1, extent.end_cursor)), None)
-        if entry is None:
-            return Place(groups_left=0, logs_left=0, received_us=None)
-        return Place(
-            groups_left=extent.end_cursor - cursor,
-            logs_left=extent.logs_total - entry.logs_before,
-            received_us=entry.received_us,
-        )
 
-    def cursor_at(self, received_us: int) -> int:
+        def place(seen: _Published) -> Place:
+            index, begin = _find(seen, cursor)
+            if begin >= seen.extent.end_cursor:
+                return Place(groups_left=0, logs_left=0, received_us=None)
+            entry = next(scan(seen.segments[index], cursor=begin, end_cursor=begin + 1))
+            skipped = sum(segment.header.skipped for segment in seen.segments[index + 1 :])
+            return Place(
+                groups_left=seen.extent.end_cursor - begin - skipped,
+                logs_left=seen.extent.logs_total - entry.logs_before,
+                received_us=plausible_time(seen.segments, begin, entry.received_us, now_us=now_us),
+            )
+
+        return self._reading(place)
+
+    def cursor_at(self, received_us: int, *, now_us: int) -> int:
         """The cursor of the first group received at or after a time; the end cursor if there is none."""
-        extent, segments = self._published
-        for segment in segments:
-            if segment.received_us >= received_us:
-                start = bisect_right(segment.marks, received_us - 1, key=lambda mark: mark.received_us)
-                first = segment.marks[max(start - 1, 0)].cursor if segment.marks else segment.first_cursor
-                for entry in segment.scan(
-                    cursor=first, end_cursor=min(segment.next_cursor, extent.end_cursor)
-                ):
-                    if entry.received_us >= received_us:
-                        return entry.cursor
-        return extent.end_cursor
-
-
-def open_log(disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int) -> tuple[ShardLog, int]:
-    """The shard's log after recovery, and the number of bytes of a torn tail that were cut."""
-    log = ShardLog(disk, folder=folder, birth=birth, segment_bytes=segment_bytes)
-    return log, log.recover()
-
-
-def _scan(segments: tuple[Segment, ...], cursor: int, end_cursor: int) -> Iterator[Entry]:
-    index = max(bisect_right(segments, cursor, key=lambda segment: segment.first_cursor) - 1, 0)
-    for segment in segments[index:]:
-        if segment.first_cursor >= end_cursor:
-            return
-        yield from segment.scan(
-            cursor=max(cursor, segment.first_cursor), end_cursor=min(end_cursor, segment.next_cursor)
+        return self._reading(
+            lambda seen: first_received_since(
+                seen.segments, received_us, end_cursor=seen.extent.end_cursor, now_us=now_us
+            )
         )
 
+    def _reading(self, read: Callable[[_Published], T]) -> T:
+        """Read from what is published, again if retention removed a segment meanwhile."""
+        while True:
+            seen = self._published
+            try:
+                return read(seen)
+            except FileNotFoundError as error:
+                if self.extent.oldest_cursor == seen.extent.oldest_cursor:
+                    raise LogDamaged(f"{error.filename}: the segment is missing") from error
 
-def _refuse_gap(before: list[Segment], segment: Segment) -> None:
-    if before and segment.first_cursor != before[-1].next_cursor:
-        raise LogDamaged(f"{segment.path}: the segment before it is missing or truncated")
+
+def open_log(
+    disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int, files: LoadedSegments | None = None
+) -> tuple[ShardLog, int]:
+    """The shard's log after recovery, and the bytes of a torn tail that were cut. Raises LogDamaged."""
+    found = inspect_log(disk, folder)
+    if found.problems:
+        raise LogDamaged(str(found.problems[0]))
+    files = LoadedSegments(disk) if files is None else files
+    log = ShardLog(disk, folder=folder, birth=birth, segment_bytes=segment_bytes, files=files)
+    log.restore(found)
+    return log, found.torn_bytes
+
+
+def _find(seen: _Published, cursor: int) -> tuple[int, int]:
+    """The segment that contains a cursor, and the cursor; of a cursor that is not in the log, those of the
+    next group."""
+    segments = seen.segments
+    cursor = max(cursor, seen.extent.oldest_cursor)
+    index = max(bisect_right(segments, cursor, key=lambda segment: segment.header.first_cursor) - 1, 0)
+    if index + 1 < len(segments) and cursor >= segments[index].totals.next_cursor:
+        return index + 1, segments[index + 1].header.first_cursor
+    return index, cursor

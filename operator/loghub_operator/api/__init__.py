@@ -1,6 +1,12 @@
 """The custom resource: its models, its rules, its CRD."""
 
-from loghub_operator.api.parse import InvalidResourceError, Problem, parse_resource, resources_in
+from loghub_operator.api.parse import (
+    InvalidResourceError,
+    Problem,
+    parse_resource,
+    parse_stored,
+    resources_in,
+)
 from loghub_operator.api.status import Phase, ShardStatus, Status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 
@@ -12,5 +18,6 @@ __all__ = [
     "ShardStatus",
     "Status",
     "parse_resource",
+    "parse_stored",
     "resources_in",
 ]

@@ -23,8 +23,9 @@ class ConditionType(StrEnum):
     service is as the spec says. WORKERS_AVAILABLE: every worker that should run is ready. REBALANCING:
     a shard is being handed over from one worker to another. LAG_AVAILABLE: the lag in the status is
     current. SCALING_LIMITED: the number of workers differs from the requested one. SCALING_ACTIVE: the load
-    decides the number of workers. HOT_SHARD: a shard is too busy for one worker. SUSPENDED: no worker should
-    run, on purpose. DEGRADED: something is wrong that does not pass by itself.
+    decides the number of workers. HOT_SHARD: a shard is too busy for one worker. SHARD_FAILING: some logs
+    cannot be delivered. SUSPENDED: no worker should run, on purpose. STALLED: the group is not ready and
+    makes no progress. DEGRADED: something is wrong that does not pass by itself.
     """
 
     READY = "Ready"
@@ -35,22 +36,38 @@ class ConditionType(StrEnum):
     SCALING_LIMITED = "ScalingLimited"
     SCALING_ACTIVE = "ScalingActive"
     HOT_SHARD = "HotShard"
+    SHARD_FAILING = "ShardFailing"
     SUSPENDED = "Suspended"
+    STALLED = "Stalled"
     DEGRADED = "Degraded"
 
 
 class ReadyReason(StrEnum):
-    """If Ready is False, the reason is that of the condition that prevents it: GroupSynced, WorkersAvailable
-    or Suspended, or one of these.
+    """If Ready is False, the reason is that of the condition that prevents it: GroupSynced, WorkersAvailable,
+    ScalingLimited or Suspended, or one of these.
 
-    RUNNING: the consumer group is up to date and every worker is ready. TERMINATING: the object is being
-    deleted. RECONCILE_ERROR: the operator could not carry out an action and retries; the message contains
-    the error. INVALID_SPEC: the object was stored under another version of the schema and this version
-    cannot parse it; correct it. Until then its workers stay as they are. FORBIDDEN: the operator lacks RBAC
-    permission to read something it needs, for example pods. Nothing changes until it is granted. The message
-    contains the API server's error."""
+    RUNNING: the consumer group is up to date, and as many workers as should run are ready and run with the
+    settings of the generation in observedGeneration. SUSPENDED: with status True, spec.suspend is true and no
+    worker is left; with status False, workers still leave. ROLLING_UPDATE: some workers still run with
+    earlier settings or an earlier pod template; they are replaced one at a time. The message says how many
+    have been replaced, and which worker is next. WORKER_OUTDATED: a worker is ready, and its image, of an
+    older release, ignores a setting that the spec uses; use a worker image of the operator's release.
+    PROJECT_WITHOUT_SERVICE: workers cannot reach the project that the sink or the dead letter names, because
+    it has no Service yet. It gets one once the embedded service answers that the project exists; create the
+    project, or give the access key rights in it.
+    TERMINATING: the object is being deleted. RECONCILE_ERROR: the operator could not carry out an action and
+    retries; the message contains the error. INVALID_SPEC: the spec has a value that this release of the
+    operator cannot carry out, stored under the schema of another release; correct it, or run that release.
+    Until then its workers stay as they are. Fields that this release does not know are ignored. FORBIDDEN:
+    the operator lacks RBAC permission to read something it needs, for example pods. Nothing changes until it
+    is granted. The message contains the API server's error.
+    """
 
     RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    ROLLING_UPDATE = "RollingUpdate"
+    WORKER_OUTDATED = "WorkerOutdated"
+    PROJECT_WITHOUT_SERVICE = "ProjectWithoutService"
     TERMINATING = "Terminating"
     RECONCILE_ERROR = "ReconcileError"
     INVALID_SPEC = "InvalidSpec"
@@ -71,19 +88,23 @@ class GroupReason(StrEnum):
     """Whether the consumer group at the log service is as the spec says. The reasons in the second table say
     why the log service cannot be used.
 
-    CREATING_PROJECT_SERVICE: the operator creates the Service that gives the project its host name.
     UP_TO_DATE: the group exists with the timeout and order of the spec. CREATING: the group did not exist and
     is being created. UPDATING: the group has other settings and is being updated. DELETING: the group is
-    handled as the deletion policy says. OWNERSHIP_CONFLICT: an older object owns the same consumer group;
-    this one does nothing until the older one is deleted.
+    handled as the deletion policy says. OWNERSHIP_CONFLICT: another object owns the same consumer group,
+    because the log service accepted its access key first; this one does nothing until that one is deleted, or
+    until its key has been missing or rejected for ten minutes. ADOPTION_REFUSED: the group existed before
+    this object, and spec.adoption does not allow to adopt it; the message names the consumers that are live
+    in it. Nothing is changed and no worker runs. FOREIGN_CONSUMERS: the group is up to date, and consumers
+    that are not workers of this object share its shards; stop them unless that is intended.
     """
 
-    CREATING_PROJECT_SERVICE = "CreatingProjectService"
     UP_TO_DATE = "UpToDate"
     CREATING = "Creating"
     UPDATING = "Updating"
     DELETING = "Deleting"
     OWNERSHIP_CONFLICT = "OwnershipConflict"
+    ADOPTION_REFUSED = "AdoptionRefused"
+    FOREIGN_CONSUMERS = "ForeignConsumers"
 
 
 class WorkersReason(StrEnum):
@@ -108,25 +129,51 @@ class WorkersReason(StrEnum):
     WORKER_FAILING = "WorkerFailing"
 
 
+class StalledReason(StrEnum):
+    """Whether the group is not ready and makes no progress. Flux and `helm --wait` give up then; the operator
+    continues to try.
+
+    PROGRESSING: the group is ready, or came closer to it within spec.worker.progressDeadlineSeconds.
+    PROGRESS_DEADLINE_EXCEEDED: it did not; the message names the worker that a rollout waits for, or what
+    else keeps the group from being ready. INVALID_SPEC, FORBIDDEN: see Ready."""
+
+    PROGRESSING = "Progressing"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    INVALID_SPEC = "InvalidSpec"
+    FORBIDDEN = "Forbidden"
+
+
 class DegradedReason(StrEnum):
     """What is wrong and does not pass by itself.
 
-    AS_EXPECTED: nothing is wrong. WORKER_FAILING: a worker is failing, see WorkersAvailable.
-    LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see GroupSynced; running workers continue.
-    OWNERSHIP_CONFLICT: an older object owns the consumer group; delete one of the two.
+    AS_EXPECTED: nothing is wrong. WORKER_FAILING: a worker is failing, see WorkersAvailable. WORKER_OUTDATED:
+    see Ready. LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see GroupSynced; running workers
+    continue. OWNERSHIP_CONFLICT: another object owns the consumer group; delete one of the two.
+    ADOPTION_REFUSED: the group existed before this object and is not adopted, see GroupSynced.
     CHECKPOINT_RESET_FAILED: the last reset of checkpoints was not carried out, see status.checkpointReset;
-    the workers run. CONFLICTING_CONTROLLER: another controller (an HPA on the StatefulSet, a policy engine,
-    or another cluster's operator for the settings of the group) keeps reverting the operator's changes, so
-    the operator backs off, up to five minutes. DriftCorrected events list the fields. Remove the other
-    writer, or change the spec; a changed spec is applied at once. INVALID_SPEC, FORBIDDEN: see Ready.
+    the workers run. POSITION_BEYOND_END: a shard ends before the position of the group, because the log
+    service has lost logs that were consumed or was restored from an older copy; the message names shard and
+    cursor. The worker reads its other shards. Log groups that are written before the position are not read:
+    restore the log service, or set spec.resetCheckpoints. SHARD_FAILING: a shard waits at a log group that
+    cannot be delivered, see ShardFailing. CONFLICTING_CONTROLLER: another controller (an HPA on the
+    StatefulSet, a policy engine, or another cluster's operator for the settings of the group) keeps
+    reverting the operator's changes, so the operator backs off, up to five minutes. DriftCorrected events
+    list the fields. Remove the other writer, or change the spec; a changed spec is applied at once.
+    PROGRESS_DEADLINE_EXCEEDED: the group is not ready and makes no progress, see Stalled. INVALID_SPEC,
+    FORBIDDEN: see Ready.
     """
 
     AS_EXPECTED = "AsExpected"
     WORKER_FAILING = "WorkerFailing"
+    WORKER_OUTDATED = "WorkerOutdated"
     LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
     OWNERSHIP_CONFLICT = "OwnershipConflict"
+    ADOPTION_REFUSED = "AdoptionRefused"
     CHECKPOINT_RESET_FAILED = "CheckpointResetFailed"
+    POSITION_BEYOND_END = "PositionBeyondEnd"
+    SHARD_FAILING = "ShardFailing"
     CONFLICTING_CONTROLLER = "ConflictingController"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     INVALID_SPEC = "InvalidSpec"
     FORBIDDEN = "Forbidden"
 
@@ -144,12 +191,14 @@ class RebalancingReason(StrEnum):
 class LagReason(StrEnum):
     """AVAILABLE: the lag of every shard is known. NOT_REPORTED: the endpoint answers but does not report the
     lag of some shard. TIMED_OUT: the endpoint answers too slowly, or there are too many shards, to read all
-    of them; the last values are shown. LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see
-    GroupSynced."""
+    of them; the last values are shown. POSITION_BEYOND_END: a shard ends before the position of the group, so
+    what is left to read is not known, see Degraded. LOG_SERVICE_UNAVAILABLE: the log service cannot be used,
+    see GroupSynced."""
 
     AVAILABLE = "Available"
     NOT_REPORTED = "NotReported"
     TIMED_OUT = "TimedOut"
+    POSITION_BEYOND_END = "PositionBeyondEnd"
     LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
 
 
@@ -179,14 +228,16 @@ class SuspendedReason(StrEnum):
     """Why no worker should run, on purpose.
 
     NOT_SUSPENDED: workers should run. SUSPENDED: spec.suspend is true. RESETTING_CHECKPOINTS: checkpoints are
-    being reset, for which every worker has to leave the group. OWNERSHIP_CONFLICT: an older object owns the
-    same consumer group; the message names it.
+    being reset, for which every worker has to leave the group. OWNERSHIP_CONFLICT: another object owns the
+    same consumer group; the message names it if it is in this namespace. ADOPTION_REFUSED: the group existed
+    before this object and is not adopted, see GroupSynced.
     """
 
     NOT_SUSPENDED = "NotSuspended"
     SUSPENDED = "Suspended"
     RESETTING_CHECKPOINTS = "ResettingCheckpoints"
     OWNERSHIP_CONFLICT = "OwnershipConflict"
+    ADOPTION_REFUSED = "AdoptionRefused"
 
 
 class ActiveReason(StrEnum):
@@ -237,13 +288,40 @@ class HotReason(StrEnum):
     scaling.shards.autoSplit. PROCESSING_RATE_UNKNOWN: what one worker consumes is not known yet.
     SPLIT_REJECTED: a shard is too busy, and the log service rejected the split; the message contains the
     error (such as a limit of shards, or a missing permission) and when the operator retries. MERGE_REJECTED:
-    no shard is too busy, and the log service rejected a merge."""
+    no shard is too busy, and the log service rejected a merge. INEFFECTIVE_SPLIT: a shard is too busy, and it
+    is not split, because the last split or the last added workers did not raise what is consumed, or because
+    most shards are too busy; check the sink and the resources of the workers."""
 
     NO_HOT_SHARD = "NoHotShard"
     SHARD_OVERLOADED = "ShardOverloaded"
     PROCESSING_RATE_UNKNOWN = "ProcessingRateUnknown"
     SPLIT_REJECTED = "SplitRejected"
     MERGE_REJECTED = "MergeRejected"
+    INEFFECTIVE_SPLIT = "IneffectiveSplit"
+
+
+class ShardFailingReason(StrEnum):
+    """Whether the pipeline and the sink take the logs of every shard. The message names shards and cursors;
+    the worker's own log has the error. All other shards are read. pipeline.onFailure says what happens to a
+    log group that fails alone.
+
+    NO_SHARD_FAILING: every shard is read. RETRYING_LOG_GROUP: a log group fails alone and is retried; correct
+    the pipeline, or set another policy. SHARD_STOPPED: policy Stop; nothing more of the shard is read until
+    you change the spec or reset the shard's checkpoint. FAILURE_LIMIT_REACHED: so many log groups failed that
+    the pipeline counts as broken (maxConsecutive, maxPerHour); no more are skipped, and the shard is retried.
+    DEAD_LETTER_PENDING: the dead letter cannot be written, and the shard waits for it. DATA_SKIPPED: no shard
+    waits, and log groups were skipped in the last hour. DATA_DEAD_LETTERED: the same, and they are in the
+    dead letter. NOT_REPORTED: the operator cannot read the status of a ready worker at port 9404 of its pod;
+    check NetworkPolicies."""
+
+    NO_SHARD_FAILING = "NoShardFailing"
+    RETRYING_LOG_GROUP = "RetryingLogGroup"
+    SHARD_STOPPED = "ShardStopped"
+    FAILURE_LIMIT_REACHED = "FailureLimitReached"
+    DEAD_LETTER_PENDING = "DeadLetterPending"
+    DATA_SKIPPED = "DataSkipped"
+    DATA_DEAD_LETTERED = "DataDeadLettered"
+    NOT_REPORTED = "NotReported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

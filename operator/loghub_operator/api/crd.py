@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from loghub_operator.api.status import Status
+from loghub_operator.api.status import NOT_OBSERVED, Status
 from loghub_operator.api.v1alpha1 import (
     GROUP,
     KIND,
@@ -113,7 +113,9 @@ def _root() -> Schema:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": with_defaults_explained(structural(Spec.model_json_schema(by_alias=True))),
-            "status": without_defaults(structural(Status.model_json_schema(by_alias=True))),
+            # Without a status, kstatus takes a new object for finished before the operator has seen it.
+            "status": without_defaults(structural(Status.model_json_schema(by_alias=True)))
+            | {"default": {"observedGeneration": NOT_OBSERVED}},
         },
         "x-kubernetes-validations": [rule.as_cel() for rule in LogHubConsumerGroup.RULES],
     }
@@ -129,7 +131,7 @@ def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     result = {key: node[key] for key in _KEYWORDS if key in node and node[key] is not None}
     result |= {key: value for key, value in node.items() if key.startswith("x-kubernetes-")}
     if isinstance(result.get("default"), dict):
-        result["default"] = {key: value for key, value in result["default"].items() if value is not None}
+        result["default"] = _without_null(result["default"])
     if "format" not in result and result.get("type") in ("integer", "number"):
         result["format"] = _format(result)
     if "description" in result:
@@ -143,6 +145,13 @@ def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     if isinstance(node.get("additionalProperties"), dict):
         result["additionalProperties"] = _structural(node["additionalProperties"], definitions)
     return result
+
+
+def _without_null(default: Any) -> Any:
+    """The API server accepts no null as the default of a field, at any depth."""
+    if not isinstance(default, dict):
+        return default
+    return {key: _without_null(value) for key, value in default.items() if value is not None}
 
 
 def _format(number: Schema) -> str:

@@ -19,8 +19,6 @@ LogstoreName = Annotated[str, Field(min_length=2, max_length=63, pattern=pattern
 GroupName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.CONSUMER_GROUP)]
 RelativePath = Annotated[str, Field(min_length=1, max_length=512, pattern=patterns.RELATIVE_PATH)]
 Quantity = Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
-# The operator writes these times itself; only a user's times are checked (`Timestamp`).
-Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 def _is_date_time(value: str) -> str:
@@ -33,6 +31,8 @@ def _is_date_time(value: str) -> str:
     return value
 
 
+# Of the status. The API server accepts other spellings of a date-time too, in a status that was edited.
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"}), AfterValidator(_is_date_time)]
 Timestamp = Annotated[
     str, Field(max_length=64, json_schema_extra={"format": "date-time"}), AfterValidator(_is_date_time)
 ]

@@ -15,12 +15,16 @@ WORKER = "loghub-worker"
 CHECKPOINTS = "loghub-checkpoints"
 SERVICE = "loghub-service"
 PART_OF = "loghub"
+# Of the Services of projects, and of the governing Services of workers.
+OUR_SERVICES = {LABEL_PART_OF: PART_OF, LABEL_MANAGED_BY: MANAGER}
 
 ANNOTATION_DELETE_ADOPTED = "loghub.dev/delete-adopted-group"  # on the CR, by the user: "true"
 ANNOTATION_DRAIN_REQUESTED_AT = "loghub.dev/drain-requested-at"  # on a pod: RFC 3339
 # On the workers' StatefulSet, their pods, and the ConfigMaps of their settings; see
 # `loghub_operator.model.revision`.
 ANNOTATION_REVISION = "loghub.dev/revision"
+# On our objects: a hash of the fields that the API server or a webhook changed when they were written last.
+ANNOTATION_LEFT_TO_OTHERS = "loghub.dev/left-to-others"
 # On a ConfigMap of backed-up checkpoints: when the reset was requested, and a JSON object from shard to
 # the cursor that was set.
 ANNOTATION_RESET_REQUESTED_AT = "loghub.dev/reset-requested-at"

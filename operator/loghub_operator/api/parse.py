@@ -1,9 +1,15 @@
-"""Parse a resource, or report everything that is wrong with it, worded as by the apiserver."""
+"""Parse a resource, or report everything that is wrong with it, worded as by the apiserver.
 
+A user's file is read strictly, since an unknown field is most likely a misspelt one. An object that an API
+server returns was validated by the CRD, which may be of another release: fields that this one does not know
+are ignored. Of a status, and of an object that is being deleted, every part that can be read is read.
+"""
+
+import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import ValidationError
@@ -13,6 +19,11 @@ from pydantic_core import ErrorDetails
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup, Spec
 from loghub_operator.api.validation import RULE_ERROR, Immutable
+
+# The fields of a spec that a deletion needs: which group, with which key, and what happens to it.
+_NAMES_OF_GROUP = ("endpoint", "project", "logstore", "consumerGroup", "credentialsSecret", "deletionPolicy")
+_TIMING = ("timeoutSeconds", "heartbeatIntervalSeconds")
+_NEVER_RUN = {"sql": "SELECT * FROM logs", "sink": {"console": {}}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +48,48 @@ class InvalidResourceError(ValueError):
 def parse_resource(
     document: Mapping[str, Any], *, old: LogHubConsumerGroup | None = None
 ) -> LogHubConsumerGroup:
-    """The object; with ``old``, checks the immutable fields too. Raises `InvalidResourceError`."""
+    """The object as a user wrote it; with ``old``, checks the immutable fields too. Raises
+    `InvalidResourceError`, also for an unknown field.
+    """
+    resource = _parse(document)
+    problems = () if old is None else tuple(_changed(old.spec, resource.spec))
+    if problems:
+        raise InvalidResourceError(problems)
+    return resource
+
+
+def parse_stored(document: Mapping[str, Any]) -> LogHubConsumerGroup:
+    """The object as an API server, or `loghub up`, stored it; unknown fields are ignored. Raises
+    `InvalidResourceError` for what this release cannot carry out.
+    """
+    return _parse(document, extra="ignore")
+
+
+def parse_for_deletion(document: Mapping[str, Any]) -> LogHubConsumerGroup | None:
+    """What a deletion needs of a stored object that cannot be parsed as a whole; the rest has defaults, and a
+    pipeline that is never run. None if it does not say which group is meant, or what should happen to it.
+    """
+    spec = document.get("spec")
+    if not isinstance(spec, Mapping):
+        return None
+    for names in ((*_NAMES_OF_GROUP, *_TIMING), _NAMES_OF_GROUP):
+        known = {name: spec[name] for name in names if name in spec}
+        try:
+            return parse_stored({**document, "spec": {**known, "pipeline": _NEVER_RUN}})
+        except InvalidResourceError:
+            continue
+    return None
+
+
+def _parse(document: Mapping[str, Any], *, extra: Literal["ignore"] | None = None) -> LogHubConsumerGroup:
+    """``extra`` None: as each model says."""
     written = {key: value for key, value in document.items() if key != "status"}
     try:
-        resource = LogHubConsumerGroup.model_validate_json(json.dumps(written, default=str))
+        resource = LogHubConsumerGroup.model_validate_json(json.dumps(written, default=str), extra=extra)
     except ValidationError as error:
         raise InvalidResourceError(
             tuple(_joined(problem for detail in error.errors() for problem in _problems(detail)))
         ) from None
-    problems = () if old is None else tuple(_changed(old.spec, resource.spec))
-    if problems:
-        raise InvalidResourceError(problems)
     return resource.model_copy(update={"status": parse_status(document.get("status"))})
 
 
@@ -75,11 +117,42 @@ def documents_in(text: str, group: str, kind: str) -> tuple[dict[str, Any], ...]
 
 
 def parse_status(document: object) -> Status:
-    """The last reported status; a status of another version that this one cannot parse counts as none."""
-    try:
-        return Status.model_validate_json(json.dumps(document or {}))
-    except ValidationError:
+    """The last reported status, perhaps by another release: without the parts that this one cannot read. One
+    that was reported has an observed generation, 0 if that is among those parts.
+    """
+    if not isinstance(document, Mapping) or not document:
         return Status()
+    status = _readable(dict(document))
+    if status.observed_generation is None:
+        return status.model_copy(update={"observed_generation": 0})
+    return status
+
+
+def _readable(remaining: dict[str, Any]) -> Status:
+    while True:
+        try:
+            return Status.model_validate_json(json.dumps(remaining), extra="ignore")
+        except ValidationError as error:
+            remaining = copy.deepcopy(remaining)
+            # From the last one on, so that removing an item of a list does not move those to come.
+            for path in sorted({_unreadable(detail) for detail in error.errors()}, key=_order, reverse=True):
+                _remove(remaining, path)
+
+
+def _unreadable(error: ErrorDetails) -> tuple[int | str, ...]:
+    """The path of the part to leave out: that of the value, or, for a missing one, of what should have it."""
+    return error["loc"][:-1] if error["type"] == "missing" else error["loc"]
+
+
+def _order(path: tuple[int | str, ...]) -> tuple[tuple[int, str], ...]:
+    return tuple((part, "") if isinstance(part, int) else (0, part) for part in path)
+
+
+def _remove(value: Any, path: tuple[int | str, ...]) -> None:
+    *parents, last = path
+    for part in parents:
+        value = value[part]
+    del value[last]
 
 
 def _problems(detail: ErrorDetails) -> tuple[Problem, ...]:
@@ -120,5 +193,5 @@ def _changed(old: Spec, new: Spec) -> Iterator[Problem]:
     names = {to_camel(name): name for name in Spec.model_fields}
     for rule in Spec.IMMUTABLE:
         assert isinstance(rule, Immutable)
-        if getattr(old, names[rule.field]) != getattr(new, names[rule.field]):
+        if not rule.same(getattr(old, names[rule.field]), getattr(new, names[rule.field])):
             yield Problem(f"spec.{rule.field}", rule.message)

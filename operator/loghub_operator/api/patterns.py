@@ -34,7 +34,10 @@ SPARK_MEMORY = r"^[1-9][0-9]{0,5}[mg]$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 DATA_KEY = r"^[-._a-zA-Z0-9]+$"
 NONCE = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-ENDPOINT = r"^https?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?/?$"
+_HOST = r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"  # a name, or an address
+ENDPOINT = rf"^https?://{_HOST}(:[0-9]{{1,5}})?/?$"
+# The host of an SLS endpoint with what surrounds it, in lower case.
+_SLS_HOST = r"//[a-z0-9.-]+[.]log[.]aliyuncs[.]com(:|/|$)"
 # What the apiserver accepts as format date-time and CEL can read.
 DATE_TIME = (
     r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
@@ -50,6 +53,29 @@ def matches(pattern: str, text: str) -> bool:
 def cel(pattern: str) -> str:
     """The pattern as a CEL string literal."""
     return json.dumps(pattern)
+
+
+def known_service(endpoint: str) -> str:
+    """Which log service an endpoint surely means: the region of SLS, or "embedded"; "" if that is unknown, as
+    for a private host.
+    """
+    text = endpoint.lower()
+    found = re.search(_SLS_HOST, text)
+    region = re.sub("-(intranet|internal)[.]log[.]", ".log.", found[0]) if found else ""
+    return text if text == "embedded" else region.strip("/:")
+
+
+def same_unless_known_to_differ(new: str, old: str) -> str:
+    """A CEL expression: whether two endpoints may be one log service, by `known_service`."""
+    one, other = _known_service_cel(new), _known_service_cel(old)
+    return f"{one} == {other} || {one} == '' || {other} == ''"
+
+
+def _known_service_cel(field: str) -> str:
+    region = f"{field}.lowerAscii().find({cel(_SLS_HOST)}).replace('/', '').replace(':', '')"
+    for ending in ("-intranet", "-internal"):
+        region = f"{region}.replace('{ending}.log.', '.log.')"
+    return f"({field} == 'embedded' ? 'embedded' : {region})"
 
 
 def unix_s(time: str) -> int:

@@ -7,6 +7,7 @@ from pydantic import Field
 from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, SPARK_OWN, SPARK_OWN_PREFIX, is_workers_own
 from loghub_operator.api import patterns
 from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, RelativePath, Seconds
+from loghub_operator.api.on_failure import OnFailure
 from loghub_operator.api.validation import ApiModel, Rule
 
 Claim = Annotated[
@@ -16,14 +17,22 @@ Claim = Annotated[
 
 
 class ParquetSink(ApiModel):
-    """Parquet files in a folder of a PersistentVolumeClaim; each log exactly once."""
+    """Parquet files in a folder of a PersistentVolumeClaim; each log exactly once.
+
+    Each micro-batch is one file, which appears complete and in one step. The volume must support hard
+    links. The subfolder `_loghub` holds files that are not part of the data yet: read `*.parquet` of the
+    folder itself."""
 
     path: RelativePath = Field(description="Folder inside the volume.")
     volume_claim: Claim
 
 
 class JsonSink(ApiModel):
-    """JSON Lines files in a folder of a PersistentVolumeClaim; each log exactly once."""
+    """JSON Lines files in a folder of a PersistentVolumeClaim; each log exactly once.
+
+    Each micro-batch is one file, which appears complete and in one step. The volume must support hard links.
+    The subfolder `_loghub` holds files that are not part of the data yet: read `*.json` of the folder itself.
+    """
 
     path: RelativePath = Field(description="Folder inside the volume.")
     volume_claim: Claim
@@ -38,12 +47,26 @@ class ConsoleSink(ApiModel):
 
 
 class LogstoreSink(ApiModel):
-    """Another logstore at the same endpoint; at least once."""
+    """Another logstore at the same endpoint; at least once.
+
+    Of the rows, __time__, __time_ns__, __topic__, __source__ and __tags__ become the time of a log and the
+    topic, source and tags of its log group; the pairs of contents and every other column become contents.
+    So SELECT * keeps everything. __hash_key__ (32 hex digits, such as md5 returns) chooses the shard. If
+    the group consumes in order, the rows of a shard are written in order; for this the query returns
+    __shard__."""
 
     project: ProjectName | None = Field(
         default=None, description="Project of the logstore. Default: the project that is consumed."
     )
     name: LogstoreName = Field(description="Name of the logstore.")
+    copy_: bool = Field(
+        default=False,
+        description=(
+            "Copy the log groups byte by byte, without a query; sql and python are left out. The log groups"
+            " of a shard are written in order, to the shard of the target that holds the first hash key of"
+            " theirs."
+        ),
+    )
 
 
 class Sink(ApiModel):
@@ -100,8 +123,9 @@ class PythonPipeline(ApiModel):
     """A Python function from DataFrame to DataFrame, called for each micro-batch.
 
     Its argument has the columns of the view `logs`; it returns the rows for the sink. Without configMap and
-    volumeClaim the code is in the worker's image.
-    """
+    volumeClaim the code is in the worker's image. A function that runs an action, such as count or collect,
+    reads the logs from the log service again unless it calls logs.persist() first; the worker releases
+    them."""
 
     RULES: ClassVar = (
         Rule(
@@ -121,24 +145,62 @@ class PythonPipeline(ApiModel):
     volume_claim: VolumeCode | None = None
 
 
+COPIES = "has(self.sink.logstore) && self.sink.logstore.copy"
+
+
 class Pipeline(ApiModel):
-    """What every worker does with the logs of its shards. Exactly one of sql and python is set."""
+    """What every worker does with the logs of its shards. Exactly one of sql and python is set, unless the
+    sink copies log groups."""
 
     RULES: ClassVar = (
         Rule(
-            cel="has(self.sql) != has(self.python)",
+            cel=f"{COPIES} || has(self.sql) != has(self.python)",
             message="exactly one pipeline must be set: sql or python",
-            holds=lambda self: (self.sql is None) != (self.python is None),
+            holds=lambda self: self.copies or (self.sql is None) != (self.python is None),
+        ),
+        Rule(
+            cel=f"!({COPIES}) || !has(self.sql) && !has(self.python)",
+            message="a sink that copies log groups takes them as they are: leave out sql and python",
+            holds=lambda self: not self.copies or (self.sql is None and self.python is None),
         ),
     )
 
     sql: Annotated[str, Field(min_length=1, max_length=65_536)] | None = Field(
         default=None,
-        description="A Spark SQL query over the view `logs`; the sink gets the columns of its result.",
+        description=(
+            "A Spark SQL query over the view `logs`; the sink gets the columns of its result. The columns of"
+            " the view are __time__ (timestamp), __time_ns__ (nanoseconds below a second), __topic__,"
+            " __source__, __tags__ and contents (maps of strings), and the place of the log: __shard__,"
+            " __cursor__ of its log group and __index__ within it."
+        ),
     )
     python: PythonPipeline | None = None
+    per_batch: bool = Field(
+        default=False,
+        description=(
+            "Allow results of single micro-batches. A pipeline sees the logs of one micro-batch, and how many"
+            " these are depends on the load. GROUP BY and aggregate functions, DISTINCT, LIMIT, ORDER BY,"
+            " window functions, and joins of logs with logs therefore give results of each micro-batch, not"
+            " of all logs. Unless this is true, a worker refuses such a pipeline with reason InvalidPipeline."
+        ),
+    )
     trigger: Trigger = Field(default=Trigger(), description="When the next micro-batch starts.")
     sink: Sink = Field(description="Where the rows are written. Exactly one sink is set.")
+    batch_timeout_seconds: Annotated[int, Field(ge=30, le=86_400)] = Field(
+        default=600,
+        description=(
+            "A micro-batch that takes longer than this many seconds is cancelled and counts as failed, see "
+            "onFailure. If it cannot be cancelled, its worker gives up its shards and restarts."
+        ),
+    )
+    on_failure: OnFailure = Field(
+        default=OnFailure(), description="What happens to logs that the pipeline or the sink rejects."
+    )
+
+    @property
+    def copies(self) -> bool:
+        """Log groups are copied as they are, without a query."""
+        return self.sink.logstore is not None and self.sink.logstore.copy_
 
 
 def _is_without_a_field(setting: str) -> bool:

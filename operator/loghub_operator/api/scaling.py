@@ -74,9 +74,9 @@ class Shards(ApiModel):
 
     RULES: ClassVar = (
         Rule(
-            cel="self.minShards <= self.maxShards",
+            cel="!has(self.maxShards) || self.minShards <= self.maxShards",
             message="minShards must not be greater than maxShards",
-            holds=lambda self: self.min_shards <= self.max_shards,
+            holds=lambda self: self.max_shards is None or self.min_shards <= self.max_shards,
         ),
     )
 
@@ -85,7 +85,8 @@ class Shards(ApiModel):
         description=(
             "Split a shard that is too busy for one worker, and merge neighbouring shards with little "
             "traffic if no other consumer group reads the logstore. Condition HotShard reports what the log "
-            "service rejects; the operator retries after one minute, backing off to once an hour."
+            "service rejects; the operator retries after one minute, backing off to once an hour. After a "
+            "split that did not raise what is consumed no shard is split for two hours, backing off to a day."
         ),
     )
     min_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = Field(
@@ -94,8 +95,12 @@ class Shards(ApiModel):
             "Merging keeps at least this many writable shards, and never fewer than there are workers."
         ),
     )
-    max_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = Field(
-        default=64, description="Splitting stops at this many writable shards."
+    max_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] | None = Field(
+        default=None,
+        description=(
+            "Splitting stops at this many writable shards. Default: twice as many as the logstore had when "
+            "the operator first observed it. The log service may charge for each shard."
+        ),
     )
     cooldown_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
         default=600, description="Time between two splits or merges, in seconds."

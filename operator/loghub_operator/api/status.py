@@ -17,6 +17,7 @@ from loghub_operator.api.validation import ApiModel
 # Large lists do not belong in a status; /metrics has every shard.
 MAX_SHARDS = 256
 MAX_PARENTS = 2
+NOT_OBSERVED = -1  # `observedGeneration` of an object that no operator has reported on
 ShardStateText = Literal["not_alloc", "already_alloc", "wait", "transfer", "over", "unknown"]
 
 
@@ -24,14 +25,17 @@ class Phase(StrEnum):
     """A summary for `kubectl get`; the conditions say why.
 
     PENDING: no worker is ready yet. RUNNING: a worker is ready and as many workers were started as should
-    run; column READY shows how many are ready. SUSPENDED: no worker should run, on purpose, and none
-    does; condition Suspended says why. REBALANCING: shards are being handed over between workers, or
-    the number of workers is changing. DEGRADED: something is wrong that does not pass by itself, or the log
-    service does not answer; running workers continue. TERMINATING: the object is being deleted.
+    run; column READY shows how many are ready. UPDATING: workers are being replaced one at a time, because
+    their settings or their pod template changed; column UP-TO-DATE shows how many have been. SUSPENDED: no
+    worker should run, on purpose, and none does; condition Suspended says why. REBALANCING: shards are being
+    handed over between workers, or the number of workers is changing. DEGRADED: something is wrong that does
+    not pass by itself, or the log service does not answer; running workers continue. TERMINATING: the object
+    is being deleted.
     """
 
     PENDING = "Pending"
     RUNNING = "Running"
+    UPDATING = "Updating"
     SUSPENDED = "Suspended"
     REBALANCING = "Rebalancing"
     DEGRADED = "Degraded"
@@ -220,14 +224,51 @@ class CheckpointResetStatus(ApiModel):
     nonce: Annotated[str, Field(max_length=64)] = Field(
         description="spec.resetCheckpoints.nonce of the reset."
     )
-    phase: CheckpointResetPhase = Field(strict=False, description=described(CheckpointResetPhase))
+    # As text: a phase of another release must be neither lost nor taken for one of these.
+    phase: Annotated[
+        str, Field(json_schema_extra={"enum": [phase.value for phase in CheckpointResetPhase]})
+    ] = Field(description=described(CheckpointResetPhase))
     backup_config_map: str | None = Field(
         default=None, description="The ConfigMap with the checkpoints from before the reset."
     )
     message: Annotated[str, Field(max_length=1024)] = Field(
         default="", description="The particulars, for people."
     )
-    last_transition_time: Time = Field(description="When this phase began.")
+    # As text: a reset must not be lost for a time that cannot be read.
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = Field(
+        description="When this phase began."
+    )
+
+
+class OwnershipStatus(ApiModel):
+    """What the operator relies on from one reconcile to the next. It is kept in the status because users
+    who may edit the object may edit its annotations, but not its status.
+    """
+
+    uid: Annotated[str, Field(max_length=128)] = Field(description="UID of the object that this is about.")
+    endpoint: Annotated[str, Field(max_length=512)] = Field(
+        description="spec.endpoint of the group that this is about."
+    )
+    group: Annotated[str, Field(max_length=512)] = Field(
+        description="project/logstore/group that this is about."
+    )
+    last_initial_shard: Count | None = Field(
+        default=None,
+        description="The highest shard that existed when the group was created or adopted.",
+    )
+    writable_shards: Count | None = Field(
+        default=None, description="Writable shards of the logstore when it was first observed."
+    )
+    access_since: Time | None = Field(
+        default=None,
+        description=(
+            "Since when the log service has accepted the access key of this object. Of several objects that "
+            "refer to one group, the first one owns it."
+        ),
+    )
+    refused_since: Time | None = Field(
+        default=None, description="Since when the access key has been missing or rejected."
+    )
 
 
 class Status(ApiModel):
@@ -235,7 +276,11 @@ class Status(ApiModel):
 
     phase: Phase | None = Field(default=None, strict=False, description=described(Phase))
     observed_generation: int | None = Field(
-        default=None, description="The generation of the object that this status is about."
+        default=None,
+        description=(
+            "The generation of the object that this status is about; "
+            f"{NOT_OBSERVED} before the operator has seen the object."
+        ),
     )
     consumer_group: str | None = Field(
         default=None, description="Name of the consumer group at the log service."
@@ -244,6 +289,11 @@ class Status(ApiModel):
     ready_replicas: Count = Field(default=0, description="Workers that are ready.")
     updated_replicas: Count = Field(
         default=0, description="Workers that run with the settings of the current spec."
+    )
+    last_progress_time: Time | None = Field(
+        default=None,
+        description="While the group is not ready, when it last came closer to it, or when it began not to "
+        "be. See spec.worker.progressDeadlineSeconds.",
     )
     workers: str | None = Field(
         default=None, description="readyReplicas/replicas, for the column READY of `kubectl get`."
@@ -254,6 +304,12 @@ class Status(ApiModel):
     group_origin: Literal["Created", "Adopted"] | None = Field(
         default=None,
         description="Created: this object created the consumer group. Adopted: the group existed before.",
+    )
+    ownership: OwnershipStatus | None = Field(
+        default=None,
+        description=(
+            "Which object and group groupOrigin is about, and since when this object has access to the group."
+        ),
     )
     shard_summary: ShardSummary | None = Field(
         default=None, description="Numbers of shards of the logstore. Absent while unknown."

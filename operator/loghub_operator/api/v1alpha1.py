@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from loghub_operator.api import patterns
 from loghub_operator.api.checkpoint_reset import ResetCheckpoints
+from loghub_operator.api.conditions import ConditionType, UnseenReason
 from loghub_operator.api.explain import described
 from loghub_operator.api.fields import (
     GroupName,
@@ -23,7 +24,7 @@ from loghub_operator.api.fields import (
 )
 from loghub_operator.api.pipeline import Pipeline, Spark
 from loghub_operator.api.scaling import Scaling
-from loghub_operator.api.status import Status
+from loghub_operator.api.status import NOT_OBSERVED, Status
 from loghub_operator.api.validation import ApiModel, Immutable, Rule
 from loghub_operator.api.worker import Worker
 
@@ -35,6 +36,7 @@ PLURAL = "loghubconsumergroups"
 SINGULAR = "loghubconsumergroup"
 SHORT_NAME = "lhcg"
 EMBEDDED = "embedded"
+_UNSEEN = frozenset(UnseenReason)
 
 
 class CredentialsSecret(ApiModel):
@@ -56,7 +58,7 @@ class StartFrom(StrEnum):
 
 
 class StartPosition(ApiModel):
-    """Where the group starts to read a shard that has no checkpoint."""
+    """Where a new group starts to read."""
 
     RULES: ClassVar = (
         Rule(
@@ -99,6 +101,21 @@ class DeletionPolicy(StrEnum):
 
     DELETE = "Delete"
     RETAIN = "Retain"
+
+
+class Adoption(StrEnum):
+    """Whether this object may adopt a consumer group that existed before it. An adopted group gets the
+    settings of this object, and its shards are shared with the consumers that it already has.
+
+    IF_IDLE: only if no consumer of others is live in it. Where the log service does not list consumers, those
+    count that saved a checkpoint within five minutes, so a consumer that had nothing to read is not seen.
+    ALWAYS: also if others consume it. NEVER: only a group that this object creates is consumed. A group that
+    this object has created or adopted before is consumed in any case.
+    """
+
+    IF_IDLE = "IfIdle"
+    ALWAYS = "Always"
+    NEVER = "Never"
 
 
 class Fetch(ApiModel):
@@ -162,8 +179,29 @@ class Spec(ApiModel):
             message="the sink must not be the logstore that is consumed",
             holds=lambda self: not self.writes_to_its_source(),
         ),
+        Rule(
+            field="pipeline.onFailure",
+            cel=(
+                "!has(self.pipeline.onFailure.deadLetter) || "
+                "!has(self.pipeline.onFailure.deadLetter.logstore) || "
+                "self.pipeline.onFailure.deadLetter.logstore.name != self.logstore || "
+                "(has(self.pipeline.onFailure.deadLetter.logstore.project) && "
+                "self.pipeline.onFailure.deadLetter.logstore.project != self.project)"
+            ),
+            message="the dead letter must not be the logstore that is consumed",
+            holds=lambda self: not self.rejects_into_its_source(),
+        ),
     )
     IMMUTABLE: ClassVar = (
+        Immutable(
+            field="endpoint",
+            same_cel=patterns.same_unless_known_to_differ("self.endpoint", "oldSelf.endpoint"),
+            same=lambda old, new: (
+                patterns.known_service(old) == patterns.known_service(new)
+                or "" in (patterns.known_service(old), patterns.known_service(new))
+            ),
+            message="endpoint must stay at the same log service; create another LogHubConsumerGroup instead",
+        ),
         Immutable(field="project"),
         Immutable(field="logstore"),
         Immutable(field="consumerGroup", optional=True),
@@ -174,7 +212,9 @@ class Spec(ApiModel):
         description=(
             "URL of an SLS endpoint without project and path, such as "
             "https://cn-hangzhou.log.aliyuncs.com, or 'embedded' for the LogHub service that comes with the "
-            "operator."
+            "operator. It may change to another host name of the same service; at another region of SLS the "
+            "name means another group, which needs another object. With http, the host must be inside the "
+            "cluster or have a private address, unless the operator's settings allow it."
         ),
     )
     project: ProjectName = Field(description="Project of the logstore.")
@@ -192,7 +232,7 @@ class Spec(ApiModel):
         default=False,
         description=(
             "Consume in order: the shards that result from a split or merge wait until their parents "
-            "are consumed."
+            "are consumed. A logstore sink also writes in order, so a change restarts its workers."
         ),
     )
     heartbeat_interval_seconds: Annotated[int, Field(ge=1, le=600)] = Field(
@@ -207,7 +247,10 @@ class Spec(ApiModel):
     )
     start_position: StartPosition = Field(
         default=StartPosition(),
-        description="Where the group starts to read a shard that has no checkpoint.",
+        description=(
+            "Where the group starts to read the shards that exist when it is created. A shard that a later "
+            "split or merge creates is read from its first log."
+        ),
     )
     fetch: Fetch = Field(default=Fetch(), description="How a worker reads its shards.")
     replicas: Replicas = Field(
@@ -230,6 +273,7 @@ class Spec(ApiModel):
         description="Stop all workers. The consumer group and its checkpoints stay as they are.",
     )
     reset_checkpoints: ResetCheckpoints | None = None
+    adoption: Adoption = Field(default=Adoption.IF_IDLE, strict=False, description=described(Adoption))
     deletion_policy: DeletionPolicy = Field(
         default=DeletionPolicy.RETAIN, strict=False, description=described(DeletionPolicy)
     )
@@ -239,10 +283,32 @@ class Spec(ApiModel):
         """The nonce of the requested reset of checkpoints, if there is one."""
         return None if self.reset_checkpoints is None else self.reset_checkpoints.nonce
 
+    @property
+    def reset_source(self) -> str | None:
+        """The ConfigMap that the requested reset of checkpoints restores, if it does."""
+        return None if self.reset_checkpoints is None else self.reset_checkpoints.config_map_name
+
+    @property
+    def other_projects(self) -> tuple[str, ...]:
+        """The projects that the sink and the dead letter write to, without the one that is consumed."""
+        dead_letter = self.pipeline.on_failure.dead_letter
+        targets = (self.pipeline.sink.logstore, None if dead_letter is None else dead_letter.logstore)
+        named = (target.project for target in targets if target is not None)
+        return tuple(dict.fromkeys(name for name in named if name is not None and name != self.project))
+
     def writes_to_its_source(self) -> bool:
         """The pipeline would read its own output forever."""
         sink = self.pipeline.sink.logstore
         return sink is not None and (sink.project or self.project, sink.name) == (self.project, self.logstore)
+
+    def rejects_into_its_source(self) -> bool:
+        """The pipeline would read what it rejected, and reject it again, forever."""
+        dead_letter = self.pipeline.on_failure.dead_letter
+        target = None if dead_letter is None else dead_letter.logstore
+        return target is not None and (target.project or self.project, target.name) == (
+            self.project,
+            self.logstore,
+        )
 
 
 class Metadata(ApiModel):
@@ -295,8 +361,16 @@ class LogHubConsumerGroup(ApiModel):
 
     @property
     def is_new(self) -> bool:
-        """No status was written yet: the object was just created or recreated."""
-        return self.status.observed_generation is None
+        """No observation was reported yet: the object was just created or recreated. It may have a status
+        that says why it could not be observed.
+        """
+        return self.status.observed_generation in (None, NOT_OBSERVED) or (
+            self.status.consumer_group is None
+            and self.status.checkpoint_reset is None
+            and any(
+                one.type == ConditionType.READY and one.reason in _UNSEEN for one in self.status.conditions
+            )
+        )
 
     def consumer(self, ordinal: int) -> str:
         """Name of one worker: its pod's name, its consumer name, its process's name."""

@@ -4,6 +4,7 @@ Each `Rule` has the CEL expression for the CRD, the message, and the same check 
 rejects what `kubectl apply` rejects, with the same message.
 """
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -32,19 +33,26 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Immutable:
-    """A field that must not change once the object exists; an optional one must not be added or removed."""
+    """A field that must not change once the object exists; an optional one must not be added or removed.
+
+    ``same(old, new)`` and ``same_cel`` say which values count as unchanged, if more than equal ones do.
+    """
 
     field: str
     optional: bool = False
+    same: Callable[[Any, Any], bool] = operator.eq
+    same_cel: str = ""
+    message: str = ""
 
-    @property
-    def message(self) -> str:
-        return f"{self.field} is immutable; create another LogHubConsumerGroup instead"
+    def __post_init__(self) -> None:
+        if not self.message:
+            message = f"{self.field} is immutable; create another LogHubConsumerGroup instead"
+            object.__setattr__(self, "message", message)
 
     def as_cel(self) -> dict[str, str]:
         """One entry of ``x-kubernetes-validations``; ``oldSelf`` makes it a transition rule."""
         name = self.field
-        same = f"self.{name} == oldSelf.{name}"
+        same = self.same_cel or f"self.{name} == oldSelf.{name}"
         if self.optional:
             same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
         return {"rule": same, "message": self.message, "fieldPath": f".{name}"}

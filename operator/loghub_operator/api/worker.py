@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from loghub_operator.api import patterns
-from loghub_operator.api.fields import ObjectName, Quantity, once
+from loghub_operator.api.fields import ObjectName, Quantity, Seconds, once
 from loghub_operator.api.validation import ApiModel, Rule
 
 
@@ -91,7 +91,15 @@ class Worker(ApiModel):
     pod_template: dict[str, Any] | None = Field(
         default=None,
         description="metadata and spec of a pod template, merged over the operator's by strategic merge: "
-        "lists of named items are merged by name. Fields that group membership depends on (labels, the drain "
+        "lists of named items are merged by name; a volume, and the handler of a probe or lifecycle hook, is "
+        "replaced by one of another kind. $patch: replace in a map or a named item replaces the operator's, "
+        "and $patch: delete removes it. Fields that group membership depends on (labels, the drain "
         "annotation, mounts, the minimum grace period) cannot be overridden.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )
+    progress_deadline_seconds: Seconds = Field(
+        default=600,
+        description="A group that is not ready and makes no progress for this many seconds gets condition "
+        "Stalled. Each worker that becomes ready, or runs with new settings, is progress. The operator "
+        "continues to try.",
     )

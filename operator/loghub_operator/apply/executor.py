@@ -9,19 +9,26 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
+import structlog
+
 from loghub.clock import Clock
+from loghub.wire.errors import LogHubException
 from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
-from loghub_operator.api.adoption import GroupOrigin, origin_annotations
+from loghub_operator.api.adoption import GroupRecord, record_annotations
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.labels import (
     ANNOTATION_DRAIN_REQUESTED_AT,
+    ANNOTATION_LEFT_TO_OTHERS,
     FINALIZER,
     LABEL_MANAGED_BY,
     MANAGER,
+    OUR_SERVICES,
     worker_selector,
 )
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup, Metadata
+from loghub_operator.apply.event_recorder import EventRecorder
+from loghub_operator.apply.older_schema import OlderSchema
 from loghub_operator.clients.kube import (
     CONFIG_MAP,
     CONSUMER_GROUP,
@@ -36,24 +43,32 @@ from loghub_operator.clients.kube import (
     KubeError,
 )
 from loghub_operator.logservice.access import LogServiceAccess
+from loghub_operator.logservice.group_changes import surely_not_created
 from loghub_operator.model import actions
 from loghub_operator.model.actions import Action, ActionRefused
 from loghub_operator.model.revision import Document
+from loghub_operator.plan.checkpoint_backups import needed_backups, superseded
 from loghub_operator.resources import (
+    backup_in,
+    backup_selector,
     checkpoint_backup,
     is_ours,
     is_settings,
+    project_of,
     project_service,
     with_replicas,
     workers_name,
 )
-from loghub_operator.resources.event import event_of
+from loghub_operator.resources.diff import differences, fingerprint, left_to_others
 from loghub_operator.settings import Settings
+
+INVALID = 422  # a name with a digit first, before Kubernetes 1.36
+MOST_REFUSALS = 10  # of one status: the API server does not name all at once what it does not know
+log = structlog.get_logger()
 
 
 class Executor:
-    """Carries out actions and keeps no state between reconciles. ``wrote`` is called with each applied object
-    and the API server's response."""
+    """Carries out actions. ``wrote`` is called with each applied object and the API server's response."""
 
     def __init__(
         self,
@@ -61,6 +76,7 @@ class Executor:
         kube: Kube,
         log_service: LogServiceAccess,
         wrote: Callable[[Document, Document], None],
+        events: EventRecorder,
         settings: Settings,
         clock: Clock,
     ) -> None:
@@ -69,32 +85,37 @@ class Executor:
         self._wrote = wrote
         self._settings = settings
         self._clock = clock
+        self._older_schema = OlderSchema(clock)
+        self._events = events
 
     async def carry_out(
-        self, resource: LogHubConsumerGroup, action: Action, *, group_origin: GroupOrigin | None = None
+        self, resource: LogHubConsumerGroup, action: Action, *, group_record: GroupRecord | None = None
     ) -> None:
         """Raises `KubeError`, `LogHubException` or `ActionRefused`.
 
-        ``group_origin`` is what the object records now. An object that cannot be parsed has no spec
+        ``group_record`` is what the object records now. An object that cannot be parsed has no spec
         (`loghub_operator.plan.invalid_resource`).
         """
         match action:
             case actions.AddFinalizer():
-                await self._apply_metadata(resource, group_origin)
-            case actions.RecordGroupOrigin(origin):
-                await self._apply_metadata(resource, origin)
+                await self._apply_metadata(resource, group_record)
+            case actions.RecordGroupOrigin(record):
+                await self._apply_metadata(resource, record)
             case actions.RemoveFinalizer():
                 # If the operator was killed during RemoveWorkers, the objects that it deletes last still
                 # exist, and an observation does not report them.
                 await self._remove_workers(resource)
                 await self._release(resource)
+                self._log_service.forget(resource)
             case actions.EnsureProjectService(project):
                 await self._ensure_project_address(project)
-            case actions.CreateGroup() | actions.UpdateGroup() | actions.DeleteGroup():
-                if not await self._log_service.change_group(resource, action):
-                    await self._apply_metadata(resource, "Adopted")
+            case actions.CreateGroup():
+                await self._create_group(resource, action, group_record)
+            case actions.UpdateGroup() | actions.DeleteGroup():
+                await self._log_service.change_group(resource, action)
             case actions.BackUpCheckpoints(name=name, backup=backup):
                 await self._create_backup(checkpoint_backup(resource, name, backup))
+                await self._remove_old_backups(resource, name)
             case actions.CommitCheckpoints():
                 await self._log_service.commit_checkpoints(resource, action)
             case actions.ApplyWorkers():
@@ -108,19 +129,31 @@ class Executor:
             case actions.SplitShard() | actions.MergeShards():
                 await self._log_service.change_shards(resource, action)
             case actions.EmitEvent():
-                await self._emit(resource, action)
+                await self._events.record(resource, action)
 
     async def write_status(self, resource: LogHubConsumerGroup, status: Status) -> str:
         """Applies the whole status, which is ours, so fields that are absent now are removed.
 
         Returns the new resource version, or "" if anything besides the status has changed since it was read.
         """
-        document = _identity(resource)
-        document["status"] = status.to_dict()
-        metadata = (await self._kube.apply(document, subresource="status"))["metadata"]
+        metadata = (await self._apply_status(resource, status.to_dict()))["metadata"]
         # Each change of the spec increments the generation, which is part of the metadata.
         unchanged = Metadata.model_validate(metadata, strict=False) == resource.metadata
         return str(metadata["resourceVersion"]) if unchanged else ""
+
+    async def _apply_status(self, resource: LogHubConsumerGroup, status: Document) -> Document:
+        """Applies as much of the status as the API server's schema knows."""
+        document = {**_identity(resource), "status": self._older_schema.known_part(status)}
+        for _ in range(MOST_REFUSALS):
+            try:
+                return await self._kube.apply(document, subresource="status")
+            except KubeError as error:
+                smaller = self._older_schema.reduced(document["status"], error.message)
+                if smaller is None:
+                    raise
+                log.warning("the CRD is of an older release", name=resource.metadata.name, error=str(error))
+                document["status"] = smaller
+        return await self._kube.apply(document, subresource="status")
 
     async def _release(self, resource: LogHubConsumerGroup) -> None:
         """Removes our finalizer by a patch, whichever client wrote it; an apply would leave a finalizer that
@@ -134,17 +167,25 @@ class Executor:
         patch = {"metadata": {"finalizers": others, "resourceVersion": version}}
         await self._kube.patch(CONSUMER_GROUP, metadata.namespace, metadata.name, patch)
 
-    async def _emit(self, resource: LogHubConsumerGroup, event: actions.EmitEvent) -> None:
-        """Creates an Event about the object."""
-        await self._kube.create(event_of(resource, event, unix_s=self._clock.unix_s()))
+    async def _create_group(
+        self, resource: LogHubConsumerGroup, action: actions.CreateGroup, recorded: GroupRecord | None
+    ) -> None:
+        """Takes back that the group is the object's if it was surely not created: another client that
+        creates it later would lose it with the object."""
+        try:
+            await self._log_service.change_group(resource, action)
+        except (LogHubException, ActionRefused) as error:
+            if surely_not_created(error) and (recorded is None or recorded.is_about_ours):
+                await self._apply_metadata(resource, GroupRecord("Refused", action.last_initial_shard))
+            raise
 
-    async def _apply_metadata(self, resource: LogHubConsumerGroup, origin: GroupOrigin | None) -> None:
+    async def _apply_metadata(self, resource: LogHubConsumerGroup, record: GroupRecord | None) -> None:
         """Applies our finalizer and annotations; the UID prevents the apply from recreating a deleted
         object."""
         document = _identity(resource)
         document["metadata"]["finalizers"] = [FINALIZER]
-        if origin is not None:
-            document["metadata"]["annotations"] = origin_annotations(origin, resource)
+        if record is not None:
+            document["metadata"]["annotations"] = record_annotations(record, resource)
         await self._kube.apply(document)
 
     async def _ensure_project_address(self, project: str) -> None:
@@ -153,7 +194,36 @@ class Executor:
         existing = await self._kube.get(SERVICE, namespace, project)
         if existing is not None and _labels(existing).get(LABEL_MANAGED_BY) != MANAGER:
             raise _name_in_use(SERVICE, namespace, project, f"project {project} is reached by it")
-        await self._kube.apply(project_service(project, namespace))
+        if _is_reserved(project, self._settings):
+            raise ActionRefused(f"project {project} has a name that is reserved for the chart's Services")
+        if existing is None:
+            await self._check_number_of_projects(project, namespace)
+        port, policy = self._settings.project_port, self._settings.worker_defaults.ip_family_policy
+        try:
+            await self._kube.apply(project_service(project, namespace, port=port, ip_family_policy=policy))
+        except KubeError as error:
+            if error.status != INVALID:
+                raise
+            message = f"project {project} cannot have a Service of that name on this cluster"
+            if project[0].isdigit():
+                message += (
+                    "; use a project whose name begins with a letter, or Kubernetes 1.36 or newer, where the"
+                    " name of a Service may begin with a digit"
+                )
+            raise ActionRefused(f"{message}: {error}") from error
+
+    async def _check_number_of_projects(self, project: str, namespace: str) -> None:
+        """The cluster's addresses are for everybody. Groups that are reconciled at the same time may exceed
+        the number by one each."""
+        most = self._settings.max_project_services
+        services = await self._kube.list(SERVICE, namespace, OUR_SERVICES)
+        if sum(project_of(service) is not None for service in services) >= most:
+            message = (
+                f"project {project} gets no Service: namespace {namespace} has {most} Services of projects,"
+                " the most that the operator creates (maxProjectServices in the chart); delete projects and"
+                " objects that are not needed, and their Services are removed within minutes"
+            )
+            raise ActionRefused(message)
 
     async def _create_backup(self, document: Document) -> None:
         """Creates the backup once: one that exists holds the checkpoints from before the reset, and stays."""
@@ -162,6 +232,17 @@ class Executor:
         except KubeError as error:
             if error.status != 409:
                 raise
+
+    async def _remove_old_backups(self, resource: LogHubConsumerGroup, name: str) -> None:
+        namespace, labels = resource.metadata.namespace, backup_selector(resource)
+        requested_at = {
+            document["metadata"]["name"]: backup.requested_at
+            for document in await self._kube.list(CONFIG_MAP, namespace, labels)
+            if is_ours(resource, document) and (backup := backup_in(document)) is not None
+        }
+        needed = needed_backups(name, resource.spec.reset_source)
+        for old in superseded(requested_at, needed=needed):
+            await self._kube.delete(CONFIG_MAP, namespace, old)
 
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: actions.ApplyWorkers) -> None:
         """Applies the pods' dependencies before the StatefulSet."""
@@ -177,7 +258,13 @@ class Executor:
         existing = await self._kube.get(kind, metadata["namespace"], metadata["name"])
         if existing is not None and not is_ours(resource, existing):
             raise _name_in_use(kind, metadata["namespace"], metadata["name"], "the workers need it")
-        self._wrote(document, await self._kube.apply(document))
+        answer = await self._kube.apply(document)
+        self._wrote(document, answer)
+        left = fingerprint(differences(document, answer))
+        if left != left_to_others(answer):
+            # Not part of what is applied, since the fields to leave are only known from the answer.
+            patch = {"metadata": {"annotations": {ANNOTATION_LEFT_TO_OTHERS: left or None}}}
+            await self._kube.patch(kind, metadata["namespace"], metadata["name"], patch)
 
     async def _remove_old_settings(self, resource: LogHubConsumerGroup, template: Document) -> None:
         """Deletes the settings that neither the template nor a pod mounts. Annotations of pods do not count:
@@ -222,6 +309,14 @@ async def _all_of(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
     for outcome in await asyncio.gather(*parts, return_exceptions=True):
         if outcome is not None:
             raise outcome
+
+
+def _is_reserved(project: str, settings: Settings) -> bool:
+    """A later upgrade of the chart may need a Service of that name."""
+    lease, own = settings.lease, settings.service_address.partition(".")[0]
+    return project == own or (
+        lease is not None and (project == lease.name or project.startswith(f"{lease.name}-"))
+    )
 
 
 def _name_in_use(kind: Kind, namespace: str, name: str, why: str) -> ActionRefused:

@@ -14,6 +14,8 @@ import kopf
 import structlog
 
 from loghub.clock import Clock, SystemClock
+from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
+from loghub_operator.apply.event_recorder import EventRecorder
 from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.connector import connector
 from loghub_operator.clients.kube import AioKube, Kube, KubeError, configured, connection
@@ -21,6 +23,7 @@ from loghub_operator.clients.log_service_pool import Connect, LogServicePool
 from loghub_operator.controller import handlers, liveness
 from loghub_operator.controller.exporters import Exporters
 from loghub_operator.controller.login import Login
+from loghub_operator.controller.project_services import ProjectServices
 from loghub_operator.controller.reconciler import Reconciler
 from loghub_operator.controller.watch_check import WatchCheck
 from loghub_operator.controller.workqueue import Key
@@ -29,7 +32,8 @@ from loghub_operator.leader.elector import LeaderElector
 from loghub_operator.leader.fencing import FencedKube, WriteFence, fenced_connect, unfenced
 from loghub_operator.leader.leader_label import LeaderLabel
 from loghub_operator.leader.lease import LeaseTimings
-from loghub_operator.logservice.access import LogServiceAccess
+from loghub_operator.logservice.access import LogServiceAccess, LogServiceUnavailable
+from loghub_operator.logservice.insecure_endpoint import insecure_endpoint
 from loghub_operator.logservice.secret_credentials import SecretCredentials
 from loghub_operator.metrics.operator_metrics import metered_connect
 from loghub_operator.observe.drift_detector import DriftDetector
@@ -80,6 +84,7 @@ class Operator:
         self._kube = kube
         self._login = connections.login
         self._exporters = exporters
+        self._instance = settings.pod_name or socket.gethostname()
         self._leading = settings.lease is None
         self._listed = False
         fence = unfenced(clock) if settings.lease is None else WriteFence(clock)
@@ -92,7 +97,7 @@ class Operator:
         drift = DriftDetector(kube=writer, clock=clock, every_s=DEPENDENCIES_EVERY * settings.resync_s)
         log_service = LogServiceAccess(
             pool=self._log_services,
-            endpoint=lambda resource: settings.endpoint(resource.spec.endpoint),
+            endpoint=self._endpoint,
             credentials=SecretCredentials(writer),
             clock=clock,
         )
@@ -104,8 +109,10 @@ class Operator:
             settings=settings,
             clock=clock,
         )
+        events = EventRecorder(kube=writer, clock=clock, instance=self._instance)
+        wrote = drift.wrote
         executor = Executor(
-            kube=writer, log_service=log_service, wrote=drift.wrote, settings=settings, clock=clock
+            kube=writer, log_service=log_service, wrote=wrote, events=events, settings=settings, clock=clock
         )
         self._reconciler = Reconciler(
             kube=writer,
@@ -115,6 +122,7 @@ class Operator:
             resync_s=settings.resync_s,
             listener=exporters,
         )
+        self._project_services = self._services_of_projects(log_service)
         self._watch_check = WatchCheck(
             kube=writer,
             namespaces=settings.namespaces,
@@ -122,10 +130,22 @@ class Operator:
             enqueue=lambda name: self._reconciler.enqueue(Key(*name)),
         )
 
+    def _services_of_projects(self, log_service: LogServiceAccess) -> ProjectServices | None:
+        namespace = self._settings.project_namespace
+        if namespace is None:
+            return None
+        return ProjectServices(
+            kube=self._writer,
+            log_service=log_service,
+            group_index=self._group_index,
+            namespace=namespace,
+            endpoint=self._settings.embedded_endpoint,
+        )
+
     def _candidate(self, kube: Kube, fence: WriteFence, timings: LeaseTimings) -> LeaderElector | None:
         if self._settings.lease is None:
             return None
-        identity = f"{self._settings.pod_name or socket.gethostname()}_{uuid.uuid4()}"
+        identity = f"{self._instance}_{uuid.uuid4()}"
         return LeaderElector(
             kube=kube,
             fence=fence,
@@ -134,6 +154,16 @@ class Operator:
             identity=identity,
             timings=timings,
         )
+
+    def _endpoint(self, resource: LogHubConsumerGroup) -> str:
+        """The URL of a group's log service; that of the embedded one is the administrator's choice."""
+        given, settings = resource.spec.endpoint, self._settings
+        remedy = "ask the administrator of the operator to add the host to allowedHttpHosts in the chart"
+        if given != EMBEDDED and (
+            why := insecure_endpoint(given, settings.allowed_http_hosts, remedy=remedy)
+        ):
+            raise LogServiceUnavailable(why)
+        return settings.endpoint(given)
 
     def routes(self) -> dict[str, Route]:
         """The HTTP routes. A follower that waits for the Lease is ready, because it can take over."""
@@ -184,6 +214,8 @@ class Operator:
     async def _act(self, stop: asyncio.Event, end: Callable[[str], None]) -> None:
         """Runs all parts of the leader. None of them ends by itself, so the first that does ends all."""
         parts = [self._watch(stop), self._watch_check.run(), *self._exporters.parts(self._writer)]
+        if self._project_services is not None:
+            parts.append(self._project_services.run())
         if self._leader is not None:
             parts.append(_hold(self._leader, end))
         if (label := self._label(self._writer)) is not None:
@@ -283,7 +315,7 @@ async def run(
             connections=Connections(
                 kube=kube,
                 login=Login(partial(connection, configuration), clock),
-                connect=connect or connector(settings.uses_sdk),
+                connect=connect or connector(settings.uses_sdk, settings.address_of),
             ),
             clock=clock,
             timings=timings or LeaseTimings(),

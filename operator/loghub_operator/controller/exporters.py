@@ -44,9 +44,17 @@ class Exporters(MetricsReporter):
         """Stores the group's metrics."""
         self.store.update(metrics, conditions)
 
+    def unobserved(self, namespace: str, name: str, conditions: tuple[Condition, ...]) -> None:
+        """Stores that the group exists, and its conditions."""
+        self.store.update_unobserved(namespace, name, conditions)
+
     def deleted(self, namespace: str, name: str) -> None:
         """Removes the group's metrics."""
         self.store.remove(namespace, name)
+
+    def group_left_behind(self) -> None:
+        """Counts it."""
+        self.operator_metrics.count_group_left_behind()
 
     def reconciled(self, result: str, seconds: float) -> None:
         """Counts a reconcile."""

@@ -27,6 +27,7 @@ from loghub_operator.controller.watch_check import WatchCheck
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.pods import worker_from_pod
+from loghub_operator.resources import is_observed
 
 BACKOFFS_S = (0.5, 1.0, 2.0, 5.0)
 STATEFUL_SETS = ("apps", "v1", "statefulsets")
@@ -74,10 +75,11 @@ async def on_group_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, 
 
 
 async def on_statefulset_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
-    """Enqueues the group of a StatefulSet whose metadata or spec changed. Its status is not read: the pods
-    say more."""
+    """Enqueues the group of a StatefulSet whose metadata or spec changed, or whose controller has observed
+    that. The rest of its status is not read: the pods say more."""
     metadata = {key: value for key, value in body["metadata"].items() if key not in _NOT_READ}
-    _enqueue_if_changed(memo, body, (type == "DELETED", json.dumps(metadata, sort_keys=True)))
+    read = (type == "DELETED", json.dumps(metadata, sort_keys=True), is_observed(dict(body)))
+    _enqueue_if_changed(memo, body, read)
 
 
 async def on_pod_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:

@@ -12,19 +12,20 @@ import structlog
 
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
-from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource
-from loghub_operator.api.adoption import GroupOrigin
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_stored
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.conditions import UnseenReason
+from loghub_operator.api.parse import parse_for_deletion
 from loghub_operator.api.status import Status
 from loghub_operator.apply.executor import Executor
-from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError
+from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Document, Kube, KubeError
 from loghub_operator.controller.liveness import TaskHealth
 from loghub_operator.controller.requeue import SOON_S, jitter, requeue_after_s
 from loghub_operator.controller.workqueue import Key, Requeue, WorkQueue
 from loghub_operator.metrics.reporter import MetricsReporter
-from loghub_operator.model.actions import Action, ActionRefused, EmitEvent
+from loghub_operator.model.actions import GROUP_ORPHANED, Action, ActionRefused, EmitEvent
 from loghub_operator.model.memory import Memory
-from loghub_operator.model.observed import ObservedState, ServiceErrorReason, Unavailable
+from loghub_operator.model.observed import ObservedState, Peer, ServiceErrorReason, Unavailable
 from loghub_operator.model.plan import Plan
 from loghub_operator.observe.observer import Observer
 from loghub_operator.plan.invalid_resource import plan_unread, without_spec
@@ -49,6 +50,7 @@ class _GroupState:
     memory: Memory | None = None
     unchanged: int = 0  # reconciles in a row without an action or a new status
     answered: bool | None = None  # by the log service; None: not asked in this reconcile
+    owner: Peer | None = None  # another object that owns the group
 
 
 class Reconciler:
@@ -109,11 +111,13 @@ class Reconciler:
             after_s = await self._reconcile(key, group)
         except (KubeError, LogHubException, ActionRefused) as error:
             group.failures += 1
+            self._listener.unobserved(key.namespace, key.name, ())
             log.warning("reconcile failed", namespace=key.namespace, name=key.name, error=str(error))
             return "error", min(LONGEST_BACKOFF_S, SOON_S * 2.0 ** min(group.failures, 10))
         except Exception:
             # A fault of ours in one group must not end its task for good, nor the others.
             group.failures += 1
+            self._listener.unobserved(key.namespace, key.name, ())
             log.exception("reconcile panicked", namespace=key.namespace, name=key.name)
             return "panic", LONGEST_BACKOFF_S
         group.failures = 0
@@ -125,7 +129,7 @@ class Reconciler:
             self._listener.deleted(key.namespace, key.name)
             return None
         try:
-            resource = parse_resource(document)
+            resource = _parsed(document)
         except InvalidResourceError as error:
             log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
             await self._unread(without_spec(document), error, group)
@@ -133,8 +137,9 @@ class Reconciler:
         observed = await self._observe(resource, group)
         this = plan_round(resource, observed, group.memory, self._clock.unix_s())
         planned, failure = this.plan, None
+        _log_owner(key, group, planned.owner)
         try:
-            await self._carry_out(resource, planned.actions, observed.group_origin)
+            await self._carry_out(resource, planned.actions, observed.group_record)
         except (KubeError, LogHubException, ActionRefused) as raised:
             failure = raised
         outcome = finish(this, failure, self._clock.unix_s())
@@ -168,6 +173,11 @@ class Reconciler:
     ) -> None:
         """Write the status first: it records that the event was emitted."""
         planned = plan_unread(resource, error, self._clock.unix_s())
+        metadata = resource.metadata
+        if metadata.deletion_timestamp is None:
+            self._listener.unobserved(metadata.namespace, metadata.name, planned.status.conditions)
+        else:
+            self._listener.deleted(metadata.namespace, metadata.name)
         await self._report(resource, planned.status, group)
         await self._carry_out(resource, planned.actions, None)
 
@@ -175,14 +185,17 @@ class Reconciler:
         """Without this, the status from before the permission was removed would stay forever."""
         why, generation, now = UnseenReason.FORBIDDEN, resource.metadata.generation, self._clock.unix_s()
         status = unseen_status(resource.status, why, error_message(error), generation=generation, now=now)
+        self._listener.unobserved(resource.metadata.namespace, resource.metadata.name, status.conditions)
         await self._report(resource, status, group)
 
     async def _carry_out(
-        self, resource: LogHubConsumerGroup, actions: Sequence[Action], origin: GroupOrigin | None
+        self, resource: LogHubConsumerGroup, actions: Sequence[Action], record: GroupRecord | None
     ) -> None:
         for action in actions:
+            if isinstance(action, EmitEvent) and action.reason == GROUP_ORPHANED:
+                self._report_orphan(resource, action)
             try:
-                await self._executor.carry_out(resource, action, group_origin=origin)
+                await self._executor.carry_out(resource, action, group_record=record)
             except KubeError as error:
                 if not isinstance(action, EmitEvent):
                     raise
@@ -195,6 +208,12 @@ class Reconciler:
                 name=resource.metadata.name,
                 action=type(action).__name__,
             )
+
+    def _report_orphan(self, resource: LogHubConsumerGroup, event: EmitEvent) -> None:
+        """A terminating namespace accepts no event, and the object's status ends with it."""
+        metadata = resource.metadata
+        log.warning("group left behind", namespace=metadata.namespace, name=metadata.name, why=event.message)
+        self._listener.group_left_behind()
 
     async def _report(self, resource: LogHubConsumerGroup, status: Status, group: _GroupState) -> bool:
         """Write the status if it says something new; whether it did."""
@@ -209,6 +228,26 @@ class Reconciler:
                 raise
         group.written_monotonic_s = self._clock.monotonic_s()
         return True
+
+
+def _parsed(document: Document) -> LogHubConsumerGroup:
+    """Raises `InvalidResourceError`; not if the object is being deleted and says what to delete."""
+    try:
+        return parse_stored(document)
+    except InvalidResourceError:
+        deleted = document["metadata"].get("deletionTimestamp") and parse_for_deletion(document)
+        if not deleted:
+            raise
+        return deleted
+
+
+def _log_owner(key: Key, group: _GroupState, owner: Peer | None) -> None:
+    """Says who owns the group to those who run the operator; the status must not, because its reader may
+    have no right to know the objects of another namespace."""
+    if owner != group.owner:
+        group.owner = owner
+        named = str(owner) if owner else "this object"
+        log.info("owner of the consumer group", namespace=key.namespace, name=key.name, owner=named)
 
 
 def _is_unreachable(observed: ObservedState) -> bool:

@@ -56,9 +56,11 @@ def _waits_for_pods(status: Status) -> bool:
         conditions.get(ConditionType.GROUP_SYNCED),
         conditions.get(ConditionType.WORKERS_AVAILABLE),
     )
-    if group is None or workers is None or group.status != "True":
+    if group is None or workers is None or group.status != "True" or _unassigned(status):
         return False
-    return workers.status == "False" and workers.reason not in _NOT_BY_PODS and not _unassigned(status)
+    if status.phase is Phase.UPDATING:
+        return workers.reason not in _NOT_BY_PODS
+    return workers.status == "False" and workers.reason not in _NOT_BY_PODS
 
 
 def _unassigned(status: Status) -> bool:

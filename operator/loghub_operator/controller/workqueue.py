@@ -16,7 +16,7 @@ from loghub_operator.controller.liveness import TaskHealth, TaskState
 from loghub_operator.controller.requeue import SOON_S
 
 AT_ONCE = 16
-RESYNCS_AT_ONCE = 4
+RESYNCS_AT_ONCE = 8
 UNANSWERED_AT_ONCE = 2
 UNANSWERED_AFTER = 3  # reconciles in a row without an answer; a single one may be chance
 # A rollout changes many pods, a crash loop the same ones again and again, a new pod several times in a row.

@@ -153,7 +153,8 @@ class LeaderElector:
 
     async def _write_as_holder(self, transitions: int, *, sent_s: float) -> None:
         """Counts the deadline from before the write is sent, because a follower's wait begins after it."""
-        record = None if self._observed is None else self._observed.record
+        observed = self._observed
+        record = None if observed is None or observed.deleted else observed.record
         written = await self._write(record, holder=self._identity, transitions=transitions)
         if written is None:
             self._stale = True

@@ -11,7 +11,7 @@ one of two candidates that try to acquire the Lease at the same time succeeds. `
 seconds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,13 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class ObservedLease:
-    """A record, and when it was first observed, in monotonic seconds."""
+    """A record, and when it was first observed, in monotonic seconds. ``deleted``: the Lease has been deleted
+    since, so the holder may not know yet that it has to stop.
+    """
 
     record: LeaseRecord
     since_s: float
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ def observe(before: ObservedLease | None, seen: LeaseRecord | None, *, now: floa
     """The observation after reading ``seen``. A change of the resource version alone does not show that the
     holder is alive."""
     if seen is None:
-        return None
+        return None if before is None else replace(before, deleted=True)
     same = before is not None and _holder_fields(before.record) == _holder_fields(seen)
     return ObservedLease(seen, before.since_s if same and before is not None else now)
 
@@ -113,7 +116,7 @@ def _as_holder(
 ) -> LeaseDecision:
     if now >= deadline_s:
         return Lost("it could not be renewed in time")
-    if observed is None:  # the Lease was deleted: it is ours while no other operator creates it
+    if observed is None or observed.deleted:  # it is ours while no other operator creates it
         return Acquire(0)
     if observed.record.holder != identity:
         return Lost(f"it is held by {observed.record.holder or 'nobody'}")

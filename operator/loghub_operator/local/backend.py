@@ -3,27 +3,25 @@ consumer group on this machine and carries the actions of a plan out."""
 
 from collections.abc import Callable
 
-from loghub.client.port import LogHub
 from loghub.clock import Clock
 from loghub.domain.state_inference import WorkerReport
+from loghub.wire.errors import LogHubException
 from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.local.checkpoint_backup import CheckpointBackups
 from loghub_operator.local.object_store import Record
-from loghub_operator.local.processes.supervisor import Supervisor
+from loghub_operator.local.processes.supervisor import Supervisor, WorkerView
 from loghub_operator.local.site import local_worker_spec, variables_of
 from loghub_operator.logservice.access import LogServiceAccess
+from loghub_operator.logservice.group_changes import surely_not_created
 from loghub_operator.logservice.group_state import Unresolved
+from loghub_operator.logservice.initial_shards import last_initial_shard
 from loghub_operator.logservice.worker_report import report_of
 from loghub_operator.model import actions
-from loghub_operator.model.actions import Action, EmitEvent
-from loghub_operator.model.checkpoint_reset import ResetObserved, backup_name, needs_observation
-from loghub_operator.model.observed import (
-    Available,
-    LogServiceObserved,
-    ObservedState,
-    Placement,
-    Unavailable,
-)
+from loghub_operator.model.actions import Action, ActionRefused, EmitEvent
+from loghub_operator.model.checkpoint_reset import StoredCheckpoints, backup_name
+from loghub_operator.model.observed import ObservedState, Placement
+from loghub_operator.model.shard_failures import ShardFailures, shard_failures
 
 
 class LocalBackend:
@@ -51,45 +49,51 @@ class LocalBackend:
         self._supervisor.tick()
         credentials = await self._log_service.credentials_or_reason(resource)
         client = self._log_service.client_or_reason(resource, credentials)
-        service = await self._log_service.observe(resource, client, self._reports)
+        views = self._supervisor.views()
+
+        async def reports(unresolved: Unresolved) -> dict[str, WorkerReport | None]:
+            return self._reports(views, timeout_s=unresolved.timeout_s)
+
+        service = await self._log_service.observe(resource, client, reports)
         workers = self._supervisor.observed()  # as of after the answer
         placement = self._placement(resource)
+        recorded = self._record().group_record
+        last_initial = last_initial_shard(recorded, service)
+        reset = None
+        if not workers:
+            reset = await self._log_service.observe_reset(
+                resource,
+                client,
+                service,
+                lambda: self._stored_checkpoints(resource),
+                last_initial_shard=last_initial,
+            )
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,
-            worker_spec=local_worker_spec(resource, placement),
+            worker_spec=local_worker_spec(resource, placement, last_initial_shard=last_initial),
             service=service,
             worker_set=self._supervisor.worker_set,
             workers=workers,
-            group_origin=self._record().origin,
-            reset=None if workers else await self._reset(resource, client, service),
+            group_record=recorded,
+            last_initial_shard=last_initial,
+            reset=reset,
+            failures=_failures(views),
         )
 
-    async def _reports(self, found: Unresolved) -> dict[str, WorkerReport | None]:
+    def _reports(self, views: tuple[WorkerView, ...], *, timeout_s: float) -> dict[str, WorkerReport | None]:
         now = self._clock.unix_s()
         reports: dict[str, WorkerReport | None] = {}
-        for view in self._supervisor.views():
+        for view in views:
             name, status = view.observed.name, view.status
             age_s = now - status.written_at if status is not None else 0.0
-            reports[name] = report_of(status, consumer=name, age_s=age_s, timeout_s=found.timeout_s)
+            reports[name] = report_of(status, consumer=name, age_s=age_s, timeout_s=timeout_s)
         return reports
 
-    async def _reset(
-        self, resource: LogHubConsumerGroup, client: LogHub | Unavailable, service: LogServiceObserved
-    ) -> ResetObserved | None:
-        order = resource.spec.reset_checkpoints
-        if order is None or isinstance(client, Unavailable) or not needs_observation(resource):
-            return None
-        if not isinstance(service, Available) or service.group is None:
-            return None
-        try:
-            backup = self._backups().read(backup_name(resource))
-            source = self._backups().source(order.config_map_name)
-        except ValueError as error:
-            return ResetObserved(error=str(error))
-        return await self._log_service.reset_targets(
-            resource, client, service.shards, backup=backup, source=source
-        )
+    async def _stored_checkpoints(self, resource: LogHubConsumerGroup) -> StoredCheckpoints:
+        backups = self._backups()
+        source = backups.source(resource.spec.reset_source)
+        return StoredCheckpoints(backup=backups.read(backup_name(resource)), source=source)
 
     def _backups(self) -> CheckpointBackups:
         return CheckpointBackups(self._record().folder.checkpoints)
@@ -101,13 +105,19 @@ class LocalBackend:
                 # The record is ours alone, a loopback address needs no name, and `commands` forgets the
                 # record at its end.
                 pass
-            case actions.RecordGroupOrigin(origin):
-                self._record().set_origin(origin)
-            case actions.CreateGroup() | actions.UpdateGroup() | actions.DeleteGroup():
-                if not await self._log_service.change_group(resource, action):
-                    self._record().set_origin("Adopted")
+            case actions.RecordGroupOrigin(record):
+                self._record().set_group_record(record)
+            case actions.CreateGroup(last_initial_shard=last):
+                try:
+                    await self._log_service.change_group(resource, action)
+                except (LogHubException, ActionRefused) as error:
+                    if surely_not_created(error):
+                        self._record().set_group_record(GroupRecord("Refused", last))
+                    raise
+            case actions.UpdateGroup() | actions.DeleteGroup():
+                await self._log_service.change_group(resource, action)
             case actions.BackUpCheckpoints(name=name, backup=backup):
-                self._backups().keep(name, backup)
+                self._backups().keep(name, backup, source=resource.spec.reset_source)
             case actions.CommitCheckpoints():
                 await self._log_service.commit_checkpoints(resource, action)
             case actions.ApplyWorkers(replicas=replicas, spec=spec):
@@ -122,3 +132,8 @@ class LocalBackend:
                 await self._log_service.change_shards(resource, action)
             case actions.EmitEvent():
                 self._report(action)
+
+
+def _failures(views: tuple[WorkerView, ...]) -> ShardFailures:
+    statuses = {view.observed.name: view.status for view in views}
+    return shard_failures(statuses, ready={view.observed.name for view in views if view.observed.ready})

@@ -4,6 +4,7 @@ They correspond to the ConfigMaps of `loghub_operator.resources.checkpoint_backu
 same names."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import msgspec
 
 from loghub.atomic_file import replace_file
 from loghub_operator.model.checkpoint_reset import CheckpointBackup
+from loghub_operator.plan.checkpoint_backups import needed_backups, superseded
 
 
 class _File(msgspec.Struct, rename="camel"):
@@ -23,19 +25,30 @@ class _File(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBackups:
-    """A folder with one file per backup; a file is written once and never changed."""
+    """A folder with one file per backup; a file is written once and never changed. Older ones are removed."""
 
     folder: Path
 
-    def keep(self, name: str, backup: CheckpointBackup) -> None:
+    def keep(self, name: str, backup: CheckpointBackup, *, source: str | None = None) -> None:
         """Writes the backup unless it exists: the existing file holds the checkpoints from before the reset.
-        Raises `OSError`."""
+        Removes older ones, but not the ``source`` of the reset. Raises `OSError`."""
         path = self._path(name)
-        if path.exists():
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = _File(requested_at=backup.requested_at, before=backup.before, targets=backup.targets)
-        replace_file(path, msgspec.json.format(msgspec.json.encode(file)))
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = _File(requested_at=backup.requested_at, before=backup.before, targets=backup.targets)
+            replace_file(path, msgspec.json.format(msgspec.json.encode(file)))
+        for old in superseded(self._requested_at(), needed=needed_backups(name, source)):
+            self._path(old).unlink(missing_ok=True)
+
+    def _requested_at(self) -> dict[str, str]:
+        """By name; without files that cannot be decoded, which a user may have put there."""
+        times: dict[str, str] = {}
+        for path in self.folder.glob("*.json"):
+            with suppress(ValueError):
+                backup = self.read(path.stem)
+                if backup is not None:
+                    times[path.stem] = backup.requested_at
+        return times
 
     def read(self, name: str) -> CheckpointBackup | None:
         """Reads a backup; None if it does not exist. Raises ValueError if it cannot be decoded, for example

@@ -1,13 +1,14 @@
 """The command line ``loghub``, which runs consumer groups on this machine.
 
-Exit status: 0 success; 1 failure; 2 invalid input. For an endpoint other than the embedded service, the
-access key is read from LOGHUB_ACCESS_KEY_ID and LOGHUB_ACCESS_KEY_SECRET (and LOGHUB_SECURITY_TOKEN for
-STS).
+Exit status: 0 success; 1 failure; 2 invalid input; ``loghub fsck --help`` lists its own. For an endpoint
+other than the embedded service, the access key is read from LOGHUB_ACCESS_KEY_ID and
+LOGHUB_ACCESS_KEY_SECRET (and LOGHUB_SECURITY_TOKEN for STS).
 """
 
 import argparse
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,12 @@ MAX_SHARDS = 256
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status."""
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args, rest = parser.parse_known_args(arguments)
+    if args.run is None:
+        return _fsck(rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     args.root = Root(args.state_dir.absolute()) if args.state_dir else Root.default(os.environ)
     try:
         status: int = args.run(args)
@@ -50,6 +56,7 @@ def _up(args: argparse.Namespace) -> int:
         file=args.file,
         name=args.name,
         endpoint=args.endpoint,
+        allowed_http_hosts=tuple(args.allow_http),
         create_logstore=args.create_logstore,
         shards=args.shards,
         wait_for=args.wait_for,
@@ -59,7 +66,13 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _down(args: argparse.Namespace) -> int:
-    options = DownOptions(root=args.root, file=args.file, name=args.name, endpoint=args.endpoint)
+    options = DownOptions(
+        root=args.root,
+        file=args.file,
+        name=args.name,
+        endpoint=args.endpoint,
+        allowed_http_hosts=tuple(args.allow_http),
+    )
     return asyncio.run(down(options))
 
 
@@ -69,6 +82,11 @@ def _status(args: argparse.Namespace) -> int:
 
 def _serve(args: argparse.Namespace) -> int:
     return serve(args.root, args.listen)
+
+
+def _fsck(arguments: Sequence[str]) -> int:
+    """Runs the service's own program, which knows the arguments and their exit statuses."""
+    return subprocess.run([sys.executable, "-m", "loghub.service.fsck", *arguments], check=False).returncode
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,6 +112,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="address to listen on; default: a free port",
     )
+    # Its program parses the arguments, --help included.
+    commands.add_parser(
+        "fsck",
+        help="list what is wrong with a data folder of the embedded service, and repair it",
+        add_help=False,
+        allow_abbrev=False,
+    ).set_defaults(run=None)
     return parser
 
 
@@ -139,6 +164,10 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--endpoint", type=_endpoint, metavar="URL",
         help="URL that `endpoint: embedded` refers to; default: an embedded service on this machine",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allow-http", metavar="HOST", action="append", default=[],
+        help="public host to which keys and logs may be sent by http; *.example.com for all below a domain",
     )  # fmt: skip
 
 

@@ -9,12 +9,13 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loghub.client import target
 from loghub.client.target import BadEndpoint
 from loghub.clock import SystemClock
 from loghub.wire.errors import LogHubException
@@ -34,6 +35,7 @@ from loghub_operator.local.site import reject_cluster_references
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.screen import Screen
 from loghub_operator.logservice.access import LogServiceUnavailable
+from loghub_operator.logservice.insecure_endpoint import insecure_endpoint
 
 DONE, FAILED = 0, 1
 POLL_S = 0.2
@@ -55,6 +57,7 @@ class UpOptions:
     file: Path
     name: str | None
     endpoint: str | None
+    allowed_http_hosts: tuple[str, ...]
     create_logstore: bool
     shards: int
     wait_for: str | None  # ready | caught-up
@@ -69,6 +72,7 @@ class DownOptions:
     file: Path | None
     name: str | None
     endpoint: str | None
+    allowed_http_hosts: tuple[str, ...]
 
 
 async def up(options: UpOptions) -> int:
@@ -87,7 +91,7 @@ async def up(options: UpOptions) -> int:
         screen = _WaitingScreen(title, options, stop)
         with screen:
             _end_orphans(screen, folder)
-            async with run_context(options.root, record.resource(), options.endpoint) as context:
+            async with _context_of(options, record, screen.say) as context:
                 if options.create_logstore:
                     await _create(record.resource(), context, options.shards, screen)
                 group = LocalGroup(record, file=file, context=context, observer=screen)
@@ -128,7 +132,7 @@ async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
         record.set_deleted(clock.unix_s())
         with Screen(title=folder.folder.name, clock=clock, notes=tuple, live=False) as screen:
             _end_orphans(screen, folder)
-            async with run_context(options.root, record.resource(), options.endpoint) as context:
+            async with _context_of(options, record, screen.say) as context:
                 group, stop = LocalGroup(record, file=None, context=context, observer=screen), asyncio.Event()
                 with stopping(stop, group):
                     await group.run(stop)
@@ -150,12 +154,21 @@ def serve(root: Root, listen: str) -> int:
 
 @asynccontextmanager
 async def run_context(
-    root: Root, resource: LogHubConsumerGroup, endpoint: str | None
+    root: Root,
+    resource: LogHubConsumerGroup,
+    endpoint: str | None,
+    allowed_http_hosts: tuple[str, ...] = (),
+    *,
+    say: Callable[[str], None],
 ) -> AsyncIterator[RunContext]:
-    """Provides the log service and the access key; stops and removes at the end what it started or wrote."""
+    """Provides the log service and the access key; stops and removes at the end what it started or wrote.
+
+    ``say`` shows a line to the user.
+    """
     clock = SystemClock()
     url = resource.spec.endpoint if resource.spec.endpoint != EMBEDDED else endpoint
     if url is not None:
+        _reject_insecure(url, allowed_http_hosts)
         folder = root.group(resource.metadata.name).credentials
         missing = missing_keys(os.environ)
         if missing is not None:
@@ -166,7 +179,7 @@ async def run_context(
         finally:
             remove_folder(folder)
         return
-    service = EmbeddedService(root)
+    service = EmbeddedService(root, say=say)
     try:
         await service.ensure()
         keeper = asyncio.create_task(service.keep_running())
@@ -180,6 +193,20 @@ async def run_context(
                 await keeper
     finally:
         await service.end()
+
+
+def _context_of(
+    options: UpOptions | DownOptions, record: Record, say: Callable[[str], None]
+) -> AbstractAsyncContextManager[RunContext]:
+    return run_context(options.root, record.resource(), options.endpoint, options.allowed_http_hosts, say=say)
+
+
+def _reject_insecure(url: str, allowed_http_hosts: tuple[str, ...]) -> None:
+    host = target.split_endpoint(url)[1]
+    remedy = f"allow this host with --allow-http {host.strip('[]')}"
+    why = insecure_endpoint(url, allowed_http_hosts, remedy=remedy)
+    if why is not None:
+        raise StartFailed(why.message)
 
 
 @contextmanager

@@ -2,14 +2,17 @@
 
 The service provides `endpoint: embedded` on one machine, as a separate process with durable data (see
 ``python -m loghub.service --help``). It keeps its port across restarts, so that the endpoint of running
-workers remains valid.
+workers remains valid. It listens at once and may then recover its data for a while, which is shown and waited
+for.
 """
 
 import asyncio
 import contextlib
+import http.client
+import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from loghub.client.credentials_dir import read_key
@@ -24,8 +27,11 @@ from loghub_operator.local.processes.process_plan import backoff_s
 
 HOST = "127.0.0.1"
 START_GUARD_S = 60.0
+RECOVERY_GUARD_S = 3600.0
+HEALTH_TIMEOUT_S = 2.0
 STOP_GRACE_S = 20.0
 POLL_S = 0.05
+RECOVERY_POLL_S = 0.5
 CHECK_INTERVAL_S = 2.0
 _LOG_TAIL_CHARS = 2000
 
@@ -35,10 +41,14 @@ class ServiceStartError(Exception):
 
 
 class EmbeddedService:
-    """A service process, started by us or by another process. Belongs to one event loop."""
+    """A service process, started by us or by another process. Belongs to one event loop.
 
-    def __init__(self, root: Root) -> None:
+    ``say`` shows a line to the user.
+    """
+
+    def __init__(self, root: Root, *, say: Callable[[str], None]) -> None:
         self._folder = root.service
+        self._say = say
         self._child: Child | None = None
         self.endpoint = ""
 
@@ -65,7 +75,7 @@ class EmbeddedService:
         async with self._exclusive():
             known = _read(self._address)
             endpoint = f"http://{known}"
-            if known and await self._is_reachable(endpoint):
+            if known and await self._is_usable(endpoint):
                 self.endpoint = endpoint
                 return
             port = int(known.rpartition(":")[2] or 0)
@@ -83,7 +93,7 @@ class EmbeddedService:
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S + (backoff_s(failures) if failures else 0.0))
             try:
-                if not (self.ours or await self._is_reachable(self.endpoint)):
+                if not (self.ours or await self._is_usable(self.endpoint)):
                     await self._restart()
                 failures = 0
             except (ServiceStartError, OSError):
@@ -103,20 +113,38 @@ class EmbeddedService:
         """Serializes all processes that start a service on this data."""
         with contextlib.ExitStack() as stack:
             try:
-                async with asyncio.timeout(2 * START_GUARD_S):
+                async with asyncio.timeout(2 * START_GUARD_S + RECOVERY_GUARD_S):
                     while not _try_lock(stack, self._folder / "starting"):
                         await asyncio.sleep(POLL_S)
             except TimeoutError:
                 raise ServiceStartError("another process does not come to an end of starting it") from None
             yield
 
-    async def _is_reachable(self, endpoint: str) -> bool:
+    async def _is_usable(self, endpoint: str) -> bool:
+        """Whether the service of our data answers there, after it has recovered the data."""
+        await self._recovery(endpoint, lambda: True)
         return await asyncio.to_thread(_is_reachable, endpoint, self.credentials_dir)
+
+    async def _recovery(self, endpoint: str, alive: Callable[[], bool]) -> None:
+        """Return once the service there does not recover its data any more; show its progress meanwhile."""
+        shown = None
+        try:
+            async with asyncio.timeout(RECOVERY_GUARD_S):
+                while alive():
+                    message = await asyncio.to_thread(_recovery_message, endpoint)
+                    if message is None:
+                        return
+                    if message != shown:
+                        self._say(f"the embedded log service is {message}")
+                        shown = message
+                    await asyncio.sleep(POLL_S if shown is None else RECOVERY_POLL_S)
+        except TimeoutError:
+            raise ServiceStartError(f"the embedded service has not recovered: {shown}") from None
 
     async def _restart(self) -> None:
         """Restarts it on its port, unless another process did so while we waited for the lock."""
         async with self._exclusive():
-            if not await self._is_reachable(self.endpoint):
+            if not await self._is_usable(self.endpoint):
                 await self._start(int(self.endpoint.rpartition(":")[2]))
 
     async def _start(self, port: int) -> None:
@@ -137,11 +165,14 @@ class EmbeddedService:
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             await child.end(0)
+        if child.alive:
+            # Before the recovery, so that others wait for it instead of starting a second service.
+            new_address.replace(self._address)
+            self.endpoint = f"http://{_read(self._address)}"
+            await self._recovery(self.endpoint, lambda: child.alive)
         if not child.alive:
             last_line = _read(self.log)[-_LOG_TAIL_CHARS:].strip().rpartition("\n")[2]
             raise ServiceStartError(f"the embedded service did not start: {last_line} (log: {self.log})")
-        new_address.replace(self._address)
-        self.endpoint = f"http://{_read(self._address)}"
 
 
 def _read(path: Path) -> str:
@@ -157,6 +188,20 @@ def _try_lock(stack: contextlib.ExitStack, lock: Path) -> bool:
     except InUseError:
         return False
     return True
+
+
+def _recovery_message(endpoint: str) -> str | None:
+    """How far the recovery of the service there is; None if it does not recover, or nothing answers."""
+    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=HEALTH_TIMEOUT_S)
+    try:
+        connection.request("GET", "/healthz")
+        answer = connection.getresponse()
+        health = json.loads(answer.read()) if answer.status == http.client.SERVICE_UNAVAILABLE else {}
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+    return str(health["message"]) if health.get("status") == "recovering" else None
 
 
 def _is_reachable(endpoint: str, key_folder: Path) -> bool:

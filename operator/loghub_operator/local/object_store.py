@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from loghub.atomic_file import replace_file
-from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
-from loghub_operator.api.adoption import ANNOTATIONS, GroupOrigin, origin_annotations, read_origin
+from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource, parse_stored
+from loghub_operator.api.adoption import ANNOTATIONS, GroupRecord, read_record, record_annotations
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.local.paths import GroupFolder
 
@@ -52,22 +52,22 @@ class Record:
             before = old.document["metadata"]
             changed = document.get("spec") != old.document.get("spec")
             metadata.update(uid=before["uid"], generation=before["generation"] + changed)
-            _preserve_origin(metadata, before)
+            _preserve_group_record(metadata, before)
             document["status"] = old.document.get("status", {})
         record = cls(folder, document)
         record._save(document)
         return record
 
     def resource(self) -> LogHubConsumerGroup:
-        """The parsed object, as `loghub_operator.plan` expects it."""
-        return parse_resource(self.document)
+        """The parsed object, as `loghub_operator.plan` expects it. Another release may have stored it."""
+        return parse_stored(self.document)
 
     @property
-    def origin(self) -> GroupOrigin | None:
-        return read_origin(self.resource())
+    def group_record(self) -> GroupRecord | None:
+        return read_record(self.resource())
 
-    def set_origin(self, origin: GroupOrigin) -> None:
-        added = origin_annotations(origin, self.resource())
+    def set_group_record(self, record: GroupRecord) -> None:
+        added = record_annotations(record, self.resource())
         metadata = self.document["metadata"]
         annotations = {**(metadata.get("annotations") or {}), **added}
         self._save({**self.document, "metadata": {**metadata, "annotations": annotations}})
@@ -90,7 +90,7 @@ class Record:
         self.folder.object.unlink(missing_ok=True)
 
 
-def _preserve_origin(metadata: Document, before: Document) -> None:
+def _preserve_group_record(metadata: Document, before: Document) -> None:
     known = before.get("annotations") or {}
     preserved = {name: known[name] for name in ANNOTATIONS if name in known}
     if preserved:

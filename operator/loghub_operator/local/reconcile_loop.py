@@ -91,7 +91,7 @@ class ReconcileLoop:
         outcome = finish(this, error, self._clock.unix_s())
         self._memory, status, failed = outcome.memory, outcome.status, outcome.error is not None
         if status != resource.status and not self.released:
-            status = self._written(status)
+            status = self._written(resource, status)
         if self._on_round is not None:
             self._on_round(observed, status)
         self._failures = self._failures + 1 if failed else 0
@@ -100,11 +100,12 @@ class ReconcileLoop:
         did = any(not isinstance(action, EmitEvent) for action in planned.actions)
         return SETTLED_S if not did and status.phase is Phase.RUNNING else UNSETTLED_S
 
-    def _written(self, status: Status) -> Status:
+    def _written(self, resource: LogHubConsumerGroup, status: Status) -> Status:
         """A disk that is full ends no group: what is shown says so, and the next round tries again."""
         try:
             self._objects.write_status(status)
         except OSError as error:
             message, now = f"the status cannot be kept: {error}", self._clock.unix_s()
-            return with_failure(status, message, now, before=status)
+            deadline_s = resource.spec.worker.progress_deadline_seconds
+            return with_failure(status, message, now, before=status, deadline_s=deadline_s)
         return status

@@ -23,11 +23,13 @@ def local_placement(
     name for the project."""
     files, python = resource.spec.pipeline.sink.files, resource.spec.pipeline.python
     claim = None if python is None else python.volume_claim
+    rejected = resource.spec.pipeline.on_failure.folder
     return Placement(
         endpoint=endpoint,
         sink_root=str(volumes / files.volume_claim if files is not None else volumes),
         needs_project_address=False,
         code_root=str(volumes / claim.name if claim is not None else volumes),
+        dead_letter_root=str(volumes / rejected.volume_claim if rejected is not None else volumes),
         code=code,
     )
 
@@ -37,9 +39,11 @@ def variables_of(resource: LogHubConsumerGroup) -> dict[str, str]:
     return {one.name: one.value or "" for one in resource.spec.worker.env}
 
 
-def local_worker_spec(resource: LogHubConsumerGroup, placement: Placement) -> WorkerSpec:
+def local_worker_spec(
+    resource: LogHubConsumerGroup, placement: Placement, *, last_initial_shard: int | None
+) -> WorkerSpec:
     """What the workers run with on this machine."""
-    config = worker_config(resource, placement)
+    config = worker_config(resource, placement, last_initial_shard=last_initial_shard)
     revision = revision_of(config, variables_of(resource), generation=resource.metadata.generation)
     return WorkerSpec(revision=revision, config=config)
 

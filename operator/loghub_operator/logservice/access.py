@@ -11,21 +11,20 @@ from loghub.client.port import Credentials, LogHub
 from loghub.client.target import BadEndpoint
 from loghub.clock import Clock
 from loghub.domain.state_inference import WorkerReport
+from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.logservice.accepted_credentials import AcceptedCredentials
 from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_targets
 from loghub_operator.logservice.group_changes import change_group, change_shards
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.logservice.group_state import Unresolved, observe_service
-from loghub_operator.logservice.shard_cursors import EndCursorCache
+from loghub_operator.logservice.shard_cursors import CursorCache
 from loghub_operator.model.actions import ActionRefused, CommitCheckpoints, GroupChange, ShardChange
-from loghub_operator.model.checkpoint_reset import CheckpointBackup, ResetObserved
-from loghub_operator.model.observed import (
-    LogServiceObserved,
-    ServiceErrorReason,
-    ShardObserved,
-    Unavailable,
-)
+from loghub_operator.model.checkpoint_reset import ResetObserved, StoredCheckpoints, needs_observation
+from loghub_operator.model.observed import Available, LogServiceObserved, ServiceErrorReason, Unavailable
+
+MOST_KEYS = 10  # to ask for one project with
 
 
 class LogServiceUnavailable(ActionRefused):
@@ -39,8 +38,8 @@ class LogServiceUnavailable(ActionRefused):
 class LogServiceAccess:
     """Clients and calls for any number of groups.
 
-    ``endpoint`` and ``credentials`` return those of a group; the latter raises `LogServiceUnavailable` if
-    there are none. Every method that calls the log service raises it too, or `LogHubException`.
+    ``endpoint`` and ``credentials`` return those of a group, or raise `LogServiceUnavailable`. Every
+    method that calls the log service raises it too, or `LogHubException`.
     """
 
     def __init__(
@@ -55,13 +54,30 @@ class LogServiceAccess:
         self._endpoint = endpoint
         self._credentials = credentials
         self._clock = clock
-        self._ends = EndCursorCache()
+        self._cursors = CursorCache(clock)
+        self._accepted = AcceptedCredentials()
 
     async def client(self, resource: LogHubConsumerGroup) -> LogHub:
         """Returns the client of the group's project; the same one as long as the access key is the same."""
-        return self._open(resource, await self._credentials(resource))
+        return self._open(resource, await self._key(resource))
+
+    async def _key(self, resource: LogHubConsumerGroup) -> Credentials:
+        """The access key; for a deletion the last accepted one, if the Secret was deleted first."""
+        try:
+            return await self._credentials(resource)
+        except LogServiceUnavailable as error:
+            last = self._accepted.last(resource.metadata.uid)
+            missing = error.why.reason is ServiceErrorReason.CREDENTIALS_MISSING
+            if last is None or not missing or resource.metadata.deletion_timestamp is None:
+                raise
+            return last
+
+    def forget(self, resource: LogHubConsumerGroup) -> None:
+        """The object is released: its key is not needed any more."""
+        self._accepted.forget(resource.metadata.uid)
 
     def _open(self, resource: LogHubConsumerGroup, credentials: Credentials) -> LogHub:
+        self._accepted.trying(resource.metadata.uid, credentials)
         try:
             return self._pool.client(self._endpoint(resource), resource.spec.project, credentials)
         except BadEndpoint as error:  # for example a port out of range
@@ -71,7 +87,7 @@ class LogServiceAccess:
     async def credentials_or_reason(self, resource: LogHubConsumerGroup) -> Credentials | Unavailable:
         """Returns the access key for an observation, which reports why there is none."""
         try:
-            return await self._credentials(resource)
+            return await self._key(resource)
         except LogServiceUnavailable as error:
             return error.why
 
@@ -98,27 +114,95 @@ class LogServiceAccess:
         if isinstance(client, Unavailable):
             return client
         observed = await self._pool.call(
-            observe_service, client, resource, ends=self._ends, clock=self._clock
+            observe_service,
+            client,
+            resource,
+            cache=self._cursors,
+            run_all=self._pool.run_all,
+            clock=self._clock,
         )
+        if not isinstance(observed, Unavailable):
+            self._accepted.accepted(resource.metadata.uid)
         return observed.resolved(await reports(observed)) if isinstance(observed, Unresolved) else observed
 
-    async def reset_targets(
+    async def project_error(
+        self, resource: LogHubConsumerGroup, project: str, credentials: Credentials | Unavailable
+    ) -> str:
+        """Asks whether another project of the group's log service exists. Returns why that is not known, as a
+        message for users, or "" if it exists.
+        """
+        if isinstance(credentials, Unavailable):
+            return credentials.message
+        try:
+            client = self._pool.client(self._endpoint(resource), project, credentials)
+            if await self._pool.call(client.project_exists):
+                return ""
+        except (LogServiceUnavailable, BadEndpoint, LogHubException) as error:
+            return str(error)
+        return f"project {project} does not exist"
+
+    async def missing_projects(
+        self, endpoint: str, projects: Iterable[str], *, uids: Iterable[str]
+    ) -> frozenset[str]:
+        """Returns those of the projects of which the log service says that they do not exist.
+
+        It is asked with the keys that it accepted for the objects ``uids``, at most `MOST_KEYS` of them. A
+        key without rights in a project learns nothing about it. A service that is away is not asked again.
+        """
+        accepted = (self._accepted.last(uid) for uid in uids)
+        keys = tuple(dict.fromkeys(key for key in accepted if key is not None))[:MOST_KEYS]
+        missing: set[str] = set()
+        for project in projects:
+            try:
+                if await self._exists(endpoint, project, keys) is False:
+                    missing.add(project)
+            except (BadEndpoint, EndpointUnreachable):
+                break
+        return frozenset(missing)
+
+    async def _exists(self, endpoint: str, project: str, keys: Iterable[Credentials]) -> bool | None:
+        """None: no key has rights in the project. Raises BadEndpoint and EndpointUnreachable."""
+        for key in keys:
+            client = self._pool.client(endpoint, project, key)
+            try:
+                return await self._pool.call(client.project_exists)
+            except LogHubError:
+                continue
+        return None
+
+    async def observe_reset(
         self,
         resource: LogHubConsumerGroup,
-        client: LogHub,
-        shards: Iterable[ShardObserved],
+        client: LogHub | Unavailable,
+        service: LogServiceObserved,
+        stored: Callable[[], Awaitable[StoredCheckpoints]],
         *,
-        backup: CheckpointBackup | None,
-        source: Mapping[str, str] | None,
-    ) -> ResetObserved:
-        """Observes what a checkpoint reset needs (`resolve_targets`)."""
+        last_initial_shard: int | None,
+    ) -> ResetObserved | None:
+        """Observes what a checkpoint reset needs (`resolve_targets`); None if none is in progress, or if it
+        cannot continue now. ``stored`` raises ValueError with a message for users.
+        """
+        if isinstance(client, Unavailable) or not needs_observation(resource):
+            return None
+        if not isinstance(service, Available) or service.group is None:
+            return None
+        try:
+            found = await stored()
+        except ValueError as error:
+            return ResetObserved(error=str(error))
         return await self._pool.call(
-            resolve_targets, client, resource, shards, backup=backup, source=source, clock=self._clock
+            resolve_targets,
+            client,
+            resource,
+            service.shards,
+            found,
+            last_initial_shard=last_initial_shard,
+            clock=self._clock,
         )
 
-    async def change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> bool:
-        """Returns False if the group should be created and another client already created it."""
-        return await self._pool.call(change_group, await self.client(resource), GroupKey.of(resource), action)
+    async def change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
+        """Creates, updates or deletes the group. Raises `GroupExists` if another client has created it."""
+        await self._pool.call(change_group, await self.client(resource), GroupKey.of(resource), action)
 
     async def change_shards(self, resource: LogHubConsumerGroup, action: ShardChange) -> None:
         """Splits or merges; raises `ReshardRefused` if the log service rejects it."""

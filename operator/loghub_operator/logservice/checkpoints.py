@@ -5,19 +5,20 @@ and forced checkpoints, so it works with the real SLS and with the embedded serv
 valid is decided in `loghub_operator.plan.reset_targets`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import cast
 
 from loghub.client.port import LogHub, Position
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
+from loghub.worker_contract import first_position
 from loghub_operator.api.checkpoint_reset import ResetTarget
 from loghub_operator.api.patterns import unix_s
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.logservice.deadline import Deadline
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.model.actions import CommitCheckpoints
-from loghub_operator.model.checkpoint_reset import CheckpointBackup, ResetObserved
+from loghub_operator.model.checkpoint_reset import ResetObserved, StoredCheckpoints
 from loghub_operator.model.observed import ShardObserved
 
 AHEAD_S = 45.0  # together with the observation before it, below the bound of liveness
@@ -29,16 +30,16 @@ def resolve_targets(
     client: LogHub,
     resource: LogHubConsumerGroup,
     shards: Iterable[ShardObserved],
+    stored: StoredCheckpoints,
     *,
-    backup: CheckpointBackup | None,
-    source: Mapping[str, str] | None,
+    last_initial_shard: int | None,
     clock: Clock,
 ) -> ResetObserved:
     """Returns the value of `ObservedState.reset`; positions are requested only until a backup contains them.
     Never raises for a response of the log service."""
-    requested = resource.spec.reset_checkpoints
-    if backup is not None or requested is None:
-        return ResetObserved(backup=backup, source=source)
+    requested, source = resource.spec.reset_checkpoints, stored.source
+    if stored.backup is not None or requested is None:
+        return ResetObserved(backup=stored.backup, source=source)
     chosen = [shard.shard for shard in shards if requested.shards is None or shard.shard in requested.shards]
     logstore = resource.spec.logstore
     undo, deadline = requested.to is ResetTarget.CONFIG_MAP, Deadline(clock, AHEAD_S)
@@ -47,7 +48,9 @@ def resolve_targets(
         for shard in chosen:
             if deadline.is_over():
                 return ResetObserved(source=source, error=TOO_SLOW)
-            positions[shard] = client.get_cursor(logstore, shard, _position(resource))
+            positions[shard] = client.get_cursor(
+                logstore, shard, _position(resource, shard, last_initial_shard)
+            )
             if undo:
                 ends[shard] = client.get_cursor(logstore, shard, "end")
     except LogHubException as error:
@@ -55,7 +58,7 @@ def resolve_targets(
     return ResetObserved(positions=positions, ends=ends, source=source)
 
 
-def _position(resource: LogHubConsumerGroup) -> Position:
+def _position(resource: LogHubConsumerGroup, shard: int, last_initial_shard: int | None) -> Position:
     requested = resource.spec.reset_checkpoints
     assert requested is not None
     match requested.to:
@@ -66,7 +69,8 @@ def _position(resource: LogHubConsumerGroup) -> Position:
         case ResetTarget.TIMESTAMP:
             return unix_s(cast(str, requested.timestamp))
         case ResetTarget.CONFIG_MAP:
-            return resource.spec.start_position.begin_end_or_unix_s()
+            start = resource.spec.start_position.begin_end_or_unix_s()
+            return first_position(shard, start, last_initial_shard=last_initial_shard)
 
 
 def commit_checkpoints(client: LogHub, key: GroupKey, action: CommitCheckpoints, clock: Clock) -> None:

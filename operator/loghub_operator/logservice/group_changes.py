@@ -2,10 +2,11 @@
 
 from loghub.client.port import GroupInfo, LogHub
 from loghub.wire.error_codes import Code
-from loghub.wire.errors import LogHubError
+from loghub.wire.errors import EndpointUnreachable, LogHubError
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.logservice.group_state import GROUP_MISSING
 from loghub_operator.model.actions import (
+    ActionRefused,
     CreateGroup,
     DeleteGroup,
     GroupChange,
@@ -18,16 +19,29 @@ from loghub_operator.model.actions import (
 _GROUP_EXISTS = (Code.CONSUMER_GROUP_ALREADY_EXIST, "GroupAlreadyExist")
 
 
-def change_group(client: LogHub, key: GroupKey, action: GroupChange) -> bool:
-    """Carries out the change; False if the group should be created and another client already created it."""
+class GroupExists(ActionRefused):
+    """Another client has created the group since it was observed."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"consumer group {group} was created by another client")
+
+
+def surely_not_created(error: Exception) -> bool:
+    """Whether the group was surely not created by the request, or the lack of one, that raised this."""
+    if isinstance(error, LogHubError | EndpointUnreachable):
+        return error.definite
+    return isinstance(error, ActionRefused)
+
+
+def change_group(client: LogHub, key: GroupKey, action: GroupChange) -> None:
+    """Carries out the change. Raises `GroupExists`."""
     match action:
         case CreateGroup():
-            return create_group(client, key, action)
+            create_group(client, key, action)
         case UpdateGroup():
             update_group(client, key, action)
         case DeleteGroup():
             delete_group(client, key)
-    return True
 
 
 def change_shards(client: LogHub, logstore: str, action: ShardChange) -> bool:
@@ -50,17 +64,16 @@ def change_shards(client: LogHub, logstore: str, action: ShardChange) -> bool:
     return True
 
 
-def create_group(client: LogHub, key: GroupKey, action: CreateGroup) -> bool:
-    """Creates the group; False if another client already created it."""
+def create_group(client: LogHub, key: GroupKey, action: CreateGroup) -> None:
+    """Creates the group. Raises `GroupExists`."""
     try:
         client.create_group(
             key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order)
         )
     except LogHubError as error:
         if error.code in _GROUP_EXISTS:
-            return False
+            raise GroupExists(key.group) from error
         raise
-    return True
 
 
 def update_group(client: LogHub, key: GroupKey, action: UpdateGroup) -> None:

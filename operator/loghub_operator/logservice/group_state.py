@@ -22,7 +22,14 @@ from loghub.wire.error_codes import Code
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.shard_cursors import QUERY_BOUND_S, CursorQuery, EndCursorCache, ShardCursors
+from loghub_operator.logservice.plausibility import ImplausibleAnswer, check_numbers, check_shards
+from loghub_operator.logservice.shard_cursors import (
+    QUERY_BOUND_S,
+    CursorCache,
+    CursorQuery,
+    RunAll,
+    ShardCursors,
+)
 from loghub_operator.model.observed import (
     Available,
     GroupSettings,
@@ -58,26 +65,45 @@ class Unresolved:
     def resolved(self, reports: Mapping[str, WorkerReport | None]) -> Available:
         """The observation with the states; ``reports`` has every consumer that may hold a shard."""
         states = infer_state(self.seen, order=self.order, reports=reports)
-        shards = tuple(_with_state(one, states[one.shard]) for one in self.observed.shards)
-        return replace(self.observed, shards=shards)
+        # Only the workers know: the cursors here were read one after the other, and a worker may have
+        # advanced in between.
+        beyond = frozenset(shard for one in reports.values() if one is not None for shard in one.beyond_end)
+        shards = (_with_state(one, states[one.shard]) for one in self.observed.shards)
+        return replace(
+            self.observed, shards=tuple(_beyond_end(one) if one.shard in beyond else one for one in shards)
+        )
 
 
 def observe_service(
-    client: LogHub, resource: LogHubConsumerGroup, *, ends: EndCursorCache, clock: Clock
+    client: LogHub, resource: LogHubConsumerGroup, *, cache: CursorCache, run_all: RunAll, clock: Clock
 ) -> LogServiceObserved | Unresolved:
-    """Makes one observation; ``ends`` is the cache that outlives an observation. Never raises for a response
+    """Makes one observation; ``cache`` outlives an observation. Never raises for a response
     of the log service."""
-    key = GroupKey.of(resource)
     try:
-        if client.has_extensions():
-            observed = _from_extension(client, key)
-            return _to_reshard(client, key, observed) if _reshards(resource) else observed
-        return _without_states(client, resource, ends, clock)
+        observed = _observed(client, resource, cache, run_all, clock)
+        check_shards((observed.observed if isinstance(observed, Unresolved) else observed).shards)
     except LogHubException as error:
         return unavailable(error, resource)
     except BadHashKey:  # not quoted, since an unknown server may have sent it
-        message = "what answers at this endpoint lists shards whose keys are no hash keys; check the URL"
-        return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=message)
+        return _not_sls("lists shards whose keys are no hash keys")
+    except ImplausibleAnswer as error:
+        return _not_sls(str(error))
+    return observed
+
+
+def _observed(
+    client: LogHub, resource: LogHubConsumerGroup, cache: CursorCache, run_all: RunAll, clock: Clock
+) -> Available | Unresolved:
+    if not client.has_extensions():
+        return _without_states(client, resource, cache, run_all, clock)
+    key = GroupKey.of(resource)
+    observed = _from_extension(client, key)
+    return _to_reshard(client, key, observed) if _reshards(resource) else observed
+
+
+def _not_sls(why: str) -> Unavailable:
+    message = f"what answers at this endpoint {why}; check the URL"
+    return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=message)
 
 
 def unavailable(error: LogHubException, resource: LogHubConsumerGroup) -> Unavailable:
@@ -127,7 +153,7 @@ def _from_extension(client: LogHub, key: GroupKey) -> Available:
 
 def _reported_shard(shard: ShardStatus) -> ShardObserved:
     known = {"not_alloc", "already_alloc", "wait", "transfer", "over"}
-    return ShardObserved(
+    observed = ShardObserved(
         shard=shard.shard,
         state=shard.state if shard.state in known else "unknown",  # type: ignore[arg-type]
         holder=shard.holder,
@@ -141,6 +167,16 @@ def _reported_shard(shard: ShardStatus) -> ShardObserved:
         read_only=shard.read_only,
         parents=shard.parents,
     )
+    if not shard.checkpoint or not shard.end_cursor:
+        return observed
+    # Both are of one moment.
+    is_beyond = wire_cursor.decode(shard.checkpoint) > wire_cursor.decode(shard.end_cursor)
+    return _beyond_end(observed) if is_beyond else observed
+
+
+def _beyond_end(shard: ShardObserved) -> ShardObserved:
+    """How much is left to read is not known: log groups may have been written before the position."""
+    return replace(shard, beyond_end=True, lag_s=None, lag_logs=None, lag_groups=None)
 
 
 def _seconds(unix_us: int) -> float | None:
@@ -188,6 +224,7 @@ def _without_group(shards: tuple[ShardInfo, ...]) -> Available:
 
 
 def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
+    check_numbers([one.shard for one in shards])
     return infer_parents(
         Shard(
             shard=one.shard,
@@ -199,18 +236,19 @@ def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
 
 
 def _without_states(
-    client: LogHub, resource: LogHubConsumerGroup, ends: EndCursorCache, clock: Clock
+    client: LogHub, resource: LogHubConsumerGroup, cache: CursorCache, run_all: RunAll, clock: Clock
 ) -> Available | Unresolved:
     key, spec = GroupKey.of(resource), resource.spec
-    query = CursorQuery(client, (spec.endpoint, spec.project, spec.logstore), clock=clock, cache=ends)
+    name = (spec.endpoint, spec.project, spec.logstore)
+    query = CursorQuery(client, name, clock=clock, cache=cache, run_all=run_all)
     shards = client.list_shards(key.logstore)
     groups = client.list_groups(key.logstore)
     group = next((one for one in groups if one.name == key.group), None)
     if group is None:
         return _without_group(shards)
+    parents = _parents(shards)
     saved = {one.shard: one for one in client.get_checkpoints(key.logstore, key.group)}
     cursors = query.cursors(shards, {shard: _position(one) for shard, one in saved.items()})
-    parents = _parents(shards)
     seen = tuple(
         _seen_shard(one, cursors[one.shard], saved.get(one.shard), parents[one.shard])
         for one in sorted(shards, key=lambda one: one.shard)
@@ -264,6 +302,7 @@ def _shard_without_state(
         state="unknown",
         checkpoint=saved.cursor if saved else "",
         checkpoint_unix_s=_seconds(saved.updated_unix_us) if saved else None,
+        checkpoint_consumer=seen.checkpoint_consumer,
         lag_s=lag.seconds,
         lag_groups=lag.groups,
         end_cursor="" if seen.end_cursor is None else wire_cursor.encode(seen.end_cursor),

@@ -1,27 +1,38 @@
 """Requests the begin and end cursors of each shard until a deadline.
 
-The real SLS reveals a lag only through cursors, one call each, so with many shards or a slow endpoint a
-reconcile would take longer than liveness allows. No request begins after `QUERY_BOUND_S`; the cursors of a
-shard that was not reached are None and `late`. Read-only shards come first: their end cursors never move
-(docs/sls-protocol.md 4.3, 5) and are cached, so that each observation, however short, leaves fewer requests
-for the next.
+The real SLS reveals a lag only through cursors, one call each, so with many groups, many shards or a slow
+endpoint the readings would become old. Hence three things: several requests of one observation run at a time;
+what other groups of the logstore, or earlier observations, have read is not requested again while it is
+valid; and no request begins after `QUERY_BOUND_S`, so that a reconcile never takes longer than liveness
+allows. The cursors of a shard that was not reached are None and `late`. Read-only shards come first: their
+end cursors never move (docs/sls-protocol.md 4.3, 5), so that each observation, however short, leaves fewer
+requests for the next.
 """
 
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from loghub.client.port import LogHub, ShardInfo
 from loghub.clock import Clock
 from loghub.wire import cursor as wire_cursor
+from loghub.wire.errors import LogHubError
 from loghub_operator.logservice.deadline import Deadline
 
 # Together with the surrounding calls, far below `loghub_operator.controller.liveness.SHORTEST_BOUND_S`.
 QUERY_BOUND_S = 30.0
-MOST_CACHED = 20_000
+REQUESTS_AT_ONCE = 8  # of one observation
+MOST_CACHED = 200_000  # two or three values for each shard of 500 groups with 64 shards
+# A rate of arrival comes from two end cursors, at least one reconcile apart, so an end must be recent.
+END_VALID_S = 5.0
+# Retention moves a begin rarely, and a begin that is too early only shows a lag that expires anyway.
+BEGIN_VALID_S = 300.0
+FOREVER_S = float("inf")
 Name = tuple[str, str, str]  # endpoint, project, logstore
+# Runs a function so many times, in as many threads; raises what one of them raised.
+RunAll = Callable[[Callable[[], None], int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,50 +45,81 @@ class ShardCursors:
     late: bool = False  # a cursor that the lag depends on was not requested before the deadline
 
 
-class EndCursorCache:
-    """End cursors of read-only shards; evicts the least recently used, and is safe to use from threads."""
+class CursorCache:
+    """Cursors of the shards of all logstores; evicts the least recently used, and is safe to use from
+    threads."""
 
-    def __init__(self, most: int = MOST_CACHED) -> None:
+    def __init__(self, clock: Clock, most: int = MOST_CACHED) -> None:
+        self._clock = clock
         self._most = most
-        self._ends: OrderedDict[tuple[Name, int, int], int] = OrderedDict()
+        self._values: OrderedDict[Hashable, tuple[int, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, logstore: Name, shard: ShardInfo) -> int | None:
-        """The cached end cursor; None if it is unknown or may still move."""
-        if not shard.read_only:
-            return None
+    def get(self, logstore: Name, shard: ShardInfo, what: Hashable) -> int | None:
+        """The value; None if it was never put, or is no longer valid."""
         with self._lock:
-            key = (logstore, shard.shard, shard.created_unix_s)
-            if key in self._ends:
-                self._ends.move_to_end(key)
-            return self._ends.get(key)
+            value, until_s = self._values.get(_key(logstore, shard, what), (None, 0.0))
+            if value is None or self._clock.monotonic_s() >= until_s:
+                return None
+            self._values.move_to_end(_key(logstore, shard, what))
+            return value
 
-    def put(self, logstore: Name, shard: ShardInfo, end: int) -> None:
-        """Caches the end of ``shard``, which was listed before its end was requested. A shard without a
+    def put(self, logstore: Name, shard: ShardInfo, what: Hashable, value: int, *, valid_s: float) -> None:
+        """Caches a value of ``shard``, which was listed before the value was requested. A shard without a
         creation time is not cached: it cannot be distinguished from a shard of a recreated logstore."""
-        if not shard.read_only or shard.created_unix_s <= 0:
+        if shard.created_unix_s <= 0:
             return
         with self._lock:
-            self._ends[logstore, shard.shard, shard.created_unix_s] = end
-            while len(self._ends) > self._most:
-                self._ends.popitem(last=False)
+            key = _key(logstore, shard, what)
+            self._values[key] = (value, self._clock.monotonic_s() + valid_s)
+            self._values.move_to_end(key)
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+
+
+def _key(logstore: Name, shard: ShardInfo, what: Hashable) -> Hashable:
+    """An end that was read while the shard accepted writes is not that of the read-only shard."""
+    return (logstore, shard.shard, shard.created_unix_s, shard.read_only, what)
+
+
+def one_by_one(task: Callable[[], None], _: int) -> None:
+    """A `RunAll` without threads."""
+    task()
 
 
 class CursorQuery:
     """The requests of one observation of one logstore."""
 
-    def __init__(self, client: LogHub, logstore: Name, *, clock: Clock, cache: EndCursorCache) -> None:
+    def __init__(
+        self, client: LogHub, logstore: Name, *, clock: Clock, cache: CursorCache, run_all: RunAll
+    ) -> None:
         self._client = client
         self._logstore = logstore
         self._cache = cache
+        self._run_all = run_all
         self._deadline = Deadline(clock, QUERY_BOUND_S)
 
     def cursors(
         self, shards: Iterable[ShardInfo], saved: Mapping[int, int | None]
     ) -> dict[int, ShardCursors]:
         """The cursors of every shard; ``saved`` are the checkpoints by shard."""
-        ordered = sorted(shards, key=lambda one: (not one.read_only, one.shard))
-        return {one.shard: self._cursors(one, saved.get(one.shard)) for one in ordered}
+        todo = deque(sorted(shards, key=lambda one: (not one.read_only, one.shard)))
+        found: dict[int, ShardCursors] = {}
+
+        def work() -> None:
+            while True:
+                try:
+                    shard = todo.popleft()
+                except IndexError:
+                    return
+                try:
+                    found[shard.shard] = self._cursors(shard, saved.get(shard.shard))
+                except BaseException:
+                    todo.clear()
+                    raise
+
+        self._run_all(work, min(REQUESTS_AT_ONCE, len(todo)))
+        return found
 
     def _cursors(self, shard: ShardInfo, saved: int | None) -> ShardCursors:
         end = self._end(shard)
@@ -85,23 +127,50 @@ class CursorQuery:
             return ShardCursors(late=True)
         if saved is not None and saved >= end:
             return ShardCursors(end=end)
-        if self._deadline.is_over():
+        begin = self._begin(shard)
+        if begin is None:
             return ShardCursors(end=end, late=True)
-        begin = self._cursor(shard, "begin")
         if saved is None or begin >= end:
             return ShardCursors(begin=begin, end=end)
-        if self._deadline.is_over():
-            return ShardCursors(begin=begin, end=end, late=True)
-        following = wire_cursor.encode(max(saved, begin))
-        received = self._client.get_cursor_time(self._logstore[2], shard.shard, following)
-        return ShardCursors(begin=begin, end=end, next_received_unix_s=received)
+        received = self._received(shard, max(saved, begin))
+        return ShardCursors(begin=begin, end=end, next_received_unix_s=received, late=received is None)
 
     def _end(self, shard: ShardInfo) -> int | None:
-        end = self._cache.get(self._logstore, shard)
-        if end is None and not self._deadline.is_over():
-            end = self._cursor(shard, "end")
-            self._cache.put(self._logstore, shard, end)
-        return end
+        valid_s = FOREVER_S if shard.read_only else END_VALID_S
+        return self._known(shard, "end", lambda: self._cursor(shard, "end"), valid_s=valid_s)
+
+    def _begin(self, shard: ShardInfo) -> int | None:
+        return self._known(shard, "begin", lambda: self._cursor(shard, "begin"), valid_s=BEGIN_VALID_S)
+
+    def _received(self, shard: ShardInfo, position: int) -> int | None:
+        """Requested once for each position: the log group there was received once."""
+        return self._known(
+            shard, position, lambda: self._request_received(shard, position), valid_s=FOREVER_S
+        )
+
+    def _request_received(self, shard: ShardInfo, position: int) -> int:
+        def request(cursor: int) -> int:
+            return self._client.get_cursor_time(self._logstore[2], shard.shard, wire_cursor.encode(cursor))
+
+        try:
+            return request(position)
+        except LogHubError:
+            # It may have expired since the begin was read.
+            begin = self._cursor(shard, "begin")
+            if begin <= position:
+                raise
+            self._cache.put(self._logstore, shard, "begin", begin, valid_s=BEGIN_VALID_S)
+            return request(begin)
+
+    def _known(
+        self, shard: ShardInfo, what: Hashable, request: Callable[[], int], *, valid_s: float
+    ) -> int | None:
+        """The cached value, or a new one; None after the deadline."""
+        value = self._cache.get(self._logstore, shard, what)
+        if value is None and not self._deadline.is_over():
+            value = request()
+            self._cache.put(self._logstore, shard, what, value, valid_s=valid_s)
+        return value
 
     def _cursor(self, shard: ShardInfo, position: Literal["begin", "end"]) -> int:
         return wire_cursor.decode(self._client.get_cursor(self._logstore[2], shard.shard, position))

@@ -28,6 +28,8 @@ def report_of(
     if status.phase not in ("running", "draining"):
         return None
     held = frozenset(shard.shard for shard in status.shards)
+    beyond_end = frozenset(one.shard for one in status.shards if one.beyond_end > 0)
     if status.phase == "draining":
-        return WorkerReport(held=held)
-    return WorkerReport(held=held, draining=frozenset(one.shard for one in status.shards if one.draining))
+        return WorkerReport(held=held, beyond_end=beyond_end)
+    draining = frozenset(one.shard for one in status.shards if one.draining)
+    return WorkerReport(held=held, draining=draining, beyond_end=beyond_end)

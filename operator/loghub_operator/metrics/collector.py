@@ -2,8 +2,9 @@
 
 Series of a group have the labels ``namespace`` and ``consumer_group``, the namespace and name of its
 LogHubConsumerGroup. An unknown value has no series at that time; a group whose reconciles fail loses all
-its series except ``loghub_operator_group_observed_timestamp_seconds``. The number of series is bounded by
-the number of groups, and that of single shards by `LOGHUB_MAX_SHARD_SERIES` over all groups.
+its series except ``loghub_operator_group_observed_timestamp_seconds``, and one that cannot be parsed or may
+not be observed has that and its conditions. The number of series is bounded by the number of groups, and that
+of single shards by `LOGHUB_MAX_SHARD_SERIES` over all groups.
 """
 
 from collections import Counter
@@ -86,34 +87,37 @@ class GroupCollector(Collector):
         )
         yield _observed(snapshot)
         fresh = [entry for entry in snapshot if entry.fresh]
-        yield from (_family(*row, fresh) for row in _GROUP_FAMILIES)
-        yield _shards(fresh)
+        readings = [entry.readings for entry in fresh if entry.readings is not None]
+        yield from (_family(*row, readings) for row in _GROUP_FAMILIES)
+        yield _shards(readings)
         yield _conditions(fresh)
-        yield from _shard_families(fresh, max_shards=self._max_shard_series)
+        yield from _shard_families(readings, max_shards=self._max_shard_series)
 
 
 def _observed(snapshot: Iterable[StoredMetrics]) -> GaugeMetricFamily:
-    documentation = "Unix time of the last successful observation of the group."
+    documentation = (
+        "Unix time of the last successful observation of the group, or of the first attempt if there is none."
+    )
     family = GaugeMetricFamily(f"{_GROUP}observed_timestamp_seconds", documentation, labels=_LABELS)
     for entry in snapshot:
-        family.add_metric(_names(entry.readings), entry.readings.at_unix_s)
+        family.add_metric(list(entry.name), entry.observed_at_unix_s)
     return family
 
 
-def _family(name: str, documentation: str, value: Value, fresh: Iterable[StoredMetrics]) -> GaugeMetricFamily:
+def _family(name: str, documentation: str, value: Value, groups: Iterable[GroupMetrics]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"{_GROUP}{name}", documentation, labels=_LABELS)
-    for entry in fresh:
-        _add(family, _names(entry.readings), value(entry.readings))
+    for readings in groups:
+        _add(family, _names(readings), value(readings))
     return family
 
 
-def _shards(fresh: Iterable[StoredMetrics]) -> GaugeMetricFamily:
+def _shards(groups: Iterable[GroupMetrics]) -> GaugeMetricFamily:
     documentation = "Number of shards in each state."
     family = GaugeMetricFamily(f"{_GROUP}shards", documentation, labels=[*_LABELS, "state"])
-    for entry in fresh:
-        counts = Counter(shard.state for shard in entry.readings.shards)
+    for readings in groups:
+        counts = Counter(shard.state for shard in readings.shards)
         for state in _STATES:
-            _add(family, [*_names(entry.readings), state], counts[state])  # type: ignore[index]
+            _add(family, [*_names(readings), state], counts[state])  # type: ignore[index]
     return family
 
 
@@ -123,11 +127,11 @@ def _conditions(fresh: Iterable[StoredMetrics]) -> GaugeMetricFamily:
     for entry in fresh:
         for condition in entry.conditions:
             value = {"True": 1, "False": 0}.get(condition.status)
-            _add(family, [*_names(entry.readings), condition.type], value)
+            _add(family, [*entry.name, condition.type], value)
     return family
 
 
-def _shard_families(fresh: Iterable[StoredMetrics], *, max_shards: int) -> Iterator[GaugeMetricFamily]:
+def _shard_families(groups: Iterable[GroupMetrics], *, max_shards: int) -> Iterator[GaugeMetricFamily]:
     """Series of single shards: whole groups, by namespace and name, up to ``max_shards`` shards. This order
     is independent of the lags, so a shard's series does not appear and disappear as they change."""
     labels = [*_LABELS, "shard"]
@@ -142,14 +146,14 @@ def _shard_families(fresh: Iterable[StoredMetrics], *, max_shards: int) -> Itera
         labels=labels,
     )
     dropped, remaining = 0, max_shards
-    for entry in fresh:
-        shards = entry.readings.shards
+    for readings in groups:
+        shards = readings.shards
         if len(shards) > remaining:
             dropped += len(shards)
             continue
         remaining -= len(shards)
         for shard in shards:
-            names = [*_names(entry.readings), str(shard.shard)]
+            names = [*_names(readings), str(shard.shard)]
             _add(lag, names, shard.lag_seconds)
             _add(hot, names, int(shard.hot))
     yield lag

@@ -61,6 +61,11 @@ class OperatorMetrics:
             "Requests to log services, by operation and result code.",
             *("operation", "code"),
         )
+        self._left_behind = self._counter(
+            "groups_left_behind",
+            "Consumer groups that were left at their log service although they should be deleted, or whose"
+            " object moved to another endpoint; the operator's log and events name them.",
+        )
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"loghub_operator_{name}", documentation, labels, registry=self.registry)
@@ -73,6 +78,10 @@ class OperatorMetrics:
         """``success``, ``error`` (a request was rejected or not answered) or ``panic`` (a bug)."""
         self._reconcile.labels(result).inc()
         self._reconcile_s.observe(seconds)
+
+    def count_group_left_behind(self) -> None:
+        """A user has to delete a consumer group by hand."""
+        self._left_behind.inc()
 
     def count_kubernetes_request(self, method: str, status: int) -> None:
         """The API server responded with this HTTP status; 0 if it did not respond."""

@@ -29,17 +29,23 @@ class UnknownValueError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class StoredMetrics:
-    """The result of one reconcile. ``fresh`` is False once it is outdated."""
+    """The result of one reconcile. ``readings`` is None if the group could not be observed.
+    ``observed_at_unix_s`` is the time of the last observation, or of the first attempt. ``fresh`` is False
+    once all of it is outdated.
+    """
 
-    readings: GroupMetrics
+    name: NamespacedName
+    readings: GroupMetrics | None
     conditions: tuple[Condition, ...]
+    observed_at_unix_s: float
     fresh: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    readings: GroupMetrics
+    readings: GroupMetrics | None
     conditions: tuple[Condition, ...]
+    observed_at_unix_s: float
     since_s: float
 
 
@@ -60,8 +66,20 @@ class MetricsStore:
     def update(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
         """Replace a group's metrics and conditions with those of the latest reconcile."""
         name = (readings.namespace, readings.name)
-        self._entries[name] = _Entry(readings, conditions, self._clock.monotonic_s())
+        self._entries[name] = _Entry(readings, conditions, readings.at_unix_s, self._clock.monotonic_s())
         self._notify(name)
+
+    def update_unobserved(self, namespace: str, name: str, conditions: tuple[Condition, ...]) -> None:
+        """Record a group that could not be observed, and the conditions that say so. Without conditions, as
+        for a request that failed, what was observed before stays and becomes outdated.
+        """
+        known = self._entries.get((namespace, name))
+        if known is not None and not conditions:
+            return
+        observed_at = self._clock.unix_s() if known is None else known.observed_at_unix_s
+        entry = _Entry(None, conditions, observed_at, self._clock.monotonic_s())
+        self._entries[namespace, name] = entry
+        self._notify((namespace, name))
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove a group that no longer exists."""
@@ -74,6 +92,8 @@ class MetricsStore:
         if entry is None:
             reason = f"no LogHubConsumerGroup {name} in namespace {namespace}"
             raise UnknownGroupError(f"{reason}, or it has not been reconciled yet")
+        if entry.readings is None:
+            raise UnknownValueError(f"{namespace}/{name} could not be observed; see its conditions")
         if not self._fresh(entry):
             raise UnknownValueError(f"{namespace}/{name} has not been reconciled recently")
         return entry.readings
@@ -86,7 +106,10 @@ class MetricsStore:
         """All entries, sorted by namespace and name."""
         entries = sorted(self._entries.copy().items())
         return tuple(
-            StoredMetrics(entry.readings, entry.conditions, self._fresh(entry)) for _, entry in entries
+            StoredMetrics(
+                name, entry.readings, entry.conditions, entry.observed_at_unix_s, self._fresh(entry)
+            )
+            for name, entry in entries
         )
 
     @contextmanager

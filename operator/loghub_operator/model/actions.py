@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from loghub_operator.api.adoption import GroupOrigin
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.model.checkpoint_reset import CheckpointBackup
 from loghub_operator.model.revision import WorkerSpec
+
+# Reason of the event about a group that no object refers to any more and that nobody will delete.
+GROUP_ORPHANED = "ConsumerGroupOrphaned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +25,22 @@ class EnsureProjectService:
 
 @dataclass(frozen=True, slots=True)
 class RecordGroupOrigin:
-    """Records on the object whether this object creates the group or adopts it, and adds the finalizer;
-    before `CreateGroup`.
+    """Records on the object whether this object creates the group or adopts it, and with which shards, and
+    adds the finalizer; before `CreateGroup`.
     """
 
-    origin: GroupOrigin
+    record: GroupRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateGroup:
-    """Creates the consumer group. Already exists: not an error, but "Adopted" is recorded instead."""
+    """Creates the consumer group. Already exists: not an error, but "Adopted" is recorded instead, with the
+    same initial shards.
+    """
 
     timeout_s: int
     order: bool
+    last_initial_shard: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

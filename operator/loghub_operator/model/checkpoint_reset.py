@@ -17,11 +17,19 @@ class CheckpointBackup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCheckpoints:
+    """What is stored about a reset, apart from the object; ``source`` is as in `ResetObserved`."""
+
+    backup: CheckpointBackup | None = None
+    source: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResetObserved:
     """What a checkpoint reset needs to know; observed only while a reset is in progress.
 
-    ``positions`` are cursors read now: the targets of the reset or, with ``to: ConfigMap``,
-    spec.startPosition. ``source`` is the ConfigMap of the reset, None if it does not exist.
+    ``positions`` are cursors read now: the targets of the reset or, with ``to: ConfigMap``, where a shard
+    without a checkpoint begins. ``source`` is the ConfigMap of the reset, None if it does not exist.
     """
 
     backup: CheckpointBackup | None = None

@@ -12,18 +12,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from loghub_operator.api.adoption import GroupOrigin
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.status import ShardStateText
 from loghub_operator.model.checkpoint_reset import ResetObserved
 from loghub_operator.model.drift_state import FieldPath
 from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.revision import Revision, WorkerSpec
+from loghub_operator.model.shard_failures import NO_FAILURES, ShardFailures
 
 
 class ServiceErrorReason(StrEnum):
     """Why the log service cannot be used.
 
     CREDENTIALS_MISSING: the Secret or a key in it does not exist, or the operator may not read it.
+    INSECURE_ENDPOINT: the endpoint is `http` to a host outside the cluster and its private network, where
+    keys and logs could be read. No request is sent. Use `https`, or let the administrator allow the host.
     ENDPOINT_UNREACHABLE: the endpoint does not answer (DNS, connection, TLS or timeout).
     AUTHENTICATION_FAILED: the access key is unknown, the signature is wrong, or the permission is not
     granted. PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND: the endpoint answers, and the project or logstore does
@@ -31,6 +34,7 @@ class ServiceErrorReason(StrEnum):
     its error."""
 
     CREDENTIALS_MISSING = "CredentialsMissing"
+    INSECURE_ENDPOINT = "InsecureEndpoint"
     ENDPOINT_UNREACHABLE = "EndpointUnreachable"
     AUTHENTICATION_FAILED = "AuthenticationFailed"
     PROJECT_NOT_FOUND = "ProjectNotFound"
@@ -70,8 +74,9 @@ class Placement:
 
     endpoint: str  # URL of the log service, from the CR or of the embedded service
     sink_root: str  # absolute folder in which a claim's content is: "/sink", or <state>/volumes/<claim>
-    needs_project_address: bool  # `project` is reached by a Service of that name
+    needs_project_address: bool  # workers reach each project by a Service of that name
     code_root: str = ""  # the same for the claim with the pipeline's code
+    dead_letter_root: str = ""  # the same for the claim of the dead letter
     code: UserCode = UserCode()
 
 
@@ -88,6 +93,7 @@ class ShardObserved:
     """One shard; None is unknown. ``state`` is as on the wire, or "unknown".
 
     Keys (32 hex digits) and ``created_unix_s`` are requested only if shards may be split or merged.
+    ``beyond_end``: the position of the group lies beyond the end of the shard, because logs were lost.
     """
 
     shard: int
@@ -96,10 +102,12 @@ class ShardObserved:
     next_holder: str = ""
     checkpoint: str = ""  # cursor as on the wire
     checkpoint_unix_s: float | None = None
+    checkpoint_consumer: str = ""  # who saved it; "" if that is not reported
     lag_s: float | None = None
     lag_logs: int | None = None
     lag_groups: int | None = None
     end_cursor: str = ""  # of the next write, as on the wire
+    beyond_end: bool = False
     read_only: bool = False
     parents: tuple[int, ...] = ()
     begin_key: str = ""
@@ -122,6 +130,11 @@ class Available:
     consumers: tuple[str, ...] | None = None
     other_groups: int = 0
     lag_error: str = ""
+
+    @property
+    def beyond_end(self) -> tuple[ShardObserved, ...]:
+        """The shards that end before the position of the group."""
+        return tuple(shard for shard in self.shards if shard.beyond_end)
 
     @property
     def in_transfer(self) -> tuple[ShardObserved, ...]:
@@ -153,32 +166,51 @@ class WorkerObserved:
     drain_requested_at_unix_s: float | None = None  # the first time
     reason: str = ""  # one CamelCase word, as it or its pod reported last
     message: str = ""
+    ignored_settings: tuple[str, ...] = ()  # that its image does not know, as it reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStatefulSet:
     """What the executor was last asked to run (the StatefulSet), regardless of what runs now.
 
-    ``drift`` has the fields that another client changed; it is empty while the desired revision is another
-    one, because then the difference is our own change.
+    ``observed``: its own controller has observed the last change. ``drift`` has the fields that another
+    client changed; it is empty while the desired revision is another one, because then the difference is our
+    own change.
     """
 
     replicas: int
     revision: Revision
+    observed: bool = True
     drift: tuple[FieldPath, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Another object that refers to the same consumer group; the smaller one is the older one."""
+    """An object that refers to the same consumer group. Times are as the apiserver writes them (RFC 3339)."""
 
-    created: str  # RFC 3339, as the apiserver writes it
+    created: str
     namespace: str
     name: str
-    leaving: bool = field(default=False, compare=False)  # its deletion was requested
+    access_since: str = ""  # when it first proved access to the group; "": it has not, or not lately
+    leaving: bool = False  # its deletion was requested
+
+    @property
+    def rank(self) -> tuple[bool, str, str, str, str]:
+        """The owner is the smallest: the first to prove access, then the oldest."""
+        return (not self.access_since, self.access_since, self.created, self.namespace, self.name)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnaddressedProject:
+    """A project of the embedded service that workers cannot reach, because it has no Service. ``error`` says
+    why it must not have one yet; it is "" if the log service answered that the project exists.
+    """
+
+    name: str
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,17 +223,24 @@ class ObservedState:
     service: LogServiceObserved
     worker_set: ObservedStatefulSet | None  # None: never applied, or removed
     workers: tuple[WorkerObserved, ...] = ()  # by ordinal
-    project_address: bool = True  # the project's name resolves, or needs no Service
+    unaddressed: tuple[UnaddressedProject, ...] = ()  # of the projects that the spec names
     has_finalizer: bool = True  # the operator's finalizer is on the object
-    group_origin: GroupOrigin | None = None  # as recorded on the object
+    group_record: GroupRecord | None = None  # on the object
+    record_annotated: bool = True  # its annotations say so too, not the status alone
+    last_initial_shard: int | None = None  # as of now: what the record should say
     memory: Memory = NO_MEMORY  # of the previous reconcile
     peers: tuple[Peer, ...] = ()  # the other objects that refer to the group
     reset: ResetObserved | None = None  # only while a checkpoint reset is in progress
+    failures: ShardFailures = NO_FAILURES  # what the workers report
 
     @property
     def replicas(self) -> int:
-        """How many workers the executor was last asked to run."""
-        return 0 if self.worker_set is None else self.worker_set.replicas
+        """How many workers the executor was last asked to run. Workers whose StatefulSet was deleted without
+        them were requested too: a StatefulSet of fewer replicas would stop them without a drain.
+        """
+        if self.worker_set is not None:
+            return self.worker_set.replicas
+        return max((worker.ordinal + 1 for worker in self.workers), default=0)
 
     @property
     def ready_workers(self) -> int:

@@ -6,6 +6,7 @@ from loghub_operator.api.status import Status
 from loghub_operator.model.actions import Action
 from loghub_operator.model.group_metrics import GroupMetrics
 from loghub_operator.model.memory import NO_MEMORY, Memory
+from loghub_operator.model.observed import Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +17,4 @@ class Plan:
     status: Status
     metrics: GroupMetrics | None = None  # for Prometheus and autoscalers; None during a deletion
     memory: Memory = NO_MEMORY  # for the next reconcile, if all actions are carried out
+    owner: Peer | None = None  # another object that owns the group; for the operator's log, not for users

@@ -12,7 +12,7 @@ from typing import Any
 from loghub.worker_contract import WorkerConfig
 
 Document = dict[str, Any]
-_TEXT = re.compile(r"(\w*)\.(\w*)(?:\.(\w+)\.([0-9]{1,18}))?", re.ASCII)
+_TEXT = re.compile(r"(\w*)\.(\w*)(?:\.(\w+)\.([0-9]{1,18}))?(?:;.*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,8 @@ class Revision:
     variables that the user adds. Only the StatefulSet has the other two: ``objects`` is a hash of everything
     that is applied for the workers, except their number, and ``generation`` that of the LogHubConsumerGroup
     when it was last applied. The generation is for readers and is not compared: a change of the spec that
-    changes nothing for the workers need not be applied.
+    changes nothing for the workers need not be applied. What another release adds follows a semicolon, and is
+    ignored; a release adds it only where it is used, since another text on pods restarts them.
     """
 
     settings: str = ""

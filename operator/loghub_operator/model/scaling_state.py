@@ -118,6 +118,18 @@ class ScaleUpTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTrial:
+    """The last split, until it is known whether it helped: what the shard consumed before, in log groups per
+    second. ``failed_unix_s``: when it had not helped.
+    """
+
+    shard: int
+    at_unix_s: float
+    before_per_s: float
+    failed_unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
     """The last rejection of a split or merge by the log service, its message, and how many there were."""
 
@@ -146,6 +158,9 @@ class ScalingState:
     hot: tuple[Since, ...] = ()  # shards that are too busy for one worker
     cold: tuple[Since, ...] = ()  # neighbors "a+b" for which one shard would suffice
     rejections: tuple[Rejection, ...] = ()  # one per kind
+    split: SplitTrial | None = None
+    unhelpful_splits: int = 0  # in a row
+    split_helped: bool = False  # the last one that was judged
 
 
 NOTHING = ScalingState()

@@ -3,7 +3,8 @@
 The result is `ObservedState.worker_set.drift`; `loghub_operator.resources.diff` makes the comparison. The
 StatefulSet is compared in every observation, since it is fetched anyway. Its dependencies are compared less
 often, to spare the API server. A field that the API server or an admission webhook changes is recorded when
-we write it: such a field is not drift, otherwise we would write it forever.
+we write it: such a field is not drift, otherwise we would write it forever. An annotation of the object has a
+hash of these fields, so that a restarted operator recognizes them.
 """
 
 import asyncio
@@ -14,11 +15,19 @@ from loghub.clock import Clock
 from loghub_operator.api.labels import ANNOTATION_REVISION, MANAGER
 from loghub_operator.clients.kube import KINDS, STATEFUL_SET, Kube
 from loghub_operator.model.drift_state import FieldPath
-from loghub_operator.model.revision import Document, WorkerSpec
-from loghub_operator.resources.diff import changed_fields, object_name, replicas_taken
+from loghub_operator.model.revision import Document, Revision, WorkerSpec
+from loghub_operator.resources.diff import (
+    changed_fields,
+    differences,
+    fingerprint,
+    left_to_others,
+    object_name,
+    replicas_taken,
+)
 
 MOST_REMEMBERED = 20_000
-REVISION_PATH = f"metadata.annotations.{ANNOTATION_REVISION}"
+# Of a revision, as parts of the path to its annotation.
+_REVISIONS = ((), ("spec", "template"))
 Name = tuple[str, str, str]
 K = TypeVar("K")
 V = TypeVar("V")
@@ -46,8 +55,7 @@ class DriftDetector:
     async def drift(self, desired: WorkerSpec, existing: Document) -> tuple[FieldPath, ...]:
         """Returns the drifted fields; ``existing`` is the StatefulSet as it is, at the desired revision."""
         wanted = desired.stateful_set
-        # The annotation of an equal revision may have an earlier generation.
-        fields = [field for field in self._new(wanted, existing) if field.path != REVISION_PATH]
+        fields = list(self._new(wanted, existing))
         if replicas_taken(existing, MANAGER):
             fields.append(FieldPath(object=object_name(wanted), path=FieldPath.REPLICAS))
         if self._is_due(wanted) or fields:  # a correction writes all objects, so it reports all drift
@@ -64,8 +72,16 @@ class DriftDetector:
         return await self._kube.get(KINDS[document["kind"]], metadata["namespace"], metadata["name"])
 
     def _new(self, wanted: Document, existing: Document | None) -> tuple[FieldPath, ...]:
-        accepted = self._accepted.get(_name(wanted), frozenset())
-        return tuple(field for field in changed_fields(wanted, existing) if field not in accepted)
+        found = {
+            field: value
+            for field, value in differences(wanted, existing).items()
+            if existing is None or not _same(field.path, wanted, existing)
+        }
+        name = _name(wanted)
+        if name not in self._accepted and fingerprint(found) == left_to_others(existing):
+            self._accepted[name] = frozenset(found)
+            _bounded(self._accepted)
+        return tuple(field for field in found if field not in self._accepted.get(name, frozenset()))
 
     def _is_due(self, wanted: Document) -> bool:
         last_s = self._compared_s.get(_group(wanted), float("-inf"))
@@ -77,6 +93,21 @@ class DriftDetector:
     def _note_comparison(self, worker_set: Document) -> None:
         self._compared_s[_group(worker_set)] = self._clock.monotonic_s()
         _bounded(self._compared_s)
+
+
+def _same(path: str, wanted: Document, existing: Document) -> bool:
+    """Whether the field is a revision that is equal as such: its text may have an earlier generation, or what
+    another release has added."""
+    for parents in _REVISIONS:
+        if path == ".".join((*parents, "metadata.annotations", ANNOTATION_REVISION)):
+            return _revision(wanted, parents) == _revision(existing, parents)
+    return False
+
+
+def _revision(document: Document, parents: tuple[str, ...]) -> Revision:
+    for part in (*parents, "metadata", "annotations"):
+        document = document.get(part) or {}
+    return Revision.parse(document.get(ANNOTATION_REVISION, ""))
 
 
 def _name(document: Document) -> Name:

@@ -7,11 +7,12 @@ begins fills the index, so that no earlier object is missed; after that the watc
 deletion the watch missed. A recreated object is a different object, identified by its UID. An operator that
 watches only some namespaces does not know the objects of the others."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from loghub.wire import hosts
+from loghub_operator.api.labels import FINALIZER
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError
 from loghub_operator.model.observed import Peer
@@ -20,6 +21,11 @@ from loghub_operator.settings import Settings
 Name = tuple[str, str]  # namespace and name of an object
 Incarnation = tuple[str, str, str]  # namespace, name and UID of an object
 Group = tuple[str, str, str, str]  # endpoint, project, logstore, consumer group
+_PROJECTS = (
+    ("project",),
+    ("pipeline", "sink", "logstore", "project"),
+    ("pipeline", "onFailure", "deadLetter", "logstore", "project"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +35,18 @@ class _Claim:
     uid: str
     group: Group
     peer: Peer
-    leaving: bool  # also in the peer, whose comparison ignores it
+    projects: frozenset[str]  # also those that the object writes to
     former: str = field(default="", compare=False)  # UID of the previous object of that name
 
     def is_newer_than(self, metadata: Mapping[str, Any]) -> bool:
         """Whether the event is a late event of a previous object of that name."""
         uid, created = metadata.get("uid", ""), metadata.get("creationTimestamp") or ""
         return uid != self.uid and (uid == self.former or created < self.peer.created)
+
+
+def _is_released(metadata: Mapping[str, Any]) -> bool:
+    """Whether the operator is done with the object, and the finalizer of another controller holds it."""
+    return bool(metadata.get("deletionTimestamp")) and FINALIZER not in (metadata.get("finalizers") or ())
 
 
 class GroupIndex:
@@ -91,6 +102,15 @@ class GroupIndex:
         """Every object that refers to a group."""
         return frozenset((*name, claim.uid) for name, claim in self._claims.items())
 
+    def projects(self) -> frozenset[str]:
+        """Every project that an object names."""
+        return frozenset(project for claim in self._claims.values() for project in claim.projects)
+
+    def uids_at(self, endpoint: str) -> tuple[str, ...]:
+        """The UIDs of the objects that use this log service."""
+        log_service = hosts.log_service(endpoint)
+        return tuple(claim.uid for claim in self._claims.values() if claim.group[0] == log_service)
+
     def _remove_claim(self, name: Name) -> tuple[Name, ...]:
         claim = self._claims.pop(name, None)
         if claim is None:
@@ -102,20 +122,22 @@ class GroupIndex:
         return tuple(rest)
 
     def peers_of(self, resource: LogHubConsumerGroup) -> tuple[Peer, ...]:
-        """The other objects that refer to its group, oldest first."""
+        """The other objects that refer to its group, first in rank first."""
         metadata, spec = resource.metadata, resource.spec
         group = (self._endpoint(spec.endpoint), spec.project, spec.logstore, resource.group)
         others = self._peers.get(group, {}).items()
-        return tuple(sorted(peer for name, peer in others if name != (metadata.namespace, metadata.name)))
+        own = metadata.namespace, metadata.name
+        return tuple(sorted((peer for name, peer in others if name != own), key=lambda one: one.rank))
 
     def _claim(self, document: Mapping[str, Any], before: _Claim | None) -> _Claim | None:
         metadata = document["metadata"]
         group, uid = self._group(document.get("spec") or {}, metadata["name"]), metadata.get("uid", "")
-        if group is None:
+        if group is None or _is_released(metadata):
             return None
-        peer = _peer(metadata)
+        peer = self._peer(document, group)
         former = "" if before is None else before.former if before.uid == uid else before.uid
-        return _Claim(uid=uid, group=group, peer=peer, leaving=peer.leaving, former=former)
+        projects = frozenset(_projects(document["spec"]))
+        return _Claim(uid=uid, group=group, peer=peer, projects=projects, former=former)
 
     def _group(self, spec: Mapping[str, Any], name: str) -> Group | None:
         try:
@@ -128,11 +150,30 @@ class GroupIndex:
         """Normalizes the endpoint, so that different spellings of a URL identify the same log service."""
         return hosts.log_service(self._settings.endpoint(given))
 
+    def _peer(self, document: Mapping[str, Any], group: Group) -> Peer:
+        metadata = document["metadata"]
+        return Peer(
+            created=metadata.get("creationTimestamp") or "",
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            access_since=self._access_since(document, group),
+            leaving=bool(metadata.get("deletionTimestamp")),
+        )
 
-def _peer(metadata: Mapping[str, Any]) -> Peer:
-    return Peer(
-        created=metadata.get("creationTimestamp") or "",
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        leaving=bool(metadata.get("deletionTimestamp")),
-    )
+    def _access_since(self, document: Mapping[str, Any], group: Group) -> str:
+        """Read from the stored status; a proof about another object or group counts as none."""
+        stored = (document.get("status") or {}).get("ownership") or {}
+        about = (stored.get("uid"), stored.get("group"), self._endpoint(stored.get("endpoint", "")))
+        endpoint, *path = group
+        is_about_it = about == (document["metadata"].get("uid", ""), "/".join(path), endpoint)
+        return (stored.get("accessSince") or "") if is_about_it else ""
+
+
+def _projects(spec: Mapping[str, Any]) -> Iterator[str]:
+    """The projects that the spec names; it need not be one that this release can parse."""
+    for path in _PROJECTS:
+        value: Any = spec
+        for part in path:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, str):
+            yield value

@@ -5,16 +5,22 @@ reads.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
-from loghub.client.port import LogHub
+from loghub.client.port import Credentials
 from loghub.clock import Clock
-from loghub_operator.api.adoption import read_origin
+from loghub.domain.state_inference import WorkerReport
+from loghub.worker_contract import WorkerStatus
+from loghub_operator.api.adoption import is_annotated, read_record
+from loghub_operator.api.fields import MAX_REPLICAS
 from loghub_operator.api.labels import ANNOTATION_REVISION, FINALIZER, worker_selector
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.clients.kube import CONFIG_MAP, FORBIDDEN, POD, SERVICE, STATEFUL_SET, Kube, KubeError
 from loghub_operator.logservice.access import LogServiceAccess
-from loghub_operator.model.checkpoint_reset import ResetObserved, backup_name, needs_observation
+from loghub_operator.logservice.group_state import Unresolved
+from loghub_operator.logservice.initial_shards import last_initial_shard
+from loghub_operator.model.checkpoint_reset import StoredCheckpoints, backup_name
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
@@ -22,17 +28,19 @@ from loghub_operator.model.observed import (
     ObservedStatefulSet,
     Placement,
     ServiceErrorReason,
+    UnaddressedProject,
     Unavailable,
     UserCode,
     WorkerObserved,
 )
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
+from loghub_operator.model.shard_failures import shard_failures
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.pods import worker_from_pod
-from loghub_operator.observe.worker_reports import read_reports
-from loghub_operator.resources import backup_in, is_ours, leads_to_the_service, worker_spec
-from loghub_operator.resources.pod_paths import CODE_ROOT, SINK_ROOT
+from loghub_operator.observe.worker_reports import reports_of, statuses_of
+from loghub_operator.resources import backup_in, is_observed, is_ours, leads_to_the_service, worker_spec
+from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, SINK_ROOT
 from loghub_operator.resources.user_code import code_in, code_source
 from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
@@ -61,39 +69,56 @@ class Observer:
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
         """Makes one observation. Raises `KubeError`; an error of the log service is part of the result."""
         placement = replace(placement_of(resource, self._settings), code=await self._code(resource))
-        config = worker_config(resource, placement)
-        desired = worker_spec(resource, config, image=self._settings.worker_image)
-        pods, worker_set, address, credentials = await asyncio.gather(
+        pods, existing, without_service, credentials = await asyncio.gather(
             self._pods(resource),
-            self._worker_set(resource, desired),
-            self._project_address(resource, placement),
+            self._stateful_set(resource),
+            self._without_service(resource, placement),
             self._log_service.credentials_or_reason(resource),
         )
-        if address:
-            client = self._log_service.client_or_reason(resource, credentials)
-        else:
-            client = _not_addressed(resource, placement)
+        client = self._log_service.client_or_reason(resource, credentials)
         workers = self._workers(pods)
         # A pod that is being replaced does not exist for a moment, and its name still holds shards.
-        replicas = worker_set.replicas if worker_set else 0
-        names = {*(resource.consumer(n) for n in range(replicas)), *(worker.name for worker in workers)}
-        service = await self._log_service.observe(
-            resource,
-            client,
-            lambda unresolved: read_reports(pods, expected=names, timeout_s=unresolved.timeout_s),
+        replicas = _replicas(existing) if existing else 0
+        expected = range(min(replicas, MAX_REPLICAS))  # anyone who may scale it can ask for any number
+        names = {*(resource.consumer(n) for n in expected), *(worker.name for worker in workers)}
+        reading = asyncio.create_task(statuses_of(pods, names))  # while the log service is asked
+
+        async def reports(unresolved: Unresolved) -> dict[str, WorkerReport | None]:
+            return reports_of(await reading, expected=names, timeout_s=unresolved.timeout_s)
+
+        service = await self._log_service.observe(resource, client, reports)
+        recorded = read_record(resource)
+        last_initial = last_initial_shard(recorded, service)
+        config = worker_config(resource, placement, last_initial_shard=last_initial)
+        desired = worker_spec(
+            resource, config, image=self._settings.worker_image, defaults=self._settings.worker_defaults
         )
+        reset = None
+        if not workers:
+            reset = await self._log_service.observe_reset(
+                resource,
+                client,
+                service,
+                lambda: self._stored_checkpoints(resource),
+                last_initial_shard=last_initial,
+            )
+        statuses = await reading
+        unaddressed = await self._unaddressed(resource, without_service, service, credentials)
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,
             worker_spec=desired,
             service=service,
-            worker_set=worker_set,
-            workers=workers,
-            project_address=address,
+            worker_set=await self._worker_set(existing, desired) if existing else None,
+            workers=tuple(_as_reported(one, statuses) for one in workers),
+            unaddressed=unaddressed,
             has_finalizer=FINALIZER in resource.metadata.finalizers,
-            group_origin=read_origin(resource),
+            group_record=recorded,
+            record_annotated=is_annotated(resource),
+            last_initial_shard=last_initial,
             peers=self._group_index.peers_of(resource),
-            reset=None if workers else await self._reset(resource, client, service),
+            reset=reset,
+            failures=shard_failures(statuses, ready={one.name for one in workers if one.ready}),
         )
 
     async def _pods(self, resource: LogHubConsumerGroup) -> list[Document]:
@@ -105,9 +130,7 @@ class Observer:
         workers = (worker_from_pod(pod, now) for pod in pods)
         return tuple(sorted((one for one in workers if one is not None), key=lambda one: one.ordinal))
 
-    async def _worker_set(
-        self, resource: LogHubConsumerGroup, desired: WorkerSpec
-    ) -> ObservedStatefulSet | None:
+    async def _stateful_set(self, resource: LogHubConsumerGroup) -> Document | None:
         metadata = resource.metadata
         existing = await self._kube.get(STATEFUL_SET, metadata.namespace, metadata.name)
         if (
@@ -116,36 +139,31 @@ class Observer:
             or not is_ours(resource, existing)
         ):
             return None
+        return existing
+
+    async def _worker_set(self, existing: Document, desired: WorkerSpec) -> ObservedStatefulSet:
         annotations = existing["metadata"].get("annotations") or {}
         revision = Revision.parse(annotations.get(ANNOTATION_REVISION, ""))
         return ObservedStatefulSet(
-            replicas=int(existing["spec"].get("replicas", 0)),
+            replicas=_replicas(existing),
             revision=revision,
+            observed=is_observed(existing),
             drift=await self._drift.drift(desired, existing) if revision == desired.revision else (),
         )
 
-    async def _reset(
-        self, resource: LogHubConsumerGroup, client: LogHub | Unavailable, service: LogServiceObserved
-    ) -> ResetObserved | None:
-        if isinstance(client, Unavailable) or not needs_observation(resource):
-            return None
-        if not isinstance(service, Available) or service.group is None:
-            return None
+    async def _stored_checkpoints(self, resource: LogHubConsumerGroup) -> StoredCheckpoints:
         name, namespace = backup_name(resource), resource.metadata.namespace
         existing = await self._kube.get(CONFIG_MAP, namespace, name)
         backup = None if existing is None else backup_in(existing)
         if existing is not None and (backup is None or not is_ours(resource, existing)):
-            return ResetObserved(error=f"ConfigMap {name} exists and does not belong to this object")
-        source = await self._reset_source(resource)
-        return await self._log_service.reset_targets(
-            resource, client, service.shards, backup=backup, source=source
-        )
+            raise ValueError(f"ConfigMap {name} exists and does not belong to this object")
+        return StoredCheckpoints(backup=backup, source=await self._reset_source(resource))
 
     async def _reset_source(self, resource: LogHubConsumerGroup) -> dict[str, str] | None:
-        requested = resource.spec.reset_checkpoints
-        if requested is None or requested.config_map_name is None:
+        name = resource.spec.reset_source
+        if name is None:
             return None
-        source = await self._kube.get(CONFIG_MAP, resource.metadata.namespace, requested.config_map_name)
+        source = await self._kube.get(CONFIG_MAP, resource.metadata.namespace, name)
         return None if source is None else dict(source.get("data") or {})
 
     async def _code(self, resource: LogHubConsumerGroup) -> UserCode:
@@ -154,17 +172,46 @@ class Observer:
             return UserCode()
         return code_in(resource, await self._kube.get(CONFIG_MAP, resource.metadata.namespace, name))
 
-    async def _project_address(self, resource: LogHubConsumerGroup, placement: Placement) -> bool:
-        namespace = self._settings.project_namespace
-        if not placement.needs_project_address or namespace is None:
-            return True
+    async def _without_service(self, resource: LogHubConsumerGroup, placement: Placement) -> tuple[str, ...]:
+        """The projects that the spec names and that no Service leads to, the one that is consumed first."""
+        namespace, spec = self._settings.project_namespace, resource.spec
+        if namespace is None or not placement.needs_project_address:
+            return ()
+        names = (spec.project, *spec.other_projects)
+        addressed = await asyncio.gather(*(self._is_addressed(name, namespace) for name in names))
+        return tuple(name for name, known in zip(names, addressed, strict=True) if not known)
+
+    async def _is_addressed(self, project: str, namespace: str) -> bool:
         try:
-            service = await self._kube.get(SERVICE, namespace, resource.spec.project)
+            service = await self._kube.get(SERVICE, namespace, project)
         except KubeError as error:
             if error.status != FORBIDDEN:
                 raise
             return False  # creating the Service fails with the same error, which the status reports
-        return service is not None and leads_to_the_service(service)
+        return service is not None and leads_to_the_service(service, self._settings.project_port)
+
+    async def _unaddressed(
+        self,
+        resource: LogHubConsumerGroup,
+        names: tuple[str, ...],
+        service: LogServiceObserved,
+        credentials: Credentials | Unavailable,
+    ) -> tuple[UnaddressedProject, ...]:
+        """Whether each of the projects exists: else everybody who may write an object could have Services
+        created, without a key of the log service. The project that is consumed has just been observed."""
+        errors = [
+            missing_project(service)
+            if name == resource.spec.project
+            else await self._log_service.project_error(resource, name, credentials)
+            for name in names
+        ]
+        return tuple(
+            UnaddressedProject(name=name, error=error) for name, error in zip(names, errors, strict=True)
+        )
+
+
+def _replicas(stateful_set: Document) -> int:
+    return int(stateful_set["spec"].get("replicas", 0))
 
 
 def placement_of(resource: LogHubConsumerGroup, settings: Settings) -> Placement:
@@ -174,11 +221,19 @@ def placement_of(resource: LogHubConsumerGroup, settings: Settings) -> Placement
         endpoint=settings.endpoint(resource.spec.endpoint),
         sink_root=SINK_ROOT,
         code_root=CODE_ROOT,
+        dead_letter_root=DEAD_LETTER_ROOT,
         needs_project_address=embedded and settings.project_namespace is not None,
     )
 
 
-def _not_addressed(resource: LogHubConsumerGroup, placement: Placement) -> Unavailable:
-    """No request is made: DNS caches keep a name that was resolved too early as unknown for a while."""
-    message = f"project {resource.spec.project} does not have a host name at {placement.endpoint} yet"
-    return Unavailable(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message=message)
+def missing_project(service: LogServiceObserved) -> str:
+    """Why it is not known that the project exists; "" if it is."""
+    if isinstance(service, Available) or service.reason is ServiceErrorReason.LOGSTORE_NOT_FOUND:
+        return ""
+    return service.message
+
+
+def _as_reported(worker: WorkerObserved, statuses: Mapping[str, WorkerStatus | None]) -> WorkerObserved:
+    """With what the worker reports of itself; a pod that does not answer is not known to ignore anything."""
+    status = statuses.get(worker.name)
+    return worker if status is None else replace(worker, ignored_settings=tuple(status.ignored_settings))

@@ -1,5 +1,6 @@
 """Derives the state of a worker, `WorkerObserved`, from its pod, with the pod's own message if it fails."""
 
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -31,6 +32,7 @@ CANNOT_START = frozenset(
         "RunContainerError",
     }
 )
+_ORDINAL = re.compile("0|[1-9][0-9]{0,8}")  # more than that is no number of workers
 RESTARTED_S = 10.0  # time within which a pod becomes unready after its container has died
 OVERDUE_S = 60.0  # time after the grace period by which a pod on a reachable node has terminated
 
@@ -54,10 +56,10 @@ def worker_from_pod(pod: Document, now: float) -> WorkerObserved | None:
     """None for a pod whose name has no ordinal, which no StatefulSet created. ``now`` is in Unix seconds."""
     metadata = pod["metadata"]
     ordinal = metadata["name"].rpartition("-")[2]
-    if not ordinal.isdigit():
+    if not _ORDINAL.fullmatch(ordinal):
         return None
     annotations = metadata.get("annotations") or {}
-    ready = _is_ready(pod)
+    ready = is_ready(pod)
     drain_requested = annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED
     phase, reason, message = _phase(pod, ready=ready, now=now)
     if drain_requested and phase is WorkerPhase.STARTING and _holds_no_shard(pod):
@@ -88,7 +90,8 @@ def _condition(pod: Document, kind: str) -> Document:
     return next((one for one in conditions if one.get("type") == kind), {})
 
 
-def _is_ready(pod: Document) -> bool:
+def is_ready(pod: Document) -> bool:
+    """Whether the kubelet reports the pod as ready."""
     return bool(_condition(pod, "Ready").get("status") == "True")
 
 

@@ -61,7 +61,7 @@ def advance(
         return _withdrawn(last, now)
     if resource.is_new and last is None:
         return _to(CheckpointResetPhase.SUCCEEDED, requested.nonce, IN_FIRST_MANIFEST, now)
-    if desired.owner is not None or not isinstance(observed.service, Available):
+    if not desired.may_change_group or not isinstance(observed.service, Available):
         return ResetProgress(last)
     if last is None or last.nonce != requested.nonce:
         message = "the workers finish their batches and leave the group"
@@ -104,7 +104,11 @@ class _Reset:
         return ResetProgress(self.last.model_copy(update={"message": message[:LONGEST_MESSAGE]}), actions)
 
     def lasts_longer_than(self, bound_s: float) -> bool:
-        return self.now - unix_s(self.last.last_transition_time) > bound_s
+        """So does a phase whose beginning cannot be read: every wait ends."""
+        try:
+            return self.now - unix_s(self.last.last_transition_time) > bound_s
+        except ValueError:
+            return True
 
     @property
     def checkpoints(self) -> Mapping[int, str]:
@@ -137,7 +141,7 @@ def _to(
         message=message,
         last_transition_time=rfc3339(now),
     )
-    kind: Literal["Normal", "Warning"] = "Warning" if phase is CheckpointResetPhase.FAILED else "Normal"
+    kind: Literal["Normal", "Warning"] = "Warning" if phase == CheckpointResetPhase.FAILED else "Normal"
     event = EmitEvent(type=kind, reason=f"CheckpointReset{phase}", message=f"nonce {nonce}: {message}")
     return ResetProgress(status, actions, (event,))
 
@@ -145,7 +149,7 @@ def _to(
 def _withdrawn(last: CheckpointResetStatus | None, now: float) -> ResetProgress:
     if last is None or last.phase not in IN_PROGRESS:
         return ResetProgress(last)
-    if last.phase is CheckpointResetPhase.RESUMING:  # only the start of the workers is left
+    if last.phase == CheckpointResetPhase.RESUMING:  # only the start of the workers is left
         return _to(CheckpointResetPhase.SUCCEEDED, last.nonce, last.message, now, undo=last.backup_config_map)
     message = f"spec.resetCheckpoints was removed in phase {last.phase}"
     if last.backup_config_map is not None:

@@ -9,6 +9,7 @@ from loghub_operator.model.observed import ObservedState
 from loghub_operator.plan.change_impact import ChangeImpact
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.drift_backoff import DriftBackoff
+from loghub_operator.plan.rollout import Rollout
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
 from loghub_operator.plan.scaling_steps import ReplicaPlan
 
@@ -24,6 +25,7 @@ class Decisions:
     desired: Desired
     scaling: ScalingDecision
     replicas: ReplicaPlan
+    rollout: Rollout
     impact: ChangeImpact
     drift: DriftBackoff
     group: ConditionUpdate

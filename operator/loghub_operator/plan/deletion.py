@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from loghub_operator.api.labels import ANNOTATION_DELETE_ADOPTED
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import (
+    GROUP_ORPHANED,
     Action,
     DeleteGroup,
     DrainWorker,
     EmitEvent,
-    EnsureProjectService,
     RemoveFinalizer,
     RemoveWorkers,
 )
@@ -117,11 +117,11 @@ def _end(resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds) 
         return release, "the consumer group does not exist any more"
     if error and over.deleting:
         message = f"consumer group {resource.group} was not deleted: {error}"
-        return [_warning("ConsumerGroupOrphaned", message), *release], message
+        return [_warning(GROUP_ORPHANED, message), *release], message
     if isinstance(service, Available):
         return [DeleteGroup(), *release], "deleting the consumer group"
     hint = "set deletionPolicy: Retain to delete this object without it"
-    return _address(resource, observed), f"the consumer group cannot be deleted yet: {error} ({hint})"
+    return [], f"the consumer group cannot be deleted yet: {error} ({hint})"
 
 
 def _orphaned_workers(observed: ObservedState) -> list[Action]:
@@ -133,12 +133,6 @@ def _orphaned_workers(observed: ObservedState) -> list[Action]:
 
 def _warning(reason: str, message: str) -> EmitEvent:
     return EmitEvent(type="Warning", reason=reason, message=message)
-
-
-def _address(resource: LogHubConsumerGroup, observed: ObservedState) -> list[Action]:
-    """Recreates the project's Service if another client deleted it; the group's deletion needs it."""
-    missing = observed.placement.needs_project_address and not observed.project_address
-    return [EnsureProjectService(resource.spec.project)] if missing else []
 
 
 def _fate(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
@@ -158,11 +152,13 @@ def _fate(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
 
 
 def _must_be_deleted(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
-    """The group is deleted only if the policy is Delete, if this object created the group or carries the
-    annotation that allows deleting an adopted one, and if no other object refers to it.
+    """The group is deleted only if the policy is Delete, if this object created the group, or adopted it and
+    carries the annotation that allows deleting an adopted one, and if no other object refers to it.
     """
     if remaining_claimants(observed.peers):
         return False
+    record = observed.group_record
+    if record is None or not record.is_about_ours or resource.spec.deletion_policy != "Delete":
+        return False
     allowed = resource.metadata.annotations.get(ANNOTATION_DELETE_ADOPTED) == "true"
-    deletable = observed.group_origin == "Created" or allowed
-    return resource.spec.deletion_policy == "Delete" and deletable
+    return allowed or record.origin == "Created"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Available, GroupSettings, ObservedState, Peer
 from loghub_operator.model.revision import Revision, WorkerSpec
+from loghub_operator.plan.adoption import adoption_refusal, foreign_consumers
 from loghub_operator.plan.ownership import owner_of
 from loghub_operator.plan.suspension import Suspension, suspension_of
 
@@ -12,14 +13,22 @@ from loghub_operator.plan.suspension import Suspension, suspension_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
     """``group`` are the settings that the spec asks for, ``group_now`` those to set now. ``owner`` is another
-    object that owns the group. ``suspension`` is the reason why no worker should run.
+    object that owns the group. ``refusal`` says why this object must not adopt the group; ``foreign`` are
+    live consumers of it that are no workers of this object. ``suspension`` is the reason why no worker should
+    run.
     """
 
     workers: WorkerSpec
     group: GroupSettings
     group_now: GroupSettings
     owner: Peer | None
+    refusal: str | None
+    foreign: tuple[str, ...]
     suspension: Suspension | None
+
+    @property
+    def may_change_group(self) -> bool:
+        return self.owner is None and self.refusal is None
 
     @property
     def revision(self) -> Revision:
@@ -30,12 +39,16 @@ def desired_state(resource: LogHubConsumerGroup, observed: ObservedState) -> Des
     """Pure; no time is involved."""
     group = GroupSettings(timeout_s=resource.spec.timeout_seconds, order=resource.spec.in_order)
     owner = owner_of(resource, observed.peers)
+    foreign = foreign_consumers(resource, observed)
+    refusal = adoption_refusal(resource, observed, foreign)
     return Desired(
         workers=observed.worker_spec,
         group=group,
         group_now=_group_now(group, observed),
         owner=owner,
-        suspension=suspension_of(resource, observed, owner),
+        refusal=refusal,
+        foreign=foreign,
+        suspension=suspension_of(resource, observed, owner, refusal),
     )
 
 

@@ -7,16 +7,16 @@ Conditions report what holds for longer (`loghub_operator.api.conditions`).
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from loghub_operator.api.adoption import endpoint_left_behind
 from loghub_operator.api.conditions import ConditionType, GroupReason, SuspendedReason
-from loghub_operator.model.actions import Action, ApplyWorkers, EmitEvent, UpdateGroup
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.actions import GROUP_ORPHANED, Action, ApplyWorkers, EmitEvent, UpdateGroup
 from loghub_operator.plan.change_impact import ChangeImpact
 from loghub_operator.plan.decisions import Decisions
-from loghub_operator.plan.listing import listed
+from loghub_operator.plan.listing import listed, worker_count
 from loghub_operator.plan.suspension import Suspension
 
 MOST_NAMED = 20
-# These states pass before a user could read about them.
-_BRIEF = (GroupReason.CREATING_PROJECT_SERVICE, GroupReason.UPDATING)
 _NORMAL = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
 
 
@@ -24,13 +24,37 @@ def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[Emi
     """In order of importance for the reader; ``actions`` are those of the same reconcile."""
     before = {condition.type: condition.reason for condition in decisions.resource.status.conditions}
     group = decisions.group
-    if before.get(group.type) != group.reason and group.reason not in _BRIEF:
+    # An update passes before a user could read about it.
+    if before.get(group.type) != group.reason and group.reason != GroupReason.UPDATING:
         yield _event(group.reason, group.message, normal=group.reason in _NORMAL)
+    yield from left_behind(decisions.resource)
+    yield from _adopted(decisions)
     yield from _suspended(decisions.desired.suspension, before.get(ConditionType.SUSPENDED))
     yield from _changed(decisions, actions)
     for consumer in decisions.replicas.timed_out:
         message = f"{consumer} did not leave the group in time and is stopped; its session has expired"
         yield _event("DrainTimedOut", message, normal=False)
+
+
+def left_behind(resource: LogHubConsumerGroup) -> Iterator[EmitEvent]:
+    """The group at the former endpoint, which this object no longer refers to; the status is about the new
+    one after this reconcile.
+    """
+    endpoint = endpoint_left_behind(resource)
+    if endpoint is not None:
+        message = (
+            f"consumer group {resource.group} and its checkpoints are left behind at endpoint {endpoint}, "
+            "because spec.endpoint changed; delete them there if they are not needed"
+        )
+        yield _event(GROUP_ORPHANED, message, normal=False)
+
+
+def _adopted(decisions: Decisions) -> Iterator[EmitEvent]:
+    record, before = decisions.observed.group_record, decisions.resource.status.group_origin
+    if record is not None and record.origin == "Adopted" and before != "Adopted":
+        group = decisions.resource.group
+        message = f"consumer group {group} existed before; it is kept when this object is deleted"
+        yield _event("Adopted", message, normal=True)
 
 
 def _event(reason: str, message: str, *, normal: bool) -> EmitEvent:
@@ -66,7 +90,7 @@ def _changed(decisions: Decisions, actions: Iterable[Action]) -> Iterator[EmitEv
         yield _event("RollingRestart", message, normal=True)
     if applied and existing.replicas != plan.run:
         reason = "ScaledUp" if plan.run > existing.replicas else "ScaledDown"
-        yield _event(reason, f"{existing.replicas} -> {plan.run} workers: {plan.message}", normal=True)
+        yield _event(reason, f"{existing.replicas} -> {worker_count(plan.run)}: {plan.message}", normal=True)
     if impact is ChangeImpact.RELOAD and any(isinstance(action, UpdateGroup) for action in actions):
         message = "updated the settings of the consumer group; no worker is restarted"
         yield _event("ConsumerGroupUpdated", message, normal=True)

@@ -1,9 +1,10 @@
-"""Plans for an object that this version cannot parse.
+"""Plans for an object that this release cannot carry out.
 
-Such an object was stored under another version of the schema. A condition and an event report the problem,
-and the operator does not hold up the deletion of the object. Its workers stay as they are while the object
-exists; when it is deleted, the cluster garbage-collects them. The consumer group is left as it is, because an
-unparsed spec does not say which group it is.
+Such an object was stored under the schema of another release, and has a value that this one does not know. A
+condition and an event report the problem. Its workers stay as they are while the object exists. When it is
+deleted, `loghub_operator.api.parse.parse_for_deletion` reads what `loghub_operator.plan.deletion` needs; only
+if the object does not even say which group it is, or what its deletion policy is, does this module release
+it: the cluster garbage-collects the workers, and the consumer group is left as it is.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup
 from loghub_operator.api.conditions import ConditionType, ReadyReason, UnseenReason
 from loghub_operator.api.parse import parse_status
 from loghub_operator.api.v1alpha1 import Metadata
-from loghub_operator.model.actions import Action, EmitEvent, RemoveFinalizer
+from loghub_operator.model.actions import GROUP_ORPHANED, Action, EmitEvent, RemoveFinalizer
 from loghub_operator.model.plan import Plan
 from loghub_operator.plan.status.builder import unseen_status
 
@@ -27,8 +28,8 @@ def plan_unread(resource: LogHubConsumerGroup, error: InvalidResourceError, now:
     """Plans for ``resource``, which has no spec."""
     problems = "; ".join(str(problem) for problem in error.problems)
     if resource.metadata.deletion_timestamp is not None:
-        message = f"the spec cannot be parsed, so the consumer group was not deleted: {problems}"
-        event = EmitEvent(type="Warning", reason="ConsumerGroupOrphaned", message=message)
+        message = f"the spec does not say what to delete, so the consumer group is left: {problems}"
+        event = EmitEvent(type="Warning", reason=GROUP_ORPHANED, message=message)
         return Plan((event, RemoveFinalizer()), resource.status)
     message = (
         f"this version cannot parse the spec; the workers stay as they are until it is corrected: {problems}"

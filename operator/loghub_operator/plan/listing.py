@@ -1,4 +1,4 @@
-"""Lists names in a message without letting it grow."""
+"""Lists names in a message without letting it grow, and counts things in one."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -9,3 +9,13 @@ MOST_LISTED = 10
 def listed(items: Iterable[object], most: int = MOST_LISTED) -> str:
     """The first ones, separated by commas."""
     return ", ".join(map(str, islice(items, most)))
+
+
+def counted(number: int, one: str, more: str) -> str:
+    """Such as "1 worker is" or "2 workers are"."""
+    return f"{number} {one if number == 1 else more}"
+
+
+def worker_count(number: int) -> str:
+    """Such as "1 worker" or "2 workers"."""
+    return counted(number, "worker", "workers")

@@ -13,6 +13,7 @@ workers change, and running workers continue.
 from collections.abc import Iterable
 from dataclasses import replace
 
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.conditions import ConditionUpdate
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import (
@@ -36,7 +37,9 @@ from loghub_operator.plan.decisions import Decisions
 from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.desired import Desired, desired_state
 from loghub_operator.plan.drift_backoff import DriftBackoff, evaluate
-from loghub_operator.plan.events import events_of
+from loghub_operator.plan.events import events_of, left_behind
+from loghub_operator.plan.ownership import evaluate_ownership, must_store_proof
+from loghub_operator.plan.rollout import rollout_of
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
 from loghub_operator.plan.scaling.report import group_metrics
 from loghub_operator.plan.scaling_steps import ReplicaPlan, plan_replicas
@@ -48,6 +51,8 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
     """What to do now, and what to report. Pure; ``now`` in unix seconds."""
     if resource.metadata.deletion_timestamp is not None:
         return plan_deletion(resource, observed, now)
+    if must_store_proof(resource, observed):
+        return _store_proof(resource, observed, now)
     desired = desired_state(resource, observed)
     scaling = decide(resource, observed, suspended=desired.suspension is not None)
     replicas = plan_replicas(resource, observed, desired.suspension, scaling.desired, now)
@@ -69,13 +74,14 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
         desired=desired,
         scaling=scaling,
         replicas=replicas,
+        rollout=rollout_of(resource, observed, run=replicas.run),
         impact=_impact(observed, desired, replicas),
         drift=replace(drift, contested=contested),
         group=group_finding(resource, observed, desired, delayed=bool(group_drift.delayed)),
         reset=reset.status,
     )
     # A reset that commits has no workers, so it does not wait for their objects.
-    before_workers = (*_prerequisites(resource, observed, group_actions), *group_actions, *reset.actions)
+    before_workers = (*_prerequisites(observed, group_actions), *group_actions, *reset.actions)
     actions = (*before_workers, *_workers(decisions))
     if any(isinstance(action, ApplyWorkers) for action in actions):
         history = drift.history
@@ -84,7 +90,15 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
         build_status(decisions, now),
         metrics=group_metrics(resource, observed, scaling, run=replicas.run),
         memory=Memory(scaling=scaling.state, drift=history),
+        owner=desired.owner,
     )
+
+
+def _store_proof(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
+    """Nothing but the proof is stored; running workers continue."""
+    ownership = evaluate_ownership(resource, observed, now)
+    status = resource.status.model_copy(update={"ownership": ownership})
+    return Plan(tuple(left_behind(resource)), status, memory=observed.memory)
 
 
 def _reshard(scaling: ScalingDecision, group: ConditionUpdate) -> list[Action]:
@@ -97,31 +111,36 @@ def _reshard(scaling: ScalingDecision, group: ConditionUpdate) -> list[Action]:
     return [result.change, result.event]
 
 
-def _prerequisites(
-    resource: LogHubConsumerGroup, observed: ObservedState, then: Iterable[Action]
-) -> list[Action]:
-    """What must exist before the operator can call the log service or create anything there; recording the
-    origin adds the finalizer too.
+def _prerequisites(observed: ObservedState, then: Iterable[Action]) -> list[Action]:
+    """What must exist before the operator creates anything at the log service, or a worker starts; recording
+    the origin adds the finalizer too.
     """
     actions: list[Action] = []
     if not observed.has_finalizer and not any(isinstance(one, RecordGroupOrigin) for one in then):
         actions.append(AddFinalizer())
-    if observed.placement.needs_project_address and not observed.project_address:
-        actions.append(EnsureProjectService(resource.spec.project))
+    actions += [EnsureProjectService(project.name) for project in observed.unaddressed if not project.error]
     return actions
 
 
 def _group(observed: ObservedState, desired: Desired, *, delayed: bool) -> list[Action]:
-    """The origin is recorded before the group is created, so that a crash in between leaves no orphan."""
-    if desired.owner is not None or not isinstance(observed.service, Available):
+    """The origin is recorded before the group is created, so that a crash in between leaves no orphan. Once
+    the creation was refused, it is recorded afterwards: nothing is claimed that another client may create.
+    """
+    if not desired.may_change_group or not isinstance(observed.service, Available):
         return []
     settings, existing = desired.group_now, observed.service.group
     actions: list[Action] = []
-    origin = "Created" if existing is None else observed.group_origin or "Adopted"
-    if observed.group_origin != origin:
-        actions.append(RecordGroupOrigin("Created" if origin == "Created" else "Adopted"))
+    recorded, last = observed.group_record, observed.last_initial_shard
+    refused = recorded is not None and not recorded.is_about_ours
+    create = CreateGroup(timeout_s=settings.timeout_s, order=settings.order, last_initial_shard=last)
+    if existing is None and refused:
+        return [create, RecordGroupOrigin(GroupRecord("Created", last))]
+    known = "Adopted" if recorded is None or refused else recorded.origin
+    record = GroupRecord("Created" if existing is None else known, last)
+    if recorded != record or not observed.record_annotated:
+        actions.append(RecordGroupOrigin(record))
     if existing is None:
-        actions.append(CreateGroup(timeout_s=settings.timeout_s, order=settings.order))
+        actions.append(create)
     elif existing != settings and not delayed:
         actions.append(UpdateGroup(timeout_s=settings.timeout_s, order=settings.order))
     return actions
@@ -184,7 +203,8 @@ def _must_not_be_applied(drift: DriftBackoff) -> bool:
 def _must_apply(decisions: Decisions) -> bool:
     existing, run = decisions.observed.worker_set, decisions.replicas.run
     if existing is None:
-        return decisions.desired.suspension is None
+        orphans_left = bool(decisions.observed.workers) and run == 0
+        return decisions.desired.suspension is None or orphans_left
     differs = existing.revision != decisions.desired.revision
     corrects = bool(existing.drift) and decisions.drift.corrects
     if decisions.desired.suspension is None:

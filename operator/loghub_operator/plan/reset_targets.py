@@ -80,7 +80,7 @@ def _from_config_map(
     beyond = [shard for shard, cursor in chosen.items() if _is_beyond(cursor, observed.ends[shard])]
     if beyond:
         return _invalid(f"{name}: the cursor of shard {_numbers(beyond)} is beyond the end of the shard")
-    # Without a checkpoint a worker starts at spec.startPosition, so that is what "" restores.
+    # "" restores the absence of a checkpoint, so the shard begins where a worker would begin it.
     return TargetCursors(
         cursors={shard: cursor or observed.positions[shard] for shard, cursor in chosen.items()}
     )

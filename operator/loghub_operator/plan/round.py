@@ -62,6 +62,8 @@ def finish(done: Round, error: Exception | None, now: float) -> RoundOutcome:
     if error is not None:
         message = error_message(error)
         memory = replace(planned.memory, drift=done.observed.memory.drift, last_error=message)
-        status = with_failure(planned.status, message, now, before=done.resource.status)
+        deadline_s = done.resource.spec.worker.progress_deadline_seconds
+        before = done.resource.status
+        status = with_failure(planned.status, message, now, before=before, deadline_s=deadline_s)
         return RoundOutcome(status=status, memory=memory, error=error)
     return RoundOutcome(status=planned.status, memory=planned.memory, error=None)

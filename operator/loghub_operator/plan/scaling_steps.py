@@ -8,6 +8,8 @@ should run at all (`loghub_operator.plan.suspension`), the workers leave togethe
 for them to leave.
 """
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from loghub_operator.api.conditions import ScalingReason
@@ -20,7 +22,7 @@ from loghub_operator.model.observed import (
     WorkerObserved,
     WorkerPhase,
 )
-from loghub_operator.plan.listing import listed
+from loghub_operator.plan.listing import counted, listed, worker_count
 from loghub_operator.plan.scaling.autoscaler import DesiredReplicas
 from loghub_operator.plan.suspension import Suspension
 from loghub_operator.resources.worker_config import drain_timeout_s
@@ -66,8 +68,17 @@ def pending_replacements(resource: LogHubConsumerGroup, observed: ObservedState)
     service, existing = observed.service, {worker.name for worker in observed.workers}
     if not isinstance(service, Available) or service.consumers is None:
         return ()
-    names = (resource.consumer(ordinal) for ordinal in range(observed.replicas))
-    return tuple(name for name in names if name not in existing and _counts(name, service))
+    live = {*service.consumers, *(shard.holder for shard in service.shards)} - existing
+    return tuple(resource.consumer(ordinal) for ordinal in sorted(_ordinals(resource, observed, live)))
+
+
+def _ordinals(resource: LogHubConsumerGroup, observed: ObservedState, names: Iterable[str]) -> Iterator[int]:
+    """Of those that are names of workers that should exist."""
+    own = re.compile(re.escape(resource.consumer(0).removesuffix("0")) + "(0|[1-9][0-9]{0,8})")
+    for name in names:
+        found = own.fullmatch(name)
+        if found and int(found[1]) < observed.replicas:
+            yield int(found[1])
 
 
 def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool:
@@ -126,7 +137,7 @@ def _target(resource: LogHubConsumerGroup, desired: DesiredReplicas) -> ReplicaP
 
 def _limit(resource: LogHubConsumerGroup, desired: DesiredReplicas) -> tuple[ScalingReason, str]:
     auto = resource.spec.scaling.mode == "Auto"
-    needed = "more workers are needed" if auto else f"{desired.requested} workers requested"
+    needed = "more workers are needed" if auto else desired.why
     match desired.bound:
         case "Maximum":
             return ScalingReason.TOO_MANY_REPLICAS, f"{needed}, but scaling.maxReplicas is {desired.workers}"
@@ -134,22 +145,23 @@ def _limit(resource: LogHubConsumerGroup, desired: DesiredReplicas) -> tuple[Sca
             fewer = "fewer workers suffice" if auto else needed
             return ScalingReason.TOO_FEW_REPLICAS, f"{fewer}, but scaling.minReplicas is {desired.workers}"
         case "Shards":
+            shards = counted(desired.workers, "shard", "shards")
             return ScalingReason.TOO_FEW_SHARDS, (
-                f"{needed}, but only {desired.workers} shards can be assigned; more workers would be idle. "
+                f"{needed}, but only {shards} can be assigned; more workers would be idle. "
                 "Split shards to use them."
             )
         case "Step":
             step = resource.spec.scaling.scale_up.max_pods_per_step
             return ScalingReason.SCALE_UP_LIMIT, f"{needed}, but scaling.scaleUp.maxPodsPerStep is {step}"
         case None:
-            return ScalingReason.DESIRED_WITHIN_RANGE, f"{desired.workers} workers requested"
+            return ScalingReason.DESIRED_WITHIN_RANGE, desired.why
 
 
 def _unless_in_transfer(desired: ReplicaPlan, service: Available, current: int) -> ReplicaPlan:
     if not service.in_transfer:
         return desired
     numbers = listed(shard.shard for shard in service.in_transfer)
-    message = f"{desired.target} workers desired; waiting while shards are in state transfer: {numbers}"
+    message = f"{worker_count(desired.target)} desired; waiting while shards are in state transfer: {numbers}"
     return ReplicaPlan(
         run=current, target=desired.target, reason=ScalingReason.REBALANCE_IN_PROGRESS, message=message
     )
@@ -166,8 +178,13 @@ def _shrink(
     top = resource.consumer(current - 1)
     worker = next((one for one in observed.workers if one.name == top), None)
     if worker is None:
-        back = top in pending_replacements(resource, observed)
-        return _draining(desired, current, top) if back else _lowered(desired, current)
+        back = pending_replacements(resource, observed)
+        if top in back:
+            return _draining(desired, current, top)
+        # All that do not exist are given up at once: as many could be made meanwhile as are removed.
+        left = [one.ordinal for one in observed.workers if one.ordinal < current]
+        left += _ordinals(resource, observed, back)
+        return _lowered(desired, max(desired.target, max(left, default=-1) + 1) + 1)
     if not worker.drain_requested:
         waiting = _unless_in_transfer(desired, service, current)
         return waiting if waiting is not desired else _draining(desired, current, top, drain=(top,))
@@ -187,7 +204,7 @@ def _lowered(desired: ReplicaPlan, current: int, timed_out: tuple[str, ...] = ()
             message=desired.message,
             timed_out=timed_out,
         )
-    message = f"{desired.target} workers desired; the workers leave one at a time, {current - 1} remain"
+    message = f"{worker_count(desired.target)} desired; the workers leave one at a time, {current - 1} remain"
     reason = ScalingReason.DRAINING
     return ReplicaPlan(
         run=current - 1, target=desired.target, reason=reason, message=message, timed_out=timed_out
@@ -195,7 +212,9 @@ def _lowered(desired: ReplicaPlan, current: int, timed_out: tuple[str, ...] = ()
 
 
 def _draining(desired: ReplicaPlan, current: int, leaver: str, drain: tuple[str, ...] = ()) -> ReplicaPlan:
-    message = f"{desired.target} workers desired; {leaver} first finishes its batch and leaves the group"
+    message = (
+        f"{worker_count(desired.target)} desired; {leaver} first finishes its batch and leaves the group"
+    )
     return ReplicaPlan(
         run=current, target=desired.target, reason=ScalingReason.DRAINING, message=message, drain=drain
     )

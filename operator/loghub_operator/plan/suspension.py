@@ -1,6 +1,7 @@
 """Decides whether there is a reason why no worker of a group should run now.
 
-Three things stop all workers: an older object that owns the group, ``spec.suspend``, and a checkpoint reset.
+Four things stop all workers: another object that owns the group, a group that must not be adopted,
+``spec.suspend``, and a checkpoint reset.
 `loghub_operator.plan.scaling_steps` decides how they stop.
 """
 
@@ -13,6 +14,7 @@ from loghub_operator.model.observed import Available, ObservedState, Peer
 from loghub_operator.plan.ownership import named
 
 _WORKERS_AWAY = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
+_KNOWN = frozenset(CheckpointResetPhase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,27 +24,47 @@ class Suspension:
     reason: SuspendedReason
     message: str
 
+    @property
+    def by_spec(self) -> bool:
+        """Whether the spec requests it, so that a group without workers is as its spec says."""
+        return self.reason is SuspendedReason.SUSPENDED
+
 
 def suspension_of(
-    resource: LogHubConsumerGroup, observed: ObservedState, owner: Peer | None
+    resource: LogHubConsumerGroup, observed: ObservedState, owner: Peer | None, refusal: str | None
 ) -> Suspension | None:
-    """None if workers should run; ``owner`` is another object that owns the group."""
+    """None if workers should run; ``owner`` is another object that owns the group, and ``refusal`` says why
+    the group is not adopted.
+    """
     if owner is not None:
-        message = f"consumer group {resource.group} is owned by {named(owner, resource)}, which is older"
+        message = (
+            f"consumer group {resource.group} is owned by {named(owner, resource)}, which proved access first"
+        )
         return Suspension(reason=SuspendedReason.OWNERSHIP_CONFLICT, message=message)
+    if refusal is not None:
+        return Suspension(reason=SuspendedReason.ADOPTION_REFUSED, message=refusal)
     if resource.spec.suspend:
         return Suspension(reason=SuspendedReason.SUSPENDED, message="spec.suspend is true")
-    if _moves_checkpoints(resource, observed):
-        message = f"checkpoints are being reset (spec.resetCheckpoints, nonce {resource.spec.reset_nonce})"
-        return Suspension(reason=SuspendedReason.RESETTING_CHECKPOINTS, message=message)
-    return None
+    message = _moves_checkpoints(resource, observed)
+    return Suspension(reason=SuspendedReason.RESETTING_CHECKPOINTS, message=message) if message else None
 
 
-def _moves_checkpoints(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
-    """From the moment the reset is requested; it does not start while the log service is unavailable."""
-    done = resource.status.checkpoint_reset
-    if resource.spec.reset_checkpoints is None or resource.is_new:
-        return False
-    if done is None or done.nonce != resource.spec.reset_nonce:
-        return isinstance(observed.service, Available)
-    return done.phase in _WORKERS_AWAY
+def _moves_checkpoints(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
+    """How, or "" if they are not being moved: from the moment the reset is requested; it does not start while
+    the log service is unavailable. In a phase of another release the checkpoints may have been moved in part,
+    or the reset may be over, so workers stay as they are, stopped or not.
+    """
+    done, nonce = resource.status.checkpoint_reset, resource.spec.reset_nonce
+    message = f"checkpoints are being reset (spec.resetCheckpoints, nonce {nonce})"
+    if nonce is None or resource.is_new:
+        return ""
+    if done is None or done.nonce != nonce:
+        return message if isinstance(observed.service, Available) else ""
+    if done.phase in _KNOWN:
+        return message if done.phase in _WORKERS_AWAY else ""
+    unknown = (
+        f"another release of the operator left the checkpoint reset with nonce {nonce} in phase {done.phase},"
+        " which this release does not know; run that release again, change the nonce, or remove"
+        " spec.resetCheckpoints"
+    )
+    return unknown if observed.replicas == 0 else ""

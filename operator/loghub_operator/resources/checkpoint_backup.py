@@ -2,7 +2,8 @@
 
 ``data`` maps shard IDs to cursors, "" for none, so that it can be used for another reset as it is; an
 annotation has the target cursors. The ConfigMap is immutable and owned by its object, so it is
-garbage-collected with it. `loghub_operator.plan.checkpoint_reset` decides when it is written.
+garbage-collected with it. `loghub_operator.plan.checkpoint_reset` decides when it is written, and
+`loghub_operator.plan.checkpoint_backups` when later resets remove it.
 """
 
 import json
@@ -11,6 +12,7 @@ from loghub_operator.api.labels import (
     ANNOTATION_RESET_REQUESTED_AT,
     ANNOTATION_TARGET_CHECKPOINTS,
     CHECKPOINTS,
+    LABEL_INSTANCE,
     LABEL_NAME,
 )
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
@@ -23,7 +25,7 @@ def checkpoint_backup(resource: LogHubConsumerGroup, name: str, backup: Checkpoi
     that label.
     """
     object_metadata = metadata(resource, name)
-    object_metadata["labels"][LABEL_NAME] = CHECKPOINTS
+    object_metadata["labels"] |= backup_selector(resource)
     targets = {str(shard): cursor for shard, cursor in sorted(backup.targets.items())}
     object_metadata["annotations"] = {
         ANNOTATION_RESET_REQUESTED_AT: backup.requested_at,
@@ -36,6 +38,11 @@ def checkpoint_backup(resource: LogHubConsumerGroup, name: str, backup: Checkpoi
         "immutable": True,
         "data": {str(shard): cursor for shard, cursor in sorted(backup.before.items())},
     }
+
+
+def backup_selector(resource: LogHubConsumerGroup) -> dict[str, str]:
+    """Labels that select the backups of the object."""
+    return {LABEL_NAME: CHECKPOINTS, LABEL_INSTANCE: resource.metadata.name}
 
 
 def backup_in(document: Document) -> CheckpointBackup | None:

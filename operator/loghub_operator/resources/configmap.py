@@ -4,12 +4,12 @@ Its name contains the hash of the settings, and it is immutable, so that a pod o
 restarts reads the settings that it ran with.
 """
 
-from loghub.worker_contract import WorkerConfig
+from loghub.worker_contract import WorkerConfig, encode_settings
 from loghub_operator.api.labels import ANNOTATION_REVISION
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.revision import Revision
 from loghub_operator.resources.metadata import Document, is_ours, metadata
-from loghub_operator.resources.worker_config import config_hash, encode
+from loghub_operator.resources.worker_config import config_hash
 
 CONFIG_FILE = "worker.json"
 
@@ -35,5 +35,5 @@ def config_map(resource: LogHubConsumerGroup, config: WorkerConfig) -> Document:
         "kind": "ConfigMap",
         "metadata": object_metadata,
         "immutable": True,
-        "data": {CONFIG_FILE: encode(config).decode()},
+        "data": {CONFIG_FILE: encode_settings(config).decode()},
     }

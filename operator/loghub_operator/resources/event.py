@@ -11,8 +11,10 @@ Document = dict[str, Any]
 LONGEST_NOTE_BYTES = 1024
 
 
-def event_of(resource: LogHubConsumerGroup, event: actions.EmitEvent, *, unix_s: float) -> Document:
-    """An Event about the CR; the API server generates its name."""
+def event_of(
+    resource: LogHubConsumerGroup, event: actions.EmitEvent, *, instance: str, unix_s: float
+) -> Document:
+    """An Event about the CR, without a name; ``instance`` is the name of the operator's pod."""
     name, namespace = resource.metadata.name, resource.metadata.namespace
     regarding = {
         "apiVersion": API_VERSION,
@@ -24,10 +26,10 @@ def event_of(resource: LogHubConsumerGroup, event: actions.EmitEvent, *, unix_s:
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{name}-", "namespace": namespace},
+        "metadata": {"namespace": namespace},
         "eventTime": datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "reportingController": f"loghub.dev/{MANAGER}",
-        "reportingInstance": MANAGER,
+        "reportingInstance": instance,
         "action": "Reconcile",
         "reason": event.reason,
         # The API server's limit is in bytes.
@@ -35,3 +37,8 @@ def event_of(resource: LogHubConsumerGroup, event: actions.EmitEvent, *, unix_s:
         "type": event.type,
         "regarding": regarding,
     }
+
+
+def series_of(count: int, last: Document) -> Document:
+    """The series of an Event that happened so often, and last as the Event ``last`` says."""
+    return {"count": count, "lastObservedTime": last["eventTime"]}

@@ -2,3 +2,4 @@
 
 SINK_ROOT = "/sink"
 CODE_ROOT = "/code"
+DEAD_LETTER_ROOT = "/dead-letter"

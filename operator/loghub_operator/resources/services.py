@@ -2,7 +2,7 @@
 
 A StatefulSet needs a governing Service; a client of the embedded service needs ``<project>.<namespace>.svc``.
 A project's Service is in the namespace of the embedded service and is shared by all CRs and all other clients
-of that project: it has a label instead of an owner, and the operator never deletes it
+of that project: it has a label instead of an owner, and stays as long as the project exists or a CR names it
 (docs/decisions/ownership.md).
 """
 
@@ -20,10 +20,9 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.resources.metadata import Document, metadata, workers_name
 
 METRICS_PORT = 9404
-PROJECT_PORT = 80  # the vendor's Java SDK connects to no other port
 
 
-def governing_service(resource: LogHubConsumerGroup) -> Document:
+def governing_service(resource: LogHubConsumerGroup, *, ip_family_policy: str = "") -> Document:
     """Headless; Prometheus also discovers the workers through it."""
     return {
         "apiVersion": "v1",
@@ -33,13 +32,17 @@ def governing_service(resource: LogHubConsumerGroup) -> Document:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": worker_selector(resource.metadata.name),
+            **_ip_families(ip_family_policy),
             "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}],
         },
     }
 
 
-def project_service(project: str, namespace: str) -> Document:
-    """``<project>.<namespace>.svc``, port 80, to the embedded service's pods."""
+def project_service(project: str, namespace: str, *, port: int = 80, ip_family_policy: str = "") -> Document:
+    """``<project>.<namespace>.svc``, with the endpoint's port, to the embedded service's pods.
+
+    The vendor's Java SDK connects to no port but 80 and 443.
+    """
     labels = {LABEL_PROJECT: project, LABEL_PART_OF: PART_OF, LABEL_MANAGED_BY: MANAGER}
     return {
         "apiVersion": "v1",
@@ -47,11 +50,26 @@ def project_service(project: str, namespace: str) -> Document:
         "metadata": {"name": project, "namespace": namespace, "labels": labels},
         "spec": {
             "selector": {LABEL_NAME: SERVICE},
-            "ports": [{"name": "http", "port": PROJECT_PORT, "targetPort": "http", "protocol": "TCP"}],
+            **_ip_families(ip_family_policy),
+            "ports": [{"name": "http", "port": port, "targetPort": "http", "protocol": "TCP"}],
         },
     }
 
 
-def leads_to_the_service(service: Document) -> bool:
-    """Whether this Service selects the embedded service's pods, regardless of who created it."""
-    return bool(service["spec"].get("selector") == {LABEL_NAME: SERVICE})
+def project_of(service: Document) -> str | None:
+    """The project whose Service this is, if the operator created it; None for any other Service."""
+    labels = service["metadata"].get("labels") or {}
+    return labels.get(LABEL_PROJECT) if labels.get(LABEL_MANAGED_BY) == MANAGER else None
+
+
+def _ip_families(policy: str) -> Document:
+    return {"ipFamilyPolicy": policy} if policy else {}
+
+
+def leads_to_the_service(service: Document, port: int) -> bool:
+    """Whether this Service selects the embedded service's pods, regardless of who created it. One of ours
+    needs the endpoint's port too, since it is from before the endpoint's last change otherwise."""
+    if service["spec"].get("selector") != {LABEL_NAME: SERVICE}:
+        return False
+    ours = service["metadata"].get("labels", {}).get(LABEL_MANAGED_BY) == MANAGER
+    return not ours or port in [served["port"] for served in service["spec"].get("ports", ())]

@@ -18,11 +18,12 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
 from loghub_operator.resources.configmap import CONFIG_FILE, config_map, config_map_name
 from loghub_operator.resources.metadata import labels, metadata, workers_name
-from loghub_operator.resources.pod_paths import CODE_ROOT, SINK_ROOT
+from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, SINK_ROOT
 from loghub_operator.resources.services import METRICS_PORT, governing_service
 from loghub_operator.resources.strategic_merge import apply_pod_template
 from loghub_operator.resources.support_objects import disruption_budget, service_account
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, config_hash, heap_mib
+from loghub_operator.settings import NO_DEFAULTS, WorkerDefaults
 
 CONTAINER = "worker"
 _OUR_VOLUMES = {"config", "credentials", "pod"}  # a pod template may replace state and tmp
@@ -37,15 +38,30 @@ _STATE = "/var/lib/loghub"
 # In addition to the JVM's heap: the rest of the JVM, the Python processes and their Arrow buffers; the limit
 # leaves room for one more batch.
 _REQUEST_MIB, _LIMIT_MIB = 1024, 1536
+# A worker whose Spark spills more is evicted, instead of filling the node's disk.
+_SCRATCH, _SCRATCH_REQUEST = "ephemeral-storage", "1Gi"
+_STATE_LIMIT, _TMP_LIMIT = "10Gi", "1Gi"
 
 
-def worker_spec(resource: LogHubConsumerGroup, config: WorkerConfig, *, image: str) -> WorkerSpec:
+def worker_spec(
+    resource: LogHubConsumerGroup,
+    config: WorkerConfig,
+    *,
+    image: str,
+    defaults: WorkerDefaults = NO_DEFAULTS,
+) -> WorkerSpec:
     """Everything that is applied for the workers; ``image`` is for CRs that do not set one."""
     settings = config_hash(config)
-    unmarked = _template(resource, settings, image, annotations={})
-    on_pods = Revision(settings=settings, pod_template=_hash(unmarked))
-    template = _template(resource, settings, image, annotations={ANNOTATION_REVISION: str(on_pods)})
-    built, dependencies = _stateful_set(resource, template), _dependencies(resource, config)
+    ours = _template(resource, settings, image)
+    overlays = (defaults.pod_template, resource.spec.worker.pod_template)
+
+    def merged(annotations: Mapping[str, str]) -> Document:
+        marked = {**ours, "metadata": _with_annotations(ours["metadata"], annotations)}
+        return apply_pod_template(marked, overlays, container=CONTAINER, volumes=_OUR_VOLUMES)
+
+    on_pods = Revision(settings=settings, pod_template=_hash(merged({})))
+    built = _stateful_set(resource, merged({ANNOTATION_REVISION: str(on_pods)}))
+    dependencies = _dependencies(resource, config, defaults)
     objects, generation = _hash([built, *dependencies]), resource.metadata.generation
     revision = replace(on_pods, objects=objects, generation=generation)
     built["metadata"]["annotations"] = {ANNOTATION_REVISION: str(revision)}
@@ -57,12 +73,24 @@ def with_replicas(stateful_set: Document, replicas: int) -> Document:
     return {**stateful_set, "spec": {**stateful_set["spec"], "replicas": replicas}}
 
 
-def _dependencies(resource: LogHubConsumerGroup, config: WorkerConfig) -> tuple[Document, ...]:
+def is_observed(stateful_set: Document) -> bool:
+    """Whether the controller of StatefulSets has observed the last change of its spec."""
+    generation = stateful_set["metadata"].get("generation", 0)
+    return bool(stateful_set.get("status", {}).get("observedGeneration", 0) >= generation)
+
+
+def _with_annotations(metadata: Document, annotations: Mapping[str, str]) -> Document:
+    return {**metadata, "annotations": {**metadata["annotations"], **annotations}}
+
+
+def _dependencies(
+    resource: LogHubConsumerGroup, config: WorkerConfig, defaults: WorkerDefaults
+) -> tuple[Document, ...]:
     """In the order in which they are applied: those that the pods need, then the rest."""
     return (
         config_map(resource, config),
         service_account(resource),
-        governing_service(resource),
+        governing_service(resource, ip_family_policy=defaults.ip_family_policy),
         disruption_budget(resource),
     )
 
@@ -87,13 +115,11 @@ def _stateful_set(resource: LogHubConsumerGroup, template: Document) -> Document
     }
 
 
-def _template(
-    resource: LogHubConsumerGroup, settings: str, image: str, *, annotations: Mapping[str, str]
-) -> Document:
-    ours = {
+def _template(resource: LogHubConsumerGroup, settings: str, image: str) -> Document:
+    return {
         "metadata": {
             "labels": labels(resource),
-            "annotations": {contract.DRAIN_ANNOTATION: contract.DRAIN_NOT_REQUESTED, **annotations},
+            "annotations": {contract.DRAIN_ANNOTATION: contract.DRAIN_NOT_REQUESTED},
         },
         "spec": {
             "serviceAccountName": workers_name(resource),
@@ -105,8 +131,6 @@ def _template(
             "volumes": _volumes(resource, settings),
         },
     }
-    overlay = resource.spec.worker.pod_template
-    return apply_pod_template(ours, overlay, container=CONTAINER, volumes=_OUR_VOLUMES)
 
 
 def _pod_security() -> Document:
@@ -152,7 +176,7 @@ def _environment(resource: LogHubConsumerGroup) -> list[Document]:
         contract.ENV_DRAIN_FILE: f"{_POD}/drain",
         contract.ENV_STATE_DIR: f"{_STATE}/state",
         contract.ENV_STATUS_FILE: f"{_STATE}/status.json",
-        contract.ENV_METRICS_ADDRESS: f"0.0.0.0:{METRICS_PORT}",
+        contract.ENV_METRICS_ADDRESS: f":{METRICS_PORT}",
         contract.ENV_TERMINATION_LOG: "/dev/termination-log",
     }
     name = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
@@ -177,14 +201,15 @@ def _resources(resource: LogHubConsumerGroup) -> Document:
     """The user's values win key by key; memory that is set only as request or limit is used for both."""
     given = resource.spec.worker.resources
     heap = heap_mib(resource.spec.spark)
-    requests: dict[str, Any] = {"cpu": "250m", "memory": _mib(heap + _REQUEST_MIB), **given.requests}
+    requests: dict[str, Any] = {
+        "cpu": "250m",
+        "memory": _mib(heap + _REQUEST_MIB),
+        _SCRATCH: _SCRATCH_REQUEST,
+    }
+    requests |= {key: value for key, value in given.limits.items() if key in requests} | given.requests
     limits: dict[str, Any] = {"memory": _mib(heap + _LIMIT_MIB), **given.limits}
     if "memory" in given.requests and "memory" not in given.limits:
         limits["memory"] = given.requests["memory"]
-    if "memory" in given.limits and "memory" not in given.requests:
-        requests["memory"] = given.limits["memory"]
-    if "cpu" in given.limits and "cpu" not in given.requests:
-        requests["cpu"] = given.limits["cpu"]
     return {"requests": _text(requests), "limits": _text(limits)}
 
 
@@ -207,6 +232,8 @@ def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
     ]
     if resource.spec.pipeline.sink.files is not None:
         mounts.append({"name": "sink", "mountPath": SINK_ROOT})
+    if resource.spec.pipeline.on_failure.folder is not None:
+        mounts.append({"name": "dead-letter", "mountPath": DEAD_LETTER_ROOT})
     if _code_claim(resource) is not None:
         mounts.append({"name": "code", "mountPath": CODE_ROOT, "readOnly": True})
     return mounts
@@ -227,11 +254,16 @@ def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
         {"name": "config", "configMap": {"name": config_map_name(resource, digest), "defaultMode": 0o444}},
         {"name": "credentials", "secret": secret},
         {"name": "pod", "downwardAPI": {"defaultMode": 0o444, "items": [drain]}},
-        {"name": "state", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
+        {"name": "state", "emptyDir": {"sizeLimit": _STATE_LIMIT}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": _TMP_LIMIT}},
     ]
     files, code = resource.spec.pipeline.sink.files, _code_claim(resource)
-    claims = {"sink": None if files is None else files.volume_claim, "code": code}
+    folder = resource.spec.pipeline.on_failure.folder
+    claims = {
+        "sink": None if files is None else files.volume_claim,
+        "dead-letter": None if folder is None else folder.volume_claim,
+        "code": code,
+    }
     volumes += [
         {"name": name, "persistentVolumeClaim": {"claimName": claim}}
         for name, claim in claims.items()

@@ -1,16 +1,17 @@
-"""Merges a user's pod template, ``spec.worker.podTemplate``, over the operator's, like a strategic merge
-patch.
+"""Merges pod templates over the operator's, like a strategic merge patch: the platform's
+(`loghub_operator.settings.WorkerDefaults`), then the user's, ``spec.worker.podTemplate``.
 
 Maps are merged key by key, and null removes a key; ``$patch: replace`` in a map replaces the operator's map,
 and ``$patch: delete`` empties it (an edit by ``kubectl apply`` stores no null). Lists of named items are
 merged by the key that names them (`KEYS`, as in the API's patch merge keys); the same directives in such an
-item replace or remove the operator's item. Every other list is replaced. Fields that group membership depends
-on cannot be overridden. Nothing is rejected or dropped here: the API server rejects what is invalid, such as
-two containers with one name, with its own message.
+item replace or remove the operator's item. Of a volume only the overlay's keys stay, and another handler of a
+probe or lifecycle hook replaces the operator's. Every other list is replaced. Fields that group membership
+depends on cannot be overridden. Nothing is rejected or dropped here: the API server rejects what is invalid,
+such as two containers with one name, with its own message.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from loghub_operator.resources.metadata import Document
@@ -28,18 +29,26 @@ KEYS = {
     "topologySpreadConstraints": "topologyKey",
     "resourceClaims": "name",
 }
+# Of an item in these lists only the overlay's keys stay (retainKeys in the API): a volume has one source.
+RETAIN_KEYS = ("volumes",)
+HANDLERS = {"exec", "httpGet", "tcpSocket", "grpc", "sleep"}  # of a probe or a lifecycle hook
 _DIRECTIVE = "$patch"
 
 
 def apply_pod_template(
-    template: Document, overlay: Document | None, *, container: str, volumes: set[str]
+    template: Document, overlays: Iterable[Document | None], *, container: str, volumes: set[str]
 ) -> Document:
-    """The operator's template with the overlay. The operator keeps the environment, ports and mounts of
+    """The operator's template with the overlays, of which a later one overrides an earlier one.
+
+    The operator keeps the environment, ports and mounts of
     ``container``, these ``volumes``, its labels and annotations, and its grace period as a lower bound.
     """
-    if not overlay:
+    given = [overlay for overlay in overlays if overlay]
+    if not given:
         return template
-    result: Document = merged(template, overlay)
+    result: Document = template
+    for overlay in given:
+        result = merged(result, overlay)
     _keep_metadata(result, template)
     spec, ours = result.get("spec"), template["spec"]
     if isinstance(spec, dict):
@@ -54,7 +63,7 @@ def merged(ours: Any, theirs: Any, *, key: str = "") -> Any:
     if isinstance(theirs, dict) and (isinstance(ours, dict) or _DIRECTIVE in theirs):
         return _merged_maps(ours if isinstance(ours, dict) else {}, theirs)
     if isinstance(ours, list) and isinstance(theirs, list) and key in KEYS:
-        return _merged_lists(ours, theirs, KEYS[key])
+        return _merged_lists(ours, theirs, key)
     return theirs
 
 
@@ -64,16 +73,25 @@ def _merged_maps(ours: Document, theirs: Document) -> Document:
             return {}
         case "replace":
             return _plain(theirs)
+    ours = _without_other_alternatives(ours, theirs)
     both = {key: merged(ours.get(key), value, key=key) for key, value in theirs.items() if value is not None}
     unchanged = {key: value for key, value in ours.items() if key not in theirs}
     return {**unchanged, **both}
 
 
-def _merged_lists(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
+def _without_other_alternatives(ours: Document, theirs: Document) -> Document:
+    """A probe and a lifecycle hook have one handler: another one replaces the operator's."""
+    if not HANDLERS & theirs.keys() - {key for key, value in theirs.items() if value is None}:
+        return ours
+    return {key: value for key, value in ours.items() if key not in HANDLERS or key in theirs}
+
+
+def _merged_lists(ours: list[Any], theirs: list[Any], field: str) -> list[Any]:
     """The operator's items in their order, then the new ones of the overlay."""
+    key = KEYS[field]
     wanted = dict(numbered(theirs, key))
-    unchanged = [_element(one, wanted.pop(name, None)) for name, one in numbered(ours, key)]
-    new = (_element(None, one) for one in wanted.values())
+    unchanged = [_element(one, wanted.pop(name, None), field) for name, one in numbered(ours, key)]
+    new = (_element(None, one, field) for one in wanted.values())
     return [one for one in (*unchanged, *new) if one is not None]
 
 
@@ -94,7 +112,7 @@ def _named(element: Any, key: str) -> Any:
     return name if isinstance(name, str | int) else id(element)
 
 
-def _element(ours: Any, theirs: Any) -> Any:
+def _element(ours: Any, theirs: Any, field: str) -> Any:
     """None: the item is removed."""
     if theirs is None:
         return ours
@@ -105,7 +123,11 @@ def _element(ours: Any, theirs: Any) -> Any:
             return None
         case "replace":
             return _plain(theirs)
-    return _plain(theirs) if ours is None else merged(ours, _plain(theirs))
+    if ours is None:
+        return _plain(theirs)
+    if field in RETAIN_KEYS and theirs.keys() - {KEYS[field], _DIRECTIVE}:
+        ours = {key: value for key, value in ours.items() if key in theirs}
+    return merged(ours, _plain(theirs))
 
 
 def _plain(theirs: Document) -> Document:

@@ -6,18 +6,22 @@ hash shows whether a running worker has other settings.
 
 import hashlib
 
-import msgspec
-
 from loghub.worker_contract import (
+    CONTRACT_VERSION,
     ConsoleSink,
+    CopyPipeline,
+    DeadLetterFolder,
+    DeadLetterLogstore,
     JsonSink,
     LogstoreSink,
+    OnFailure,
     ParquetSink,
     Pipeline,
     PythonPipeline,
     Sink,
     SqlPipeline,
     WorkerConfig,
+    encode_settings,
 )
 from loghub_operator.api.pipeline import Spark
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
@@ -29,10 +33,13 @@ DRAIN_TIMEOUT_S = 30
 AFTER_DRAIN_S = 15
 
 
-def worker_config(resource: LogHubConsumerGroup, placement: Placement) -> WorkerConfig:
+def worker_config(
+    resource: LogHubConsumerGroup, placement: Placement, *, last_initial_shard: int | None = None
+) -> WorkerConfig:
     """The settings that each worker of this group receives."""
     spec = resource.spec
     return WorkerConfig(
+        contract_version=CONTRACT_VERSION,
         endpoint=placement.endpoint,
         project=spec.project,
         logstore=spec.logstore,
@@ -40,17 +47,21 @@ def worker_config(resource: LogHubConsumerGroup, placement: Placement) -> Worker
         heartbeat_interval_s=float(spec.heartbeat_interval_seconds),
         timeout_s=spec.timeout_seconds,
         start_position=spec.start_position.begin_end_or_unix_s(),
+        last_initial_shard=last_initial_shard,
         fetch_interval_s=float(spec.fetch.interval_seconds),
         max_log_groups=spec.fetch.max_log_groups,
         max_bytes=spec.fetch.max_bytes,
         checkpoint_interval_s=float(spec.checkpoint.interval_seconds),
         trigger_interval_s=float(spec.pipeline.trigger.interval_seconds),
         pipeline=_pipeline(resource, placement),
+        per_batch=spec.pipeline.per_batch,
         sink=_sink(resource, placement),
         cores=spec.spark.cores,
         spark_memory=spec.spark.memory,
         spark_conf=dict(spec.spark.conf),
         drain_timeout_s=float(DRAIN_TIMEOUT_S),
+        batch_timeout_s=float(spec.pipeline.batch_timeout_seconds),
+        on_failure=_on_failure(resource, placement),
     )
 
 
@@ -60,14 +71,9 @@ def heap_mib(spark: Spark) -> int:
     return int(text[:-1]) * (1024 if text[-1] == "g" else 1)
 
 
-def encode(config: WorkerConfig) -> bytes:
-    """The file that a worker reads; equal settings give equal bytes."""
-    return msgspec.json.encode(config, order="sorted")
-
-
 def config_hash(config: WorkerConfig) -> str:
     """16 hex digits; the same in all processes and releases for the same settings."""
-    return hashlib.sha256(encode(config)).hexdigest()[:16]
+    return hashlib.sha256(encode_settings(config)).hexdigest()[:16]
 
 
 def drain_timeout_s(resource: LogHubConsumerGroup) -> float:
@@ -81,6 +87,8 @@ def drain_timeout_s(resource: LogHubConsumerGroup) -> float:
 
 def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
     pipeline = resource.spec.pipeline
+    if pipeline.copies:
+        return CopyPipeline()
     if pipeline.sql is not None:
         return SqlPipeline(text=pipeline.sql)
     python = pipeline.python
@@ -102,4 +110,28 @@ def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:
     if sink.console is not None:
         return ConsoleSink(rows=sink.console.rows)
     assert sink.logstore is not None  # a rule of the CR
-    return LogstoreSink(project=sink.logstore.project or resource.spec.project, logstore=sink.logstore.name)
+    return LogstoreSink(
+        project=sink.logstore.project or resource.spec.project,
+        logstore=sink.logstore.name,
+        keep_order=resource.spec.in_order and not sink.logstore.copy_,
+    )
+
+
+def _on_failure(resource: LogHubConsumerGroup, placement: Placement) -> OnFailure:
+    given = resource.spec.pipeline.on_failure
+    dead_letter: DeadLetterLogstore | DeadLetterFolder | None = None
+    if given.folder is not None:
+        dead_letter = DeadLetterFolder(path=f"{placement.dead_letter_root}/{given.folder.path}")
+    elif given.dead_letter is not None:
+        logstore = given.dead_letter.logstore
+        assert logstore is not None  # a rule of the CR
+        dead_letter = DeadLetterLogstore(
+            project=logstore.project or resource.spec.project, logstore=logstore.name
+        )
+    return OnFailure(
+        policy=given.policy.value,
+        max_attempts=given.max_attempts,
+        max_consecutive=given.max_consecutive,
+        max_per_hour=given.max_per_hour,
+        dead_letter=dead_letter,
+    )

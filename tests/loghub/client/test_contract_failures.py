@@ -229,10 +229,15 @@ def test_only_200_is_success_and_a_redirect_is_not_followed(open_client: OpenCli
         assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"null", b'[{"shardID": "x"}]'])
-def test_an_answer_in_another_form_is_a_bad_response(open_client: OpenClient, body: bytes) -> None:
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize(
+    "body", [b"", *b'<html> {} null [{"shardID":"x"}] [{"status":"\xff"}] {"errorCode":"\xff"}'.split()]
+)
+def test_an_answer_in_another_form_is_a_bad_response(
+    open_client: OpenClient, body: bytes, status: int
+) -> None:
     with (
-        scripted(Reply(body=body)) as server,
+        scripted(Reply(status=status, body=body)) as server,
         open_client(server.endpoint) as client,
         pytest.raises(LogHubError, match="BadResponse"),
     ):

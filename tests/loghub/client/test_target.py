@@ -11,7 +11,7 @@ from loghub.client.target import BadEndpoint, parse, split_endpoint
         ("http://127.0.0.1:18080", "http://127.0.0.1:18080", "demo.127.0.0.1"),
         ("127.0.0.1:18080", "http://127.0.0.1:18080", "demo.127.0.0.1"),
         ("http://localhost:80/", "http://localhost:80", "demo.localhost"),
-        ("http://[::1]:8080", "http://[::1]:8080", "demo.::1"),
+        ("http://[::1]:8080", "http://[::1]:8080", "demo.[::1]"),
         ("http://loghub.svc", "http://demo.loghub.svc:80", "demo.loghub.svc"),
         ("loghub.ns.svc:8080", "http://demo.loghub.ns.svc:8080", "demo.loghub.ns.svc"),
         ("https://CN-hangzhou.log.example.com", "https://demo.cn-hangzhou.log.example.com:443", None),
@@ -34,6 +34,9 @@ def test_target_of_an_endpoint(endpoint: str, url: str, host: str | None) -> Non
         "http://host/path",
         "http://a@b",
         "h?q",
+        "http://[::1",
+        "http://[::1::]",
+        "http://[host]",
     ],
 )
 def test_other_texts_are_no_endpoint(endpoint: str) -> None:
@@ -50,3 +53,13 @@ def test_proxy_of_the_environment_unless_named_in_no_proxy(monkeypatch: pytest.M
     assert parse("http://sls.example.com", "demo").proxy == ""
     assert parse("https://loghub.svc", "demo").proxy == ""
     assert parse("https://127.0.0.1", "demo").proxy == ""
+
+
+@pytest.mark.parametrize("listed", ["fd00::7", "[fd00::7]"])
+def test_an_ipv6_address_is_named_in_no_proxy_with_or_without_brackets(
+    listed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.example.com:3128")
+    monkeypatch.setenv("no_proxy", listed)
+    assert parse("http://[fd00::7]:8080", "demo").proxy == ""
+    assert parse("http://[fd00::8]:8080", "demo").proxy == "http://proxy.example.com:3128"

@@ -103,3 +103,7 @@ def test_no_placement_moves_fewer_shards() -> None:
 def _is_even(placement: tuple[str, ...], consumers: list[str]) -> bool:
     tally = [placement.count(name) for name in consumers]
     return max(tally) - min(tally) <= 1
+
+
+def test_the_extra_loose_shard_goes_to_the_consumer_that_has_most() -> None:
+    assert balance(assignments({0: "b", 1: None, 2: None}), "ab") == {0: "b", 1: "a", 2: "b"}

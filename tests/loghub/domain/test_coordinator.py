@@ -8,7 +8,7 @@ import pytest
 
 from loghub.domain.coordinator import next_deadline
 from loghub.domain.fsm import Trigger
-from loghub.domain.group import LogShard, SaveCheckpoint
+from loghub.domain.group import LogShard, SaveCheckpoint, ServicePaused
 from tests.loghub.domain.driver import Driver, in_transfer, triggers, two_consumers
 
 # --- edge 1 ------------------------------------------------------------------------------------
@@ -332,3 +332,33 @@ def test_transfer_to_already_alloc_to_transfer_when_balance_binds_it_to_another(
     driver.heartbeat("c")
     assert triggers(driver.last, 3) == [Trigger.RECALLED, Trigger.MOVED_TO_BALANCE]
     assert driver.line(3) == "transfer a -> c"
+
+
+# --- the service was paused -------------------------------------------------------------------
+
+
+def test_a_pause_of_the_service_counts_as_silence_for_nobody() -> None:
+    driver = two_consumers()
+    driver.advance(29.0)
+    driver.heartbeat("a", 0)
+    driver.advance(100.0)
+    driver.do(ServicePaused(pause_s=100.0))
+    driver.tick()
+    assert (driver.line(0), driver.line(1)) == ("already_alloc a", "already_alloc b")
+    driver.advance(1.0)
+    driver.tick()
+    assert (driver.line(0), driver.line(1)) == ("already_alloc a", "already_alloc a"), "b had 1 s left"
+    driver.advance(29.0)
+    driver.tick()
+    assert driver.line(0) == "not_alloc", "a had 30 s left"
+
+
+def test_a_heartbeat_read_before_the_pause_was_noticed_gains_nothing_more() -> None:
+    driver = two_consumers()
+    driver.advance(100.0)
+    driver.heartbeat("a", 0)
+    driver.do(ServicePaused(pause_s=100.0))
+    assert driver.state.consumers["a"].last_heartbeat_s == driver.now
+    driver.advance(30.0)
+    driver.tick()
+    assert driver.line(0) == "not_alloc"

@@ -7,12 +7,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from loghub.clock import Clock
 from loghub.domain import shards as rules
+from loghub.service.access import AccessKey
 from loghub.service.disk import OsDice, OsDisk
-from loghub.service.engine import Engine, open_engine
+from loghub.service.engine import Engine
 from loghub.service.facts import LogstoreSaved, ProjectSaved, ShardSaved
+from loghub.service.memory import MemoryBudget
+from loghub.service.messages import Head, Request
 from loghub.service.ports import Disk, Platform
 from loghub.service.settings import ServiceSettings
+from loghub.service.start import Progress, open_engine
 from loghub.service.storage.batches import StartBatches, ThreadedBatches
 
 STORE_ID = 1
@@ -33,11 +38,12 @@ class ManualClock:
 
 def live(
     data: Path,
-    clock: ManualClock,
+    clock: Clock,
     scenario: Callable[[Engine], Awaitable[None]],
     *,
     disk: Disk | None = None,
     start_batches: StartBatches = ThreadedBatches,
+    progress: Progress | None = None,
 ) -> None:
     """Open an engine on this folder, run the scenario, and close it. Log data is on ``disk``."""
 
@@ -49,6 +55,7 @@ def live(
             Platform(clock=clock, disk=disk or OsDisk(), dice=OsDice()),
             on_failed=failed.append,
             start_batches=start_batches,
+            progress=progress,
         )
         try:
             await scenario(engine)
@@ -75,8 +82,8 @@ async def create_group_of_one_shard(engine: Engine, *, ttl_days: int = 2, order:
     )
     (spec,) = rules.create(1).shards.values()
     shard = ShardSaved(logstore=STORE_ID, spec=spec, born_us=engine.now_us(), first_cursor=1000)
-    await engine.add_log(shard)
-    await engine.persist(ProjectSaved(name="p", description="", created_s=now, modified_s=now), store, shard)
+    await engine.persist(ProjectSaved(name="p", description="", created_s=now, modified_s=now))
+    await engine.create_shards(store, [shard])
     await engine.groups.create(
         logstore=STORE_ID,
         name="g",
@@ -84,3 +91,10 @@ async def create_group_of_one_shard(engine: Engine, *, ttl_days: int = 2, order:
         order=order,
         shards=engine.log_shards(engine.catalog.logstores_by_id[STORE_ID]),
     )
+
+
+def request(method: str, query: dict[str, str] | None = None, *, path: str = "/") -> Request:
+    """A request of project ``p`` without a body, as an action of the API gets it."""
+    head = Head(method=method, path=path, parts=(), query=query or {}, headers={}, project="p")
+    key = AccessKey(key_id="id", secret="secret")
+    return Request(head=head, key=key, body=b"", memory=MemoryBudget("test", limit=0).reservation())

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
+from loghub.client.port import Credentials
 from loghub.wire import compression, loggroup, signing
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.compression import Compression
@@ -48,13 +49,50 @@ class Refused(AssertionError):  # noqa: N818 - says what happened
         self.reply = reply
 
 
+def signed_headers(
+    method: str,
+    path: str,
+    query: dict[str, str],
+    *,
+    body: bytes,
+    headers: dict[str, str],
+    key: Credentials,
+    unix_s: float | None = None,
+) -> dict[str, str]:
+    """The usual headers of a request, replaced and completed by ``headers``; one of "" is left out. The
+    request is signed unless Authorization is given."""
+    result = {
+        "Date": formatdate(unix_s, usegmt=True),
+        "x-log-apiversion": "0.6.0",
+        "x-log-bodyrawsize": str(len(body)),
+        "x-log-signaturemethod": "hmac-sha1",
+        "Content-Length": str(len(body)),
+    }
+    if body:
+        result["Content-Type"] = "application/json"
+        result["Content-MD5"] = signing.content_md5(body)
+    result |= headers
+    unsigned = result.get("Authorization") == ""
+    result = {name: value for name, value in result.items() if value != ""}
+    if unsigned:
+        return result
+    text = signing.string_to_sign(method=method, path=path, query=query.items(), headers=result)
+    result.setdefault(
+        "Authorization",
+        signing.authorization(text, access_key_id=key.access_key_id, secret=key.access_key_secret),
+    )
+    return result
+
+
 class RawClient:
     """One keep-alive connection for one project; not to be shared by threads."""
 
-    def __init__(self, service: ServiceProcess, project: str = "demo") -> None:
+    def __init__(
+        self, service: ServiceProcess, project: str = "demo", *, credentials: Credentials | None = None
+    ) -> None:
         self.project = project
         self.host_header = f"{project}.127.0.0.1" if project else "127.0.0.1"
-        self._credentials = service.credentials
+        self._credentials = credentials or service.credentials
         self.connection = http.client.HTTPConnection(service.host, service.port, timeout=GUARD_S)
 
     def __enter__(self) -> Self:
@@ -103,7 +141,12 @@ class RawClient:
         chunked: bool = False,
     ) -> None:
         """Send it without waiting for the answer."""
-        sent = self._signed(method, path, query, body, headers, secret)
+        key = self._credentials
+        if secret is not None:
+            key = Credentials(access_key_id=key.access_key_id, access_key_secret=secret)
+        sent = signed_headers(
+            method, path, query, body=body, headers={"Host": self.host_header} | headers, key=key
+        )
         if target is None:
             target = path + ("?" + urlencode(query, quote_via=quote) if query else "")
         self.connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
@@ -118,42 +161,6 @@ class RawClient:
         """The answer to what was begun."""
         response = self.connection.getresponse()
         return Reply(status=response.status, headers=response.getheaders(), body=response.read())
-
-    def _signed(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str],
-        body: bytes,
-        extra: dict[str, str],
-        secret: str | None,
-    ) -> dict[str, str]:
-        headers = {
-            "Host": self.host_header,
-            "Date": formatdate(usegmt=True),
-            "x-log-apiversion": "0.6.0",
-            "x-log-bodyrawsize": str(len(body)),
-            "x-log-signaturemethod": "hmac-sha1",
-            "Content-Length": str(len(body)),
-        }
-        if body:
-            headers["Content-Type"] = "application/json"
-            headers["Content-MD5"] = signing.content_md5(body)
-        headers |= extra
-        unsigned = headers.get("Authorization") == ""
-        headers = {name: value for name, value in headers.items() if value != ""}
-        if unsigned:
-            return headers
-        text = signing.string_to_sign(method=method, path=path, query=query.items(), headers=headers)
-        headers.setdefault(
-            "Authorization",
-            signing.authorization(
-                text,
-                access_key_id=self._credentials.access_key_id,
-                secret=secret or self._credentials.access_key_secret,
-            ),
-        )
-        return headers
 
     def ok(self, method: str, path: str, query: dict[str, str] | None = None, **more: Any) -> Reply:
         reply = self.send(method, path, query, **more)
@@ -188,13 +195,17 @@ class RawClient:
     def begin_put(self, group: bytes, *, ls: str = "access", key: str | None = None) -> None:
         """Send it without waiting for the answer."""
         path = f"/logstores/{ls}/shards/" + ("lb" if key is None else "route")
+        self.begin_put_at(path, {"key": key} if key else {}, group)
+
+    def begin_put_at(self, path: str, query: dict[str, str], group: bytes) -> None:
+        """The same on any path."""
         headers = {
             "Content-Type": "application/x-protobuf",
             "x-log-bodyrawsize": str(len(group)),
             "x-log-compresstype": "lz4",
         }
         body = compression.compress(group, Compression.LZ4)
-        self.begin("POST", path, {"key": key} if key else {}, body=body, headers=headers)
+        self.begin("POST", path, query, body=body, headers=headers)
 
     def cursor(self, position: str = "begin", *, shard: int = 0, ls: str = "access") -> str:
         reply = self.ok("GET", f"/logstores/{ls}/shards/{shard}", {"type": "cursor", "from": position})

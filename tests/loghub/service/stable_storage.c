@@ -12,6 +12,9 @@
  *   STABLE_FAIL    optional: a sync of a path with this suffix fails with EIO
  *   STABLE_GATED   optional: a sync of a path with this suffix waits until the file named by
  *   STABLE_GATE    is there
+ *   STABLE_KILL    optional: the process is killed at a sync of a path with this suffix, before
+ *                  the sync has an effect, once so many of them as
+ *   STABLE_SPARED  says have returned
  *
  * A file's content is kept under its identity (device inode number and birth time), and a
  * folder's entries name identities: a rename or creation counts once its folder is synced.
@@ -22,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,7 +108,16 @@ static int ends_in(int fd, const char *suffix) {
   return length >= wanted && !memcmp(path + length - wanted, suffix, wanted);
 }
 
+static int spared;
+
+static void kill_if_due(int fd) {
+  const char *killing = getenv("STABLE_KILL"), *least = getenv("STABLE_SPARED");
+  if (!killing || !ends_in(fd, killing)) return;
+  if (__sync_fetch_and_add(&spared, 1) >= (least ? atoi(least) : 0)) kill(getpid(), SIGKILL);
+}
+
 static int sync_fd(int fd) {
+  kill_if_due(fd);
   const char *failing = getenv("STABLE_FAIL"), *gated = getenv("STABLE_GATED"), *gate = getenv("STABLE_GATE");
   if (failing && ends_in(fd, failing)) return errno = EIO, -1;
   while (gated && gate && ends_in(fd, gated) && access(gate, F_OK)) usleep(2000);

@@ -48,11 +48,14 @@ class StableStorage:
     live: Path
     shadow: Path
 
-    def environment(self, *, ignore: str = "") -> dict[str, str]:
-        """For the service's process. ``ignore``: syncs of paths with this suffix do nothing."""
+    def environment(self, *, ignore: str = "", kill: tuple[str, int] = ("", 0)) -> dict[str, str]:
+        """For the service's process. ``ignore``: syncs of paths with this suffix do nothing. ``kill``: the
+        process is killed at a sync of a path with this suffix, after so many others."""
         for name in ("files", "dirs"):
             (self.shadow / name).mkdir(parents=True, exist_ok=True)
         chosen = {"STABLE_IGNORE": ignore} if ignore else {}
+        if kill[0]:
+            chosen |= {"STABLE_KILL": kill[0], "STABLE_SPARED": str(kill[1])}
         return {
             "LD_PRELOAD": str(self.library),
             "STABLE_LIVE": str(self.live.resolve()),

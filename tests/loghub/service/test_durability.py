@@ -67,7 +67,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return stable_storage.build(tmp_path_factory.mktemp("shim"))
 
 
-def _power_cut(tmp_path: Path, library: Path, *, ignore: str = "") -> list[str]:
+def _power_cut(tmp_path: Path, library: Path, *, ignore: str = "", acks: int = ACKS) -> list[str]:
     """Write, cut the power, restart on what is left. Return the acknowledged data that is missing."""
     (tmp_path / "data").mkdir()
     storage = StableStorage(library=library, live=tmp_path / "data", shadow=tmp_path / "shadow")
@@ -75,10 +75,10 @@ def _power_cut(tmp_path: Path, library: Path, *, ignore: str = "") -> list[str]:
     with running_service(tmp_path, extra=SMALL_SEGMENTS, environment=environment) as service:
         prepare(service)
         writers = Writers(service)
-        writers.run_until(acks=ACKS)
+        writers.run_until(acks=acks)
         service.kill9()
         writers.join()
-    assert len(writers.acked) >= ACKS
+    assert len(writers.acked) >= acks
     shutil.rmtree(tmp_path / "data")
     storage.after_power_cut(tmp_path / "data")
     with running_service(tmp_path, extra=SMALL_SEGMENTS) as service:
@@ -93,7 +93,6 @@ def test_power_cut_during_writes_loses_nothing_acknowledged(tmp_path: Path, libr
     ("ignore", "what"),
     [
         (".seg", "group "),  # log data
-        ("-wal", "all: "),  # SQLite: already the project was only in the log
         ("/000000", "group "),  # the names of one shard's log files
     ],
 )
@@ -104,6 +103,14 @@ def test_a_power_cut_loses_data_if_a_sync_is_left_out(
     protects."""
     missing = _power_cut(tmp_path, library, ignore=ignore)
     assert [line for line in missing if line.startswith(what)], missing
+
+
+def test_a_power_cut_without_the_sync_of_the_metadata_is_refused(tmp_path: Path, library: Path) -> None:
+    """The catalog lacks all that was created: it must not be served as an empty one, nor the logs removed."""
+    with pytest.raises(AssertionError, match=r"metadata\.sqlite .*run `loghub fsck"):
+        # So few that SQLite does not move its write-ahead log (1,000 pages) to the database meanwhile.
+        _power_cut(tmp_path, library, ignore="-wal", acks=40)
+    assert list(tmp_path.glob("data/logs/*/*/*.seg"))
 
 
 @pytest.mark.parametrize("unsynced", [".seg", "-wal"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from loghub.domain.fsm import ShardState
 from loghub.domain.group import Heartbeat, SaveCheckpoint, ShardsChanged
 from loghub.service.engine import Engine
-from loghub.service.facts import LogstoreDeleted
+from loghub.service.retention import Retention
 from loghub.service.settings import KEEP_FOREVER_DAYS
 from loghub.service.storage.batches import InlineBatches
 from loghub.service.storage.shardlog import ShardLog
@@ -34,18 +34,19 @@ def test_retention_drops_what_is_older_than_the_ttl(tmp_path: Path) -> None:
     clock = ManualClock()
 
     async def scenario(engine: Engine) -> None:
+        retention = Retention(engine)
         await create_group_of_one_shard(engine, ttl_days=2)
         await _put(engine, 30)
         clock.now_s += 1.5 * DAY_S
         await _put(engine, 5)
-        await engine.apply_retention()
+        await retention.look()
         assert _log(engine).extent.oldest_cursor == 1000
         clock.now_s += 1 * DAY_S
-        await engine.apply_retention()
+        await retention.look()
         # Whole segments go: those that hold a group young enough stay.
         assert 1000 < _log(engine).extent.oldest_cursor <= 1030
         clock.now_s += 2 * DAY_S
-        await engine.apply_retention()
+        await retention.look()
         assert _log(engine).extent.oldest_cursor == _log(engine).extent.end_cursor == 1035
 
     live(tmp_path / "d", clock, scenario)
@@ -61,10 +62,11 @@ def test_the_longest_ttl_keeps_logs_forever(tmp_path: Path) -> None:
     clock = ManualClock()
 
     async def scenario(engine: Engine) -> None:
+        retention = Retention(engine)
         await create_group_of_one_shard(engine, ttl_days=KEEP_FOREVER_DAYS)
         await _put(engine, 3)
         clock.now_s += 20_000 * DAY_S
-        await engine.apply_retention()
+        await retention.look()
         assert _log(engine).extent.oldest_cursor == 1000
 
     live(tmp_path / "d", clock, scenario)
@@ -74,6 +76,7 @@ def test_a_read_only_shard_that_retention_empties_is_over(tmp_path: Path) -> Non
     clock = ManualClock()
 
     async def scenario(engine: Engine) -> None:
+        retention = Retention(engine)
         await create_group_of_one_shard(engine)
         await _put(engine, 3)
         store = engine.catalog.logstores_by_id[STORE_ID]
@@ -83,7 +86,7 @@ def test_a_read_only_shard_that_retention_empties_is_over(tmp_path: Path) -> Non
         await engine.groups.step(_group(engine), Heartbeat(consumer="a"))
         assert _group(engine).state.shards[0].state is ShardState.ALREADY_ALLOC
         clock.now_s += 3 * DAY_S
-        await engine.apply_retention()
+        await retention.look()
         assert _group(engine).state.shards[0].state is ShardState.OVER
 
     live(tmp_path / "d", clock, scenario)
@@ -106,10 +109,11 @@ def test_a_restart_gives_holders_a_new_session(tmp_path: Path) -> None:
         assert (entry.state, entry.holder) == (ShardState.ALREADY_ALLOC, "a")
         assert entry.checkpoint is not None
         assert entry.checkpoint.cursor == 1000
-        clock.now_s += 29
-        engine.groups.tick()
+        for _ in range(59):
+            clock.now_s += engine.settings.tick_interval_s
+            engine.groups.tick()
         assert _group(engine).state.shards[0].holder == "a"
-        clock.now_s += 1
+        clock.now_s += engine.settings.tick_interval_s
         engine.groups.tick()
         assert _group(engine).state.shards[0].holder is None
         await _group(engine).durable()
@@ -135,25 +139,3 @@ def test_the_same_engine_runs_without_threads_on_a_simulated_disk(tmp_path: Path
         )
 
     live(tmp_path / "d", clock, after, disk=disk, start_batches=InlineBatches)
-
-
-def test_folders_without_a_logstore_are_removed_at_the_start(tmp_path: Path) -> None:
-    """A crash between the deletion's commit and that of the files, or before a creation's commit."""
-    clock = ManualClock()
-    folder = tmp_path / "d" / "logs" / f"{STORE_ID:08d}"
-
-    async def before(engine: Engine) -> None:
-        await create_group_of_one_shard(engine)
-        await _put(engine, 1)
-        engine.groups.forget_logstore(STORE_ID)
-        await engine.persist_deletion(LogstoreDeleted(id=STORE_ID, project="p", name="ls"))
-
-    live(tmp_path / "d", clock, before)
-    assert list(folder.rglob("*.seg"))
-
-    async def after(engine: Engine) -> None:
-        assert engine.logs == {}
-        assert engine.catalog.next_logstore_id == STORE_ID + 1
-
-    live(tmp_path / "d", clock, after)
-    assert not folder.exists()

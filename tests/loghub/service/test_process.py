@@ -123,7 +123,7 @@ def test_a_stop_during_the_start_exits_with_status_0(tmp_path: Path) -> None:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     with process:
         assert process.stdout is not None
-        assert '"event": "access key read"' in process.stdout.readline()  # logged before the data is opened
+        assert '"event": "access keys read"' in process.stdout.readline()  # logged before the data is opened
         process.terminate()
         rest, _ = process.communicate(timeout=60)
     assert process.returncode == 0, rest
@@ -189,8 +189,17 @@ def test_base_names_restrict_the_hosts(tmp_path: Path) -> None:
         assert client.send("GET", "/").code == "MissingHost"
 
 
+def test_the_address_it_listens_on_is_a_name_of_the_service_too(tmp_path: Path) -> None:
+    extra = ("--listen", "[::]:0", "--base-name", "loghub.svc")
+    with running_service(tmp_path, extra=extra) as service, RawClient(service) as client:
+        client.host_header = "demo.[::]"
+        assert client.send("GET", "/").code == "ProjectNotExist"
+        client.host_header = "demo.[fd00::7]"
+        assert client.send("GET", "/").code == "MissingHost"
+
+
 def test_a_failing_disk_stops_the_service_and_nothing_unsynced_is_acknowledged(tmp_path: Path) -> None:
-    """After a failed sync it is not known what the kernel has dropped (docs/decisions/service.md)."""
+    """After a failed sync it is not known what the kernel has dropped (docs/decisions/storage.md)."""
     library = stable_storage.build(tmp_path)
     with running_service(tmp_path) as service, RawClient(service) as client:
         client.create(shards=2)

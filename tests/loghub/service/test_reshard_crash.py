@@ -1,12 +1,9 @@
 """Split, merge and deletion of a shard, killed at each step: every state that a kill can leave is tested.
 
-The engine works on a real folder. After each change of it, by a commit or by the disk, the folder is
-copied as a kill would leave it, and another engine starts on the copy.
+Another engine starts on each copy that `cameras` made.
 """
 
-import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,61 +11,11 @@ import pytest
 
 from loghub.domain.hashrange import WHOLE
 from loghub.service.api import shards as api
-from loghub.service.disk import OsDisk
 from loghub.service.engine import Engine
-from loghub.service.messages import Request
-from loghub.service.storage.batches import Commit, InlineBatches, T
-from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
+from tests.loghub.service.cameras import Camera, WatchedDisk
+from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live, request
 
 Table = dict[int, tuple[bool, tuple[int, ...]]]  # shard -> read-only, parents
-
-
-class Camera:
-    """Copies the data folder whenever it may have changed, while it is on."""
-
-    def __init__(self, data: Path, album: Path) -> None:
-        self._data, self._album = data, album
-        self.on = False
-        self.pictures: list[Path] = []
-
-    def shoot(self) -> None:
-        if self.on:
-            self.pictures.append(self._album / f"{len(self.pictures):03d}")
-            shutil.copytree(self._data, self.pictures[-1])
-
-    def start_batches(
-        self, *, name: str, commit: Commit[T], on_failed: Callable[[BaseException], None]
-    ) -> InlineBatches[T]:
-        def watched(batch: Sequence[T]) -> Sequence[object]:
-            self.shoot()
-            outcomes = commit(batch)
-            self.shoot()
-            return outcomes
-
-        return InlineBatches(name=name, commit=watched, on_failed=on_failed)
-
-
-class WatchedDisk(OsDisk):
-    """The real one; the folder is copied after each change of its names."""
-
-    def __init__(self, camera: Camera) -> None:
-        self._camera = camera
-
-    def make_dirs(self, path: str) -> None:
-        super().make_dirs(path)
-        self._camera.shoot()
-
-    def remove(self, path: str) -> None:
-        super().remove(path)
-        self._camera.shoot()
-
-    def remove_tree(self, path: str) -> None:
-        for file in sorted(Path(path).rglob("*")):  # the real one may be cut short, too
-            if file.is_file():
-                file.unlink()
-                self._camera.shoot()
-        super().remove_tree(path)
-        self._camera.shoot()
 
 
 def _table(engine: Engine) -> Table:
@@ -78,11 +25,8 @@ def _table(engine: Engine) -> Table:
 
 async def _change(engine: Engine, action: str, shard: int) -> None:
     query = {} if action == "delete" else {"action": action}
-    request = Request(
-        id="1", method="POST", path="/", parts=(), query=query, headers={}, body=b"", project="p"
-    )
     act = api.delete_shard if action == "delete" else api.change_shard
-    await act(engine, request, ls="ls", shard=str(shard))
+    await act(engine, request("POST", query), ls="ls", shard=str(shard))
 
 
 async def _fill(engine: Engine, name: str) -> None:
@@ -103,6 +47,7 @@ def _stored(engine: Engine) -> Counter[bytes]:
 
 async def _check(engine: Engine) -> None:
     """The shard table is whole, the group and the logs agree with it, and it goes on."""
+    await engine.removals.drain()
     store = engine.catalog.logstores_by_id[STORE_ID]
     keys = [shard.keys for shard in store.shard_map().writable()]
     assert (keys[0].begin, keys[-1].end) == (WHOLE.begin, WHOLE.end)
@@ -139,6 +84,7 @@ def test_a_kill_at_any_step_leaves_a_split_or_merge_done_or_undone(
             kept.append(_stored(engine))
             if camera.on:
                 await _change(engine, action, shard)
+                await engine.removals.drain()
                 camera.shoot()
 
     live(tmp_path / "d", clock, scenario, disk=WatchedDisk(camera), start_batches=camera.start_batches)

@@ -1,22 +1,15 @@
 """Clients that read slowly or never: the memory and the time that they occupy are bounded."""
 
-import asyncio
 import http.client
 import os
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import pytest
-import uvicorn
-from uvicorn.server import ServerState
-
-from loghub.service.http import protocol
 from loghub.service.settings import MIB, Limits
 from loghub.wire import loggroup
+from tests.loghub.service.http.served import answering, serving
 from tests.loghub.service.rawclient import GUARD_S, RawClient
 from tests.support import ServiceProcess, running_service, wait_until
 
@@ -60,64 +53,19 @@ def test_the_total_of_unread_responses_is_bounded(tmp_path: Path) -> None:
         assert client.pull(cursor, count=1)[1] == [GROUP]
 
 
-class _Served:
-    """A protocol's server in a thread: every request is answered with these bytes."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self.loop = asyncio.new_event_loop()
-        self.state = ServerState()
-        self.port = 0
-        self.ready = threading.Event()
-        self.thread = threading.Thread(target=self.run)
-
-    async def _application(self, scope: Any, receive: Any, send: Any) -> None:
-        length = str(len(self._body)).encode()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
-        await send({"type": "http.response.body", "body": self._body})
-
-    def run(self) -> None:
-        config = uvicorn.Config(self._application, lifespan="off", log_config=None, interface="asgi3")
-        server = self.loop.run_until_complete(
-            self.loop.create_server(
-                lambda: protocol.BoundedProtocol(config, self.state, {}, self.loop), "127.0.0.1", 0
-            )
-        )
-        self.port = server.sockets[0].getsockname()[1]
-        self.ready.set()
-        self.loop.run_forever()
-        server.close()
-        self.loop.run_until_complete(asyncio.sleep(0))
-        self.loop.close()
-
-
-@contextmanager
-def _serving(body: bytes) -> Iterator[_Served]:
-    served = _Served(body)
-    served.thread.start()
-    assert served.ready.wait(GUARD_S)
-    try:
-        yield served
-    finally:
-        served.loop.call_soon_threadsafe(served.loop.stop)
-        served.thread.join(GUARD_S)
-
-
-def test_a_reader_that_stops_reading_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "RESPONSE_TIMEOUT_S", 0.2)
-    body = bytes(64 * MIB)
-    with _serving(body) as served, socket.create_connection(("127.0.0.1", served.port), GUARD_S) as reader:
+def test_a_reader_that_stops_reading_is_disconnected() -> None:
+    limits = Limits(response_timeout_s=0.2)
+    with serving(answering(bytes(64 * MIB)), limits=limits) as served, served.connect() as reader:
         reader.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         reader.recv(1)
-        wait_until(lambda: not served.state.connections, "the connection to be cut", guard_s=GUARD_S)
+        wait_until(lambda: served.open_connections == 0, "the connection to be cut", guard_s=GUARD_S)
 
 
-def test_a_reader_that_read_in_time_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_read_in_time_stays_connected() -> None:
     """The time limit is for one response, not for the connection."""
-    monkeypatch.setattr(protocol, "RESPONSE_TIMEOUT_S", 2.0)
     body = bytes(16 * MIB)
-    with _serving(body) as served:
-        reader = http.client.HTTPConnection("127.0.0.1", served.port, timeout=GUARD_S)
+    with serving(answering(body), limits=Limits(response_timeout_s=2.0)) as served:
+        reader = http.client.HTTPConnection(*served.address, timeout=GUARD_S)
         reader.request("GET", "/")
         assert reader.getresponse().read() == body
         threading.Event().wait(2.2)  # longer than an answer may take; nothing must happen meanwhile

@@ -19,10 +19,11 @@ SHARDS = 3
 
 class Writers:
     """Threads that put groups and save checkpoints until the service is gone; with ``reshard`` one more
-    that splits and merges."""
+    that splits and merges. ``size`` is that of the largest line, in bytes."""
 
-    def __init__(self, service: ServiceProcess, *, reshard: bool = False) -> None:
+    def __init__(self, service: ServiceProcess, *, reshard: bool = False, size: int = 700) -> None:
         self._service = service
+        self._size = size
         self.sent: dict[str, bytes] = {}
         self.acked: list[str] = []
         self.checkpoints: dict[int, int] = {}  # shard -> last acknowledged cursor
@@ -44,6 +45,12 @@ class Writers:
             "acknowledged groups",
         )
 
+    def run_until_the_end(self) -> None:
+        """Return when the service is gone."""
+        for thread in self._threads:
+            thread.start()
+        self.join()
+
     def join(self) -> None:
         for thread in self._threads:
             thread.join(60)
@@ -53,7 +60,8 @@ class Writers:
         with RawClient(self._service) as client:
             for number in itertools.count():
                 name = f"{writer}-{number}"
-                self.sent[name] = group_of(*(f"{name}-{line} " + "x" * (number % 700) for line in range(3)))
+                fill = "x" * (977 * number % self._size)
+                self.sent[name] = group_of(*(f"{name}-{line} {fill}" for line in range(3)))
                 try:
                     if client.put(self.sent[name]).status != 200:
                         return

@@ -21,6 +21,8 @@ BASES = ("127.0.0.1", "localhost", "loghub.svc", "loghub.svc.cluster.local", "[:
         ("127.0.0.1:8080", None),
         ("localhost", None),
         ("[::1]:8080", None),
+        ("demo.[::1]", "demo"),
+        ("demo.[::1]:8080", "demo"),
     ],
 )
 def test_project_of_host(host: str, project: str | None) -> None:
@@ -40,6 +42,8 @@ def test_project_of_host(host: str, project: str | None) -> None:
         "de mo.loghub.svc",
         "demo.127.0.0.2",
         "[::2]",
+        "demo.[::2]",
+        "demo.::1",
     ],
 )
 def test_other_hosts_are_unknown(host: str) -> None:
@@ -67,6 +71,58 @@ def test_longest_base_name_wins() -> None:
 def test_addresses_and_localhost_are_connected_to_directly(name: str, direct: bool, loopback: bool) -> None:
     assert hosts.is_direct(name) is direct
     assert hosts.is_loopback(name) is loopback
+
+
+@pytest.mark.parametrize(
+    ("name", "internal"),
+    [
+        ("loghub.svc", True),
+        ("logs.team.svc.cluster.local", True),
+        ("LOGHUB.SVC", True),
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("[::1]", True),
+        ("10.0.0.1", True),
+        ("192.168.7.7", True),
+        ("100.64.0.9", True),
+        ("[fd00::7]", True),
+        ("cn-hangzhou.log.aliyuncs.com", False),
+        ("8.8.8.8", False),
+        ("[2001:4860:4860::8888]", False),
+        ("::ffff:8.8.8.8", False),
+        ("loghub", False),  # with a project before it, a name below a public top-level domain
+        ("svc", False),
+        ("example.svc.example.com", False),
+        ("examplesvc", False),
+        ("", False),
+    ],
+)
+def test_internal_hosts_are_in_the_cluster_or_have_private_addresses(name: str, internal: bool) -> None:
+    assert hosts.is_internal(name) is internal
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "allowed", "exposed"),
+    [
+        ("http://cn-hangzhou.log.aliyuncs.com", (), True),
+        ("HTTP://cn-hangzhou.log.aliyuncs.com:8080", (), True),
+        ("cn-hangzhou.log.aliyuncs.com", (), True),  # as clients read it
+        ("https://cn-hangzhou.log.aliyuncs.com", (), False),
+        ("http://loghub.svc", (), False),
+        ("http://10.0.0.1:8080", (), False),
+        ("http://logs.example.com", ("logs.example.com",), False),
+        ("http://Logs.Example.com:81", ("*.example.com",), False),
+        ("http://logs.example.com.evil.org", ("*.example.com",), True),
+        ("http://example.com", ("*.example.com",), True),
+        ("http://8.8.8.8", ("*",), False),
+        ("http://logs.example.org", ("logs.example.com", "*.example.com"), True),
+        ("http://[::1", (), True),
+    ],
+)
+def test_http_to_a_public_host_is_exposed_unless_it_is_allowed(
+    endpoint: str, allowed: tuple[str, ...], exposed: bool
+) -> None:
+    assert hosts.is_exposed(endpoint, allowed) is exposed
 
 
 def test_host_of_a_project() -> None:

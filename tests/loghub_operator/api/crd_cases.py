@@ -50,6 +50,10 @@ DEPENDENCIES: dict[str, Document] = {
     "pipeline.sink.json": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.console": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.logstore": {"pipeline": {"sink": {"parquet": None}}},
+    "pipeline.onFailure.deadLetter": {"pipeline": {"onFailure": {"policy": "DeadLetter"}}},
+    "pipeline.onFailure.policy=DeadLetter": {
+        "pipeline": {"onFailure": {"deadLetter": {"logstore": {"name": "rejected"}}}}
+    },
     "scaling.scaleToZero": {"scaling": {"mode": "Auto"}},
     "scaling.shards.minShards": {"scaling": {"shards": {"maxShards": 256}}},
     "resetCheckpoints.to=Timestamp": {"resetCheckpoints": {"timestamp": "2026-01-31T08:00:00Z"}},
@@ -67,6 +71,7 @@ RULED = {
 FIRST_TIME, LONGEST_TIME = "1970-01-01T00:00:01Z", f"2026-01-31T08:00:00.{'0' * 38}+08:00"
 # The smallest valid value where a rule requires more than the schema.
 SMALLEST = {
+    "pipeline.onFailure.deadLetter": {"logstore": {"name": "rejected"}},
     "worker.env.0.valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}},
     "scaling.workerCapacity": 1,
 }

@@ -23,7 +23,7 @@ from tests.loghub_operator.api.crd_cases import (
     place,
     root,
 )
-from tests.loghub_operator.api.test_validation import in_kubernetes
+from tests.loghub_operator.api.problems import in_kubernetes
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document
 

@@ -10,7 +10,7 @@ from loghub_operator.api import InvalidResourceError, parse_resource, patterns
 from loghub_operator.api.crd import COLUMNS, SELECTABLE, WIDE_COLUMNS, crd, crd_yaml
 from tests.loghub_operator.api.crd_cases import ITEM, nodes, place, root, schema_at
 from tests.loghub_operator.support.apiserver import Apiserver
-from tests.loghub_operator.support.examples import Document, document
+from tests.loghub_operator.support.examples import Document, document, resource
 
 CRD = Path(__file__).parents[3] / "crds" / "loghubconsumergroups.loghub.dev.yaml"
 FIELDS = [
@@ -33,6 +33,13 @@ def test_scale_and_status_are_subresources_with_a_selector() -> None:
     (version,) = crd()["spec"]["versions"]
     assert version["subresources"]["status"] == {}
     assert version["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
+
+
+def test_an_object_that_no_operator_has_seen_is_not_taken_for_finished() -> None:
+    """kstatus takes an object for finished that has neither conditions nor an observed generation."""
+    assert root()["properties"]["status"]["default"] == {"observedGeneration": -1}
+    assert resource(status={"observedGeneration": -1}).is_new
+    assert not resource(status={"observedGeneration": 1}).is_new
 
 
 def test_shards_are_a_bounded_map_by_id() -> None:
@@ -62,6 +69,11 @@ def test_every_default_is_in_the_description() -> None:
         if path[0] == "spec" and default is not None and not isinstance(default, dict | list):
             text = str(default).lower() if isinstance(default, bool) else str(default)
             assert f"Default: {text}" in schema["description"], place(path)
+
+
+def test_no_default_contains_null() -> None:
+    """The API server would refuse the whole CRD."""
+    assert "null" not in crd_yaml().replace("null removes", "")
 
 
 def test_every_duration_names_its_unit() -> None:

@@ -37,7 +37,7 @@ def test_with_both_components_the_operator_serves_the_ports_of_the_services(
         service = result["Service", name]["spec"]
         assert service["selector"].items() <= {**pod["metadata"]["labels"], leader_label.LABEL: value}.items()
         assert service["selector"][leader_label.LABEL] == value
-        assert address == f"0.0.0.0:{ports[service['ports'][0]['targetPort']]}"
+        assert address == f":{ports[service['ports'][0]['targetPort']]}"
     leads_to = result["APIService", apiservice.NAME]["spec"]["service"]
     assert settings.external_metrics_service == f"{leads_to['namespace']}/{leads_to['name']}"
     assert ("Service", leads_to["name"]) in result

@@ -8,11 +8,12 @@ from typing import Any
 
 from loghub.clock import SystemClock
 from loghub_operator.api import parse_resource
-from loghub_operator.api.adoption import read_origin
+from loghub_operator.api.adoption import GroupRecord, read_record
 from loghub_operator.api.labels import FINALIZER
 from loghub_operator.clients.kube import CONSUMER_GROUP, KINDS, SECRET, STATEFUL_SET, Kind
 from loghub_operator.controller.reconciler import Reconciler
 from loghub_operator.controller.workqueue import Key
+from loghub_operator.logservice.shard_cursors import one_by_one
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import Document, document, merge
@@ -88,6 +89,8 @@ class Clients:
     def client(self, *_: object) -> "Clients":
         return self
 
+    run_all = staticmethod(one_by_one)
+
     async def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
 
@@ -130,4 +133,4 @@ def test_the_first_reconcile_needs_few_sequential_calls() -> None:
 def test_finalizer_and_origin_are_written_before_the_group_is_created() -> None:
     _, (at_creation,) = begin()
     assert at_creation["metadata"]["finalizers"] == [FINALIZER]
-    assert read_origin(parse_resource(at_creation)) == "Created"
+    assert read_record(parse_resource(at_creation)) == GroupRecord("Created", 1)

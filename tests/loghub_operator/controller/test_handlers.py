@@ -167,7 +167,7 @@ def test_a_pod_enqueues_its_group_only_if_its_observed_part_changes() -> None:
     assert play(story).enqueued.children == [ACCESS] * 7
 
 
-def test_a_status_of_a_statefulset_enqueues_nothing() -> None:
+def test_of_the_status_of_a_statefulset_only_that_it_observed_a_change_enqueues() -> None:
     def put(on: Stage, generation: int, **status: int) -> None:
         metadata = {"generation": generation, "managedFields": [{"time": str(status)}]}
         on.server.put(STATEFUL_SET, "access", labels=OURS, metadata=metadata, status=status)
@@ -179,10 +179,12 @@ def test_a_status_of_a_statefulset_enqueues_nothing() -> None:
             put(on, 1, readyReplicas=ready)
         put(on, 2, readyReplicas=4)  # its spec has changed
         await on.children(2)
-        on.server.delete(STATEFUL_SET, "access")
+        put(on, 2, observedGeneration=2)
         await on.children(3)
+        on.server.delete(STATEFUL_SET, "access")
+        await on.children(4)
 
-    assert play(story).enqueued.children == [ACCESS] * 3
+    assert play(story).enqueued.children == [ACCESS] * 4
 
 
 def test_an_interrupted_watch_reports_only_what_changed_meanwhile() -> None:

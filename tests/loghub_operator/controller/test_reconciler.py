@@ -17,7 +17,10 @@ from loghub_operator.api.conditions import ConditionType
 from loghub_operator.clients.kube import KubeError
 from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Reconciler
 from loghub_operator.controller.workqueue import Key
+from loghub_operator.metrics.operator_metrics import OperatorMetrics
+from loghub_operator.metrics.reporter import MetricsReporter
 from loghub_operator.model.actions import (
+    GROUP_ORPHANED,
     Action,
     ApplyWorkers,
     CreateGroup,
@@ -66,7 +69,7 @@ class Stage:
     async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
         return self.step.observed
 
-    async def carry_out(self, _: LogHubConsumerGroup, action: Action, *, group_origin: object) -> None:
+    async def carry_out(self, _: LogHubConsumerGroup, action: Action, *, group_record: object) -> None:
         if self.refuse is not None and isinstance(action, self.refuse):
             raise self.error
         self.done.append(action)
@@ -74,10 +77,12 @@ class Stage:
     async def write_status(self, _: LogHubConsumerGroup, status: Status) -> None:
         self.written.append(status)
 
-    async def play(self) -> None:
+    async def play(self, listener: MetricsReporter | None = None) -> None:
         """Two reconciles: the step, then the object is deleted and the task ends."""
         parts: Any = self
-        reconciler = Reconciler(kube=parts, observer=parts, executor=parts, clock=parts, resync_s=0.01)
+        reconciler = Reconciler(
+            kube=parts, observer=parts, executor=parts, clock=parts, resync_s=0.01, listener=listener
+        )
         reconciler.enqueue(KEY)
         async with asyncio.timeout(30):
             while self.gets < 2:
@@ -147,6 +152,22 @@ def test_a_repeated_rejection_writes_the_status_once() -> None:
     assert again.written == []
 
 
+def test_a_rejection_that_lasts_is_reported_as_stalled() -> None:
+    step = next(step for step in ALL if step.story == "drift")
+    deadline_s = step.resource.spec.worker.progress_deadline_seconds
+    reported_before = step.resource.status.to_dict()
+    for after_s, stalled in ((0, "False"), (deadline_s, "False"), (deadline_s + 1, "True")):
+        stage = Stage(replace(step, now=step.now + after_s), refuse=ApplyWorkers)
+        stage.stored["status"] = reported_before
+        asyncio.run(stage.play())
+        if stage.written:
+            reported_before = reported(stage.written[-1])
+        conditions = {one["type"]: one for one in reported_before["conditions"]}
+        assert conditions["Stalled"]["status"] == stalled, after_s
+    assert conditions["Stalled"]["reason"] == "ProgressDeadlineExceeded"
+    assert "not allowed here" in conditions["Stalled"]["message"]
+
+
 def test_a_rejected_event_does_not_stop_the_reconcile() -> None:
     step = _first(EmitEvent)
     stage = Stage(step, refuse=EmitEvent)
@@ -156,46 +177,92 @@ def test_a_rejected_event_does_not_stop_the_reconcile() -> None:
     assert reported(stage.written[-1]) == step.status
 
 
-def _of_another_schema(kind: type[Action], **metadata: str) -> Stage:
+def _of_a_newer_release(kind: type[Action], **metadata: str) -> Stage:
+    """With a field that this release ignores."""
     stage = Stage(_first(kind))
     stage.stored["spec"]["fromTheFuture"] = 1
+    stage.stored["status"] |= {"fromTheFuture": 1}
     stage.stored["metadata"].update(metadata)
     return stage
 
 
-def test_an_object_of_another_schema_is_reported_once() -> None:
-    stage = _of_another_schema(CreateGroup)
+def _invalid(kind: type[Action], *, spec: dict[str, Any] | None = None, **metadata: str) -> Stage:
+    """With a sink that this release does not know, so that it has none."""
+    stage = _of_a_newer_release(kind, **metadata)
+    stage.stored["spec"]["pipeline"]["sink"] = {"kafka": {"topic": "x"}}
+    stage.stored["spec"].update(spec or {})
+    return stage
+
+
+def test_fields_of_a_newer_release_change_nothing() -> None:
+    step = _first(CreateGroup)
+    stage = _of_a_newer_release(CreateGroup)
+    asyncio.run(stage.play())
+    assert [recorded(action) for action in stage.done] == list(step.actions)
+    assert reported(stage.written[-1]) == step.status
+
+
+def test_an_object_that_cannot_be_parsed_is_reported_once() -> None:
+    stage = _invalid(CreateGroup)
     asyncio.run(stage.play())
     (event,) = stage.done
     assert isinstance(event, EmitEvent)
     (status,) = stage.written
     (ready,) = [one for one in status.conditions if one.type == "Ready"]
     assert (ready.status, ready.reason, status.phase) == ("False", "InvalidSpec", "Degraded")
-    assert 'unknown field "spec.fromTheFuture"' in ready.message
+    assert "spec.pipeline.sink: exactly one sink must be set" in ready.message
     assert {one.type: one.status for one in status.conditions} == {
         **dict.fromkeys(ConditionType, "Unknown"),
         ConditionType.READY: "False",
+        ConditionType.STALLED: "True",
         ConditionType.DEGRADED: "True",
     }
-    again = _of_another_schema(CreateGroup)
+    again = _invalid(CreateGroup)
     again.stored["status"] = reported(status)
     asyncio.run(again.play())
     assert (again.done, again.written) == ([], [])
 
 
-def test_a_deleted_object_of_another_schema_is_released() -> None:
-    stage = _of_another_schema(CreateGroup, deletionTimestamp="2026-09-21T14:13:20Z")
+def test_a_deleted_object_that_cannot_be_parsed_follows_its_deletion_policy() -> None:
+    deleting = next(step for step in ALL if step.story == "delete-with-group")
+    assert deleting.resource.metadata.deletion_timestamp is not None
+    wanted: list[str] = []
+    for step in (one for one in ALL if one.story == "delete-with-group"):
+        stage = Stage(step)
+        stage.stored["spec"]["pipeline"]["sink"] = {"kafka": {"topic": "x"}}
+        asyncio.run(stage.play())
+        assert [recorded(action) for action in stage.done] == list(step.actions)
+        wanted += [action["action"] for action in step.actions]
+    assert {"DrainWorker", "DeleteGroup", "RemoveFinalizer"} <= set(wanted)
+
+
+@pytest.mark.parametrize("spec", [{"deletionPolicy": "Archive"}, {"project": 7}], ids=str)
+def test_a_deleted_object_is_released_if_it_does_not_say_what_to_delete(spec: dict[str, Any]) -> None:
+    stage = _invalid(CreateGroup, spec=spec, deletionTimestamp="2026-09-21T14:13:20Z")
     asyncio.run(stage.play())
     event, released = stage.done
     assert isinstance(event, EmitEvent)
     assert (event.type, event.reason) == ("Warning", "ConsumerGroupOrphaned")
+    assert next(iter(spec)) in event.message
     assert isinstance(released, RemoveFinalizer)
+
+
+def test_a_group_that_is_left_behind_is_counted_although_its_namespace_accepts_no_event() -> None:
+    step = next(step for step in ALL if any(one.get("reason") == GROUP_ORPHANED for one in step.actions))
+    stage, counted = Stage(step, refuse=EmitEvent), OperatorMetrics()
+
+    class Counting(MetricsReporter):
+        def group_left_behind(self) -> None:
+            counted.count_group_left_behind()
+
+    asyncio.run(stage.play(Counting()))
+    assert counted.registry.get_sample_value("loghub_operator_groups_left_behind_total") == 1
 
 
 def test_a_changing_message_alone_is_written_at_a_bounded_rate() -> None:
     status = Status.model_validate_json(_json(_first(CreateGroup).status))
-    first = with_failure(status, "refused, request 1", 0.0, before=status)
-    second = with_failure(status, "refused, request 2", 0.0, before=status)
+    first = with_failure(status, "refused, request 1", 0.0, before=status, deadline_s=600)
+    second = with_failure(status, "refused, request 2", 0.0, before=first, deadline_s=600)
     assert not worth_writing(first, second, since_last_s=LAG_EVERY_S - 0.1)
     assert worth_writing(first, second, since_last_s=LAG_EVERY_S)
     assert worth_writing(status, first, since_last_s=0.0)
@@ -277,6 +344,7 @@ def test_a_forbidden_observation_is_reported_once_and_recovers(
     assert written.shards == step.resource.status.shards
     result = {one.type: (one.status, one.reason) for one in written.conditions}
     assert result.pop(ConditionType.READY) == ("False", "Forbidden")
+    assert result.pop(ConditionType.STALLED) == ("True", "Forbidden")
     assert result.pop(ConditionType.DEGRADED) == ("True", "Forbidden")
     assert set(result.values()) == {("Unknown", "Forbidden")}
     assert "pods is forbidden" in written.conditions[0].message

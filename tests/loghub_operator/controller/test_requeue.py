@@ -49,6 +49,13 @@ def waiting(
     )
 
 
+def rolling() -> Status:
+    """Every worker is ready, and some still run with earlier settings."""
+    before = waiting(Phase.UPDATING, "AllWorkersReady", ready=1)
+    good = tuple(one.model_copy(update={"status": "True"}) for one in before.conditions)
+    return before.model_copy(update={"conditions": good, "replicas": 1})
+
+
 def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
     order = CheckpointResetStatus(nonce="1", phase=step, message="", last_transition_time=THEN)
     return status(phase).model_copy(update={"checkpoint_reset": order})
@@ -80,6 +87,8 @@ def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
         (waiting(Phase.RUNNING, "WorkersNotReady", ready=1, lag=7), 0, LAG_EVERY_S),
         (waiting(Phase.PENDING, "WorkersNotReady", lag=7), 0, RESYNC_S),
         (waiting(Phase.DEGRADED, "ImagePullBackOff"), 0, RESYNC_S),
+        (waiting(Phase.UPDATING, "WorkersNotReady", ready=1), 0, RESYNC_S),
+        (rolling(), 0, RESYNC_S),
         (waiting(Phase.PENDING, "WorkersNotReady", synced=False), 0, UNSETTLED_S),
         (waiting(Phase.PENDING, "PipelineCodeNotFound"), 0, UNSETTLED_S),
         (waiting(Phase.PENDING, "LogServiceUnavailable"), 0, UNSETTLED_S),

@@ -45,7 +45,7 @@ class Echo:
         self.before_write: Callable[[], None] = lambda: None  # what another client does just before our write
         self.rounds = self.writes = 0
         me: Any = self
-        executor = Executor(kube=me, log_service=me, wrote=me, settings=me, clock=me)
+        executor = Executor(kube=me, log_service=me, wrote=me, events=me, settings=me, clock=me)
         self.reconciler = Reconciler(kube=me, observer=me, executor=executor, clock=me, resync_s=RESYNC_S)
 
     def monotonic_s(self) -> float:

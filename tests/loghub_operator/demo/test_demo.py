@@ -68,8 +68,11 @@ def test_the_whole_demo_counts_right_and_detects_a_deleted_file(
     sent, in_sink, lost, duplicates = map(int, result.groups())
     assert (lost, duplicates) == (0, 0)
     assert sent == in_sink > 300, "the file came more than once"
-    for reported in ("adds a worker", "with SIGKILL", "(was access-log-0)", "(again)", "are not UTF-8"):
+    for reported in ("adds a worker", "with SIGKILL", "are not UTF-8"):
         assert reported in output
+    # On a fast machine the worker that was killed is back within the group's timeout.
+    moved = "(was access-log-0)" in output and "(again)" in output
+    assert moved or "was back before its session timed out, so it kept its shards" in output
 
     record, sink = folder / "producer" / "record", folder / "volumes" / "access-log-sink" / "access"
     verify.sink_files(sink)[0].unlink()

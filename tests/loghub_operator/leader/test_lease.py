@@ -48,6 +48,10 @@ def record(holder: str, *, renewed: str = "t0", version: str = "1", duration_s: 
         (ObservedLease(record("other"), 100.0), 101.0, Lost("it is held by other")),
         (ObservedLease(record(""), 100.0), 101.0, Lost("it is held by nobody")),
         (None, 101.0, Acquire(0)),
+        (ObservedLease(record("other"), 95.0, deleted=True), None, Wait(2.0)),
+        (ObservedLease(record("other"), 85.0, deleted=True), None, Acquire(4)),
+        (ObservedLease(record(""), 100.0, deleted=True), None, Acquire(4)),
+        (ObservedLease(record("me"), 100.0, deleted=True), 101.0, Acquire(0)),
     ],
 )
 def test_each_case_gives_the_expected_result(
@@ -64,7 +68,16 @@ def test_only_writes_of_the_holder_renew_the_lease() -> None:
     assert observe(touched, record("other", renewed="t1"), now=6.0) == ObservedLease(
         record("other", renewed="t1"), 6.0
     )
-    assert observe(touched, None, now=7.0) is None
+    assert observe(None, None, now=7.0) is None
+
+
+def test_a_follower_remembers_the_holder_of_a_deleted_lease() -> None:
+    """Its holder may write until its deadline, which it does not know to be over."""
+    seen = observe(None, record("other"), now=1.0)
+    assert observe(seen, None, now=7.0) == ObservedLease(record("other"), 1.0, deleted=True)
+    assert observe(observe(seen, None, now=7.0), None, now=8.0) == observe(seen, None, now=7.0)
+    back = observe(observe(seen, None, now=7.0), record("third", renewed="t1"), now=9.0)
+    assert back == ObservedLease(record("third", renewed="t1"), 9.0)
 
 
 @dataclass

@@ -98,6 +98,22 @@ def test_an_invalid_manifest_is_rejected(tmp_path: Path, capsys: pytest.CaptureF
     )
 
 
+@pytest.mark.parametrize("given", ["in the file", "by --endpoint"])
+def test_http_to_a_public_host_is_refused_unless_it_is_allowed(
+    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_keys(monkeypatch)
+    url = "http://logs.example.com"
+    file = write(tmp_path / "cr.yaml", document({"endpoint": url} if given == "in the file" else {}))
+    arguments = ["-f", str(file), *(() if given == "in the file" else ("--endpoint", url))]
+    status, reported = refused(tmp_path, capsys, *arguments)
+    assert status == 1
+    assert "http://logs.example.com is not encrypted, and its host is neither inside the cluster" in reported
+    assert "--allow-http logs.example.com" in reported
+    # The next thing that is missing.
+    assert "needs an access key" in refused(tmp_path, capsys, *arguments, "--allow-http", "*.example.com")[1]
+
+
 def test_a_real_endpoint_needs_keys_in_the_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,3 +332,16 @@ def _service_pid(root: Root) -> int | None:
         if b"loghub.service" in message and str(root.service / "data").encode() in message:
             return int(path.parent.name)
     return None
+
+
+def test_fsck_is_the_service_s_own_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with running_service(tmp_path) as service:
+        assert main(["fsck", str(service.data)]) == 3
+        assert f"in use by process {service.pid}" in capfd.readouterr().err
+        service.terminate()
+        assert main(["fsck", str(service.data), "-o", "json"]) == 0
+        assert json.loads(capfd.readouterr().out)["findings"] == []
+    assert main(["fsck", "-o", "yaml", str(tmp_path)]) == 2
+    assert "usage: loghub fsck" in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["status", "--no-such-option"])

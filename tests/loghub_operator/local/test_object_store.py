@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from loghub_operator.api import Phase, Status
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.local import object_store as record_module
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import GroupFolder
@@ -23,17 +24,17 @@ def test_a_failed_write_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(OSError, match="No space"):
             record.set_status(Status(phase=Phase.RUNNING))
         with pytest.raises(OSError, match="No space"):
-            record.set_origin("Created")
+            record.set_group_record(GroupRecord("Created", 3))
         with pytest.raises(OSError, match="No space"):
             record.set_deleted(1.0)
     assert record.document == Record.load(GroupFolder(tmp_path)).document  # type: ignore[union-attr]
-    assert (record.origin, record.resource().metadata.deletion_timestamp) == (None, None)
+    assert (record.group_record, record.resource().metadata.deletion_timestamp) == (None, None)
 
     record.set_status(Status(phase=Phase.RUNNING))
-    record.set_origin("Created")
+    record.set_group_record(GroupRecord("Created", 3))
     record.set_deleted(1.0)
     result = Record.load(GroupFolder(tmp_path))
     assert result is not None
     assert result.document == record.document
-    assert (result.origin, result.resource().status.phase) == ("Created", Phase.RUNNING)
+    assert (result.group_record, result.resource().status.phase) == (GroupRecord("Created", 3), Phase.RUNNING)
     assert result.resource().metadata.deleted_at_unix_s() == 1.0

@@ -16,8 +16,8 @@ import pytest
 from loghub.client.port import Credentials, GroupInfo, LogHub
 from loghub.clock import SystemClock
 from loghub.wire.errors import EndpointUnreachable
-from loghub.worker_contract import STATUS_FRESH_S, WorkerStatus
 from loghub_operator.api import LogHubConsumerGroup, Status
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.local.backend import LocalBackend
 from loghub_operator.local.checkpoint_backup import CheckpointBackups
@@ -25,6 +25,7 @@ from loghub_operator.local.paths import GroupFolder
 from loghub_operator.local.processes.supervisor import WorkerView
 from loghub_operator.local.reconcile_loop import ReconcileLoop
 from loghub_operator.logservice.access import LogServiceAccess
+from loghub_operator.logservice.group_changes import GroupExists
 from loghub_operator.model import actions
 from loghub_operator.model import plan as model_plan
 from loghub_operator.model.actions import Action, ApplyWorkers, CreateGroup, EmitEvent, UpdateGroup
@@ -34,18 +35,12 @@ from loghub_operator.model.observed import (
     GroupSettings,
     ObservedState,
     Placement,
-    WorkerObserved,
-    WorkerPhase,
 )
-from loghub_operator.model.revision import UNKNOWN, WorkerSpec
+from loghub_operator.model.revision import WorkerSpec
 from loghub_operator.plan.planner import plan
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.controller.test_reconciler import Stage as ClusterStage
-from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
-from tests.loghub_operator.support.availability import available
-from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import Step, recorded, reported, steps, stories
-from tests.loghub_operator.support.status_server import shard, worker_status
 
 ALL = [step for path in stories() for step in steps(path)]
 
@@ -163,13 +158,16 @@ class Ways:
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
-        self.origins: list[str] = []
+        self.records: list[GroupRecord] = []
         self.folder: GroupFolder | None = None
         self.worker_set: None = None
 
     def tick(self) -> None: ...
 
     def observed(self) -> tuple[()]:
+        return ()
+
+    def views(self) -> tuple[WorkerView, ...]:
         return ()
 
     def apply(self, spec: WorkerSpec, *, replicas: int, variables: object) -> None:
@@ -184,13 +182,13 @@ class Ways:
     def remove(self) -> None:
         self.calls.append(("remove",))
 
-    origin = None
+    group_record = None
 
-    def set_origin(self, origin: str) -> None:
-        self.origins.append(origin)
+    def set_group_record(self, record: GroupRecord) -> None:
+        self.records.append(record)
 
 
-def _backend(
+def backend_of(
     ways: Ways,
     server: MemoryServer,
     events: list[EmitEvent],
@@ -229,7 +227,7 @@ def test_every_recorded_action_has_its_local_effect(step: Step, tmp_path: Path) 
     log_service.create_logstore(step.resource.spec.logstore, shards=2)
     stage = LocalStage(step)
     stage.play()
-    backend = _backend(ways, server, events, tmp_path)
+    backend = backend_of(ways, server, events, tmp_path)
     for action in stage.done:
         if isinstance(action, actions.UpdateGroup | actions.DeleteGroup | actions.CommitCheckpoints):
             _ensure_group(server, step)
@@ -237,6 +235,18 @@ def test_every_recorded_action_has_its_local_effect(step: Step, tmp_path: Path) 
         _check(action, ways, server, events, step)
         if isinstance(action, actions.BackUpCheckpoints):
             assert CheckpointBackups(GroupFolder(tmp_path).checkpoints).read(action.name) == action.backup
+
+
+def test_a_group_that_another_client_created_first_is_not_the_objects_own(tmp_path: Path) -> None:
+    step, ways, server = _first(CreateGroup), Ways(), MemoryServer()
+    client = server.client(step.resource.spec.project)
+    client.create_project()
+    client.create_logstore(step.resource.spec.logstore, shards=2)
+    _ensure_group(server, step)
+    create = CreateGroup(timeout_s=30, order=False, last_initial_shard=1)
+    with pytest.raises(GroupExists):
+        asyncio.run(backend_of(ways, server, [], tmp_path).carry_out(step.resource, create))
+    assert [one.origin for one in ways.records] == ["Refused"]
 
 
 def _groups(server: MemoryServer, step: Step) -> tuple[GroupInfo, ...]:
@@ -259,8 +269,8 @@ def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEv
             assert ways.calls[-1] == ("restart", consumer)
         case actions.RemoveWorkers():
             assert ways.calls[-1] == ("remove",)
-        case actions.RecordGroupOrigin(origin):
-            assert ways.origins[-1] == origin
+        case actions.RecordGroupOrigin(record):
+            assert ways.records[-1] == record
         case actions.CreateGroup() | actions.UpdateGroup():
             (group,) = _groups(server, step)
             assert (group.timeout_s, group.order) == (action.timeout_s, action.order)
@@ -275,54 +285,6 @@ def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEv
             assert events[-1] == action
         case actions.AddFinalizer() | actions.EnsureProjectService() | actions.RemoveFinalizer():
             assert ways.calls == [] or ways.calls[-1][0] != "apply"  # nothing of ours is touched
-
-
-class Reporting(Ways):
-    """Workers with these statuses, which their supervisor has read from their files."""
-
-    def __init__(self, *statuses: WorkerStatus) -> None:
-        super().__init__()
-        self.statuses = statuses
-        self.read = 0
-
-    def views(self) -> tuple[WorkerView, ...]:
-        self.read += 1
-        return tuple(self.view(ordinal, status) for ordinal, status in enumerate(self.statuses))
-
-    def view(self, ordinal: int, status: WorkerStatus) -> WorkerView:
-        worker = WorkerObserved(
-            name=f"access-{ordinal}",
-            ordinal=ordinal,
-            phase=WorkerPhase.RUNNING,
-            ready=True,
-            revision=UNKNOWN,
-            drain_requested=False,
-        )
-        return WorkerView(observed=worker, pid=1, starts=1, status=status)
-
-
-@pytest.mark.parametrize(
-    ("extensions", "age_s", "states"),
-    [
-        (False, 0.0, ["already_alloc", "transfer", "not_alloc"]),
-        (False, STATUS_FRESH_S + 60.0, ["unknown", "unknown", "unknown"]),
-        (True, 0.0, ["not_alloc", "not_alloc", "not_alloc"]),
-    ],
-)
-def test_without_extensions_a_handover_follows_from_the_workers_status_files(
-    tmp_path: Path, age_s: float, states: list[str], *, extensions: bool
-) -> None:
-    group, server = resource(), MemoryServer()
-    log_service = server.client("demo")
-    log_service.create_project()
-    log_service.create_logstore("access", shards=3)
-    log_service.create_group("access", GroupInfo(name="access", timeout_s=30, order=False))
-    written_at = SystemClock().unix_s() - age_s
-    ways = Reporting(worker_status(shard(0), shard(1, draining=True), written_at=written_at))
-    wrapped: Callable[[LogHub], Any] = (lambda log_service: log_service) if extensions else WithoutExtensions
-    observed = asyncio.run(_backend(ways, server, [], tmp_path, wrapped=wrapped).observe(group))
-    assert [one.state for one in available(observed.service).shards] == states
-    assert ways.read == (0 if extensions else 1), "the files are read only where they are needed"
 
 
 class FullDisk(LocalStage):

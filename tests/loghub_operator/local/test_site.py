@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from loghub.worker_contract import JsonSink, PythonPipeline
+from loghub.worker_contract import DeadLetterFolder, JsonSink, PythonPipeline
 from loghub_operator.api import InvalidResourceError, parse_resource
 from loghub_operator.local.manifest import CrFile
 from loghub_operator.local.site import local_placement, reject_cluster_references, variables_of
@@ -76,12 +76,15 @@ def test_variables_from_secrets_are_rejected() -> None:
 def test_volume_claims_are_folders(tmp_path: Path) -> None:
     python = {"function": "enrich:run", "volumeClaim": {"name": "shared", "path": "lib"}}
     sink = {"parquet": None, "json": {"path": "out", "volumeClaim": "data"}}
-    given = resource({"pipeline": {"sql": None, "python": python, "sink": sink}})
+    folder = {"path": "a", "volumeClaim": "rejected"}
+    on_failure = {"policy": "DeadLetter", "deadLetter": {"folder": folder}}
+    given = resource({"pipeline": {"sql": None, "python": python, "sink": sink, "onFailure": on_failure}})
     config = worker_config(
         given, local_placement(given, endpoint="http://x", volumes=tmp_path, code=UserCode())
     )
     assert config.pipeline == PythonPipeline(function="enrich:run", folder=str(tmp_path / "shared" / "lib"))
     assert config.sink == JsonSink(path=str(tmp_path / "data" / "out"))
+    assert config.on_failure.dead_letter == DeadLetterFolder(path=str(tmp_path / "rejected" / "a"))
 
 
 def test_other_variables_replace_the_worker(tmp_path: Path) -> None:

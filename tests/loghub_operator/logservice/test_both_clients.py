@@ -27,7 +27,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 
 def connect(choice: Client, endpoint: str, credentials: Credentials, project: str = "demo") -> LogHub:
-    return connector(Settings(client=choice).uses_sdk)(endpoint, project, credentials)
+    settings = Settings(client=choice)
+    return connector(settings.uses_sdk, settings.address_of)(endpoint, project, credentials)
 
 
 def observed(endpoint: str, credentials: Credentials, project: str = "demo") -> list[LogServiceObserved]:

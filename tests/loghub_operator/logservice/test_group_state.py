@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from loghub.client.port import GroupInfo, LogHub
+from loghub.domain.state_inference import WorkerReport
 from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup
 from loghub.wire.errors import EndpointUnreachable, LogHubError
 from loghub.wire.loggroup import Log, LogGroup
-from loghub_operator.logservice.group_changes import change_group, change_shards, create_group
+from loghub_operator.logservice.group_changes import GroupExists, change_group, change_shards, create_group
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.logservice.group_state import unavailable
 from loghub_operator.model.actions import CreateGroup, DeleteGroup, MergeShards, ReshardRefused, SplitShard
@@ -82,7 +83,7 @@ def test_without_a_group_every_shard_is_unassigned(
 
 
 def test_the_embedded_service_reports_holders_and_consumers(client: LogHub, clock: HandClock) -> None:
-    assert create_group(client, KEY, CREATE)
+    create_group(client, KEY, CREATE)
     held = client.heartbeat("access", "access", consumer="access-0", held=())
     client.heartbeat("access", "access", consumer="access-0", held=held)
     observed = observe(client, clock)
@@ -159,7 +160,8 @@ def test_other_groups_are_counted_if_shards_may_be_merged(
         for requested in (client, WithoutExtensions(client)):
             observed = service_observed(requested, allowed, clock=clock)
             assert observed.other_groups == expected
-        create_group(client, GroupKey(logstore="access", group="other"), CREATE)
+        if expected == 0:
+            create_group(client, GroupKey(logstore="access", group="other"), CREATE)
 
 
 def test_a_rejected_split_is_reported_with_the_services_message(client: LogHub) -> None:
@@ -254,7 +256,8 @@ def test_the_response_of_an_unknown_server_is_not_quoted() -> None:
 
 def test_creating_an_existing_group_reports_that_it_existed(client: LogHub) -> None:
     client.create_group("access", GroupInfo(name="access", timeout_s=60, order=False))
-    assert create_group(client, KEY, CREATE) is False
+    with pytest.raises(GroupExists, match="created by another client"):
+        create_group(client, KEY, CREATE)
 
 
 def test_deleting_a_missing_group_is_no_error(client: LogHub) -> None:
@@ -263,3 +266,45 @@ def test_deleting_a_missing_group_is_no_error(client: LogHub) -> None:
     change_group(client, KEY, DeleteGroup())
     client.delete_logstore("access")
     change_group(client, KEY, DeleteGroup())
+
+
+def consume_and_lose(server: MemoryServer, client: LogHub) -> None:
+    """One consumer saves the end of both shards, and then shard 0 loses its last log group."""
+    create_group(client, KEY, CREATE)
+    for _ in range(2):
+        client.put_logs("access", ONE)
+    client.heartbeat("access", "access", consumer="access-0", held=())
+    for shard in (0, 1):
+        end = client.get_cursor("access", shard, "end")
+        client.update_checkpoint(
+            "access", "access", shard=shard, cursor=end, consumer="access-0", force=False
+        )
+    data = server.projects["demo"]["access"].shard_data(0)
+    for values in (data.groups, data.logs, data.received_us):
+        values.pop()
+
+
+def test_a_checkpoint_beyond_the_end_is_recognized_and_its_lag_is_unknown(
+    server: MemoryServer, client: LogHub, clock: HandClock
+) -> None:
+    consume_and_lose(server, client)
+    observed = observe(client, clock)
+    assert [(one.beyond_end, one.lag_s, one.lag_groups, one.lag_logs) for one in observed.shards] == [
+        (True, None, None, None),
+        (False, 0.0, 0, 0),
+    ]
+
+
+def test_without_extensions_the_worker_reports_a_position_beyond_the_end(
+    server: MemoryServer, client: LogHub, clock: HandClock
+) -> None:
+    """The cursors of the log service alone prove nothing there: they are read one after the other, and the
+    worker may have advanced in between."""
+    consume_and_lose(server, client)
+    sls = WithoutExtensions(client)
+    held = frozenset({0, 1})
+    for beyond in (frozenset[int](), frozenset({0})):
+        reports = {"access-0": WorkerReport(held=held, beyond_end=beyond), "access-1": None}
+        observed = service_observed(sls, resource(), reports=reports, clock=clock)
+        assert [one.beyond_end for one in observed.shards] == [0 in beyond, False]
+        assert [one.lag_s for one in observed.shards] == [None if beyond else 0.0, 0.0]

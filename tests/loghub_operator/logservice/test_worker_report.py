@@ -56,6 +56,14 @@ def test_the_status_of_another_consumer_is_no_report() -> None:
     assert report(consumer="access-1") is NO_REPORT
 
 
+@pytest.mark.parametrize("phase", ["running", "draining"])
+def test_shards_whose_position_lies_beyond_their_end_are_in_the_report(phase: str) -> None:
+    beyond = msgspec.structs.replace(shard(0), beyond_end=3)
+    reported = report(phase=phase, shards=[beyond, shard(1)])
+    assert reported is not None
+    assert reported.beyond_end == frozenset({0})
+
+
 def test_an_old_status_is_no_report() -> None:
     assert report(age_s=STATUS_FRESH_S) is not NO_REPORT
     assert report(age_s=STATUS_FRESH_S + 0.1) is NO_REPORT

@@ -40,10 +40,47 @@ def test_a_removed_group_is_unknown() -> None:
 def test_groups_are_listed_in_order_with_their_conditions() -> None:
     on = store(readings("b"), readings("a", namespace="z"))
     on.update(readings("a"), (condition("Ready", "True"),))
-    assert [(one.readings.namespace, one.readings.name) for one in on.snapshot()] == [
-        ("shop", "a"), ("shop", "b"), ("z", "a"),
-    ]  # fmt: skip
+    assert [one.name for one in on.snapshot()] == [("shop", "a"), ("shop", "b"), ("z", "a")]
     assert on.snapshot()[0].conditions[0].type == "Ready"
+
+
+def test_a_group_that_was_never_observed_exists_and_has_no_value() -> None:
+    clock = HandClock()
+    on = store(clock=clock)
+    on.update_unobserved("shop", "access", ())
+    (entry,) = on.snapshot()
+    assert (entry.name, entry.readings, entry.conditions) == (("shop", "access"), None, ())
+    assert entry.observed_at_unix_s == clock.unix_s(), "the first attempt"
+    assert on.names("shop") == ("access",)
+    with pytest.raises(UnknownValueError, match="shop/access could not be observed"):
+        on.read("shop", "access")
+    clock.now += 30.0
+    on.update_unobserved("shop", "access", (condition("Ready", "False"),))
+    (entry,) = on.snapshot()
+    assert [one.type for one in entry.conditions] == ["Ready"]
+    assert entry.observed_at_unix_s == clock.unix_s() - 30.0
+
+
+def test_a_failed_observation_leaves_what_was_observed_to_age() -> None:
+    clock = HandClock()
+    on = store(readings(), clock=clock)
+    clock.now += 30.0
+    on.update_unobserved("shop", "access", ())
+    assert on.read("shop", "access").lag_groups == 1200
+    clock.now += 31.0
+    with pytest.raises(UnknownValueError):
+        on.read("shop", "access")
+
+
+def test_conditions_in_place_of_an_observation_replace_its_values_but_not_its_time() -> None:
+    on = store(readings())
+    on.update_unobserved("shop", "access", (condition("Ready", "False"),))
+    with pytest.raises(UnknownValueError):
+        on.read("shop", "access")
+    (entry,) = on.snapshot()
+    assert entry.observed_at_unix_s == readings().at_unix_s
+    on.update(readings(), ())
+    assert on.read("shop", "access").lag_groups == 1200
 
 
 def test_a_listener_receives_only_its_own_group_until_removed() -> None:

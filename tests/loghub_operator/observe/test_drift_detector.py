@@ -88,6 +88,21 @@ def test_the_generation_in_an_equal_revision_is_no_drift() -> None:
     assert cluster.drift(existing, wanted) == ("StatefulSet access metadata.annotations.other", *DRIFTED)
 
 
+def test_a_part_of_a_revision_that_another_release_added_is_no_drift() -> None:
+    """Correcting it would restart every worker."""
+    cluster = Cluster()
+    cluster.drifting.wrote(SET, SET)
+    wanted, existing = copy.deepcopy(SET), copy.deepcopy(SET)
+    for document, added in ((wanted, ""), (existing, ";canary=2")):
+        template = {"metadata": {"annotations": {"loghub.dev/revision": f"a.b{added}"}}}
+        document["metadata"]["annotations"] = {"loghub.dev/revision": f"a.b.c.1{added}"}
+        document["spec"]["template"] = template
+    assert cluster.drift(existing, wanted) == ()
+    existing["spec"]["template"]["metadata"]["annotations"]["loghub.dev/revision"] = "x.b"
+    path = "spec.template.metadata.annotations.loghub.dev/revision"
+    assert cluster.drift(existing, wanted) == (f"StatefulSet access {path}", *DRIFTED)
+
+
 def test_drift_of_the_stateful_set_compares_the_dependencies_too() -> None:
     cluster = Cluster()
     cluster.drifting.wrote(SET, SET)

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from loghub_operator.api import parse_resource
+from loghub_operator.api.labels import FINALIZER
 from loghub_operator.clients.kube import KubeError
 from loghub_operator.model.observed import Peer
 from loghub_operator.observe.group_index import GroupIndex
-from loghub_operator.plan.ownership import owner_of, remaining_claimants
+from loghub_operator.plan.ownership import owner_of
 from loghub_operator.settings import Settings
 from tests.loghub_operator.support.examples import Document, document, resource
 
@@ -26,6 +28,18 @@ def consumer_group(
     return document(
         {"consumerGroup": "shared", **(spec or {})}, name=name, creationTimestamp=created, **metadata
     )
+
+
+def with_access(given: Document) -> Document:
+    """As its status says after an observation with its own key."""
+    metadata = given["metadata"]
+    ownership = {
+        "uid": metadata.get("uid", ""),
+        "endpoint": "embedded",
+        "group": "demo/access/shared",
+        "accessSince": FIRST,
+    }
+    return given | {"status": {"ownership": ownership}}
 
 
 def names(peers: tuple[Peer, ...]) -> list[str]:
@@ -80,10 +94,11 @@ def test_a_deleted_or_changed_object_affects_its_peers_once() -> None:
     assert known.update(consumer_group("a")) == ()
     assert known.update(consumer_group("b", SECOND)) == ()
     assert known.update(consumer_group("a")) == ()
-    assert known.update(consumer_group("a", deletionTimestamp=SECOND)) == (("default", "b"),)
-    assert remaining_claimants(known.peers_of(own())) == (
-        Peer(created=SECOND, namespace="default", name="b"),
-    )
+    ending = consumer_group("a", deletionTimestamp=SECOND, finalizers=[FINALIZER])
+    assert known.update(ending) == (("default", "b"),)
+    (leaving, remaining) = known.peers_of(own())
+    assert (str(leaving), leaving.leaving) == ("default/a", True)
+    assert remaining == Peer(created=SECOND, namespace="default", name="b")
     assert known.remove("default", "a", "") == (("default", "b"),)
     assert known.remove("default", "a", "") == ()
     assert known.update(consumer_group("b", SECOND, {"endpoint": "http://other.svc"})) == ()
@@ -92,14 +107,42 @@ def test_a_deleted_or_changed_object_affects_its_peers_once() -> None:
 
 def test_a_recreated_object_is_another_and_younger_one() -> None:
     known = index()
-    known.update(consumer_group("a", "2025-12-31T00:00:00Z", uid="1"))
+    old = with_access(consumer_group("a", "2025-12-31T00:00:00Z", uid="1"))
+    known.update(old)
     known.update(consumer_group("mine", FIRST, uid="2"))
     (other,) = known.peers_of(own())
     assert owner_of(own(), (other,)) == other
-    # Its deletion was not reported; then its successor is.
-    assert known.update(consumer_group("a", SECOND, uid="3")) == (("default", "mine"),)
+    # Its deletion was not reported; then its successor is, say from a backup with the status.
+    new = consumer_group("a", SECOND, uid="3") | {"status": old["status"]}
+    assert known.update(new) == (("default", "mine"),)
     (other,) = known.peers_of(own())
-    assert (other.created, owner_of(own(), (other,))) == (SECOND, None)
+    assert (other.created, other.access_since, owner_of(own(), (other,))) == (SECOND, "", None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ({}, True),
+        ({"endpoint": "http://LOGHUB.svc:80"}, True),
+        ({"endpoint": "http://other.svc"}, False),
+        ({"group": "demo/access/other"}, False),
+        ({"uid": "2"}, False),
+        ({"accessSince": None}, False),
+    ],
+)
+def test_a_proof_of_access_is_about_one_object_and_one_group(changed: Document, counts: bool) -> None:
+    known, other = index(), with_access(consumer_group("a", uid="1"))
+    other["status"]["ownership"] |= changed
+    known.update(other)
+    (found,) = known.peers_of(own())
+    assert found.access_since == (FIRST if counts else "")
+
+
+def test_a_proof_of_access_affects_the_peers() -> None:
+    known = index()
+    known.update(consumer_group("a", uid="1"))
+    known.update(consumer_group("b", uid="2"))
+    assert known.update(with_access(consumer_group("a", uid="1"))) == (("default", "b"),)
 
 
 @pytest.mark.parametrize("created", [FIRST, SECOND], ids=["in the same second", "later"])
@@ -175,6 +218,19 @@ def test_the_initial_list_fails_if_every_namespace_is_forbidden(namespaces: tupl
         (FIRST, "zzz", "aaa", False),
     ],
 )
-def test_the_oldest_object_owns_the_group(created: str, namespace: str, name: str, owns: bool) -> None:
-    other = Peer(created=created, namespace=namespace, name=name, leaving=True)
-    assert owner_of(own(), (other,)) == (other if owns else None)
+def test_of_two_that_proved_access_in_one_second_the_oldest_owns_the_group(
+    created: str, namespace: str, name: str, owns: bool
+) -> None:
+    other = Peer(created=created, namespace=namespace, name=name, access_since=FIRST, leaving=True)
+    proven = with_access(consumer_group("mine", FIRST))
+    assert owner_of(parse_resource(proven), (other,)) == (other if owns else None)
+
+
+@pytest.mark.parametrize(("finalizers", "claims"), [([FINALIZER, "x/y"], ["default/one"]), (["x/y"], [])])
+def test_an_object_that_was_released_claims_no_group(finalizers: list[str], claims: list[str]) -> None:
+    """The operator is done with it; the finalizer of another controller may hold it for good."""
+    on = index()
+    leaving = {"finalizers": finalizers, "deletionTimestamp": SECOND}
+    on.update(with_access(consumer_group("one", uid="uid-1")))
+    on.update(with_access(consumer_group("one", uid="uid-1", **leaving)))
+    assert names(on.peers_of(own())) == claims

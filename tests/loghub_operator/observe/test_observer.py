@@ -3,17 +3,20 @@
 import asyncio
 import base64
 import builtins
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
 
 from loghub.client.port import Credentials, LogHub
 from loghub.clock import SystemClock
-from loghub_operator.clients.kube import SECRET, SERVICE, Kind, KubeError
+from loghub.worker_contract import WorkerStatus
+from loghub_operator.api.fields import MAX_REPLICAS
+from loghub_operator.clients.kube import SECRET, SERVICE, STATEFUL_SET, Kind, KubeError
 from loghub_operator.clients.log_service_pool import LogServicePool
-from loghub_operator.model.observed import ObservedState, ServiceErrorReason
+from loghub_operator.model.observed import ObservedState, ServiceErrorReason, UnaddressedProject
 from loghub_operator.resources import project_service
+from loghub_operator.resources.metadata import metadata
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.availability import available, unavailable
@@ -24,6 +27,7 @@ Document = dict[str, Any]
 KEYS = {"accessKeyId": "id", "accessKeySecret": "secret\n"}
 NOTHING_REFUSED: Mapping[Kind, KubeError] = {}
 FORBIDDEN = KubeError(403, "Forbidden", "not among the operator's rights")
+WITHOUT_SERVICE = (UnaddressedProject(name="demo"),)
 AWAY = KubeError(500, "InternalError", "etcd has no leader")
 
 
@@ -110,7 +114,7 @@ def test_a_forbidden_secret_is_reported() -> None:
 def test_a_forbidden_project_service_is_no_address() -> None:
     """Its creation is forbidden too, with a message that the status then shows."""
     observed = observe(secret(**KEYS), endpoint="http://loghub.svc", refused={SERVICE: FORBIDDEN})
-    assert (observed.project_address, observe.requested) == (False, [])  # type: ignore[attr-defined]
+    assert observed.unaddressed == WITHOUT_SERVICE
 
 
 @pytest.mark.parametrize("kind", [SECRET, SERVICE], ids=lambda kind: str(kind.kind))
@@ -119,19 +123,29 @@ def test_an_unreachable_apiserver_fails_the_observation(kind: Kind) -> None:
         observe(secret(**KEYS), endpoint="http://loghub.svc", refused={kind: AWAY})
 
 
-def test_without_the_projects_host_name_no_client_is_opened() -> None:
+def test_the_group_is_observed_before_the_project_has_a_host_name() -> None:
     observed = observe(secret(**KEYS), endpoint="http://loghub.svc")
-    assert (observed.placement.needs_project_address, observed.project_address) == (True, False)
-    assert "does not have a host name" in unavailable(observed.service).message
-    assert observe.requested == []  # type: ignore[attr-defined]
+    assert observed.placement.needs_project_address
+    assert observed.unaddressed == WITHOUT_SERVICE
+    assert len(available(observed.service).shards) == 1
 
 
 def test_a_project_service_with_another_selector_is_no_address() -> None:
     ours = project_service("demo", "loghub")
     named = (SERVICE, "loghub", "demo", ours)
-    assert observe(secret(**KEYS), named, endpoint="http://loghub.svc").project_address
+    assert observe(secret(**KEYS), named, endpoint="http://loghub.svc").unaddressed == ()
     other = (SERVICE, "loghub", "demo", {**ours, "spec": {"selector": {"app": "other"}}})
-    assert not observe(secret(**KEYS), other, endpoint="http://loghub.svc").project_address
+    assert observe(secret(**KEYS), other, endpoint="http://loghub.svc").unaddressed == WITHOUT_SERVICE
+
+
+def test_a_project_service_of_ours_with_another_port_is_no_address() -> None:
+    """The endpoint has become https, for example. A Service that a user made may have any port."""
+    ours = project_service("demo", "loghub", port=80)
+    given = (SERVICE, "loghub", "demo", ours)
+    assert observe(secret(**KEYS), given, endpoint="http://loghub.svc").unaddressed == ()
+    assert observe(secret(**KEYS), given, endpoint="https://loghub.svc").unaddressed == WITHOUT_SERVICE
+    ours["metadata"]["labels"] = {}
+    assert observe(secret(**KEYS), given, endpoint="https://loghub.svc").unaddressed == ()
 
 
 @pytest.mark.parametrize(
@@ -148,3 +162,40 @@ def test_the_namespace_of_the_project_services_follows_from_the_endpoint(
     endpoint: str, namespace: str | None
 ) -> None:
     assert Settings(embedded_endpoint=endpoint).project_namespace == namespace
+
+
+@pytest.mark.parametrize(
+    ("status", "observed"),
+    [({}, False), ({"observedGeneration": 1}, False), ({"observedGeneration": 2}, True)],
+)
+def test_a_stateful_set_has_observed_a_change_once_its_status_says_so(
+    status: Document, observed: bool
+) -> None:
+    owner = resource(uid="uid-1")
+    existing: Document = {
+        "kind": "StatefulSet",
+        "metadata": {**metadata(owner, "access"), "generation": 2},
+        "spec": {"replicas": 1},
+        "status": status,
+    }
+    worker_set = observe(secret(**KEYS), (STATEFUL_SET, "default", "access", existing)).worker_set
+    assert worker_set is not None
+    assert worker_set.observed is observed
+
+
+@pytest.mark.parametrize("replicas", [MAX_REPLICAS, 50 * MAX_REPLICAS])
+def test_no_more_consumers_are_expected_than_an_object_may_have(
+    replicas: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anyone who may scale a StatefulSet can ask for two thousand million pods."""
+    expected: list[int] = []
+
+    async def read(_: object, names: Collection[str]) -> dict[str, WorkerStatus | None]:
+        expected.append(len(names))
+        return {}
+
+    monkeypatch.setattr("loghub_operator.observe.observer.statuses_of", read)
+    scaled = {"metadata": metadata(resource(), "access"), "spec": {"replicas": replicas}}
+    observed = observe(secret(**KEYS), (STATEFUL_SET, "default", "access", scaled))
+    assert observed.replicas == replicas
+    assert expected == [MAX_REPLICAS]

@@ -271,11 +271,15 @@ def test_a_reason_too_long_for_a_condition_is_truncated() -> None:
     for worker in (evicted, pending):
         assert worker is not None
         assert long.startswith(worker.reason)
-        Condition(type="Ready", status="False", reason=worker.reason, last_transition_time="")
+        Condition(
+            type="Ready", status="False", reason=worker.reason, last_transition_time="2026-01-01T00:00:00Z"
+        )
 
 
 def test_a_pod_without_an_ordinal_is_no_worker() -> None:
     assert worker_from_pod(pod(name="access-x"), NOW) is None
+    for other in ("access-01", "access-" + "9" * 10, "access-\u00b2"):
+        assert worker_from_pod(pod(name=other), NOW) is None
     worker = worker_from_pod(pod(name="my-access-12"), NOW)
     assert worker is not None
     assert worker.ordinal == 12

@@ -1,4 +1,4 @@
-"""From pods to reports, and from reports to the states of shards, only where they are needed."""
+"""From pods to statuses, and from these to the states of shards and to what cannot be delivered."""
 
 import asyncio
 import builtins
@@ -10,14 +10,16 @@ from aiohttp import web
 from loghub.client.port import LogHub
 from loghub.clock import SystemClock
 from loghub.domain.state_inference import WorkerReport
+from loghub.worker_contract import FailingShard, SkippedLogGroups
 from loghub_operator.clients.kube import POD, STATEFUL_SET, Kind
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.logservice.group_changes import create_group
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.model.actions import CreateGroup
-from loghub_operator.model.observed import ShardObserved
+from loghub_operator.model.observed import ObservedState, ShardObserved
+from loghub_operator.model.shard_failures import ShardFailures
 from loghub_operator.observe.observer import placement_of
-from loghub_operator.observe.worker_reports import address_of, read_reports
+from loghub_operator.observe.worker_reports import address_of, reports_of, statuses_of
 from loghub_operator.resources.services import METRICS_PORT
 from loghub_operator.resources.statefulset import with_replicas, worker_spec
 from loghub_operator.resources.worker_config import worker_config
@@ -36,7 +38,12 @@ HAND_OVER = worker_status(shard(0), shard(1, draining=True))
 
 
 def pod(
-    address: str, name: str = "access-0", *, phase: str = "Running", port_name: str = "metrics"
+    address: str,
+    name: str = "access-0",
+    *,
+    phase: str = "Running",
+    port_name: str = "metrics",
+    ready: bool = False,
 ) -> Document:
     host, _, port = address.rpartition(":")
     sidecar = {"name": "proxy", "ports": [{"name": "metrics", "containerPort": 1}]}
@@ -44,7 +51,11 @@ def pod(
     return {
         "metadata": {"name": name},
         "spec": {"containers": [sidecar, worker]},
-        "status": {"phase": phase, "podIP": host},
+        "status": {
+            "phase": phase,
+            "podIP": host,
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+        },
     }
 
 
@@ -83,7 +94,8 @@ def test_every_expected_consumer_has_an_entry_and_no_other_pod_is_queried() -> N
         async with served(counted) as address:
             pods = [pod(address), pod(address, "access-1"), pod(address, "access-debug")]
             expected = ["access-0", "access-1", "access-2"]
-            return await read_reports(pods, expected=expected, timeout_s=TIMEOUT_S)
+            statuses = await statuses_of(pods, expected)
+        return reports_of(statuses, expected=expected, timeout_s=TIMEOUT_S)
 
     report = WorkerReport(held=frozenset({0, 1}), draining=frozenset({1}))
     # What answers at the address of access-1 is another worker: the address was assigned again.
@@ -103,6 +115,11 @@ class Cluster(Objects):
 
 
 def shards_observed(handler: Handler, *, extensions: bool, replicas: int = 1) -> tuple[ShardObserved, ...]:
+    """The shards of `observed`."""
+    return available(observed(handler, extensions=extensions, replicas=replicas).service).shards
+
+
+def observed(handler: Handler, *, extensions: bool, replicas: int = 1, ready: bool = False) -> ObservedState:
     """What the observer makes of a group with one pod, whose worker answers so."""
     server, group = MemoryServer(), resource()
     client = server.client("demo")
@@ -118,17 +135,19 @@ def shards_observed(handler: Handler, *, extensions: bool, replicas: int = 1) ->
         queried: Any = client if extensions else WithoutExtensions(client)
         return queried
 
-    async def run() -> tuple[ShardObserved, ...]:
+    async def run() -> ObservedState:
         pool = LogServicePool(connect)
         async with served(handler) as address:
-            kube: Any = Cluster([pod(address)], secret(**KEYS), (STATEFUL_SET, "default", "access", workers))
+            kube: Any = Cluster(
+                [pod(address, ready=ready)], secret(**KEYS), (STATEFUL_SET, "default", "access", workers)
+            )
             observer, _ = observer_and_executor(kube, pool, settings=settings, clock=SystemClock())
             try:
-                observed = await observer.observe(group)
+                result = await observer.observe(group)
             finally:
                 pool.close()
-        assert [one.name for one in observed.workers] == ["access-0"]
-        return available(observed.service).shards
+        assert [one.name for one in result.workers] == ["access-0"]
+        return result
 
     return asyncio.run(run())
 
@@ -142,17 +161,45 @@ def test_without_extensions_a_reported_handover_is_state_transfer() -> None:
     ]
 
 
-def test_with_extensions_no_worker_is_queried() -> None:
+def test_with_extensions_a_worker_does_not_decide_about_the_states() -> None:
     queried = []
 
     async def counted(request: web.Request) -> web.StreamResponse:
         queried.append(request.path)
+        return await returning(HAND_OVER)(request)
+
+    for extensions in (True, False):
+        states = {one.state for one in shards_observed(counted, extensions=extensions)}
+        assert ("transfer" in states) != extensions
+        assert len(queried) == 1, "once, also where the states are inferred from it"
+        queried.clear()
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_what_a_worker_cannot_deliver_is_observed(extensions: bool) -> None:
+    failing = [FailingShard(shard=1, cursor="MTA=", state="stopped", reason="PipelineFailed", attempts=5)]
+    skipped = [SkippedLogGroups(shard=2, log_groups=3, last_cursor="MTE=", dead_lettered=True)]
+    status = worker_status(failing=failing, skipped=skipped)
+    failures = observed(returning(status), extensions=extensions, ready=True).failures
+    assert failures == ShardFailures(failing=tuple(failing), skipped=tuple(skipped))
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+def test_settings_that_a_worker_does_not_know_are_observed(extensions: bool) -> None:
+    status = worker_status(contract_version=1, ignored_settings=["sink.level"])
+    (worker,) = observed(returning(status), extensions=extensions, ready=True).workers
+    assert worker.ignored_settings == ("sink.level",)
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_ready_worker_that_does_not_answer_is_named(ready: bool) -> None:
+    """One that is starting says nothing yet."""
+
+    async def broken(_: web.Request) -> web.StreamResponse:
         return web.Response(status=500)
 
-    assert {one.state for one in shards_observed(counted, extensions=True)} == {"not_alloc"}
-    assert queried == []
-    shards_observed(counted, extensions=False)
-    assert len(queried) == 1
+    failures = observed(broken, extensions=True, ready=ready).failures
+    assert failures == ShardFailures(unread=("access-0",) if ready else ())
 
 
 def test_a_worker_whose_pod_is_being_replaced_may_hold_what_no_other_reports() -> None:

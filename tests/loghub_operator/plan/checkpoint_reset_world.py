@@ -10,6 +10,7 @@ from loghub.client.port import GroupInfo
 from loghub.clock import SystemClock
 from loghub.wire import loggroup
 from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_targets
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.model.actions import (
@@ -21,6 +22,7 @@ from loghub_operator.model.actions import (
 from loghub_operator.model.checkpoint_reset import (
     CheckpointBackup,
     ResetObserved,
+    StoredCheckpoints,
     backup_name,
     needs_observation,
 )
@@ -86,7 +88,7 @@ class World:
             service=service,
             worker_set=ObservedStatefulSet(replicas=0, revision=desired.revision),
             reset=self.observe_reset(group, service.shards) if needs_observation(group) else None,
-            group_origin="Created",
+            group_record=GroupRecord("Created", None),
             memory=self.memory,
         )
 
@@ -95,7 +97,12 @@ class World:
         source = self.sources.get(group.spec.reset_checkpoints.config_map_name or "")
         backup = self.backups.get(backup_name(group))
         return resolve_targets(
-            self.log_service, group, shards, backup=backup, source=source, clock=self.clock
+            self.log_service,
+            group,
+            shards,
+            StoredCheckpoints(backup=backup, source=source),
+            last_initial_shard=None,
+            clock=self.clock,
         )
 
     def round(self) -> None:

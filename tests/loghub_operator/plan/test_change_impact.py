@@ -18,6 +18,11 @@ PLACEMENT = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_pro
 N, S, L, R = ChangeImpact.NONE, ChangeImpact.SCALE, ChangeImpact.RELOAD, ChangeImpact.ROLL
 PYTHON = {"sql": None, "python": {"function": "m:f"}}
 
+
+def dead_letter(**target: Document) -> Document:
+    return {"pipeline": {"onFailure": {"policy": "DeadLetter", "deadLetter": target}}}
+
+
 # Field -> a change of it, what the spec must have before, and its impact.
 FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
     "endpoint": ({"endpoint": "https://sls.example.com"}, {}, R),
@@ -57,7 +62,33 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         {"pipeline": {"sql": None, "python": {"function": "m:f", "volumeClaim": {"name": "a"}}}},
         R,
     ),
+    "pipeline.perBatch": ({"pipeline": {"perBatch": True}}, {}, R),
     "pipeline.trigger.intervalSeconds": ({"pipeline": {"trigger": {"intervalSeconds": 2}}}, {}, R),
+    "pipeline.batchTimeoutSeconds": ({"pipeline": {"batchTimeoutSeconds": 60}}, {}, R),
+    "pipeline.onFailure.policy": ({"pipeline": {"onFailure": {"policy": "Skip"}}}, {}, R),
+    "pipeline.onFailure.maxAttempts": ({"pipeline": {"onFailure": {"maxAttempts": 2}}}, {}, R),
+    "pipeline.onFailure.maxConsecutive": ({"pipeline": {"onFailure": {"maxConsecutive": 2}}}, {}, R),
+    "pipeline.onFailure.maxPerHour": ({"pipeline": {"onFailure": {"maxPerHour": 2}}}, {}, R),
+    "pipeline.onFailure.deadLetter.logstore.project": (
+        dead_letter(logstore={"name": "rejected", "project": "other"}),
+        dead_letter(logstore={"name": "rejected"}),
+        R,
+    ),
+    "pipeline.onFailure.deadLetter.logstore.name": (
+        dead_letter(logstore={"name": "other"}),
+        dead_letter(logstore={"name": "rejected"}),
+        R,
+    ),
+    "pipeline.onFailure.deadLetter.folder.path": (
+        dead_letter(folder={"path": "b", "volumeClaim": "c"}),
+        dead_letter(folder={"path": "a", "volumeClaim": "c"}),
+        R,
+    ),
+    "pipeline.onFailure.deadLetter.folder.volumeClaim": (
+        dead_letter(folder={"path": "a", "volumeClaim": "d"}),
+        dead_letter(folder={"path": "a", "volumeClaim": "c"}),
+        R,
+    ),
     "pipeline.sink.parquet.path": ({"pipeline": {"sink": {"parquet": {"path": "b"}}}}, {}, R),
     "pipeline.sink.parquet.volumeClaim": ({"pipeline": {"sink": {"parquet": {"volumeClaim": "b"}}}}, {}, R),
     "pipeline.sink.json.path": (
@@ -85,9 +116,15 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}},
         R,
     ),
+    "pipeline.sink.logstore.copy": (
+        {"pipeline": {"sql": None, "sink": {"logstore": {"copy": True}}}},
+        {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}},
+        R,
+    ),
     "spark.conf": ({"spark": {"conf": {"a": "b"}}}, {}, R),
     "spark.cores": ({"spark": {"cores": 2}}, {}, R),
     "spark.memory": ({"spark": {"memory": "1g"}}, {}, R),
+    "worker.progressDeadlineSeconds": ({"worker": {"progressDeadlineSeconds": 60}}, {}, N),
     "worker.image": ({"worker": {"image": "other"}}, {}, R),
     "worker.resources.requests": ({"worker": {"resources": {"requests": {"cpu": 2}}}}, {}, R),
     "worker.resources.limits": ({"worker": {"resources": {"limits": {"cpu": 2}}}}, {}, R),
@@ -114,6 +151,7 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
     ),
     "suspend": ({"suspend": True}, {}, S),
     "resetCheckpoints": ({"resetCheckpoints": {"to": "End", "nonce": "n"}}, {}, N),
+    "adoption": ({"adoption": "Never"}, {}, N),
     "deletionPolicy": ({"deletionPolicy": "Delete"}, {}, N),
 }
 IMMUTABLE = {"project", "logstore", "consumerGroup"}
@@ -150,6 +188,12 @@ def test_a_change_of_each_field_has_the_expected_impact(field: str) -> None:
 
 def test_an_unchanged_spec_has_no_impact() -> None:
     assert change_impact(running(resource()), running(resource())) is ChangeImpact.NONE
+
+
+def test_a_change_of_the_order_restarts_the_workers_of_a_logstore_sink() -> None:
+    """It writes in order, too."""
+    spec = {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}}
+    assert change_impact(running(resource(spec)), running(resource({**spec, "inOrder": True}))) is R
 
 
 def test_the_most_expensive_impact_counts() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.api.conditions import UnseenReason
 from loghub_operator.model.actions import (
     Action,
     ActionRefused,
@@ -25,6 +26,7 @@ from loghub_operator.model.observed import (
 from loghub_operator.model.revision import UNKNOWN
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.round import finish, plan_round
+from loghub_operator.plan.status.builder import unseen_status
 from tests.loghub_operator.plan.checkpoint_reset_world import World
 from tests.loghub_operator.support.examples import Document
 
@@ -113,9 +115,18 @@ def test_the_content_of_a_users_config_map_is_not_quoted(source: dict[str, str])
 @pytest.mark.parametrize(
     "outage", [None, Unavailable(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message="away")]
 )
-def test_a_reset_in_the_first_manifest_counts_as_done(outage: Unavailable | None) -> None:
+@pytest.mark.parametrize("unseen", [None, UnseenReason.FORBIDDEN, UnseenReason.INVALID_SPEC])
+def test_a_reset_in_the_first_manifest_counts_as_done(
+    unseen: UnseenReason | None, outage: Unavailable | None
+) -> None:
+    """Also if the first thing that was reported is why the object could not be observed yet."""
     world = World({"to": "End", "nonce": "old"})
     world.status = {}
+    if unseen is not None:
+        for _ in range(2):  # the same again
+            before = world.resource().status
+            status = unseen_status(before, unseen, "not now", generation=1, now=world.now)
+            world.status = status.to_dict()
     group = world.resource()
     observed = world.observe(group)
     planned = plan(group, replace(observed, service=outage or observed.service), world.now)
@@ -265,3 +276,14 @@ def test_a_withdrawn_reset_ends_according_to_its_phase(phase: str, end: str) -> 
     assert moving is not None
     assert (moving.phase, moving.nonce, moving.backup_config_map) == (end, "n", "u")
     assert ("was removed" in moving.message) == (end == "Failed")
+
+
+@pytest.mark.parametrize("unseen", [UnseenReason.FORBIDDEN, UnseenReason.INVALID_SPEC])
+def test_a_group_that_was_observed_before_is_not_new_after_it_could_not_be(unseen: UnseenReason) -> None:
+    world = World({"to": "End", "nonce": "done"})
+    assert world.until_over()["phase"] == "Succeeded"
+    status = unseen_status(world.resource().status, unseen, "not now", generation=1, now=world.now)
+    world.status = status.to_dict()
+    world.spec["resetCheckpoints"] = {"to": "Begin", "nonce": "next"}
+    assert world.until_over()["phase"] == "Succeeded"
+    assert world.checkpoints() == world.cursors("begin")

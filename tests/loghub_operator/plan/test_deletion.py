@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.model.actions import Action, DeleteGroup, EmitEvent, RemoveFinalizer
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState
@@ -53,6 +54,6 @@ def test_a_deletion_first_observed_beyond_the_bound_is_tried() -> None:
 
 def test_an_adopted_group_is_never_deleted() -> None:
     step = _deleting()
-    adopted = dataclasses.replace(step.observed, group_origin="Adopted")
+    adopted = dataclasses.replace(step.observed, group_record=GroupRecord("Adopted", 0))
     planned = plan_deletion(step.resource, _refused(adopted), EPOCH + 100 * DELETE_BOUND_S)
     assert _kinds(planned.actions) == [RemoveFinalizer]

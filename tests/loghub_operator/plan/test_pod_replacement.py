@@ -68,3 +68,18 @@ def test_a_deletion_waits_for_a_worker_being_replaced_within_the_bound() -> None
     over = EPOCH + 2 * drain_timeout_s(step.resource) + 1
     assert plan_deletion(step.resource, missing, over - 2).actions == ()
     assert plan_deletion(step.resource, missing, over).actions == (RemoveWorkers(),)
+
+
+@pytest.mark.parametrize(("existing", "counted"), [(0, False), (1, False), (2, False), (0, True), (2, True)])
+def test_workers_that_were_never_made_are_given_up_in_one_step(existing: int, *, counted: bool) -> None:
+    """For example beyond a quota, after another client scaled the StatefulSet: one each step would take
+    forever, and as many pods would be made meanwhile. A worker that is being replaced is none of them."""
+    step = _step("scale-down-drains")
+    assert step.observed.worker_set is not None
+    scaled = replace(step.observed.worker_set, replicas=2**31 - 1)
+    asked = replace(step, observed=replace(step.observed, worker_set=scaled))
+    missing = _all_named(step)[existing:]
+    actions = _without(asked, *missing, counted=counted).actions
+    (applied,) = [one for one in actions if isinstance(one, ApplyWorkers)]
+    left = len(_all_named(step)) if counted else existing
+    assert applied.replicas == max(left, step.resource.spec.replicas)

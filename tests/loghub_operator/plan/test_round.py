@@ -75,6 +75,14 @@ def test_a_revision_is_read_back_from_its_annotation(revision: Revision) -> None
     assert (parsed, parsed.generation) == (revision, revision.generation)
 
 
+@pytest.mark.parametrize("text", ["a1.b2", "a1.", "a1.b2.c3.7"])
+@pytest.mark.parametrize("added", [";", ";canary=2", ";a.b;c=d.e"])
+def test_a_part_that_another_release_added_to_a_revision_is_ignored(text: str, added: str) -> None:
+    parsed = Revision.parse(text + added)
+    assert parsed == Revision.parse(text) != UNKNOWN
+    assert parsed.generation == Revision.parse(text).generation
+
+
 @pytest.mark.parametrize("text", ["", "a", "a.b.c", "a.b.c.x", "a.b.c.1.2", "a.b.c." + "9" * 5000, "ä.b"])
 def test_an_edited_annotation_is_an_unknown_revision(text: str) -> None:
     assert Revision.parse(text) == UNKNOWN

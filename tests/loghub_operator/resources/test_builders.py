@@ -131,7 +131,7 @@ def test_only_settings_are_deleted_among_config_maps_with_the_workers_labels() -
         async def delete(self, _kind: Kind, _namespace: str, name: str) -> None:
             deleted.append(name)
 
-    others = {"log_service": cast(Any, None), "wrote": cast(Any, None)}
+    others = {name: cast(Any, None) for name in ("log_service", "wrote", "events")}
     result = Executor(kube=cast(Kube, Objects()), settings=Settings(), clock=SystemClock(), **others)
     asyncio.run(result.carry_out(group, RemoveWorkers()))
     assert deleted == [settings["metadata"]["name"]]
@@ -167,6 +167,7 @@ def test_settings_that_a_pod_mounts_are_kept_whatever_its_annotations_say(
         kube=cast(Kube, Objects()),
         log_service=cast(Any, None),
         wrote=lambda *_: None,
+        events=cast(Any, None),
         settings=Settings(),
         clock=SystemClock(),
     )
@@ -192,7 +193,7 @@ def test_a_logstore_sink_needs_no_claim() -> None:
 )
 def test_resources_are_merged_key_by_key(given: Document, requests: Document, limits: Document) -> None:
     result = container(built(example({"worker": {"resources": given}})))["resources"]
-    assert result == {"requests": requests, "limits": limits}
+    assert result == {"requests": {**requests, "ephemeral-storage": "1Gi"}, "limits": limits}
 
 
 def test_the_disruption_budget_is_one_and_workers_have_no_token() -> None:

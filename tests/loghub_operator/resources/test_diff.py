@@ -114,3 +114,54 @@ def test_two_ports_with_one_number_are_compared_pairwise(changed: str | None, pa
     theirs = ours if changed is None else {**ours, changed: "c"}
     result = changed_fields(with_ports(ours), with_ports(theirs))
     assert tuple(map(str, result)) == tuple(f"Pod p {path}" for path in paths)
+
+
+def quantity_differs(ours: object, theirs: object) -> bool:
+    mine, other = (
+        {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"limits": {"x": value}}}
+        for value in (ours, theirs)
+    )
+    return bool(changed_fields(mine, other))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("1e3", "1k"),
+        ("1E3", "1000"),
+        ("2.5e-1", "250m"),
+        ("+1e+3", "1k"),
+        ("1P", "1000T"),
+        ("1E", "1000P"),
+        ("1Pi", "1024Ti"),
+        ("1Ei", "1024Pi"),
+        ("500u", "0.5m"),
+        ("500000n", "500u"),
+        (".5", "500m"),
+        ("5.", "5"),
+        ("-1", "-1000m"),
+        (0.5, "500m"),
+        (2, "2"),
+    ],
+)
+def test_quantities_are_compared_by_value(ours: object, theirs: object) -> None:
+    """All forms of https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/."""
+    assert not quantity_differs(ours, theirs)
+    assert not quantity_differs(theirs, ours)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("1e3", "1e4"),
+        ("1E", "1"),
+        ("1P", "1Pi"),
+        ("1u", "1m"),
+        ("1e", "1"),
+        (".", "0"),
+        ("1K", "1k"),
+        ("-1", "1"),
+    ],
+)
+def test_other_quantities_and_texts_differ(ours: object, theirs: object) -> None:
+    assert quantity_differs(ours, theirs)

@@ -40,6 +40,31 @@ def worker(template: Document) -> Document:
         ({"a": 1}, {"a": 2}, {"a": 2}),
         ({"a": 1, "b": 2}, {"a": None}, {"b": 2}),
         ({"a": {"x": 1}}, {"a": {"y": 2}}, {"a": {"x": 1, "y": 2}}),
+        (
+            {"volumes": [{"name": "state", "emptyDir": {"sizeLimit": "1Gi"}}]},
+            {"volumes": [{"name": "state", "ephemeral": {"volumeClaimTemplate": {}}}]},
+            {"volumes": [{"name": "state", "ephemeral": {"volumeClaimTemplate": {}}}]},
+        ),
+        (
+            {"volumes": [{"name": "state", "emptyDir": {"sizeLimit": "1Gi"}}]},
+            {"volumes": [{"name": "state", "emptyDir": {"medium": "Memory"}}]},
+            {"volumes": [{"name": "state", "emptyDir": {"sizeLimit": "1Gi", "medium": "Memory"}}]},
+        ),
+        (
+            {"readinessProbe": {"httpGet": {"path": "/ready", "port": 1}, "periodSeconds": 5}},
+            {"readinessProbe": {"tcpSocket": {"port": 2}}},
+            {"readinessProbe": {"tcpSocket": {"port": 2}, "periodSeconds": 5}},
+        ),
+        (
+            {"readinessProbe": {"httpGet": {"path": "/ready", "port": 1}}},
+            {"readinessProbe": {"httpGet": {"port": 2}, "periodSeconds": 9}},
+            {"readinessProbe": {"httpGet": {"path": "/ready", "port": 2}, "periodSeconds": 9}},
+        ),
+        (
+            {"lifecycle": {"preStop": {"exec": {"command": ["a"]}}}},
+            {"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}},
+            {"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}},
+        ),
         ({"args": ["a"]}, {"args": ["b", "c"]}, {"args": ["b", "c"]}),
         ({"tolerations": [{"key": "a"}]}, {"tolerations": []}, {"tolerations": []}),
         (
@@ -231,3 +256,10 @@ def test_items_that_differ_in_the_rest_of_their_key_are_accepted(server: Apiserv
     overlay = {"containers": [{**SIDECAR, "ports": ports}], "topologySpreadConstraints": spread}
     accepted = applied(overlay, server)
     assert accepted.returncode == 0, accepted.stderr
+
+
+@pytest.mark.parametrize("name", ["state", "tmp"])
+def test_scratch_space_may_be_a_volume_of_another_kind(name: str) -> None:
+    claim = {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}
+    volume = {"name": name, "ephemeral": claim}
+    assert volume in pod({"spec": {"volumes": [volume]}})["spec"]["volumes"]

@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from loghub import worker_contract as contract
+from loghub.worker_contract import encode_settings
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.model.observed import Placement, UserCode
 from loghub_operator.resources import with_replicas, worker_spec
@@ -14,7 +16,11 @@ from loghub_operator.resources.worker_config import config_hash, worker_config
 from tests.loghub_operator.support.examples import Document, resource
 
 PLACEMENT = Placement(
-    endpoint="http://loghub.svc", sink_root="/sink", code_root="/code", needs_project_address=True
+    endpoint="http://loghub.svc",
+    sink_root="/sink",
+    code_root="/code",
+    dead_letter_root="/dead-letter",
+    needs_project_address=True,
 )
 
 
@@ -48,6 +54,65 @@ def test_each_sink_reaches_the_worker(sink: Document, wanted: contract.Sink, mou
     group = resource({"pipeline": {"sink": {"parquet": None, **sink}}})
     assert worker_config(group, PLACEMENT).sink == wanted
     assert ("sink" in {one["name"] for one in pod(group)["volumes"]}) is mounted
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted", "mounted"),
+    [
+        (
+            {"logstore": {"name": "rejected"}},
+            contract.DeadLetterLogstore(project="demo", logstore="rejected"),
+            False,
+        ),
+        (
+            {"logstore": {"project": "other", "name": "rejected"}},
+            contract.DeadLetterLogstore(project="other", logstore="rejected"),
+            False,
+        ),
+        (
+            {"folder": {"path": "a/b", "volumeClaim": "c"}},
+            contract.DeadLetterFolder(path="/dead-letter/a/b"),
+            True,
+        ),
+    ],
+)
+def test_the_failure_policy_reaches_the_worker(
+    target: Document, wanted: contract.DeadLetterLogstore | contract.DeadLetterFolder, mounted: bool
+) -> None:
+    on_failure = {"policy": "DeadLetter", "maxAttempts": 2, "maxPerHour": 7, "deadLetter": target}
+    group = resource({"pipeline": {"batchTimeoutSeconds": 60, "onFailure": on_failure}})
+    config = worker_config(group, PLACEMENT)
+    assert config.batch_timeout_s == 60.0
+    assert config.on_failure == contract.OnFailure(
+        policy="DeadLetter", max_attempts=2, max_consecutive=10, max_per_hour=7, dead_letter=wanted
+    )
+    assert ("dead-letter" in {one["name"] for one in pod(group)["volumes"]}) is mounted
+    mounts = {one["name"]: one["mountPath"] for one in pod(group)["containers"][0]["volumeMounts"]}
+    assert mounts.get("dead-letter") == ("/dead-letter" if mounted else None)
+
+
+def test_settings_with_their_defaults_are_not_written() -> None:
+    """So a new setting that nobody uses restarts no worker, and workers of an earlier release take it."""
+    config = worker_config(resource(), PLACEMENT)
+    written = msgspec.json.decode(encode_settings(config))
+    assert {"batch_timeout_s", "on_failure"}.isdisjoint(written)
+    assert msgspec.json.decode(encode_settings(config), type=contract.WorkerConfig) == config
+    other = worker_config(resource({"pipeline": {"batchTimeoutSeconds": 60}}), PLACEMENT)
+    assert msgspec.json.decode(encode_settings(other))["batch_timeout_s"] == 60.0
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_logstore_sink_keeps_the_order_if_the_group_consumes_in_order(in_order: bool) -> None:
+    sink = {"parquet": None, "logstore": {"project": "other", "name": "copy"}}
+    config = worker_config(resource({"inOrder": in_order, "pipeline": {"sink": sink}}), PLACEMENT)
+    assert config.sink == contract.LogstoreSink(project="other", logstore="copy", keep_order=in_order)
+
+
+def test_a_copy_has_no_query() -> None:
+    sink = {"parquet": None, "logstore": {"name": "ls", "copy": True}}
+    config = worker_config(resource({"inOrder": True, "pipeline": {"sql": None, "sink": sink}}), PLACEMENT)
+    assert config.pipeline == contract.CopyPipeline()
+    assert config.sink == contract.LogstoreSink(project="demo", logstore="ls")
 
 
 def test_code_of_a_config_map_is_part_of_the_settings() -> None:

@@ -19,13 +19,13 @@ class Apiserver:
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
-        self._command = [str(build.folder() / "kubectl"), "--kubeconfig", str(kubeconfig)]
+        self.command = [str(build.folder() / "kubectl"), "--kubeconfig", str(kubeconfig)]
         self.must("apply", "--server-side", "--force-conflicts", "-f", str(CRD), "-f", str(OPERATOR))
         crd = "crd/loghubconsumergroups.loghub.dev"
         self.must("wait", "--for=condition=Established", crd, "--timeout=60s")
 
     def run(self, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-        command = [*self._command, *arguments]
+        command = [*self.command, *arguments]
         return subprocess.run(command, input=text, capture_output=True, text=True, timeout=90, check=False)
 
     def must(self, *arguments: str) -> str:

@@ -28,7 +28,7 @@ async def main() -> None:
     fate = Fate(At(sys.argv[2], sys.argv[1]), lambda: os.kill(os.getpid(), signal.SIGKILL))
     settings = Settings.from_environment(os.environ)
     async with AioKube(await configured()) as kube:
-        connect = mortal_connect(connector(settings.uses_sdk), fate)
+        connect = mortal_connect(connector(settings.uses_sdk, settings.address_of), fate)
         await app.run(settings, asyncio.Event(), connect=connect, kube=MortalKube(kube, fate))
 
 

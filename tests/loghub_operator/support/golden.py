@@ -126,6 +126,12 @@ def observed_at(resource: LogHubConsumerGroup, given: Document, now: float) -> O
     if worker_set := fields.get("worker_set"):
         worker_set["revision"] = {**_revision(worker_set), "generation": resource.metadata.generation}
         worker_set["drift"] = [_field(text) for text in worker_set.get("drift", ())]
+    shards = [shard["shard"] for shard in service.get("shards", [])]
+    last = max(shards, default=0)
+    if origin := fields.pop("group_origin", None):
+        fields["group_record"] = {"origin": origin, "last_initial_shard": last}
+    if shards:
+        fields["last_initial_shard"] = last
     placement = msgspec.convert(fields.pop("placement"), Placement)
     error = service.pop("error", None)
     hints = get_type_hints(ObservedState)

@@ -58,7 +58,7 @@ class Player:
         self._namespace = namespace
         self._held: dict[str, tuple[int, ...]] = {}
         self._left: set[str] = set()
-        self._ready_reported: int | None = None
+        self._reported: Document = {}
         self.stopped_without_leaving: list[str] = []
         self.groups_at_once = 0  # of each shard, in one turn; 0: workers only send heartbeats
 
@@ -96,7 +96,7 @@ class Player:
         for name in wanted:
             if name in existing:
                 ready += await self._work(existing[name])
-        await self._report_ready(ready)
+        await self._report(owner, ready)
 
     async def _start(self, name: str, template: Document) -> None:
         metadata = {"name": name, "namespace": self._namespace, **template["metadata"]}
@@ -137,13 +137,16 @@ class Player:
             )
             return 0
         settings = json.loads(config["data"]["worker.json"])
-        broken = not settings["pipeline"].get("text", "SELECT ").startswith("SELECT ")
+        broken = self.fails(name, settings["pipeline"].get("text", "SELECT "))
         if not broken:
             with contextlib.suppress(LogHubException):
                 self._heartbeat(name, leave=annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED)
         ready = not broken and name not in self._left
         await self._report_pod(pod, broken=broken, ready=ready)
         return ready
+
+    def fails(self, _name: str, sql: str) -> bool:
+        return not sql.startswith("SELECT ")
 
     def _heartbeat(self, name: str, *, leave: bool) -> None:
         if leave:
@@ -199,11 +202,11 @@ class Player:
             {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}, subresource="status"
         )
 
-    async def _report_ready(self, ready: int) -> None:
-        if ready == self._ready_reported:
+    async def _report(self, owner: Document, ready: int) -> None:
+        status = {"replicas": ready, "observedGeneration": owner["metadata"]["generation"]}
+        if status == self._reported:
             return
-        self._ready_reported = ready
-        status = {"replicas": ready, "readyReplicas": ready}
+        self._reported = status
         metadata = {"name": GROUP, "namespace": self._namespace}
         await self._kube.apply(
             {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "status": status},

@@ -9,7 +9,7 @@ from loghub.clock import Clock
 from loghub.domain.state_inference import WorkerReport
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.logservice.group_state import Unresolved, observe_service
-from loghub_operator.logservice.shard_cursors import EndCursorCache
+from loghub_operator.logservice.shard_cursors import CursorCache, RunAll, one_by_one
 from loghub_operator.model.observed import LogServiceObserved
 
 NO_REPORTS: Mapping[str, WorkerReport | None] = {}
@@ -20,12 +20,15 @@ def service_observed(
     resource: LogHubConsumerGroup,
     *,
     clock: Clock,
-    ends: EndCursorCache | None = None,
+    cache: CursorCache | None = None,
+    run_all: RunAll = one_by_one,
     silent: Iterable[str] = (),
     reports: Mapping[str, WorkerReport | None] = NO_REPORTS,
 ) -> LogServiceObserved:
     """``silent`` are expected consumers without a report."""
-    result = observe_service(client, resource, ends=ends or EndCursorCache(), clock=clock)
+    result = observe_service(
+        client, resource, cache=cache or CursorCache(clock), run_all=run_all, clock=clock
+    )
     if isinstance(result, Unresolved):
         return result.resolved({**dict.fromkeys(silent), **reports})
     return result

@@ -69,7 +69,9 @@ def log_service(folder: Path) -> Iterator[str]:
     ) as child:
         until("the service's port", lambda: port_file.exists() or child.poll() is not None)
         assert child.poll() is None, (folder / "service.log").read_text()
-        yield f"http://{port_file.read_text().strip()}"
+        address = port_file.read_text().strip()
+        until("the service", lambda: health(address)[0] == 200 or child.poll() is not None)
+        yield f"http://{address}"
 
 
 class Operator:

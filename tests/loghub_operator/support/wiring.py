@@ -3,6 +3,7 @@
 from typing import Any
 
 from loghub.clock import Clock
+from loghub_operator.apply.event_recorder import EventRecorder
 from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.logservice.access import LogServiceAccess
@@ -31,5 +32,12 @@ def observer_and_executor(
         settings=settings,
         clock=clock,
     )
-    executor = Executor(kube=kube, log_service=log_service, wrote=drift.wrote, settings=settings, clock=clock)
+    executor = Executor(
+        kube=kube,
+        log_service=log_service,
+        wrote=drift.wrote,
+        events=EventRecorder(kube=kube, clock=clock, instance="operator-0"),
+        settings=settings,
+        clock=clock,
+    )
     return observer, executor

@@ -11,6 +11,7 @@ from typing import Any
 from loghub.client.port import GroupInfo, Position
 from loghub.wire.cursor import decode
 from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub.worker_contract import ParquetSink
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.log_service import ConsumerIdentity
@@ -24,6 +25,7 @@ from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.commit_log import ShardIncarnation
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
+from tests.loghub_worker.support import worker_config
 
 GROUP = encode(LogGroup(logs=(Log(time=1, contents=(("a", "b"),)),)))
 IDENTITY = ConsumerIdentity(logstore="ls", group="g", consumer="c")
@@ -48,9 +50,13 @@ class RecordingSink:
     def __init__(self) -> None:
         self.ahead = 0
         self.resume_waits_for: threading.Event | None = None
+        self.opened: list[ShardIncarnation] = []
         self.resumed = 0
         self.moved: list[bool] = []
         self.acknowledged: list[tuple[int, int]] = []
+
+    def open_shard(self, shard: ShardIncarnation) -> None:
+        self.opened.append(shard)
 
     def resume(
         self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
@@ -76,9 +82,16 @@ class OneShardWorker:
         groups: int = 0,
         start_position: Position = "begin",
         checkpoint_interval_s: float = 0.0,
+        last_initial_shard: int | None = None,
         **timings: float,
     ) -> None:
-        self.checkpoint_interval_s = checkpoint_interval_s
+        self.config = worker_config(
+            "http://unused",
+            ParquetSink(path="/unused"),
+            start_position=start_position,
+            checkpoint_interval_s=checkpoint_interval_s,
+            last_initial_shard=last_initial_shard,
+        )
         self.clock = FakeClock()
         self.server = MemoryServer(self.clock)
         self.client = self.server.client("proj")
@@ -93,22 +106,49 @@ class OneShardWorker:
         self.shared_state = SharedState(Membership(MembershipTimings(**settings)), self.exchange, self.clock)
         self.sink = RecordingSink()
         self.heartbeat = HeartbeatThread(self.shared_state, self.client, IDENTITY)
-        self.shard_manager = self.make_shard_manager(self.client, start_position)
+        self.shard_manager = self.make_shard_manager(self.client)
         self.step()
 
-    def make_shard_manager(self, client: MemoryLogHub, start_position: Position) -> ShardManager:
+    def make_shard_manager(self, client: MemoryLogHub) -> ShardManager:
         sink: Any = self.sink
         return ShardManager(
             self.shared_state,
             client,
             sink,
             IDENTITY,
-            start_position=start_position,
-            checkpoint_interval_s=self.checkpoint_interval_s,
+            config=self.config,
         )
 
-    def cursor(self, position: Position) -> int:
-        return decode(self.client.get_cursor("ls", 0, position))
+    def cursor(self, position: Position, shard: int = 0) -> int:
+        return decode(self.client.get_cursor("ls", shard, position))
+
+    def put(self, groups: int) -> None:
+        """Write log groups to every shard that accepts them."""
+        for shard in self.client.list_shards("ls"):
+            for _ in range(0 if shard.read_only else groups):
+                self.client.put_logs("ls", GROUP, hash_key=shard.begin_key)
+
+    @property
+    def opened_at(self) -> dict[int, int]:
+        """The first position of each shard that was opened, which is saved at once."""
+        return dict(reversed(self.sink.acknowledged))
+
+    def read_all(self) -> None:
+        """Commit every shard to its end; the children of one that is over follow two heartbeats later."""
+        for _ in range(6):
+            self.step()
+            self._commit_to_end()
+
+    def _commit_to_end(self) -> None:
+        with self.shared_state.use() as (membership, _):
+            held = {shard.shard: shard.position for shard in membership.shards}
+        behind = [
+            Range(shard, position, self.cursor("end", shard))
+            for shard, position in held.items()
+            if position is not None and position < self.cursor("end", shard)
+        ]
+        with self.shared_state.use() as (membership, _):
+            membership.committed(tuple(behind), logs={}, read_bytes={})
 
     def step(self) -> None:
         """Send one heartbeat and do one step of the shard manager, five seconds later."""

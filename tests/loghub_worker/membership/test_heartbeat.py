@@ -18,7 +18,7 @@ from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings, ShutdownMode
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.metrics import answer
-from loghub_worker.status import Moment, status_of
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from tests.fakes.fake_log_service import MemoryServer
 from tests.support import HandClock
 
@@ -96,7 +96,12 @@ class SteppedWorker:
         with self.shared_state.use() as (membership, now):
             moment = Moment(monotonic_s=now, unix_s=now)
             status = status_of(
-                membership, name="w", now=moment, error=ReportedError(), rows=0, oldest_unix_s={}
+                membership,
+                name="w",
+                now=moment,
+                error=ReportedError(),
+                query=QueryProgress(batch_hung_after_s=630),
+                readings=ShardReadings(),
             )
         return answer(path, CollectorRegistry(), status, now_unix_s=status.written_at)[0]
 

@@ -91,6 +91,34 @@ def test_failed_heartbeat_is_retried_soon_and_revokes_nothing() -> None:
     assert membership.positions == {1: 10}
 
 
+def test_failed_heartbeats_are_retried_after_growing_pauses_of_at_most_an_interval() -> None:
+    """Pauses of 1, 2 and 4 s, then of an interval of 5 s; an answer starts again with 1 s."""
+    membership, now = holder(1), 5.0
+    for pause_s in (1, 2, 4, 5, 5):
+        request = membership.poll(now)
+        assert isinstance(request, HeartbeatRequest)
+        membership.failed(request.number, now=now)
+        assert membership.poll(now + pause_s - 0.1) is None
+        assert membership.wake_in_s(now) <= pause_s
+        now += pause_s
+    heartbeat(membership, now, 1)
+    request = membership.poll(now + 5)
+    assert isinstance(request, HeartbeatRequest)
+    membership.failed(request.number, now=now + 5)
+    assert isinstance(membership.poll(now + 6), HeartbeatRequest)
+
+
+def test_two_workers_that_fail_together_do_not_retry_together() -> None:
+    times = []
+    for chance in (0.0, 1.0):
+        membership = Membership(TIMINGS, random=lambda chance=chance: chance)
+        request = membership.poll(0)
+        assert isinstance(request, HeartbeatRequest)
+        membership.failed(request.number, now=0)
+        times.append(membership.wake_in_s(0))
+    assert times == [0.5, 1.0]
+
+
 def test_opening_to_open_passes_the_position_to_the_source_under_a_new_version() -> None:
     membership = member(2)
     before = membership.version
@@ -298,3 +326,23 @@ def test_stop_to_leave_releases_drained_shards() -> None:
     assert isinstance(membership.poll(5), LeaveRequest)
     membership.set_shutdown_mode(ShutdownMode.STOP)
     assert membership.shutdown_mode is ShutdownMode.LEAVE
+
+
+def test_abandoned_shards_are_not_committed_saved_or_assigned_again_and_the_consumer_leaves() -> None:
+    """Also if a heartbeat that still reported them is answered afterwards."""
+    membership = holder(1, 2)
+    commit(membership, 1, 10, 20)
+    late = membership.poll(5)
+    assert isinstance(late, HeartbeatRequest)
+    membership.abandon()
+    assert membership.positions == {}
+    assert membership.unsaved() == ()
+    membership.answered(late.number, (1, 2, 3), now=6)
+    assert membership.shards == ()
+    assert not membership.may_commit((Range(2, 10, 20),), now=6)
+    commit(membership, 2, 10, 20)
+    assert membership.shards == ()
+    request = membership.poll(6)
+    assert isinstance(request, LeaveRequest)
+    membership.left(request.number)
+    assert membership.state is MemberState.LEFT

@@ -48,7 +48,7 @@ def test_start_at_the_end_is_saved_as_a_checkpoint_for_the_next_holder(tmp_path:
         Membership(worker.shared_state._membership.timings), ExchangeFiles(tmp_path), worker.clock
     )
     successor.heartbeat = HeartbeatThread(successor.shared_state, worker.client, IDENTITY)
-    successor.shard_manager = successor.make_shard_manager(worker.client, "end")
+    successor.shard_manager = successor.make_shard_manager(worker.client)
     successor.step()
     assert worker.exchange.positions().shards == {0: worker.begin + 5}
 
@@ -127,6 +127,20 @@ def test_checkpoint_of_a_shard_that_was_lost_and_assigned_again_is_not_sent(
         membership.reopen(0)
     worker.shard_manager.save_all()
     assert decode(worker.checkpoint()) == worker.begin
+
+
+def test_a_shard_is_opened_in_the_sink_before_its_checkpoint_is_requested(
+    worker: OneShardWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another worker committed is then in its claims, or in the checkpoint."""
+    opened: list[int] = []
+    real = worker.client.get_checkpoints
+    counting = lambda *request: (opened.append(len(worker.sink.opened)), real(*request))[1]  # noqa: E731
+    monkeypatch.setattr(worker.client, "get_checkpoints", counting)
+    with worker.shared_state.use() as (membership, _):
+        membership.reopen(0)
+    worker.shard_manager.step()
+    assert opened == [2]
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["fenced", "not fenced yet"])
@@ -234,6 +248,32 @@ def test_shard_whose_checkpoint_the_service_refuses_is_released(worker: OneShard
     assert worker.shard_manager.error.reason == "", "the error is cleared with its shard"
 
 
+LONG_AGO, IN_AN_HOUR = 1, 1_700_010_000
+POSITIONS: tuple[Position, ...] = ("begin", "end", LONG_AGO, IN_AN_HOUR)
+
+
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize("start_position", POSITIONS)
+def test_children_of_a_split_and_of_a_merge_begin_at_their_own_first_log(
+    tmp_path: Path, start_position: Position, order: bool
+) -> None:
+    worker = OneShardWorker(tmp_path, groups=3, start_position=start_position, last_initial_shard=0)
+    worker.client.update_group("ls", GroupInfo(name="g", timeout_s=30, order=order))
+    worker.client.split_shard("ls", 0)
+    worker.put(20)
+    worker.read_all()
+    worker.client.merge_shards("ls", 1)
+    worker.put(20)
+    worker.read_all()
+    firsts = {number: worker.cursor("begin", number) for number in (1, 2, 3)}
+    assert {number: worker.opened_at[number] for number in firsts} == firsts
+
+
+def test_without_a_checkpoint_only_initial_shards_begin_at_the_start_position(tmp_path: Path) -> None:
+    worker = OneShardWorker(tmp_path, groups=3, start_position="end", last_initial_shard=0)
+    assert worker.opened_at == {0: worker.cursor("end")} != {0: worker.begin}
+
+
 def test_report_of_the_source_ends_the_drain(worker: OneShardWorker) -> None:
     with worker.shared_state.use() as (membership, _):
         membership.source_started()
@@ -276,7 +316,9 @@ def blocked(tmp_path: Path) -> Iterator[Callable[[], OneShardWorker]]:
 
     def make() -> OneShardWorker:
         worker = OneShardWorker(tmp_path, interval_s=0.02, timeout_s=5.0, margin_s=1.0)
-        worker.clock.monotonic_s = time.monotonic  # type: ignore[method-assign]
+        # It goes on from the fake clock's time: the clock of a machine that has just booted is behind it.
+        ahead_s = worker.clock.now - time.monotonic()
+        worker.clock.monotonic_s = lambda: time.monotonic() + ahead_s  # type: ignore[method-assign]
         worker.sink.resume_waits_for = threading.Event()
         workers.append(worker)
         return worker
@@ -307,3 +349,51 @@ def test_a_blocked_opening_delays_no_heartbeat(
     worker.heartbeat.start()
     wait_until(lambda: len(sent) >= 30, "thirty heartbeats")
     assert worker.phases() == {0: ShardPhase.OPENING}, "the opening is still blocked"
+
+
+def test_a_position_beyond_the_end_is_reported_and_its_lag_is_unknown(worker: OneShardWorker) -> None:
+    def report(end: int, reason: str, beyond_end: dict[int, int]) -> Report:
+        return Report(version=1, ends={0: end}, reason=reason, message=reason, beyond_end=beyond_end)
+
+    worker.exchange.write_report(report(worker.begin, "", {}))
+    worker.shard_manager.step()
+    assert worker.shard_manager.oldest_unix_s == {0: None}, "everything is read"
+    worker.exchange.write_report(report(worker.begin - 1, "PositionBeyondEnd", {0: 1}))
+    worker.shard_manager.step()
+    assert worker.shard_manager.oldest_unix_s == {}
+    assert worker.shard_manager.source_error.reason == "PositionBeyondEnd"
+    assert worker.shard_manager.beyond_end == {0: 1}
+    assert worker.phases() == {0: ShardPhase.OPEN}, "the worker keeps the shard"
+
+
+def test_a_shard_that_cannot_be_saved_is_retried_after_growing_pauses(worker: OneShardWorker) -> None:
+    """Of 1, 2 and 4 s, and so on; a saved checkpoint starts again with 1 s."""
+    attempts = count_attempts(worker)
+    for begin in (worker.begin, worker.begin + 2):
+        worker.commit(begin, begin + 2)
+        worker.server.unreachable = True
+        worker.shard_manager.save_all()
+        for pause_s in (1, 2, 4):
+            before = attempts()
+            worker.clock.now += pause_s - 0.125  # exact in binary
+            worker.shard_manager.save_all()
+            assert attempts() == before
+            worker.clock.now += 0.125
+            worker.shard_manager.save_all()
+            assert attempts() == before + 1
+        worker.server.unreachable = False
+        worker.clock.now += 8
+        worker.step()
+        assert decode(worker.checkpoint()) == begin + 2
+
+
+def count_attempts(worker: OneShardWorker) -> Callable[[], int]:
+    """How often a checkpoint was sent so far."""
+    sent, real = [], worker.client.update_checkpoint
+
+    def update_checkpoint(*args: Any, **kwargs: Any) -> None:
+        sent.append(kwargs["cursor"])
+        real(*args, **kwargs)
+
+    worker.client.update_checkpoint = update_checkpoint  # type: ignore[method-assign]
+    return lambda: len(sent)

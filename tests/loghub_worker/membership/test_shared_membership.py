@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 from loghub.clock import SystemClock
+from loghub.worker_contract import WorkerReason
 from loghub_worker.exchange_files import ExchangeFiles, ReadCount
 from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings, ShutdownMode
 from loghub_worker.membership.shared_membership import SharedState
@@ -49,6 +50,24 @@ def test_the_positions_file_is_written_when_the_step_ends(tmp_path: Path) -> Non
         version = membership.version
     positions = ExchangeFiles(tmp_path).positions()
     assert (positions.version, positions.shards) == (version, {4: 17})
+
+
+def test_a_state_directory_that_cannot_be_written_ends_no_thread_and_is_reported(
+    tmp_path: Path,
+) -> None:
+    """What the source plans by the older positions is not committed; the next step writes the new ones."""
+    folder = tmp_path / "not-mounted"
+    shared = shared_state(folder)
+    for _ in range(2):
+        with shared.use() as (membership, _):
+            membership.source_started()
+        assert shared.error.reason == WorkerReason.STATE_UNAVAILABLE
+        assert str(folder) in shared.error.message
+    folder.mkdir()
+    with shared.use() as (membership, _):
+        version = membership.version
+    assert ExchangeFiles(folder).positions().version == version
+    assert shared.error.reason == ""
 
 
 def test_a_count_is_returned_once(tmp_path: Path) -> None:

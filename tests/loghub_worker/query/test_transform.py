@@ -213,6 +213,27 @@ def test_functions_of_the_users_module_run_in_sparks_processes(module: Module, s
     assert [tuple(row) for row in transform(spark.sql(LOGS)).collect()] == [("A LINE", 3)]
 
 
+COUNTS = """
+def run(logs):
+    logs.persist()
+    return logs.selectExpr(f"{logs.count()} AS logs", "__shard__")
+"""
+
+
+@spark_test
+def test_logs_that_a_function_persists_are_released_with_the_next_batch(
+    module: Module, spark: SparkSession
+) -> None:
+    """A function that counts its logs would otherwise read them from the log service twice."""
+    transform = module.transform(COUNTS)
+    batches = [spark.range(rows).selectExpr("CAST(id AS INT) AS __shard__") for rows in (3, 4)]
+    assert transform(batches[0]).count() == 3
+    assert batches[0].storageLevel.useMemory
+    assert transform(batches[1]).count() == 4
+    assert not batches[0].storageLevel.useMemory
+    assert batches[1].storageLevel.useMemory
+
+
 @spark_test
 def test_sparks_own_error_is_reported_at_the_users_line(module: Module, spark: SparkSession) -> None:
     text = "def run(logs):\n    return logs.select('nope')\n"
@@ -226,7 +247,7 @@ def test_sparks_own_error_is_reported_at_the_users_line(module: Module, spark: S
 def test_an_error_in_sparks_own_processes_is_reported_with_its_place(
     module: Module, spark: SparkSession
 ) -> None:
-    from loghub_worker.query.streaming_query import query_error
+    from loghub_worker.query.batch_errors import query_error
 
     rows = module.transform(BROKEN_UDF)(spark.sql(LOGS))
     with pytest.raises(Exception, match="uper") as raised:

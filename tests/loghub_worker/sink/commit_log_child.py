@@ -51,12 +51,17 @@ class LineWorker:
 
     def assign(self, shards: Iterable[int]) -> None:
         for shard in shards:
+            self.commit_log.open_shard(self.incarnation(shard))
             checkpoint = self.checkpoint(shard)
             self.at_step("checkpoint read")
             position = self.commit_log.resume(self.incarnation(shard), checkpoint, confirm=self.confirm)
             self.at_step("resumed")
             self.positions[shard] = position
             self.save(shard, position)
+
+    def resume(self, incarnation: ShardIncarnation, checkpoint: int, *, moved: bool = False) -> int:
+        self.commit_log.open_shard(incarnation)
+        return self.commit_log.resume(incarnation, checkpoint, confirm=self.confirm, moved=moved)
 
     def confirm(self) -> None:
         if not self.may_commit():

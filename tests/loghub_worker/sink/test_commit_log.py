@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.commit_log import TOMBSTONE_S, RangeTakenError, SessionLostError, ShardIncarnation
+from loghub_worker.sink.commit_log import (
+    TOMBSTONE_S,
+    CommitLog,
+    RangeTakenError,
+    SessionLostError,
+    ShardIncarnation,
+)
+from loghub_worker.sink.file_formats import JSON
+from loghub_worker.sink.sinks import FilesSink
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
     END,
@@ -46,9 +54,7 @@ GUARD_S = 60
 def leftovers(folder: Path) -> list[str]:
     """The claims and decisions that remain, except for aborts."""
     records_dir = folder / "sink" / "_loghub" / "p" / "l" / "g"
-    records = [
-        path for path in (*records_dir.glob("claims/*"), *records_dir.glob("batches/*")) if path.is_file()
-    ]
+    records = [*records_dir.glob("range-claims/*"), *records_dir.glob("batches/*")]
     return [path.name for path in records if '"committed":false' not in path.read_text()]
 
 
@@ -118,8 +124,8 @@ def test_a_worker_stalled_at_a_step_does_not_disturb_its_successor(
 
 def test_a_range_that_was_delivered_cannot_be_delivered_again(tmp_path: Path) -> None:
     first, second = LineWorker(tmp_path, "first"), LineWorker(tmp_path, "second")
-    first.assign(SHARDS)
     second.assign(SHARDS)
+    first.assign(SHARDS)
     first.deliver(save=False)
     with pytest.raises(RangeTakenError):
         second.deliver()
@@ -146,13 +152,13 @@ def test_checkpoint_moved_to_the_begin_of_an_unsaved_batch_delivers_it_again(tmp
     worker.assign((0,))
     worker.deliver(save=False)
     commit_log, incarnation = worker.commit_log, worker.incarnation(0)
-    assert commit_log.resume(incarnation, BEGIN, confirm=worker.confirm) == BEGIN + GROUPS
-    assert commit_log.resume(incarnation, BEGIN, confirm=worker.confirm, moved=True) == BEGIN
+    assert worker.resume(incarnation, BEGIN) == BEGIN + GROUPS
+    assert worker.resume(incarnation, BEGIN, moved=True) == BEGIN
     shard_range = Range(0, BEGIN, BEGIN + GROUPS)
     (commit_log.stage("again")).mkdir(parents=True)
     commit_log.publish("again", [(incarnation, shard_range)], may_commit=lambda: True)
     # It is committed again, and the next holder finds it committed.
-    assert commit_log.resume(incarnation, BEGIN, confirm=worker.confirm) == BEGIN + GROUPS
+    assert worker.resume(incarnation, BEGIN) == BEGIN + GROUPS
 
 
 def delivered_before(cursor: int) -> Counter[str]:
@@ -175,9 +181,7 @@ def test_a_recreated_logstore_ignores_the_claims_of_the_old_one(tmp_path: Path) 
     worker = LineWorker(tmp_path, "first")
     worker.assign((0,))
     worker.deliver(save=False)
-    assert (
-        worker.commit_log.resume(ShardIncarnation(shard=0, created=2), BEGIN, confirm=worker.confirm) == BEGIN
-    )
+    assert worker.resume(ShardIncarnation(shard=0, created=2), BEGIN) == BEGIN
 
 
 def test_nothing_is_visible_if_the_session_ends_before_the_decision(tmp_path: Path) -> None:
@@ -202,7 +206,7 @@ def test_prune_removes_only_old_aborts(tmp_path: Path) -> None:
     assert (batches / "gone.json").exists()
     worker.commit_log.prune(owner="other", now_unix_s=now + TOMBSTONE_S + 10)
     assert [path.name.startswith(f"first-{os.getpid()}") for path in batches.iterdir()] == [True]
-    assert worker.commit_log.resume(worker.incarnation(0), BEGIN, confirm=worker.confirm) == BEGIN + GROUPS
+    assert worker.resume(worker.incarnation(0), BEGIN) == BEGIN + GROUPS
 
 
 def test_no_gap_between_two_unsaved_batches(tmp_path: Path) -> None:
@@ -229,6 +233,7 @@ def test_prune_aborts_the_staged_batches_of_an_earlier_process_of_this_consumer(
     assert not commit_log.stage("w-1-aa").exists()
     assert commit_log.stage("w-10-bb").exists()
     ranges = [(ShardIncarnation(shard=0, created=1), Range(0, BEGIN, END))]
+    commit_log.open_shard(ranges[0][0])
     with pytest.raises(RangeTakenError):
         commit_log.publish("w-1-aa", ranges, may_commit=lambda: True)
 
@@ -239,6 +244,7 @@ def test_the_staged_files_are_removed_if_the_disk_is_full_at_the_claim(
     """Even if the decision cannot be written either. Once there is room, the range is delivered."""
     commit_log = LineWorker(tmp_path, "first").commit_log
     ranges = [(ShardIncarnation(shard=0, created=1), Range(0, BEGIN, END))]
+    commit_log.open_shard(ranges[0][0])
     commit_log.stage("full").mkdir()
     (commit_log.stage("full") / "part").write_text("rows")
 
@@ -252,3 +258,61 @@ def test_the_staged_files_are_removed_if_the_disk_is_full_at_the_claim(
     assert not commit_log.stage("full").exists()
     commit_log.stage("next").mkdir()
     commit_log.publish("next", ranges, may_commit=lambda: True)
+
+
+def commit_log_with(folder: Path, record: str, content: bytes) -> CommitLog:
+    commit_log = CommitLog(folder, group_path=("p", "l", "g"))
+    (folder / "_loghub" / "p" / "l" / "g" / record).write_bytes(content)
+    return commit_log
+
+
+def resumed(commit_log: CommitLog, shard: int) -> int:
+    incarnation = ShardIncarnation(shard=shard, created=5)
+    commit_log.open_shard(incarnation)
+    return commit_log.resume(incarnation, 7, confirm=lambda: None)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", bytes(100)])
+def test_a_damaged_opening_is_replaced_by_the_next_one(tmp_path: Path, content: bytes) -> None:
+    worker = LineWorker(tmp_path, "first")
+    worker.assign((0,))
+    (tmp_path / "sink/_loghub/p/l/g/openings/0-1").write_bytes(content)
+    with pytest.raises(RangeTakenError):
+        worker.deliver()
+    worker.run()
+    assert delivered(tmp_path) == everything()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"batch":"b"', b"\xff", b'{"batch":"b","ranges":[[1,5,7,9]]}'])
+def test_a_damaged_claim_makes_the_sink_unavailable_for_its_own_shard_only(
+    tmp_path: Path, content: bytes
+) -> None:
+    commit_log = commit_log_with(tmp_path, "range-claims/0-5-7-0", content)
+    with pytest.raises(OSError, match="0-5-7-0"):
+        resumed(commit_log, 0)
+    assert resumed(commit_log, 1) == 7
+
+
+@pytest.mark.parametrize("name", ["0-5-7-0.bak", "0-5-7-0~", "0-5-copy of 7-0", "0-5-7"])
+def test_a_file_that_is_no_claim_is_no_obstacle(tmp_path: Path, name: str) -> None:
+    assert resumed(commit_log_with(tmp_path, f"range-claims/{name}", b"anything"), 0) == 7
+
+
+def test_a_damaged_decision_does_not_prevent_the_start(tmp_path: Path) -> None:
+    commit_log = commit_log_with(tmp_path, "batches/w-1.json", b"")
+    commit_log.stage("w-1").mkdir()
+    commit_log.stage("w-2").mkdir()
+    commit_log.prune(owner="w", now_unix_s=0.0)
+    assert commit_log.stage("w-1").exists(), "whether it was committed is not known"
+    assert not commit_log.stage("w-2").exists()
+
+
+def test_batches_that_fail_before_they_claim_anything_leave_nothing_behind(tmp_path: Path) -> None:
+    """A pipeline may fail for months, and each worker reads all decisions when it starts."""
+    commit_log = CommitLog(tmp_path, group_path=("p", "l", "g"))
+    sink = FilesSink(tmp_path, commit_log, JSON)
+    for batch in ("w-0-1", "w-0-2"):
+        commit_log.stage(batch).mkdir()
+        sink.abort(batch)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert list(commit_log.stage("w-0-1").parent.iterdir()) == []

@@ -12,7 +12,7 @@ from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from tests.loghub_worker.sink.commit_log_child import BEGIN, END, GROUPS, LineWorker, delivered, lines_of
 
 # Every step of resuming a shard.
-STEPS = ["checkpoint read", "claims read", "confirmed", "settled", "resumed"]
+STEPS = ["opened", "checkpoint read", "claims read", "confirmed", "settled", "resumed"]
 GUARD_S = 60
 
 
@@ -129,7 +129,7 @@ def test_the_next_holder_delivers_again_after_the_checkpoint_was_moved_back(
 def test_claims_of_a_cursor_are_removed_once_the_checkpoint_is_past_it(tmp_path: Path) -> None:
     die_undecided(tmp_path)
     die_undecided(tmp_path)
-    claims = tmp_path / "sink/_loghub/p/l/g/claims"
+    claims = tmp_path / "sink/_loghub/p/l/g/range-claims"
     assert len(list(claims.iterdir())) == 2, "an aborted claim remains until then"
     run_to_the_end(tmp_path, 0)
     assert list(claims.iterdir()) == []

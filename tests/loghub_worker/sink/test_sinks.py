@@ -29,6 +29,14 @@ def sink_of(sink: Sink, folder: Path) -> Any:
     return make_sink(config, consumer="w-0", credentials_dir="/k", scratch=folder, now_unix_s=0)
 
 
+def resumed(sink: Any, checkpoint: int) -> int:
+    """Where shard 0 continues."""
+    shard = ShardIncarnation(shard=0, created=1)
+    sink.open_shard(shard)
+    position: int = sink.resume(shard, checkpoint, confirm=lambda: None)
+    return position
+
+
 def contents(folder: Path) -> list[dict[str, Any]]:
     """The rows of a folder, as a reader finds them that does not know the commit log."""
     rows = [
@@ -43,7 +51,7 @@ def test_a_batch_is_published_once_and_completely(kind: Any, frame: DataFrame, t
     sink = sink_of(kind(path=str(tmp_path / "out")), tmp_path)
     assert isinstance(sink, FilesSink)
     sink.check(frame.limit(0))
-    assert sink.resume(ShardIncarnation(shard=0, created=1), 10, confirm=lambda: None) == 10
+    assert resumed(sink, 10) == 10
     for batch in ("w-0-first", "w-0-again"):
         assert sink.write(frame, batch) == len(ROWS)
         assert contents(tmp_path / "out") == ([] if batch == "w-0-first" else ROWS)
@@ -53,12 +61,46 @@ def test_a_batch_is_published_once_and_completely(kind: Any, frame: DataFrame, t
         with pytest.raises(RangeTakenError):
             sink.publish(batch, (Range(0, 10, 20),), lambda: True)
     assert contents(tmp_path / "out") == ROWS
-    assert sink.resume(ShardIncarnation(shard=0, created=1), 10, confirm=lambda: None) == 20
+    assert resumed(sink, 10) == 20
 
 
-def test_a_batch_without_rows_creates_no_file(frame: DataFrame, tmp_path: Path) -> None:
-    sink = sink_of(JsonSink(path=str(tmp_path / "out")), tmp_path)
-    sink.resume(ShardIncarnation(shard=0, created=1), 10, confirm=lambda: None)
+@pytest.mark.parametrize("kind", [ParquetSink, JsonSink])
+def test_a_batch_of_several_tasks_becomes_visible_in_one_step(
+    kind: Any, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every change of the folder a reader sees all rows of the batch or none. Types are those that Spark
+    wrote, also where other libraries have different ones."""
+    columns = [
+        "CAST(id AS INT) AS id", "TIMESTAMP'2024-01-02 03:04:05.678' AS at", "map('k', 'ü\n') AS m",
+        "CAST(id AS DECIMAL(20, 3)) AS d", "named_struct('x', array(id)) AS s", "CAST(NULL AS STRING) AS n",
+    ]  # fmt: skip
+    rows = spark.range(90).selectExpr(*columns).repartition(4).filter("id < 80")
+    sink = sink_of(kind(path=str(tmp_path / "out")), tmp_path)
+    resumed(sink, 10)
+    assert sink.write(rows, "w-0-many") == 80
+    seen: list[int] = []
+    real = Path.rename
+
+    def rename(path: Path, target: Path) -> Path:
+        moved = real(path, target)
+        seen.append(len(contents(tmp_path / "out")))
+        return moved
+
+    monkeypatch.setattr(Path, "rename", rename)
+    sink.publish("w-0-many", (Range(0, 10, 20),), lambda: True)
+    assert seen == [80]
+    reader = spark.read.schema(rows.schema)
+    written = getattr(reader, sink._file_format.name)(str(tmp_path / "out"))
+    assert sorted(map(repr, written.collect())) == sorted(map(repr, rows.collect()))
+    if kind is ParquetSink:
+        files = spark.read.parquet(str(tmp_path / "out"))
+        assert files.schema.simpleString() == rows.schema.simpleString()
+
+
+@pytest.mark.parametrize("kind", [ParquetSink, JsonSink])
+def test_a_batch_without_rows_creates_no_file(kind: Any, frame: DataFrame, tmp_path: Path) -> None:
+    sink = sink_of(kind(path=str(tmp_path / "out")), tmp_path)
+    resumed(sink, 10)
     assert sink.write(frame.limit(0), "w-0-empty") == 0
     sink.publish("w-0-empty", (Range(0, 10, 20),), lambda: True)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["_loghub"]
@@ -78,4 +120,4 @@ def test_the_console_shows_the_first_rows_and_counts_all(frame: DataFrame) -> No
 def test_a_console_sink_resumes_at_the_checkpoint(tmp_path: Path) -> None:
     sink = sink_of(ConsoleSink(rows=3), tmp_path)
     assert isinstance(sink, Console)
-    assert sink.resume(ShardIncarnation(shard=0, created=1), 7, confirm=lambda: None) == 7
+    assert resumed(sink, 7) == 7

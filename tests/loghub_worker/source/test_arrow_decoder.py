@@ -26,6 +26,7 @@ def row(group: LogGroup, log: Log) -> dict[str, Any]:
     micro = datetime.timedelta(microseconds=(log.time_ns or 0) // 1000)
     return {
         "__time__": datetime.datetime.fromtimestamp(log.time, datetime.UTC) + micro,
+        "__time_ns__": log.time_ns,
         "__topic__": group.topic,
         "__source__": group.source,
         "__tags__": list(group.tags),
@@ -91,6 +92,16 @@ def test_odd_groups_are_read_as_the_plain_decoder_reads_them(groups: list[LogGro
     assert rows_of(decode(body(groups), shard=0, first_cursor=7).rows) == expected(
         groups, shard=0, first_cursor=7
     )
+
+
+def test_nanoseconds_that_are_none_are_null_and_do_not_move_the_time() -> None:
+    """A producer that does not know the contract; nothing could be written with them again."""
+    time = loggroup.encode(LogGroup(logs=(Log(time=5, contents=(("k", "v"),), time_ns=999_999_999),)))
+    wrong = time.replace((999_999_999).to_bytes(4, "little"), (1_000_000_000).to_bytes(4, "little"))
+    rows = decode(loggroup.wrap([time, wrong]), shard=0, first_cursor=1).rows
+    assert rows.column("__time_ns__").to_pylist() == [999_999_999, None]
+    micros = rows.column("__time__").cast(pa.int64()).to_pylist()
+    assert micros == [5_999_999, 5_000_000]
 
 
 def test_bytes_that_are_not_text_are_replaced_and_counted_and_spoil_nothing_else() -> None:

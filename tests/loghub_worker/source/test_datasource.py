@@ -1,5 +1,6 @@
 """The data source: it reads each log of a range once, whatever the service answers, and reports errors."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,11 @@ from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.exchange_files import ExchangeFiles, Positions
-from loghub_worker.query.streaming_query import query_error
+from loghub_worker.query.batch_errors import query_error
 from loghub_worker.query.transform import PipelineError
-from loghub_worker.source.datasource import (
-    LogHubDataSource,
-    LogHubStreamReader,
-    RangeCounts,
-    ShortReadError,
-    SourceOptions,
-    read_range,
-)
+from loghub_worker.source.datasource import LogHubDataSource, LogHubStreamReader, SourceOptions
 from loghub_worker.source.end_cursors import EndWatch
+from loghub_worker.source.shard_reader import RangeCounts, ShortReadError, read_range
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 
 LOGSTORE = "reads"
@@ -113,6 +108,14 @@ def test_fewer_log_groups_than_promised_is_an_error() -> None:
         ids(Scripted(answer(2, next_cursor=3), answer(next_cursor=3)), Range(0, 2, 10))
 
 
+@pytest.mark.parametrize("claimed", [1, 3])
+def test_an_answer_with_another_number_of_log_groups_than_it_says_is_an_error(claimed: int) -> None:
+    """Its log groups cannot be numbered, and some may be missing."""
+    lie = replace(answer(2, 3, next_cursor=2 + claimed), count=claimed)
+    with pytest.raises(ShortReadError, match=f"2 log groups .* {claimed}"):
+        ids(Scripted(lie), Range(0, 2, 10))
+
+
 def options(**changes: Any) -> SourceOptions:
     settings: dict[str, Any] = {
         "endpoint": "http://127.0.0.1:1",
@@ -140,6 +143,25 @@ def test_plans_are_bounded_by_the_sizes_that_the_driver_measured(
     assert plan.ranges == (Range(0, begin, begin + groups),)
 
 
+def test_a_position_beyond_the_end_is_reported_while_other_shards_are_read(tmp_path: Path) -> None:
+    client = MemoryServer().client("proj")
+    client.create_project()
+    client.create_logstore(LOGSTORE, shards=2)
+    for key in ("0" * 32, "f" * 32):
+        client.put_logs(LOGSTORE, group(1), hash_key=key)
+    begins = {shard: decode(client.get_cursor(LOGSTORE, shard, "begin")) for shard in (0, 1)}
+    positions = {0: begins[0] + 3, 1: begins[1]}
+    exchange = ExchangeFiles(tmp_path)
+    exchange.write_positions(Positions(version=1, shards=positions))
+    reader = LogHubStreamReader(options(exchange_dir=str(tmp_path)))
+    reader._ends = EndWatch(client, logstore=LOGSTORE, interval_s=1)
+    plan = BatchPlan.from_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
+    assert plan.ranges == (Range(1, begins[1], begins[1] + 1),)
+    report = exchange.report()
+    assert (report.reason, report.beyond_end) == ("PositionBeyondEnd", {0: 2})
+    assert "shard 0" in report.message
+
+
 def test_options_pass_through_spark_unchanged() -> None:
     expected = options()
     source = LogHubDataSource({"settings": expected.to_option()})
@@ -162,7 +184,7 @@ Traceback (most recent call last):
         ("loghub.wire.errors.EndpointUnreachable: http://x did not answer: refused", "EndpointUnreachable"),
         ("loghub.wire.errors.LogHubError: LogStoreNotExist (HTTP 404): gone", "LogstoreNotFound"),
         ("loghub.wire.errors.LogHubError: InvalidCursor (HTTP 400): no", "InvalidCursor"),
-        ("loghub_worker.source.datasource.ShortReadError: shard 1: nothing at cursor 5", "PipelineFailed"),
+        ("loghub_worker.source.shard_reader.ShortReadError: shard 1: nothing at cursor 5", "PipelineFailed"),
     ],
 )
 def test_the_reason_of_a_failed_query_is_read_from_the_traceback_that_spark_quotes(

@@ -10,13 +10,14 @@ batch reads it, but heartbeats still report it) -> released (the next heartbeat,
 Only a shard that is no longer reported may be assigned to another consumer (docs/sls-protocol.md 4.3).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.batch_plan import Range, smoothed
 
-RETRY_S = 1.0  # a failed heartbeat is retried after this, or after the interval if that is shorter
+FIRST_RETRY_S = 1.0  # after a failed heartbeat; further pauses are longer, up to an interval
 
 
 class ShardPhase(StrEnum):
@@ -88,8 +89,10 @@ class Membership:
     """The membership of one consumer. It is not thread-safe:
     `loghub_worker.membership.shared_membership.SharedState` is its lock."""
 
-    def __init__(self, timings: MembershipTimings) -> None:
+    def __init__(self, timings: MembershipTimings, *, random: Callable[[], float] = without_jitter) -> None:
         self.timings = timings
+        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=timings.interval_s, random=random)
+        self._failures = 0  # consecutive
         self.state = MemberState.JOINING
         self.shutdown_mode = ShutdownMode.SERVE
         self.version = 0  # increases with each change of `positions`
@@ -175,6 +178,7 @@ class Membership:
             self._next_send_s = None
             return
         self.last_good_s = sent_s
+        self._failures = 0
         self._next_send_s = None if self._has_unreported_change else sent_s + self.timings.interval_s
         if self.state is not MemberState.LEFT:
             self.state = MemberState.MEMBER
@@ -183,7 +187,8 @@ class Membership:
     def failed(self, number: int, *, now: float) -> None:
         """Handle the failure of a request. Held shards stay held while the session lasts."""
         if self._close_request(number) is not None:
-            self._next_send_s = now + min(self.timings.interval_s, RETRY_S)
+            self._failures += 1
+            self._next_send_s = now + self._retries.pause_s(self._failures)
 
     def left(self, number: int) -> None:
         """Handle the answer to `LeaveRequest`: this consumer is no longer a member."""
@@ -248,6 +253,14 @@ class Membership:
                 self._revoke(shard)
             elif shard.phase is ShardPhase.DRAINED:
                 self._release(shard)
+        self._send_immediately()
+
+    def abandon(self) -> None:
+        """Give up every shard although a batch of them runs, and leave the group. Nothing of that batch may
+        be committed or saved any more, whatever it still does."""
+        self.shutdown_mode = ShutdownMode.LEAVE
+        self._shards.clear()
+        self.version += 1
         self._send_immediately()
 
     # -- changes of the held shards

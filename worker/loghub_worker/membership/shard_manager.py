@@ -9,8 +9,11 @@ import threading
 
 import structlog
 
-from loghub.client.port import LogHub, Position, ShardInfo
+from loghub.client.port import LogHub, ShardInfo
 from loghub.wire.errors import LogHubError, LogHubException
+from loghub.worker_contract import WorkerConfig, first_position
+from loghub_worker.backoff import Backoff
+from loghub_worker.exchange_files import Report
 from loghub_worker.log_service import (
     ConsumerIdentity,
     ReportedError,
@@ -26,7 +29,8 @@ from loghub_worker.sink.sinks import BatchSink
 log = structlog.get_logger()
 
 STEP_S = 0.1  # how often the source's report is read while nothing else happens
-RETRY_S = 1.0  # a shard that could not be opened or saved is retried after this
+# A shard that could not be opened or saved is retried after pauses from the first to the longest.
+FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 10.0
 READ_ONLY_CHECK_S = 10.0  # how often the list of read-only shards is requested
 LAG_S = 2.0  # how often the age of the log group that a shard reads next is requested
 # Another consumer holds the shard, or it no longer exists, so retries do not help (both spellings,
@@ -46,11 +50,8 @@ class ShardManager:
         sink: BatchSink,
         identity: ConsumerIdentity,
         *,
-        start_position: Position,
-        checkpoint_interval_s: float = 0.0,
+        config: WorkerConfig,
     ) -> None:
-        """While a shard is consumed, its checkpoint is saved at most once every `checkpoint_interval_s`
-        seconds. A shard without a checkpoint begins at `start_position`."""
         self._shared_state = shared_state
         self._client = client
         self._sink = sink
@@ -59,12 +60,16 @@ class ShardManager:
         self._logstore = identity.logstore
         self._group = identity.group
         self._consumer = identity.consumer
-        self._start_position = start_position
-        self._checkpoint_interval_s = checkpoint_interval_s
+        self._start_position = config.start_position
+        self._last_initial_shard = config.last_initial_shard
+        # While a shard is consumed, its checkpoint is saved at most once in this time.
+        self._checkpoint_interval_s = config.checkpoint_interval_s
         self._saved_s: dict[int, float] = {}
         self._read_only: frozenset[int] = frozenset()  # as last requested
         self._ends: dict[int, int] = {}  # as last reported
         self._not_before_s: dict[int, float] = {}
+        self._failures: dict[int, int] = {}  # consecutive, by shard
+        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=shared_state.random)
         self._next_check_s = 0.0
         self._stop = threading.Event()
         self._saving = threading.Lock()
@@ -75,6 +80,7 @@ class ShardManager:
         self._lag_requested_s: dict[int, float] = {}
         # Shard -> unix time at which the log group to be read next was received; None if none is left.
         self.oldest_unix_s: dict[int, float | None] = {}
+        self.beyond_end: dict[int, int] = {}  # as last reported
 
     def start(self) -> None:
         self._thread.start()
@@ -97,7 +103,7 @@ class ShardManager:
     def step(self) -> None:
         """One iteration of the thread's loop."""
         report = self._exchange.report()
-        self.source_error = ReportedError(report.reason, report.message)
+        self._note_source_error(report)
         self._ends = report.ends
         with self._shared_state.use() as (membership, now):
             membership.source_saw(report.version)
@@ -111,6 +117,13 @@ class ShardManager:
         if now >= self._next_check_s:
             self._next_check_s = now + READ_ONLY_CHECK_S
             self._check_read_only()
+
+    def _note_source_error(self, report: Report) -> None:
+        error = ReportedError(report.reason, report.message)
+        if error.reason and error != self.source_error:
+            log.warning("shard cannot be read", reason=error.reason, message=error.message)
+        self.source_error = error
+        self.beyond_end = report.beyond_end
 
     def _clear_error(self) -> None:
         """Clear the error once its cause is gone, also if its shard is now assigned to another consumer."""
@@ -129,7 +142,7 @@ class ShardManager:
             return
         with self._shared_state.use() as (membership, _):
             membership.opened(shard.shard, epoch=shard.epoch, position=position, saved=saved)
-        self.error = ReportedError()
+        self._succeeded(shard)
         log.info("shard opened", shard=shard.shard, position=position, checkpoint=saved)
 
     def _find_position(self, held: HeldShard) -> tuple[int, int]:
@@ -139,12 +152,13 @@ class ShardManager:
         the real SLS always reports the name has not been observed, so a checkpoint in SLS never counts as
         moved."""
         shard = held.shard
-        created = self._shard_info(shard).created_unix_s
+        incarnation = ShardIncarnation(shard=shard, created=self._shard_info(shard).created_unix_s)
+        self._sink.open_shard(incarnation)
         checkpoints = self._client.get_checkpoints(self._logstore, self._group, shard)
         last = next((c for c in checkpoints if c.shard == shard and c.cursor), None)
         moved = last is not None and not last.consumer and self._client.has_extensions()
-        cursor = last.cursor if last else self._client.get_cursor(self._logstore, shard, self._start_position)
-        checkpoint, incarnation = decode_cursor(cursor), ShardIncarnation(shard=shard, created=created)
+        cursor = last.cursor if last else self._first_cursor(shard)
+        checkpoint = decode_cursor(cursor)
         position = self._sink.resume(
             incarnation, checkpoint, confirm=lambda: self._require_held(held), moved=moved
         )
@@ -156,6 +170,10 @@ class ShardManager:
             self._save(shard, position)
         self._sink.acknowledge(shard, position)
         return position, position
+
+    def _first_cursor(self, shard: int) -> str:
+        position = first_position(shard, self._start_position, last_initial_shard=self._last_initial_shard)
+        return self._client.get_cursor(self._logstore, shard, position)
 
     def _oldest(self, shard: int, position: int) -> int:
         oldest = decode_cursor(self._client.get_cursor(self._logstore, shard, "begin"))
@@ -176,7 +194,9 @@ class ShardManager:
         self.error = (
             ReportedError("SinkUnavailable", str(error)) if is_sink_error else to_reported_error(error)
         )
-        self._not_before_s[shard.shard] = self._clock.monotonic_s() + RETRY_S
+        failures = self._failures.get(shard.shard, 0) + 1
+        self._failures[shard.shard] = failures
+        self._not_before_s[shard.shard] = self._clock.monotonic_s() + self._retries.pause_s(failures)
         log.warning(
             "shard not opened or saved, will retry",
             shard=shard.shard,
@@ -186,6 +206,10 @@ class ShardManager:
         if isinstance(error, LogHubError) and error.code in NOT_HELD:
             with self._shared_state.use() as (membership, _):
                 membership.refused(shard.shard, epoch=shard.epoch)
+
+    def _succeeded(self, shard: HeldShard) -> None:
+        self.error = ReportedError()
+        self._failures.pop(shard.shard, None)
 
     # -- checkpoints
 
@@ -233,7 +257,7 @@ class ShardManager:
         except (LogHubException, OSError) as error:
             self._postpone(shard, error)
             return
-        self.error = ReportedError()
+        self._succeeded(shard)
         with self._shared_state.use() as (membership, _):
             membership.saved(shard.shard, epoch=shard.epoch, cursor=shard.position)
 
@@ -274,9 +298,9 @@ class ShardManager:
     def _measure_lags(self, shards: tuple[HeldShard, ...], ends: dict[int, int], *, now: float) -> None:
         for shard in shards:
             number, position = shard.shard, shard.position
-            if position is None or number not in ends:
+            if position is None or number not in ends or position > ends[number]:
                 self.oldest_unix_s.pop(number, None)
-            elif position >= ends[number]:
+            elif position == ends[number]:
                 self.oldest_unix_s[number] = None
             elif now >= self._lag_requested_s.get(number, now - LAG_S) + LAG_S:
                 self._lag_requested_s[number] = now

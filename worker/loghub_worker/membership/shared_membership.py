@@ -5,32 +5,48 @@ the same `Membership` under this lock, and the positions file contains the resul
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import structlog
+
 from loghub.clock import Clock
+from loghub.worker_contract import WorkerReason
+from loghub_worker.backoff import without_jitter
 from loghub_worker.exchange_files import ExchangeFiles, Positions
+from loghub_worker.log_service import ReportedError
 from loghub_worker.membership.membership import Membership
+
+log = structlog.get_logger()
 
 
 class SharedState:
     """Use it as ``with shared_state.use() as (membership, now): ...``; never block inside.
 
-    `exchange` and `clock` are those that every thread of the worker uses."""
+    `exchange`, `clock` and `random` are those that every thread of the worker uses."""
 
-    def __init__(self, membership: Membership, exchange: ExchangeFiles, clock: Clock) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        exchange: ExchangeFiles,
+        clock: Clock,
+        *,
+        random: Callable[[], float] = without_jitter,
+    ) -> None:
         self._membership = membership
         self.exchange = exchange
         self.clock = clock
+        self.random = random
         self._changed = threading.Condition()
         self._changes = 0
         self._writing = threading.Lock()
         self._written_version = -1
+        self.error = ReportedError()  # while the positions cannot be written
 
     @contextmanager
     def use(self) -> Iterator[tuple[Membership, float]]:
-        """The membership and the monotonic time, under the lock. Afterwards the positions file is up to
-        date."""
+        """The membership and the monotonic time, under the lock. Afterwards the positions file is up to date,
+        unless the disk fails; `error` is then set, and the next step writes the file."""
         with self._changed:
             before = self._membership.snapshot
             try:
@@ -59,8 +75,19 @@ class SharedState:
             return
         with self._writing:
             if positions.version > self._written_version:
-                self.exchange.write_positions(positions)
+                try:
+                    self.exchange.write_positions(positions)
+                except OSError as error:
+                    # Not an end of the thread: what the source plans by older positions is not committed.
+                    self._set_error(ReportedError(WorkerReason.STATE_UNAVAILABLE.value, str(error)))
+                    return
                 self._written_version = positions.version
+                self._set_error(ReportedError())
+
+    def _set_error(self, error: ReportedError) -> None:
+        if error.reason and not self.error.reason:
+            log.warning("positions not written, will retry", reason=error.reason, message=error.message)
+        self.error = error
 
     @property
     def changes(self) -> int:

@@ -6,6 +6,7 @@ cannot start, the error has a reason and a message for the user.
 
 import contextlib
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import structlog
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -24,6 +26,7 @@ from loghub_worker.source.datasource import LogHubDataSource
 log = structlog.get_logger()
 
 VIEW = "logs"
+USER = "loghub"  # of files, if the system has no name for the process's user
 # The JVM's second compiler begins four times later than by default: most of the code of a start runs too
 # seldom for its work to pay off. A start takes a quarter less CPU time, and the throughput stays the same.
 # Without that compiler, a long run costs half as much again.
@@ -59,20 +62,39 @@ def start_spark(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-    builder = SparkSession.builder.appName(f"loghub-{config.consumer_group}")
+    conf = SparkConf().setAppName(f"loghub-{config.consumer_group}")
     (state_dir / "tmp").mkdir(parents=True, exist_ok=True)
-    for name, value in spark_settings(config, state_dir, class_archive=class_archive).items():
-        builder = builder.config(name, value)
+    conf.setAll(list(spark_settings(config, state_dir, class_archive=class_archive).items()))
     # Spark installs a handler of its own for SIGINT, which would end a drain on Ctrl-C.
     interrupted = signal.getsignal(signal.SIGINT)
     try:
-        session = builder.getOrCreate()
+        if not _has_a_name(os.getuid()):
+            _name_user(conf)
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
     except SPARK_ERRORS as error:
         raise FatalError("SparkNotStarted", first_lines(error)) from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)
     session.dataSource.register(LogHubDataSource)
     return session
+
+
+def _has_a_name(uid: int) -> bool:
+    try:
+        return bool(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return False
+
+
+def _name_user(conf: SparkConf) -> None:
+    """Start the JVM and log a user in there. Spark's file systems ask the system for the name of the user and
+    fail without one, and a platform such as OpenShift runs a pod under a uid that the image does not know
+    (docs/spark.md 8)."""
+    SparkContext._ensure_initialized(conf=conf)
+    jvm = SparkContext._jvm
+    assert jvm is not None  # it was started
+    users = jvm.org.apache.hadoop.security.UserGroupInformation
+    users.setLoginUser(users.createRemoteUser(USER))
 
 
 def _require_java() -> None:

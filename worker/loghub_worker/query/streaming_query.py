@@ -1,14 +1,13 @@
 """The streaming query: delivers micro-batches to the sink, and restarts Spark's query after a failure.
 
 A batch is read, passes through the user's query or function, and is written to the sink; only then do
-positions and checkpoints advance.
+positions and checkpoints advance. A batch that fails is discarded, and `loghub_worker.failure` decides what
+is read next; Spark's query goes on. A batch that takes too long is cancelled.
 
 Spark's own checkpoint directory is scratch space: it is emptied before each start. The ranges of a batch are
 read from Spark's log in that directory, which is written before the batch begins.
 """
 
-import json
-import re
 import secrets
 import shutil
 import threading
@@ -20,15 +19,20 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from loghub.wire.errors import LogHubException
-from loghub.worker_contract import WorkerConfig
+from loghub.worker_contract import CopyPipeline, LogstoreSink, WorkerConfig
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.exchange_files import ReadCount
-from loghub_worker.log_service import ReportedError, reason_of_code, to_reported_error
+from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
+from loghub_worker.failure.dead_letter import DeadLetters
+from loghub_worker.failure.failure_handler import FailureHandler, Settlement, failure_settings
+from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure
+from loghub_worker.log_service import ReportedError, encode_cursor
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError, first_lines
-from loghub_worker.query.transform import WITHOUT_PANDAS, PipelineError, Transform
+from loghub_worker.query.batch_errors import PYTHON_TIMEOUT, UNREACHABLE, failure_of, is_outage, query_error
+from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
+from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError
+from loghub_worker.query.transform import Transform, empty_logs
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.sink.sinks import BatchSink
@@ -36,16 +40,13 @@ from loghub_worker.source.datasource import SourceOptions
 
 log = structlog.get_logger()
 
-# Consecutive, without a batch between; from then on any failure not in `RETRIED_FOREVER` is fatal.
+# Consecutive failures of the whole query, or of the sink as a whole, without a batch between; from then on
+# any that is not in `RETRIED_FOREVER` is fatal. Logs that cannot be delivered never lead to one.
 MAX_FAILURES = 10
 MAX_PAUSE_S = 30.0
-UNREACHABLE, PIPELINE_FAILED, PYTHON_TIMEOUT = "EndpointUnreachable", "PipelineFailed", "PythonWorkerTimeout"
-SINK_UNAVAILABLE = "SinkUnavailable"
 # Retries succeed once the endpoint is back, or other processes leave CPU.
 RETRIED_FOREVER = (UNREACHABLE, PYTHON_TIMEOUT)
-# Spark gives a new Python process ten seconds (docs/spark.md 8).
-PYTHON_TIMEOUT_MESSAGE = "failed to connect back"
-TRACEBACK = "Traceback (most recent call last):"
+TIMED_OUT = "BatchTimedOut"
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ class QueryTotals:
     rows: int = 0
     batches: int = 0
     discarded: int = 0  # batches that the membership or the commit log rejected
+    timed_out: int = 0  # batches that were cancelled
     replaced: int = 0  # texts with invalid UTF-8
     missing: int = 0  # log groups that expired before they were read
     seconds: float = 0.0  # spent in batches that reached the sink
@@ -68,6 +70,8 @@ class QuerySettings:
     consumer: str  # part of the name of each batch
     credentials_dir: str
     scratch: Path  # Spark's checkpoint directory, emptied before each start
+    journal: Path  # file of `loghub_worker.failure.attempt_journal`
+    dead_letters: DeadLetters | None = None  # if the group's policy is a dead letter
 
 
 class QueryRunner:
@@ -85,6 +89,7 @@ class QueryRunner:
     ) -> None:
         config = settings.config
         self._trigger_interval_s = config.trigger_interval_s
+        self._timeout_s = config.batch_timeout_s
         self._spark = spark
         self._shared_state = shared_state
         self._shard_manager = shard_manager
@@ -104,14 +109,27 @@ class QueryRunner:
             max_log_groups=config.max_log_groups,
             max_bytes=config.max_bytes,
             cores=config.cores,
+            copy_to=copy_target(config),
         )
         self._stop = threading.Event()
         self._failures = 0
         self._query: StreamingQuery | None = None
         self._batch_error: Exception | None = None
+        self._running: RunningBatch | None = None
+        self._cancelled: RunningBatch | None = None
+        self._canceller: threading.Thread | None = None
+        self._ending = threading.Lock()  # a batch does not end while it is being cancelled
         self._thread = threading.Thread(target=self._run, name="query", daemon=True)
+        self.failures = FailureHandler(
+            failure_settings(config),
+            exchange=self._exchange,
+            clock=self._clock,
+            journal=settings.journal,
+            dead_letters=settings.dead_letters,
+            random=shared_state.random,
+        )
         self.totals = QueryTotals()
-        self.error = ReportedError()
+        self.error = ReportedError()  # of the query as a whole
         self.failure: BaseException | None = None
 
     def start(self) -> None:
@@ -124,6 +142,7 @@ class QueryRunner:
         if query is not None:
             threading.Thread(target=query.stop, daemon=True).start()
         self._thread.join(timeout_s)
+        self.failures.close()
 
     # -- lifecycle of the query
 
@@ -180,6 +199,47 @@ class QueryRunner:
         doublings = min(self._failures - 1, 10)  # without the endpoint there may be thousands of failures
         return min(MAX_PAUSE_S, 2.0**doublings)
 
+    # -- the timeout of a batch
+
+    @property
+    def batch_age_s(self) -> float | None:
+        """How long the running batch takes already; None if none runs."""
+        running = self._running
+        return None if running is None else self._clock.monotonic_s() - running.began_s
+
+    def enforce_timeout(self) -> Failure | None:
+        """Cancel the running batch if it exceeds its timeout. Returns the reason to end this process if the
+        batch does not end nevertheless. That batch is then recorded for the worker's next process."""
+        running = self._running
+        step = deadline_step(running, timeout_s=self._timeout_s, now=self._clock.monotonic_s())
+        if running is None or step is DeadlineStep.WAIT:
+            return None
+        if running is not self._cancelled:
+            self._cancelled = running
+            self.totals.timed_out += 1
+            log.warning("batch cancelled", timeout_s=self._timeout_s, ranges=running.ranges)
+        if step is DeadlineStep.GIVE_UP:
+            failure = self._timed_out(running)
+            self.failures.give_up(running.ranges, failure)
+            return failure
+        # In a thread of its own: the JVM may not answer either. Again and again: a batch may have many jobs.
+        if self._canceller is None or not self._canceller.is_alive():
+            self._canceller = threading.Thread(target=self._cancel, args=(running,), daemon=True)
+            self._canceller.start()
+        return None
+
+    def _cancel(self, running: RunningBatch) -> None:
+        query = self._query
+        with self._ending:
+            if self._running is running and query is not None:
+                # The jobs of a batch are in the job group of its query.
+                self._spark.sparkContext.cancelJobGroup(str(query.runId))
+
+    def _timed_out(self, running: RunningBatch) -> Failure:
+        places = ", ".join(f"shard {r.shard} from cursor {encode_cursor(r.begin)}" for r in running.ranges)
+        message = f"a batch of {places} took longer than batchTimeoutSeconds ({self._timeout_s:.0f} s)"
+        return Failure(cause=Cause.TIMED_OUT, reason=TIMED_OUT, message=message)
+
     # -- one batch
 
     def _on_batch(self, rows: DataFrame, number: int) -> None:
@@ -194,43 +254,98 @@ class QueryRunner:
         plan = plan_of_batch(self._scratch, number)
         if not plan.ranges:
             return
-        began_s = self._clock.monotonic_s()
-        if self._deliver(rows, plan):
-            self.totals.batches += 1
-            self.totals.seconds += self._clock.monotonic_s() - began_s
-            self._failures = 0
-            self.error = ReportedError()
-            self._shard_manager.save_all()
-        else:
-            self.totals.discarded += 1
+        running = RunningBatch(ranges=plan.ranges, began_s=self._clock.monotonic_s())
+        self._running = running
+        try:
+            to_settle = self.failures.begin(plan.ranges)
+            if to_settle is None:
+                delivered = self._deliver(rows, plan)
+            else:
+                delivered = self._settle(plan, to_settle, running)
+        except Exception as error:
+            if self._stop.is_set() or is_outage(error):
+                raise
+            self.failures.failed(plan.ranges, self._failure_of(error, running))
+            return
+        finally:
+            with self._ending:
+                self._running = None
+            self.failures.end()
+        if not delivered:
+            return
+        self.totals.batches += 1
+        self.totals.seconds += self._clock.monotonic_s() - running.began_s
+        self._failures = 0
+        self.error = ReportedError()
+        self._shard_manager.save_all()
 
-    def _deliver(self, rows: DataFrame, plan: BatchPlan) -> bool:
-        """Deliver one batch. Returns False if the sink does not have it; the source then plans its ranges
+    def _failure_of(self, error: Exception, running: RunningBatch) -> Failure:
+        return self._timed_out(running) if self._cancelled is running else failure_of(error)
+
+    def _settle(self, plan: BatchPlan, failing: FailingRange, running: RunningBatch) -> bool:
+        """Skip or dead-letter the one log group of this batch instead of reading it. Its range is committed
+        like that of any batch, so that another worker continues after it. Returns False if it must be tried
         again."""
         if not self._may_commit(plan):
+            self.totals.discarded += 1
             return False
-        batch = f"{self._consumer}-{secrets.token_hex(8)}"
+        try:
+            # An unavailable sink would fail every log group, and not because of its content.
+            self._sink.check(self._transform(empty_logs(self._spark)))
+        except Exception as error:  # noqa: BLE001 - whatever fails here is not due to the log group
+            self.failures.pipeline_failed(failing, self._failure_of(error, running))
+            return False
+        settlement = self.failures.write_dead_letter(failing)
+        if settlement is Settlement.FAILED or not self._publish(self._new_batch(), plan, plan.ranges):
+            return False
+        self._record(plan.ranges, {})
+        self.totals.missing += settlement is Settlement.EXPIRED
+        self.failures.settled(failing, settlement)
+        return True
+
+    def _deliver(self, rows: DataFrame, plan: BatchPlan) -> bool:
+        """Deliver one batch, without the ranges of which nothing could be read. Returns False if the sink has
+        nothing of it; the source then plans its ranges again."""
+        if not self._may_commit(plan):
+            self.totals.discarded += 1
+            return False
+        batch = self._new_batch()
         try:
             written = self._sink.write(self._transform(rows), batch)
-            counts = {
-                r.shard: self._exchange.take_count(plan=plan.number, shard=r.shard) for r in plan.ranges
-            }
         except BaseException:
             self._sink.abort(batch)
             raise
-        ranges = tuple(consumed_range(shard_range, counts[shard_range.shard]) for shard_range in plan.ranges)
-        try:
-            self._sink.publish(batch, ranges, lambda: self._may_commit(plan))
-        except SessionLostError:
-            log.warning("batch discarded: the session of this worker is over", batch=batch)
-            return False
-        except RangeTakenError as error:
-            log.warning("batch discarded", batch=batch, message=str(error))
-            self._reopen(plan)
+        finally:
+            counts = {
+                r.shard: self._exchange.take_count(plan=plan.number, shard=r.shard) for r in plan.ranges
+            }
+        read = ranges_read(plan, counts)
+        for shard_range, failure in read.failed:
+            self.failures.failed((shard_range,), failure)
+        if not read.consumed or not self._publish(batch, plan, read.consumed):
             return False
         self.totals.rows += written
         self._count_losses(counts)
-        self._record(ranges, counts)
+        self._record(read.consumed, counts)
+        self.failures.succeeded(read.consumed)
+        return True
+
+    def _new_batch(self) -> str:
+        return f"{self._consumer}-{secrets.token_hex(8)}"
+
+    def _publish(self, batch: str, plan: BatchPlan, ranges: tuple[Range, ...]) -> bool:
+        """Make the batch part of the sink. Returns False if another worker delivers one of its ranges."""
+        try:
+            self._sink.publish(batch, ranges, lambda: self._may_commit(plan))
+        except SessionLostError:
+            self.totals.discarded += 1
+            log.warning("batch discarded: the session of this worker is over", batch=batch)
+            return False
+        except RangeTakenError as error:
+            self.totals.discarded += 1
+            log.warning("batch discarded", batch=batch, message=str(error))
+            self._reopen(plan)
+            return False
         return True
 
     def _may_commit(self, plan: BatchPlan) -> bool:
@@ -263,57 +378,9 @@ class QueryRunner:
             self.totals.missing += count.missing
 
 
-def consumed_range(shard_range: Range, count: ReadCount) -> Range:
-    """What is done once the range is read. If all of it has expired, that is everything before the oldest log
-    group that exists: between two incarnations of a logstore lie more cursors than batches could ever work
-    through."""
-    return Range(shard_range.shard, shard_range.begin, max(shard_range.end, count.oldest))
-
-
-def plan_of_batch(scratch: Path, number: int) -> BatchPlan:
-    """The plan of a batch from Spark's log of it: a version line, a line of Spark's own, then one line for
-    each source."""
-    lines = (scratch / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
-    return BatchPlan.from_json(json.loads(lines[-1]))
-
-
-# The last line of a Python traceback, as Spark quotes it from its other processes.
-_RAISED = re.compile(r"^(?:[a-z_]\w*\.)*(\w+): (.*)$")
-_FRAME = re.compile(r'^ +File "([^"]+)", line (\d+), in (.+)$')
-_SERVICE_ERROR = re.compile(r"^(\w+) \(HTTP")
-
-
-def query_error(error: Exception) -> ReportedError:
-    """Why a query failed. Errors of the service keep their reason although Spark passes them on as text. Most
-    others are PipelineFailed with the message of the exception that was raised first."""
-    if isinstance(error, LogHubException):
-        return to_reported_error(error)
-    if isinstance(error, PipelineError):
-        return ReportedError(PIPELINE_FAILED, str(error))
-    if isinstance(error, OSError):  # the user's arrive as PipelineError, and Spark raises types of its own
-        return ReportedError(SINK_UNAVAILABLE, str(error))
-    if not isinstance(error, SPARK_ERRORS):
-        return ReportedError(PIPELINE_FAILED, f"{type(error).__name__}: {error}")
-    if PYTHON_TIMEOUT_MESSAGE in str(error):
-        return ReportedError(
-            PYTHON_TIMEOUT,
-            "Spark's Python processes did not start within ten seconds: raise worker.resources",
-        )
-    location = ""
-    for line in str(error).partition(TRACEBACK)[2].splitlines():
-        if (frame := _FRAME.match(line)) is not None:
-            location = f" ({Path(frame[1]).name}:{frame[2]}, in {frame[3]})"
-        if (raised := _RAISED.match(line)) is not None:
-            return _error_in_line(raised[1], raised[2], location)
-    return ReportedError(PIPELINE_FAILED, first_lines(error))
-
-
-def _error_in_line(name: str, message: str, location: str) -> ReportedError:
-    code = _SERVICE_ERROR.match(message)
-    if name == UNREACHABLE:
-        return ReportedError(UNREACHABLE, message)
-    if name == "LogHubError" and code is not None:
-        return ReportedError(reason_of_code(code[1]), message)
-    # An import that fails in a user's function in Spark's own processes arrives only as text.
-    advice = WITHOUT_PANDAS if message == "No module named 'pandas'" else ""
-    return ReportedError(PIPELINE_FAILED, f"{name}: {message}{location}{advice}")
+def copy_target(config: WorkerConfig) -> str:
+    """The logstore to which the source copies log groups, as `SourceOptions.copy_to`; empty if it does
+    not."""
+    if isinstance(config.pipeline, CopyPipeline) and isinstance(config.sink, LogstoreSink):
+        return f"{config.sink.project}/{config.sink.logstore}"
+    return ""

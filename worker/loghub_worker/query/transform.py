@@ -20,7 +20,7 @@ from pyspark.errors import PySparkImportError
 from pyspark.sql import DataFrame, SparkSession
 
 import loghub_worker
-from loghub.worker_contract import Pipeline, PythonPipeline, SqlPipeline
+from loghub.worker_contract import CopyPipeline, Pipeline, PythonPipeline, SqlPipeline
 from loghub_worker.query.spark_session import SPARK_ERRORS, VIEW, FatalError, first_lines, invalid
 from loghub_worker.source.datasource import LogHubDataSource
 
@@ -72,6 +72,16 @@ class SqlTransform:
             raise invalid(error) from error
 
 
+class CopyTransform:
+    """No transform: the source copies log groups and yields only their numbers."""
+
+    def __call__(self, logs: DataFrame) -> DataFrame:
+        return logs
+
+    def check(self, empty: DataFrame) -> DataFrame:
+        return empty
+
+
 class PythonTransform:
     """A Python function of the user."""
 
@@ -79,8 +89,13 @@ class PythonTransform:
         self._name = name
         self._function = function
         self._code = code
+        # The function may persist its logs and cannot release them: the rows are computed after it returns.
+        self._previous: DataFrame | None = None
 
     def __call__(self, logs: DataFrame) -> DataFrame:
+        if self._previous is not None:
+            self._previous.unpersist()
+        self._previous = logs
         try:
             rows = self._function(logs)
         except SPARK_ERRORS:
@@ -144,6 +159,8 @@ def make_transform(pipeline: Pipeline, code: Path | None) -> Transform:
     ``InvalidPipeline``."""
     if isinstance(pipeline, SqlPipeline):
         return SqlTransform(pipeline.text)
+    if isinstance(pipeline, CopyPipeline):
+        return CopyTransform()
     return PythonTransform(pipeline.function, _import_function(pipeline.function, code), code)
 
 

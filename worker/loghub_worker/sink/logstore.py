@@ -1,15 +1,15 @@
-"""Writes the rows of a query to another logstore.
-
-Each row becomes a log: ``__time__`` becomes its time and every other column a content with the column's name;
-nulls are omitted.
+"""Writes the rows of a query to another logstore, as `loghub_worker.sink.log_groups` describes.
 
 The writer runs where the rows are: Spark's Python processes encode and write them, in log groups of bounded
 size, and only return counts. It is the writer of a data source because that is Spark's only way to pass Arrow
 to Python that does not need pandas. `loghub_worker.source.datasource` registers it.
-"""
+
+In a group that consumes in order, the rows of a shard are written one after the other to the target shard
+that holds the first key of their shard, so that a reader of the target finds them in their order."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,26 +18,61 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, DateType, MapType, NumericType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from loghub.atomic_file import replace_file
 from loghub.clock import SystemClock
-from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_worker.log_service import Address, shared_client
+from loghub.wire.loggroup import encode
+from loghub_worker.log_service import Address, put_log_group, shared_client, shared_shard_keys
+from loghub_worker.sink.log_groups import (
+    CONTENTS,
+    HASH_KEY,
+    RESERVED,
+    SHARD,
+    SOURCE,
+    TAGS,
+    TIME,
+    TIME_NS,
+    TOPIC,
+    LogGroupBuilder,
+    Route,
+    Row,
+    route_anywhere,
+    route_by_hash_key,
+    route_by_shard,
+)
 
 FORMAT = "loghub"
-TIME = "__time__"
-# The most text in a log group with more than one log; the service rejects a log group above 5 MB.
-GROUP_CHARS = 1_000_000
-GROUP_LOGS = 4_096
+# Where a log was read; not written.
+POSITION = frozenset({"__cursor__", "__index__"})
+TEXTS = MapType(StringType(), StringType())
+_SHUFFLE = re.compile(r"(?<!Broadcast)Exchange|ShuffleQueryStage")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logstore:
+    """One logstore of a project."""
+
+    address: Address
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Where to write; ``count_file`` receives the number of rows once all of them are written."""
+    """Where to write; ``count_file`` receives the number of rows once all of them are written. ``source`` is
+    the logstore that is read."""
 
-    address: Address
-    logstore: str
+    target: Logstore
+    source: Logstore
     count_file: str
 
     def to_option(self) -> str:
@@ -46,7 +81,11 @@ class WriteOptions:
     @staticmethod
     def from_option(value: str) -> "WriteOptions":
         fields = json.loads(value)
-        return WriteOptions(**(fields | {"address": Address(**fields["address"])}))
+        target, source = (
+            Logstore(address=Address(**fields[name]["address"]), name=fields[name]["name"])
+            for name in ("target", "source")
+        )
+        return WriteOptions(target=target, source=source, count_file=fields["count_file"])
 
 
 @dataclass
@@ -63,14 +102,26 @@ class LogstoreArrowWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:
-        client = shared_client(self.options.address)
-        now_s = int(SystemClock().unix_s())
-        rows = 0
+        target, rows = self.options.target, 0
+        client = shared_client(target.address)
+        builder: LogGroupBuilder | None = None
         for batch in iterator:
-            for group in groups_of(batch, now_s=now_s):
-                client.put_logs(self.options.logstore, encode(LogGroup(logs=tuple(group))))
+            builder = builder or self._builder(batch.schema.names)
+            for formed in builder.add(batch):
+                put_log_group(client, target.name, encode(formed.group), hash_key=formed.hash_key)
             rows += batch.num_rows
+        for formed in builder.finish() if builder is not None else ():
+            put_log_group(client, target.name, encode(formed.group), hash_key=formed.hash_key)
         return Put(rows)
+
+    def _builder(self, columns: list[str]) -> LogGroupBuilder:
+        target, source = self.options.target, self.options.source
+        route: Callable[[Row], Route] = route_anywhere
+        if HASH_KEY in columns:
+            route = route_by_hash_key(shared_client(target.address).list_shards(target.name))
+        elif SHARD in columns:
+            route = route_by_shard(shared_shard_keys(source.address, source.name).begin_key)
+        return LogGroupBuilder(now_s=int(SystemClock().unix_s()), route=route)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         rows = sum(message.rows for message in messages if isinstance(message, Put))
@@ -78,51 +129,96 @@ class LogstoreArrowWriter(DataSourceArrowWriter):
 
 
 class LogstoreWriter:
-    """Writes the rows of a DataFrame to a logstore."""
+    """Writes the rows of a DataFrame to a logstore. With `keep_order` the rows of each shard are written in
+    the order in which the shard has them."""
 
-    def __init__(self, address: Address, logstore: str, *, scratch: Path) -> None:
-        self._address = address
-        self._logstore = logstore
-        self._count_file = scratch / "put-count"
+    def __init__(self, target: Logstore, source: Logstore, *, keep_order: bool, scratch: Path) -> None:
+        self._options = WriteOptions(
+            target=target, source=source, count_file=str(scratch.absolute() / "put-count")
+        )
+        self._keep_order = keep_order
 
     def put(self, result: DataFrame) -> int:
-        """Write all rows and return their number. Each is written at least once, in no order across
-        partitions."""
-        options = WriteOptions(
-            address=self._address, logstore=self._logstore, count_file=str(self._count_file)
-        )
-        columns = [_as_text(field.name, field.dataType) for field in result.schema.fields]
-        writer = result.select(columns).write.format(FORMAT).mode("append")
-        writer.option("settings", options.to_option()).save()
-        return int(self._count_file.read_bytes())
+        """Write all rows and return their number. Each is written at least once. Raises `ValueError` for
+        columns that cannot be written, or whose order is lost."""
+        rows = result.select(wire_columns(result.schema, keep_order=self._keep_order))
+        if self._keep_order:
+            _require_order(rows)
+        writer = rows.write.format(FORMAT).mode("append")
+        writer.option("settings", self._options.to_option()).save()
+        return int(Path(self._options.count_file).read_bytes())
 
 
-def _as_text(name: str, kind: Any) -> Column:
-    column = F.col(f"`{name.replace('`', '``')}`")
-    if name == TIME:
-        if not isinstance(kind, TimestampType | DateType | NumericType):
+def wire_columns(schema: StructType, *, keep_order: bool) -> list[Column]:
+    """The columns as `LogGroupBuilder` takes them. Raises `ValueError`."""
+    types = {field.name: field.dataType for field in schema.fields}
+    columns = [
+        _text(name, kind)
+        for name, kind in types.items()
+        if name not in RESERVED | POSITION or (name == CONTENTS and not _is_map_of_texts(kind))
+    ]
+    columns += [
+        _column(name).cast("string").alias(name) for name in (TOPIC, SOURCE, HASH_KEY) if name in types
+    ]
+    columns += _time_columns(types)
+    if TAGS in types and not _is_map_of_texts(types[TAGS]):
+        raise ValueError(f"the column {TAGS} must be a map of strings, not {types[TAGS].simpleString()}")
+    columns += [
+        _column(name).cast(TEXTS).alias(name)
+        for name in (TAGS, CONTENTS)
+        if _is_map_of_texts(types.get(name))
+    ]
+    if keep_order and HASH_KEY not in types:
+        if not isinstance(types.get(SHARD), NumericType):
             raise ValueError(
-                f"the column {TIME} must be a timestamp, a date or unix seconds, not {kind.simpleString()}"
+                f"the group consumes in order, so the query must return the column {SHARD}, whose shard's"
+                f" order is then kept, or {HASH_KEY}"
             )
-        seconds = F.unix_timestamp(column) if not isinstance(kind, NumericType) else column
-        return seconds.cast("bigint").alias(name)
-    if isinstance(kind, MapType | StructType | ArrayType):
-        return F.to_json(column).alias(name)
-    return column.cast("string").alias(name)
+        columns.append(_column(SHARD))
+    return columns
 
 
-def groups_of(batch: pa.RecordBatch, *, now_s: int) -> Iterator[list[Log]]:
-    """The logs of a batch of text columns, in groups of bounded size. A row without a time gets `now_s`."""
-    group: list[Log] = []
-    size = 0
-    for row in batch.to_pylist():
-        time_s = row.pop(TIME, None)
-        contents = tuple((name, text) for name, text in row.items() if text is not None)
-        chars = sum(len(name) + len(text) for name, text in contents)
-        if group and (size + chars > GROUP_CHARS or len(group) >= GROUP_LOGS):
-            yield group
-            group, size = [], 0
-        group.append(Log(time=now_s if time_s is None else time_s, contents=contents))
-        size += chars
-    if group:
-        yield group
+def _time_columns(types: dict[str, DataType]) -> list[Column]:
+    """Unix seconds, and the nanoseconds below a second if anything tells them."""
+    if TIME not in types:
+        return []
+    kind, time = types[TIME], _column(TIME)
+    given = [_column(TIME_NS).cast("int")] if TIME_NS in types else []
+    if isinstance(kind, NumericType):
+        return [time.cast("bigint").alias(TIME), *(column.alias(TIME_NS) for column in given)]
+    if isinstance(kind, TimestampType | DateType):
+        micros = F.unix_micros(time.cast("timestamp"))
+        # A timestamp of whole seconds has no nanoseconds, like most logs.
+        below = F.nullif(F.pmod(micros, F.lit(1_000_000)) * 1000, F.lit(0)).cast("int")
+        seconds = F.floor(micros / 1_000_000).cast("bigint")
+        return [seconds.alias(TIME), F.coalesce(*given, below).alias(TIME_NS)]
+    raise ValueError(
+        f"the column {TIME} must be a timestamp, a date or unix seconds, not {kind.simpleString()}"
+    )
+
+
+def _is_map_of_texts(kind: DataType | None) -> bool:
+    if not isinstance(kind, MapType) or not isinstance(kind.keyType, StringType):
+        return False
+    return not isinstance(kind.valueType, MapType | StructType | ArrayType)
+
+
+def _text(name: str, kind: DataType) -> Column:
+    column = _column(name)
+    text = F.to_json(column) if isinstance(kind, MapType | StructType | ArrayType) else column.cast("string")
+    return text.alias(name)
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _require_order(rows: DataFrame) -> None:
+    """The source yields the rows of a shard in their order, in one task. Only an exchange of rows between
+    tasks ends that."""
+    plan: Any = rows._jdf.queryExecution().executedPlan()
+    if _SHUFFLE.search(plan.toString()):
+        raise ValueError(
+            "the group consumes in order, and the pipeline moves rows between Spark's tasks (a repartition,"
+            " or a join that is no broadcast join), which loses the order of a shard"
+        )

@@ -7,23 +7,31 @@ All sinks have one small interface. Parquet files and JSON lines in a folder are
 
 import secrets
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TextIO
 
-import pyarrow.parquet as pq
 import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from loghub.worker_contract import ConsoleSink, JsonSink, LogstoreSink, ParquetSink, WorkerConfig
+from loghub.worker_contract import (
+    ConsoleSink,
+    CopyPipeline,
+    JsonSink,
+    LogstoreSink,
+    ParquetSink,
+    WorkerConfig,
+)
 from loghub_worker.batch_plan import Range
 from loghub_worker.log_service import Address
-from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation, data_files
-from loghub_worker.sink.logstore import LogstoreWriter
+from loghub_worker.sink.commit_log import CommitLog, EarlierLayoutError, ShardIncarnation, data_files
+from loghub_worker.sink.file_formats import JSON, PARQUET, FileFormat
+from loghub_worker.sink.logstore import Logstore, LogstoreWriter
 
 log = structlog.get_logger()
+
+COPIED_LOGS = "logs"  # the column with the number of logs in the log groups that a range was copied as
 
 
 class InvalidSinkError(Exception):
@@ -36,12 +44,15 @@ class BatchSink(Protocol):
     def check(self, empty: DataFrame) -> None:
         """Reject columns that this sink does not support, by means of an empty result of the query."""
 
+    def open_shard(self, shard: ShardIncarnation) -> None:
+        """This worker was assigned the shard. Called before its checkpoint is requested."""
+
     def resume(
         self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
     ) -> int:
         """Where the shard continues, given the service's checkpoint and whether that was `moved` on purpose.
-        `confirm` is called before anything is changed; it raises if the shard was lost since the checkpoint
-        was requested."""
+        `confirm` is called before anything is changed; it raises if the shard was lost since it was
+        opened."""
 
     def write(self, result: DataFrame, batch: str) -> int:
         """Write the rows and return their number. They count once `publish` has returned."""
@@ -57,31 +68,9 @@ class BatchSink(Protocol):
         """The service has the checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileFormat:
-    """One file format: how Spark writes it, and how many rows a file contains."""
-
-    name: str
-    options: Mapping[str, str]
-    count_rows: Callable[[Path], int]
-
-
-def _parquet_rows(file: Path) -> int:
-    return int(pq.read_metadata(file).num_rows)
-
-
-def _lines(file: Path) -> int:
-    with file.open("rb") as content:
-        return sum(part.count(b"\n") for part in iter(lambda: content.read(1 << 20), b""))
-
-
-PARQUET = FileFormat("parquet", {}, _parquet_rows)
-# Uncompressed whatever Hadoop's settings are, because the lines are counted.
-JSON = FileFormat("json", {"compression": "none", "lineSep": "\n", "encoding": "UTF-8"}, _lines)
-
-
 class FilesSink:
-    """Files of one format in a folder, each batch and range exactly once."""
+    """Files of one format in a folder, each batch and range exactly once. A batch is one file, so its rows
+    become visible together."""
 
     def __init__(self, folder: Path, commit_log: CommitLog, file_format: FileFormat) -> None:
         self._folder = folder
@@ -96,16 +85,28 @@ class FilesSink:
         finally:
             self._commit_log.discard(trial)
 
+    def open_shard(self, shard: ShardIncarnation) -> None:
+        self._created[shard.shard] = shard.created
+        self._commit_log.open_shard(shard)
+
     def resume(
         self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
     ) -> int:
-        self._created[shard.shard] = shard.created
         return self._commit_log.resume(shard, checkpoint, confirm=confirm, moved=moved)
 
     def write(self, result: DataFrame, batch: str) -> int:
         stage = self._commit_log.stage(batch)
         self._write(result, stage)
-        return sum(self._file_format.count_rows(path) for path in data_files(stage))
+        rows = {path: self._file_format.count_rows(path) for path in data_files(stage)}
+        files = [path for path in rows if rows[path]]
+        if len(files) > 1:
+            joined = stage / f"_{files[0].name}"  # not a data file until it is complete
+            self._file_format.join(result.sparkSession, files, joined)
+            joined.rename(files[0])
+            files = files[:1]
+        for path in rows.keys() - set(files):
+            path.unlink()
+        return sum(rows.values())
 
     def _write(self, result: DataFrame, stage: Path) -> None:
         writer = result.write.mode("overwrite").format(self._file_format.name)
@@ -116,7 +117,8 @@ class FilesSink:
         self._commit_log.publish(batch, pairs, may_commit=may_commit)
 
     def abort(self, batch: str) -> None:
-        self._commit_log.abort(batch)
+        # It has claimed nothing, so nobody needs to know how it ended.
+        self._commit_log.discard(batch)
 
     def acknowledge(self, shard: int, checkpoint: int) -> None:
         self._commit_log.acknowledge(self._incarnation(shard), checkpoint)
@@ -127,6 +129,9 @@ class FilesSink:
 
 class AtLeastOnceSink:
     """The base of sinks that keep no record: a batch that failed midway is delivered again."""
+
+    def open_shard(self, shard: ShardIncarnation) -> None:
+        """Do nothing: nobody else's delivery can be noticed."""
 
     def resume(
         self,
@@ -150,8 +155,8 @@ class AtLeastOnceSink:
         """Do nothing: there is no record to remove."""
 
 
-class LogstoreCopy(AtLeastOnceSink):
-    """Another logstore, at least once."""
+class LogstoreRows(AtLeastOnceSink):
+    """The rows in another logstore, at least once."""
 
     def __init__(self, writer: LogstoreWriter) -> None:
         self._writer = writer
@@ -161,6 +166,17 @@ class LogstoreCopy(AtLeastOnceSink):
 
     def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
         return self._writer.put(result)
+
+
+class LogGroupCopies(AtLeastOnceSink):
+    """The log groups themselves in another logstore, at least once. The source writes them where it reads
+    them (`loghub_worker.source.log_group_copier`), and yields the numbers of their logs."""
+
+    def check(self, empty: DataFrame) -> None:
+        """There is nothing to check: every log group is accepted as it is."""
+
+    def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
+        return sum(row[COPIED_LOGS] for row in result.collect())
 
 
 class Console(AtLeastOnceSink):
@@ -198,12 +214,23 @@ def make_sink(
     used."""
     sink = config.sink
     if isinstance(sink, LogstoreSink):
-        address = Address(endpoint=config.endpoint, project=sink.project, credentials_dir=credentials_dir)
-        return LogstoreCopy(LogstoreWriter(address, sink.logstore, scratch=scratch))
+        if isinstance(config.pipeline, CopyPipeline):
+            return LogGroupCopies()
+        target, source = (
+            Logstore(
+                address=Address(endpoint=config.endpoint, project=project, credentials_dir=credentials_dir),
+                name=name,
+            )
+            for project, name in ((sink.project, sink.logstore), (config.project, config.logstore))
+        )
+        return LogstoreRows(LogstoreWriter(target, source, keep_order=sink.keep_order, scratch=scratch))
     if isinstance(sink, ConsoleSink):
         return Console(sink.rows, sys.stdout)
     folder = _folder_of(sink)
-    commit_log = CommitLog(folder, group_path=(config.project, config.logstore, config.consumer_group))
+    try:
+        commit_log = CommitLog(folder, group_path=(config.project, config.logstore, config.consumer_group))
+    except EarlierLayoutError as error:
+        raise InvalidSinkError(str(error)) from error
     commit_log.check_folder()
     commit_log.prune(owner=consumer, now_unix_s=now_unix_s)
     return FilesSink(folder, commit_log, JSON if isinstance(sink, JsonSink) else PARQUET)

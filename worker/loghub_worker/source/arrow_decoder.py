@@ -21,6 +21,8 @@ TEXTS = pa.map_(pa.string(), pa.string())
 SCHEMA = pa.schema(
     [
         pa.field("__time__", pa.timestamp("us", tz="UTC")),
+        # Below a second, since Spark's timestamps have microseconds; null if the log has none.
+        pa.field("__time_ns__", pa.int32()),
         pa.field("__topic__", pa.string()),
         pa.field("__source__", pa.string()),
         pa.field("__tags__", TEXTS),
@@ -31,15 +33,18 @@ SCHEMA = pa.schema(
     ]
 )
 
+NANOSECONDS = 1_000_000_000
 _Field = descriptor_pb2.FieldDescriptorProto
 _TIME_TYPES = {"Time": _Field.TYPE_UINT32, "Time_ns": _Field.TYPE_FIXED32}
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The rows of one body, and the number of its texts in which bytes were replaced."""
+    """The rows of one body, the number of its log groups, and that of its texts in which bytes were
+    replaced."""
 
     rows: pa.RecordBatch
+    groups: int
     replaced: int
 
 
@@ -49,14 +54,19 @@ def decode(body: bytes, *, shard: int, first_cursor: int) -> Decoded:
         parsed = _handler("text").list_to_record_batch([body])
     except Exception:  # noqa: BLE001 - ptars has one error type; an invalid body raises again below
         return _decode_binary(body, shard=shard, first_cursor=first_cursor)
-    return Decoded(_rows(parsed, shard=shard, first_cursor=first_cursor), 0)
+    rows = _rows(parsed, shard=shard, first_cursor=first_cursor)
+    return Decoded(rows=rows, groups=_groups(parsed), replaced=0)
 
 
 def _decode_binary(body: bytes, *, shard: int, first_cursor: int) -> Decoded:
     parsed = _handler("binary").list_to_record_batch([body])
     texts = _Texts()
     rows = _rows(parsed, shard=shard, first_cursor=first_cursor, texts=texts)
-    return Decoded(rows, texts.replaced)
+    return Decoded(rows=rows, groups=_groups(parsed), replaced=texts.replaced)
+
+
+def _groups(parsed: pa.RecordBatch) -> int:
+    return len(parsed.column("LogGroups").flatten())
 
 
 class _Texts:
@@ -101,6 +111,7 @@ def _rows(
     index = pc.subtract(pa.arange(0, len(logs)), pc.subtract(begins, _first(begins)).take(group_of_log))
     columns = {name: column.take(group_of_log) for name, column in per_group.items()} | {
         "__time__": _time(logs),
+        "__time_ns__": _nanoseconds(logs),
         "contents": _map(logs.field("Contents"), text),
         "__shard__": pa.repeat(pa.scalar(shard, pa.int32()), len(logs)),
         "__index__": index.cast(pa.int32()),
@@ -115,8 +126,13 @@ def _first(offsets: pa.Array) -> pa.Scalar:
 def _time(logs: pa.StructArray) -> pa.Array:
     """Seconds, plus the nanoseconds part if there is one, as microseconds."""
     seconds = pc.multiply(pc.fill_null(logs.field("Time"), 0).cast(pa.int64()), 1_000_000)
-    part = pc.divide(pc.fill_null(logs.field("Time_ns"), 0).cast(pa.int64()), 1_000)
+    part = pc.divide(pc.fill_null(_nanoseconds(logs), 0).cast(pa.int64()), 1_000)
     return pc.add(seconds, part).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _nanoseconds(logs: pa.StructArray) -> pa.Array:
+    part = logs.field("Time_ns")
+    return pc.if_else(pc.less(part, NANOSECONDS), part, None).cast(pa.int32())
 
 
 def _map(pairs: pa.ListArray, text: _Texts) -> pa.Array:

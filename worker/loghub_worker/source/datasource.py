@@ -10,27 +10,29 @@ positions file says, and the driver advances a position only when the sink has t
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from loghub.client.port import LogHub
 from loghub.clock import SystemClock
-from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, Range, next_plan, pack
-from loghub_worker.exchange_files import ExchangeFiles, ReadCount, Report
-from loghub_worker.log_service import Address, decode_cursor, encode_cursor, shared_client
+from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, Range, due_retries, next_plan, pack
+from loghub_worker.exchange_files import ExchangeFiles, Report
+from loghub_worker.log_service import Address, shared_client, shared_shard_keys
 from loghub_worker.sink.logstore import FORMAT, LogstoreArrowWriter, WriteOptions
-from loghub_worker.source.arrow_decoder import SCHEMA, decode
+from loghub_worker.sink.sinks import COPIED_LOGS
+from loghub_worker.source.arrow_decoder import SCHEMA
 from loghub_worker.source.end_cursors import EndWatch
+from loghub_worker.source.log_group_copier import LogGroupCopier
+from loghub_worker.source.shard_reader import RangeCounts, read_range
 
-PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
+# What a source that copies yields for each range: the number of logs in the log groups that it copied.
+COPIED = pa.schema([pa.field(COPIED_LOGS, pa.int64())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class SourceOptions:
     max_log_groups: int
     max_bytes: int
     cores: int
+    copy_to: str = ""  # project/logstore to which log groups are copied in place of being yielded as rows
 
     @property
     def address(self) -> Address:
@@ -64,10 +67,6 @@ class SourceOptions:
         return SourceOptions(**json.loads(value))
 
 
-class ShortReadError(Exception):
-    """The service returned fewer log groups than its own end cursor promised."""
-
-
 class LogHubDataSource(DataSource):
     """Registered once per session; Spark passes it to its other processes by name."""
 
@@ -76,7 +75,8 @@ class LogHubDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        return from_arrow_schema(SCHEMA)
+        settings = json.loads(self.options.get("settings", "{}"))
+        return from_arrow_schema(COPIED if settings.get("copy_to") else SCHEMA)
 
     # Spark passes the schema under exactly this name.
     def streamReader(self, schema: StructType) -> "LogHubStreamReader":  # noqa: ARG002, N802
@@ -113,8 +113,8 @@ class LogHubStreamReader(DataSourceStreamReader):
         """The next plan, or `start` unchanged if there is nothing to read. Sends requests to the service only
         as often as the fetch interval allows, whatever Spark's trigger does."""
         exchange = ExchangeFiles(Path(self.options.exchange_dir))
-        positions = exchange.positions()
-        ends = self._watch().ends(positions.shards, now=SystemClock().monotonic_s())
+        positions, now = exchange.positions(), SystemClock().monotonic_s()
+        ends = self._watch().ends(positions.shards, now=now)
         self._report(exchange, version=positions.version)
         last = BatchPlan.from_json(start)
         plan = next_plan(
@@ -123,6 +123,7 @@ class LogHubStreamReader(DataSourceStreamReader):
             ends=ends,
             sizes=positions.group_bytes,
             limits=self.options.limits,
+            retries=due_retries(exchange.retries().shards, positions.shards, now=now),
         )
         return start if plan is last else plan.to_json()
 
@@ -138,7 +139,13 @@ class LogHubStreamReader(DataSourceStreamReader):
     def _report(self, exchange: ExchangeFiles, *, version: int) -> None:
         watch = self._watch()
         error = watch.error
-        report = Report(version=version, ends=watch.known, reason=error.reason, message=error.message)
+        report = Report(
+            version=version,
+            ends=watch.known,
+            reason=error.reason,
+            message=error.message,
+            beyond_end=watch.beyond_end,
+        )
         if report != self._reported:
             exchange.write_report(report)
             self._reported = report
@@ -153,65 +160,27 @@ class LogHubStreamReader(DataSourceStreamReader):
         assert isinstance(partition, RangePartition)
         exchange = ExchangeFiles(Path(self.options.exchange_dir))
         client = shared_client(self.options.address)
+        if self.options.copy_to:
+            yield self._copy(partition, exchange)
+            return
         for shard_range in partition.ranges:
             counts = RangeCounts()
             yield from read_range(client, self.options.logstore, shard_range, counts)
             exchange.write_count(counts.count(), plan=partition.plan, shard=shard_range.shard)
 
-
-class RangeCounts:
-    """Counts of one range while it is read."""
-
-    def __init__(self) -> None:
-        self.logs = self.bytes = self.replaced = self.missing = self.oldest = 0
-
-    def count(self) -> ReadCount:
-        return ReadCount(
-            logs=self.logs,
-            bytes=self.bytes,
-            replaced=self.replaced,
-            missing=self.missing,
-            oldest=self.oldest,
+    def _copy(self, partition: RangePartition, exchange: ExchangeFiles) -> pa.RecordBatch:
+        options = self.options
+        project, _, logstore = options.copy_to.partition("/")
+        copier = LogGroupCopier(
+            shared_client(options.address),
+            options.logstore,
+            target=shared_client(replace(options.address, project=project)),
+            target_logstore=logstore,
+            begin_key=shared_shard_keys(options.address, options.logstore).begin_key,
         )
-
-
-def read_range(
-    client: LogHub, logstore: str, shard_range: Range, counts: RangeCounts
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one range, one record batch per answer. Each iteration advances the cursor.
-
-    Expired log groups are skipped and counted: the service then answers with the oldest that it has
-    (docs/sls-protocol.md 7.8), and the groups of an answer are numbered backwards from its next cursor.
-    """
-    cursor = shard_range.begin
-    while cursor < shard_range.end:
-        pulled = client.pull_logs(
-            logstore,
-            shard_range.shard,
-            cursor=encode_cursor(cursor),
-            count=min(PULL_LOG_GROUPS, shard_range.end - cursor),
-            end_cursor=encode_cursor(shard_range.end),
+        counts = copier.copy_all(partition.ranges)
+        for shard_range, count in counts.items():
+            exchange.write_count(count, plan=partition.plan, shard=shard_range.shard)
+        return pa.RecordBatch.from_pydict(
+            {COPIED_LOGS: [count.logs for count in counts.values()]}, schema=COPIED
         )
-        after = decode_cursor(pulled.next_cursor) if pulled.next_cursor else cursor
-        if after <= cursor:
-            raise ShortReadError(
-                f"shard {shard_range.shard} returned nothing at cursor {cursor},"
-                f" before its end cursor {shard_range.end}"
-            )
-        first = max(cursor, after - pulled.count)
-        counts.missing += min(first, shard_range.end) - cursor
-        counts.oldest = after if not pulled.count and after > shard_range.end else 0
-        if pulled.count:
-            yield _rows_before(shard_range, pulled.body, first_cursor=first, counts=counts)
-        cursor = after
-
-
-def _rows_before(
-    shard_range: Range, body: bytes, *, first_cursor: int, counts: RangeCounts
-) -> pa.RecordBatch:
-    decoded = decode(body, shard=shard_range.shard, first_cursor=first_cursor)
-    rows = decoded.rows.filter(pc.less(decoded.rows.column("__cursor__"), shard_range.end))
-    counts.logs += rows.num_rows
-    counts.bytes += len(body)
-    counts.replaced += decoded.replaced
-    return rows

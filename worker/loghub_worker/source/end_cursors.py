@@ -2,54 +2,104 @@
 
 The source must know an end to plan a batch, and an idle Spark query asks it for a plan many times a second
 (docs/spark.md 5).
+
+A shard whose end lies before its position has nothing to read and looks idle, but it is not: the log service
+has lost logs that were consumed already, or was restored. This is recognized only when an end was just
+requested, because a shard that was lost and assigned again may be ahead of an end that is merely old. For the
+same reason the end of a shard that does not advance is requested again: while a restored log service has not
+that many log groups, every attempt to read them fails.
 """
 
 from collections.abc import Mapping
 
 from loghub.client.port import LogHub
 from loghub.wire.errors import LogHubException
-from loghub_worker.log_service import ReportedError, decode_cursor, to_reported_error
+from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor, to_reported_error
+
+STUCK_S = 30  # how often the end of a shard is requested that does not advance although it has log groups
+POSITION_BEYOND_END = "PositionBeyondEnd"
 
 
 class EndWatch:
     """Remembers the end cursors of the held shards, and requests an end again once everything before it is
-    read."""
+    read, or if the shard does not advance."""
 
     def __init__(self, client: LogHub, *, logstore: str, interval_s: float) -> None:
         self._client = client
         self._logstore = logstore
         self._interval_s = interval_s
         self._requested_s: dict[int, float] = {}
+        self._seen: dict[int, tuple[int, float]] = {}  # shard -> its position, and since when it is there
         self.known: dict[int, int] = {}
-        self.error = ReportedError()
+        self._failure = ReportedError()
+        self._beyond_end: dict[int, tuple[int, int]] = {}  # shard -> its position and its end
+
+    @property
+    def error(self) -> ReportedError:
+        """Why some shard cannot be read now."""
+        return self._failure if self._failure.reason else self._position_error()
+
+    @property
+    def beyond_end(self) -> dict[int, int]:
+        """The log groups by which the positions of shards lie beyond their ends."""
+        return {shard: position - end for shard, (position, end) in self._beyond_end.items()}
+
+    def _position_error(self) -> ReportedError:
+        if not self._beyond_end:
+            return ReportedError()
+        shard, (position, end) = min(self._beyond_end.items())
+        others = f" (and {len(self._beyond_end) - 1} more shards)" if len(self._beyond_end) > 1 else ""
+        return ReportedError(
+            POSITION_BEYOND_END,
+            f"shard {shard}{others}: the position {encode_cursor(position)} lies {position - end} log groups"
+            f" beyond the shard's end {encode_cursor(end)}: the log service has lost logs that were consumed,"
+            " or was restored. Log groups that are written before the position are not read; reset the"
+            " checkpoints (spec.resetCheckpoints)",
+        )
 
     def ends(self, positions: Mapping[int, int], *, now: float) -> dict[int, int]:
         """The cursor after the last log group of each shard whose end is known.
 
         If an end cannot be requested now, `error` is set and the old end stays; waiting loses nothing.
         """
+        self._beyond_end = {
+            shard: (position, end)
+            for shard, (position, end) in self._beyond_end.items()
+            if positions.get(shard) == position
+        }
         for gone in self._requested_s.keys() - positions.keys():
             self.known.pop(gone, None)
             del self._requested_s[gone]
-            self.error = ReportedError()  # perhaps of this shard; others set it again when requested
+            self._failure = ReportedError()  # perhaps of this shard; others set it again when requested
+        arrived = {shard: (position, now) for shard, position in positions.items()}
+        stays = {shard: seen for shard, seen in self._seen.items() if seen[0] == positions.get(shard)}
+        self._seen = arrived | stays
         due = [shard for shard, position in sorted(positions.items()) if self._is_due(shard, position, now)]
         if due:
-            self.error = ReportedError()
+            self._failure = ReportedError()
         for shard in due:
             self._requested_s[shard] = now
-            self._request(shard)
-            if self.error.reason == "EndpointUnreachable":
+            self._request(shard, positions[shard])
+            if self._failure.reason == "EndpointUnreachable":
                 break  # requests for the others would fail after the same wait
         return dict(self.known)
 
     def _is_due(self, shard: int, position: int, now: float) -> bool:
-        if self.known.get(shard, position) > position:
-            return False
         requested_s = self._requested_s.get(shard)
-        return requested_s is None or now >= requested_s + self._interval_s
+        if requested_s is None:
+            return True
+        if self.known.get(shard, position) > position:
+            return now >= max(requested_s, self._seen[shard][1]) + STUCK_S
+        return now >= requested_s + self._interval_s
 
-    def _request(self, shard: int) -> None:
+    def _request(self, shard: int, position: int) -> None:
         try:
-            self.known[shard] = decode_cursor(self._client.get_cursor(self._logstore, shard, "end"))
+            end = decode_cursor(self._client.get_cursor(self._logstore, shard, "end"))
         except LogHubException as error:
-            self.error = to_reported_error(error)
+            self._failure = to_reported_error(error)
+            return
+        self.known[shard] = end
+        if end < position:
+            self._beyond_end[shard] = (position, end)
+        else:
+            self._beyond_end.pop(shard, None)

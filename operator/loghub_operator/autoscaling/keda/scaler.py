@@ -151,18 +151,20 @@ async def serving_keda(
 ) -> AsyncIterator[str]:
     """Serve at ``host:port`` for the duration of the block, and yield the actual address.
 
-    Port 0 chooses a free port. With ``keys``, the server uses TLS; with a ``ca.crt`` among them, it accepts
+    Without a host, it serves at every address of both families; gRPC opens its sockets itself. Port 0 chooses
+    a free port. With ``keys``, the server uses TLS; with a ``ca.crt`` among them, it accepts
     only clients whose certificate that CA signed. Raises OSError if the server cannot listen.
     """
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
     server.add_generic_rpc_handlers((Scaler(store).handlers(),))
+    host, _, given_port = address.rpartition(":")
     try:
-        port = _listen(server, address, keys)
+        port = _listen(server, f"{host or '[::]'}:{given_port}", keys)
     except RuntimeError as error:  # the library raises nothing more specific if the port is in use
         raise OSError(f"cannot listen on {address}: {error}") from error
     await server.start()
     try:
-        yield f"{address.rpartition(':')[0]}:{port}"
+        yield f"{host}:{port}"
     finally:
         await server.stop(STOP_BOUND_S)
 

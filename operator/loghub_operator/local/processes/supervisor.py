@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from loghub import worker_contract as contract
 from loghub.atomic_file import replace_file
 from loghub.clock import Clock
-from loghub.worker_contract import DRAIN_REQUESTED, WorkerStatus
+from loghub.worker_contract import DRAIN_REQUESTED, WorkerStatus, encode_settings
 from loghub_operator.local.paths import GroupFolder, WorkerFolder
 from loghub_operator.local.processes.child_process import Child, exit_message
 from loghub_operator.local.processes.process_plan import (
@@ -35,7 +35,6 @@ from loghub_operator.local.processes.worker_state import (
 )
 from loghub_operator.model.observed import ObservedStatefulSet, WorkerObserved
 from loghub_operator.model.revision import UNKNOWN, Revision, WorkerSpec
-from loghub_operator.resources.worker_config import encode
 
 LOG_BYTES = 16 << 20  # a start rotates a worker's log beyond this size; one older log is kept
 
@@ -253,7 +252,9 @@ class Supervisor:
         if worker.forget_drain or worker.starts == 0:
             worker.folder.drain.unlink(missing_ok=True)
             worker.drain_requested_at_unix_s, worker.forget_drain = None, False
-        _prepare(worker.folder, encode(requested.spec.config))
+        _prepare(
+            worker.folder, encode_settings(requested.spec.config), keep_state=worker.revision == revision
+        )
         worker.revision, worker.stopping = revision, False
         worker.started_unix_s, worker.ready_since_s = self._clock.unix_s(), None
         worker.starts += 1
@@ -316,11 +317,12 @@ class Supervisor:
         )
 
 
-def _prepare(folder: WorkerFolder, config: bytes) -> None:
-    """Creates an empty scratch folder, removes the status and message of earlier processes, and writes the
-    settings."""
-    shutil.rmtree(folder.state, ignore_errors=True)
-    folder.state.mkdir(parents=True)
+def _prepare(folder: WorkerFolder, config: bytes, *, keep_state: bool) -> None:
+    """Creates the scratch folder, removes the status and message of earlier processes, and writes the
+    settings. As in a pod, the scratch folder outlives a process, but not a change of the settings."""
+    if not keep_state:
+        shutil.rmtree(folder.state, ignore_errors=True)
+    folder.state.mkdir(parents=True, exist_ok=True)
     for stale in (folder.status, folder.last_words):
         stale.unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):

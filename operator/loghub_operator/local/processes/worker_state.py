@@ -65,6 +65,7 @@ def worker_of(state: ProcessState, status: WorkerStatus | None, *, now_unix_s: f
         drain_requested_at_unix_s=state.drain_requested_at_unix_s,
         reason=reason,
         message=message,
+        ignored_settings=() if status is None else tuple(status.ignored_settings),
     )
 
 
@@ -82,7 +83,8 @@ def _phase(
             LocalReason.WORKER_UNRESPONSIVE,
             f"the worker has not reported its status for {age_s} s",
         )
-    phase = _PHASES[status.phase] if status is not None else WorkerPhase.STARTING
+    # A phase of another release says at least that the worker is not known to be ready.
+    phase = WorkerPhase.STARTING if status is None else _PHASES.get(status.phase, WorkerPhase.STARTING)
     if phase is WorkerPhase.STARTING and state.failure is not None and state.failure[0]:
         return WorkerPhase.FAILED, *state.failure  # reported until the worker is ready
     if status is None:

@@ -12,10 +12,12 @@ workers. It stabilizes that number over the stabilization windows, limits it by 
 
 from dataclasses import dataclass, replace
 
+from loghub_operator.api.adoption import stored_ownership
 from loghub_operator.api.conditions import ActiveReason
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.observed import ObservedState
+from loghub_operator.model.observed import ObservedState, WorkerPhase
 from loghub_operator.model.scaling_state import ScalingState, Window
+from loghub_operator.plan.listing import counted, worker_count
 from loghub_operator.plan.scaling.gates import Gate, judge_trial, transfer, warming_too_long, warming_up
 from loghub_operator.plan.scaling.inputs import Measurements, collect
 from loghub_operator.plan.scaling.load_formula import (
@@ -25,7 +27,7 @@ from loghub_operator.plan.scaling.load_formula import (
     ReplicaRange,
     replica_range_of,
 )
-from loghub_operator.plan.scaling.resharding import HotShardResult, find_hot_shards
+from loghub_operator.plan.scaling.resharding import HotShardResult, ShardBounds, find_hot_shards
 from loghub_operator.plan.scaling.stabilization import Spans, stabilize, with_replica_range
 
 LITTLE_LAG_S = 30.0  # of arrival: the lag that a worker that keeps up may have at any moment
@@ -34,11 +36,13 @@ LITTLE_LAG_CYCLES = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredReplicas:
-    """What to run, before it is reached: ``requested`` limited by ``bound`` is ``workers``."""
+    """What to run, before it is reached: ``requested`` limited by ``bound`` is ``workers``; ``why`` says who
+    requested it, as a message for users."""
 
     requested: int
     workers: int
     bound: Bound | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +98,15 @@ def decide(resource: LogHubConsumerGroup, observed: ObservedState, *, suspended:
     case = _case(resource, observed, measured)
     state, recommendation, replica_range = _recommend(case, suspended=suspended)
     desired = _desired_replicas(case, recommendation)
-    settled = not suspended and transfer(observed.service) is None and measured.lag_groups is not None
+    failing = any(worker.phase is WorkerPhase.FAILED for worker in observed.workers)
+    unmoved = transfer(observed.service) is None and measured.lag_groups is not None
+    settled = not suspended and not failing and unmoved
     hot = find_hot_shards(
         resource.spec.scaling,
         observed.service,
         replace(measured, state=state),
         settled=settled,
-        least=_least_shards(case, desired, replica_range),
+        bounds=_shard_bounds(case, desired, replica_range),
         now=observed.at_unix_s,
     )
     return ScalingDecision(
@@ -155,18 +161,23 @@ def _lower_bound(resource: LogHubConsumerGroup, state: ScalingState, now: float)
 def _desired_replicas(case: _Case, recommendation: Recommendation) -> DesiredReplicas:
     """Auto runs the recommended number if there is one; the other modes run the requested number."""
     if case.resource.spec.scaling.mode == "Auto":
-        begin = case.resource.spec.replicas if case.observed.worker_set is None else case.current
+        begins = case.observed.worker_set is None and not case.observed.workers
+        begin = case.resource.spec.replicas if begins else case.current
         requested = begin if recommendation.workers is None else recommendation.workers
-        return DesiredReplicas(requested=requested, workers=requested, bound=recommendation.bound)
+        return DesiredReplicas(
+            requested=requested, workers=requested, bound=recommendation.bound, why=recommendation.message
+        )
     requested = case.resource.spec.replicas
     least = case.resource.spec.scaling.min_replicas  # the lower bound of Auto does not apply
     workers, bound = replace(case.bounds, least=least).cut(requested)
-    return DesiredReplicas(requested=requested, workers=workers, bound=bound)
+    return DesiredReplicas(
+        requested=requested, workers=workers, bound=bound, why=f"spec.replicas is {requested}"
+    )
 
 
-def _least_shards(case: _Case, desired: DesiredReplicas, replica_range: ReplicaRange | None) -> int:
+def _shard_bounds(case: _Case, desired: DesiredReplicas, replica_range: ReplicaRange | None) -> ShardBounds:
     """The writable shards to keep: one for each worker that should run, or would if there were enough shards,
-    or may run soon.
+    or may run soon. At most those of the spec, or twice as many as were found.
     """
     scaling = case.resource.spec.scaling
     wanted = (
@@ -175,7 +186,10 @@ def _least_shards(case: _Case, desired: DesiredReplicas, replica_range: ReplicaR
         else desired.requested
     )
     within = max(scaling.min_replicas, min(scaling.max_replicas, wanted))
-    return max(1, scaling.shards.min_shards, within)
+    stored = stored_ownership(case.resource)
+    found = stored.writable_shards if stored else None
+    most = scaling.shards.max_shards or (2 * found if found else None)
+    return ShardBounds(least=max(1, scaling.shards.min_shards, within), most=most)
 
 
 def _recommend(case: _Case, *, suspended: bool) -> tuple[ScalingState, Recommendation, ReplicaRange | None]:
@@ -242,7 +256,8 @@ def _follow(
         return state, _from_zero(case)
     inside, bound = case.bounds.cut(current)
     if inside != current:
-        message = f"{current} workers run, the bounds allow {inside}"
+        running = counted(current, "worker runs", "workers run")
+        message = f"{running}, the bounds allow {inside}"
         return state, _recommendation(inside, ActiveReason.OUTSIDE_BOUNDS, message, bound)
     if case.bounds.least == 0 and inputs.demand_per_s == 0.0:
         return state, _unless_blocked(
@@ -254,19 +269,33 @@ def _follow(
 
 
 def _from_zero(case: _Case) -> Recommendation:
-    """Starts with the requested number. After a scale to zero it starts again as soon as there is lag, or the
-    lag is unknown.
+    """Starts with the requested number, or with that of before a suspension: the backlog is largest then.
+    After a scale to zero it starts again as soon as there is lag, or the lag is unknown.
     """
     scaling, inputs = case.resource.spec.scaling, case.measured.inputs
-    if scaling.scale_to_zero is None or case.observed.worker_set is None:
-        workers, bound = case.bounds.cut(max(case.resource.spec.replicas, 1))
+    before = _before_suspension(case.resource)
+    to_zero = scaling.scale_to_zero is not None and case.observed.worker_set is not None
+    if not to_zero or (before and inputs.lag_groups != 0):
+        workers, bound = case.bounds.cut(before or max(case.resource.spec.replicas, 1))
         if workers == 0:
             return _recommendation(0, ActiveReason.OUTSIDE_BOUNDS, "the bounds allow no workers", bound)
-        return _recommendation(workers, ActiveReason.SCALING_UP, f"starting with {workers} workers", bound)
+        source = "as many as before they were stopped" if before else "from spec.replicas"
+        message = f"starting with {worker_count(workers)}, {source}"
+        return _recommendation(workers, ActiveReason.SCALING_UP, message, bound)
     if inputs.lag_groups == 0:
         return _recommendation(0, ActiveReason.IDLE, "there is no lag")
     workers, bound = replace(case.bounds, least=1).cut(1)
     return _recommendation(workers, ActiveReason.SCALING_UP, "there is lag to work off", bound)
+
+
+def _before_suspension(resource: LogHubConsumerGroup) -> int:
+    """How many workers ran until a suspension or a checkpoint reset stopped all; 0: nothing of that kind was
+    the last step. The status has it, so a restart of the operator forgets nothing.
+    """
+    reported = resource.status.scaling
+    steps = [one for one in reported.history if one.target == "Workers"] if reported else []
+    stopped = bool(steps) and steps[0].to == 0 and steps[0].reason == ActiveReason.SUSPENDED
+    return steps[0].from_ if stopped else 0
 
 
 def _why_unknown(inputs: LoadInputs) -> Gate:
@@ -299,12 +328,11 @@ def _stabilized(
     if gate is not None and not warming_too_long(state, case.now):
         return state, _blocked(case, gate)
     if stabilized.stabilizing or workers >= current:
-        message = f"fewer than {current} workers suffice, but not yet for the whole stabilization window"
+        message = f"fewer workers than {current} suffice, but not yet for the whole stabilization window"
         return state, _blocked(case, Gate(reason=ActiveReason.SCALE_DOWN_STABILIZED, message=message))
     reason = ActiveReason.SCALING_DOWN if case.measured.inputs.worker_per_s else ActiveReason.PROBING
-    return state, _recommendation(
-        workers, reason, f"{workers} workers have sufficed for the stabilization window", cut_by
-    )
+    enough = counted(workers, "worker has", "workers have")
+    return state, _recommendation(workers, reason, f"{enough} sufficed for the stabilization window", cut_by)
 
 
 def _scale_up(
@@ -323,14 +351,15 @@ def _scale_up(
         return state, _blocked(case, ineffective)
     if stabilizing or workers <= case.current:
         message = (
-            f"more than {case.current} workers are needed, but not yet for the whole stabilization window"
+            f"more workers than {case.current} are needed, but not yet for the whole stabilization window"
         )
         return state, _blocked(case, Gate(reason=ActiveReason.SCALE_UP_STABILIZED, message=message))
     step = 1 if state.unhelpful else case.resource.spec.scaling.scale_up.max_pods_per_step
     most = case.current + step
     if workers > most:
         workers, bound = most, "Step"
-    return state, _recommendation(workers, ActiveReason.SCALING_UP, f"{workers} workers are needed", bound)
+    message = f"{counted(workers, 'worker is', 'workers are')} needed"
+    return state, _recommendation(workers, ActiveReason.SCALING_UP, message, bound)
 
 
 def _unless_blocked(case: _Case, recommendation: Recommendation, gate: Gate | None) -> Recommendation:

@@ -10,6 +10,7 @@ from loghub_operator.api.status import MAX_SHARDS, ScalingInputs, ScalingLimit, 
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
 from loghub_operator.model.observed import Available, ObservedState, ShardObserved
+from loghub_operator.plan.listing import worker_count
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
 from loghub_operator.plan.scaling.inputs import ShardRates
 from loghub_operator.plan.scaling.load_formula import LoadInputs, formula, rounded
@@ -62,7 +63,7 @@ def active_finding(resource: LogHubConsumerGroup, decision: ScalingDecision) -> 
         reason, message = _NOT_BY_LOAD[mode]
         return ConditionUpdate(type=kind, status="False", reason=reason, message=message)
     if mode == "Recommend" and not decision.suspended:
-        number = "no number" if recommendation.workers is None else f"{recommendation.workers} workers"
+        number = "no number" if recommendation.workers is None else worker_count(recommendation.workers)
         why = f"{recommendation.reason}: {recommendation.message}"
         message = f"recommended: {number} ({why}); spec.replicas decides"
         return ConditionUpdate(type=kind, status="False", reason=ActiveReason.RECOMMEND_ONLY, message=message)

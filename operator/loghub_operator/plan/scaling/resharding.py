@@ -29,10 +29,22 @@ from loghub_operator.plan.scaling.reshard_backoff import (
     rejection_of,
     still_valid,
 )
+from loghub_operator.plan.scaling.split_trial import begin_trial, judge_split
 
 HOT_FOR_S = 30.0
 SPLIT_HELPS = 0.9  # of one worker's rate must arrive, since a split does not move a backlog
+FEW_SHARDS = 3  # of fewer shards the median says nothing
 COLD = 0.3  # of one worker's rate is the most that two neighbors together may need
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardBounds:
+    """How many writable shards there may be: ``least``, so that every worker has one; ``most`` None: unknown,
+    so none is split.
+    """
+
+    least: int
+    most: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +64,11 @@ def find_hot_shards(
     measured: Measurements,
     *,
     settled: bool,
-    least: int,
+    bounds: ShardBounds,
     now: float,
 ) -> HotShardResult:
-    """``settled``: no shard is being handed over and nothing is unknown, so shards may change. ``least``:
-    this many writable shards must stay, so that every worker has one.
+    """``settled``: no shard is being handed over, no worker fails and nothing is unknown, so shards may
+    change.
     """
     state, rates, rate = measured.state, measured.shards, measured.inputs.worker_per_s
     if not isinstance(service, Available) or not rate:
@@ -83,10 +95,16 @@ def find_hot_shards(
     result = replace(result, state=still_valid(state, service.shards))
     cool_s = scaling.shards.cooldown_seconds
     long_cold = [pair for pair in cold if now - since[_named(pair)] >= cool_s]
-    due = _split(result, hot, scaling, service, rates, rate) or _merge(result, long_cold, service, least)
+    due = _merge(result, long_cold, service, bounds.least)
+    if _writable(service) < (bounds.most or 0):
+        due = _split(result, hot, service, rates, rate) or due
     due = _unless_rejected(result, due, now)
-    ready = settled and _cooled(service.shards, cool_s, now)
-    return due if ready else replace(due, change=None, event=None)
+    due = _unless_without_effect(due, service, rates, [one.shard for one in busy], now)
+    if not settled or not _cooled(service.shards, cool_s, now):
+        return replace(due, change=None, event=None)
+    if isinstance(due.change, SplitShard):
+        return replace(due, state=begin_trial(due.state, due.change.shard, rates, now))
+    return due
 
 
 def _demand(shard: ShardObserved, rates: Mapping[int, ShardRates], catch_up_s: int) -> float | None:
@@ -154,19 +172,20 @@ def _cooled(shards: Iterable[ShardObserved], cooldown_s: int, now: float) -> boo
 def _split(
     result: HotShardResult,
     hot: list[ShardObserved],
-    scaling: Scaling,
     service: Available,
     rates: Mapping[int, ShardRates],
     rate: float,
 ) -> HotShardResult | None:
     """The busiest of the shards that a split helps: their logs arrive now, and are not merely a backlog."""
     helped = [one for one in hot if (rates[one.shard].arrival_per_s or 0.0) >= SPLIT_HELPS * rate]
-    if not helped or _writable(service) >= scaling.shards.max_shards:
+    if not helped:
         return None
     busiest = max(helped, key=lambda one: rates[one.shard].arrival_per_s or 0.0)
     arrival = short(rates[busiest.shard].arrival_per_s or 0.0)
     message = (
-        f"shard {busiest.shard} is split: {arrival} log groups/s come in, one worker consumes {short(rate)}/s"
+        f"shard {busiest.shard} is split: {arrival} log groups/s come in, one worker consumes"
+        f" {short(rate)}/s; then there are {_writable(service) + 1} writable shards, and it stays as a"
+        " read-only one until its logs expire: the log service may charge for each of them"
     )
     event = EmitEvent(type="Normal", reason="ShardSplit", message=message)
     return replace(result, change=SplitShard(busiest.shard), event=event)
@@ -207,6 +226,38 @@ def _unless_rejected(result: HotShardResult, due: HotShardResult, now: float) ->
     message = f"{rejection_message(rejection)}; {result.finding.message}"
     finding = replace(result.finding, reason=reason, message=message)
     return replace(result if now < again_unix_s(rejection) else due, finding=finding)
+
+
+def _unless_without_effect(
+    due: HotShardResult,
+    service: Available,
+    rates: Mapping[int, ShardRates],
+    busy: list[int],
+    now: float,
+) -> HotShardResult:
+    """No split while one is being judged or did not help, while more workers did not help, or where the
+    median shard is too busy too: then it is the workers or the sink that are slow, not the shard, unless the
+    last split helped.
+    """
+    state, message = judge_split(due.state, service.shards, rates, busy, now)
+    due = replace(due, state=state)
+    if not isinstance(due.change, SplitShard):
+        return due
+    trial = state.trial
+    if not message and trial is not None and trial.failed_unix_s is not None:
+        message = "more workers did not raise what is consumed, so no shard is split for now"
+    writable = _writable(service)
+    if not message and not state.split_helped and writable >= FEW_SHARDS and len(busy) * 2 > writable:
+        message = (
+            f"{len(busy)} of {writable} shards are too busy, so the workers or the sink are slow rather than"
+            " one shard; give the workers more resources, or split shards by hand"
+        )
+    if not message:
+        return due
+    finding = replace(
+        due.finding, reason=HotReason.INEFFECTIVE_SPLIT, message=f"{message}; {due.finding.message}"
+    )
+    return replace(due, finding=finding, change=None, event=None)
 
 
 def _writable(service: Available) -> int:

@@ -9,6 +9,7 @@ changed.
 """
 
 import math
+from typing import Literal
 
 from loghub_operator.api.conditions import (
     ConditionType,
@@ -19,6 +20,7 @@ from loghub_operator.api.conditions import (
     ReadyReason,
     RebalancingReason,
     ScalingReason,
+    StalledReason,
     UnseenReason,
     WorkersReason,
     fill_unknown,
@@ -29,6 +31,7 @@ from loghub_operator.api.labels import selector_text
 from loghub_operator.api.status import (
     MAX_PARENTS,
     MAX_SHARDS,
+    Condition,
     Lag,
     Phase,
     ShardStatus,
@@ -44,10 +47,14 @@ from loghub_operator.model.observed import (
     Unavailable,
 )
 from loghub_operator.plan.decisions import Decisions
-from loghub_operator.plan.listing import listed
+from loghub_operator.plan.listing import counted, listed
+from loghub_operator.plan.ownership import evaluate_ownership
+from loghub_operator.plan.rollout import rollout_of
 from loghub_operator.plan.scaling.inputs import assignable
 from loghub_operator.plan.scaling.report import active_finding, scaling_status
 from loghub_operator.plan.scaling_steps import ReplicaPlan
+from loghub_operator.plan.status.progress import last_progress, stalled_finding
+from loghub_operator.plan.status.shard_failing import shard_failing_finding
 from loghub_operator.plan.status.summary import (
     degraded_finding,
     phase_of,
@@ -62,11 +69,19 @@ def build_status(decisions: Decisions, now: float) -> Status:
     """The whole status unless the object is being deleted."""
     resource, observed = decisions.resource, decisions.observed
     suspension, scaling = decisions.desired.suspension, decisions.scaling
+    run, rollout = decisions.replicas.run, decisions.rollout
     workers = workers_finding(decisions)
+    ready = ready_finding(decisions, workers)
+    numbers = _numbers(resource, observed, replicas=run, updated=rollout.updated, now=now)
+    status = numbers.model_copy(update={"checkpoint_reset": decisions.reset})
+    since = last_progress(resource.status, status, ready=ready, now=now)
+    deadline_s = resource.spec.worker.progress_deadline_seconds
+    waits_for = rollout.waits_for if suspension is None else ""
+    stalled = stalled_finding(ready, since, deadline_s=deadline_s, waits_for=waits_for, now=now)
     rebalancing = rebalancing_finding(observed.service)
-    degraded = degraded_finding(decisions, workers)
+    degraded = degraded_finding(decisions, workers, stalled)
     findings = (
-        ready_finding(decisions.group, workers, suspension),
+        ready,
         decisions.group,
         workers,
         rebalancing,
@@ -74,14 +89,19 @@ def build_status(decisions: Decisions, now: float) -> Status:
         active_finding(resource, scaling),
         _scaling_limited(decisions.replicas),
         scaling.hot_shards.finding,
+        shard_failing_finding(observed.failures),
         suspended_finding(suspension),
+        stalled,
         degraded,
     )
-    phase = phase_of(decisions, rebalancing=rebalancing, degraded=degraded)
-    run = decisions.replicas.run
-    status = _with_numbers(resource, observed, run, phase, findings, now)
-    report = scaling_status(resource, scaling, run=run, now=now)
-    return status.model_copy(update={"checkpoint_reset": decisions.reset, "scaling": report})
+    return status.model_copy(
+        update={
+            "phase": phase_of(decisions, rebalancing=rebalancing, degraded=degraded),
+            "last_progress_time": since,
+            "scaling": scaling_status(resource, scaling, run=run, now=now),
+            "conditions": _dated(resource, findings, now),
+        }
+    )
 
 
 def deleting_status(
@@ -90,7 +110,7 @@ def deleting_status(
     """The whole status once the deletion was requested; ``fate`` is what happens to the group at the log
     service.
     """
-    remaining = len(observed.workers)
+    remaining = counted(len(observed.workers), "worker still exists", "workers still exist")
     checked = (
         ConditionUpdate(
             type=ConditionType.READY, status="False", reason=ReadyReason.TERMINATING, message=waiting_for
@@ -105,7 +125,7 @@ def deleting_status(
             type=ConditionType.WORKERS_AVAILABLE,
             status="False",
             reason=WorkersReason.TERMINATING,
-            message=f"{remaining} workers still exist{stuck_worker_message(observed)}",
+            message=f"{remaining}{stuck_worker_message(observed)}",
         ),
         rebalancing_finding(observed.service),
         lag_finding(observed.service),
@@ -113,8 +133,16 @@ def deleting_status(
     findings = fill_unknown(
         checked, UnseenReason.TERMINATING, "not checked while the object is being deleted"
     )
-    status = _with_numbers(resource, observed, observed.replicas, Phase.TERMINATING, findings, now)
-    return status.model_copy(update={"checkpoint_reset": resource.status.checkpoint_reset})
+    run = 0 if observed.worker_set is None else observed.worker_set.replicas
+    updated = rollout_of(resource, observed, run=run).updated
+    status = _numbers(resource, observed, replicas=run, updated=updated, now=now)
+    return status.model_copy(
+        update={
+            "phase": Phase.TERMINATING,
+            "checkpoint_reset": resource.status.checkpoint_reset,
+            "conditions": _dated(resource, findings, now),
+        }
+    )
 
 
 def unseen_status(status: Status, why: UnseenReason, message: str, *, generation: int, now: float) -> Status:
@@ -127,41 +155,47 @@ def unseen_status(status: Status, why: UnseenReason, message: str, *, generation
     degraded = ConditionUpdate(
         type=ConditionType.DEGRADED, status="True", reason=DegradedReason(why), message=message
     )
-    findings = fill_unknown((ready, degraded), why, "not checked, see condition Ready")
+    stalled = ConditionUpdate(
+        type=ConditionType.STALLED, status="True", reason=StalledReason(why), message=message
+    )
+    findings = fill_unknown((ready, stalled, degraded), why, "not checked, see condition Ready")
     conditions = with_transition_times(findings, status.conditions, generation=generation, now=now)
     news = {"conditions": conditions, "phase": Phase.DEGRADED, "observed_generation": generation}
     return status.model_copy(update=news)
 
 
-def _with_numbers(
-    resource: LogHubConsumerGroup,
-    observed: ObservedState,
-    replicas: int,
-    phase: Phase,
-    findings: tuple[ConditionUpdate, ...],
-    now: float,
-) -> Status:
-    service = observed.service if isinstance(observed.service, Available) else None
-    desired = observed.worker_spec.revision
-    ready = observed.ready_workers
+def _dated(
+    resource: LogHubConsumerGroup, findings: tuple[ConditionUpdate, ...], now: float
+) -> tuple[Condition, ...]:
     generation = resource.metadata.generation
+    return with_transition_times(findings, resource.status.conditions, generation=generation, now=now)
+
+
+def _numbers(
+    resource: LogHubConsumerGroup, observed: ObservedState, *, replicas: int, updated: int, now: float
+) -> Status:
+    """A status without phase and conditions."""
+    service = observed.service if isinstance(observed.service, Available) else None
+    ready = observed.ready_workers
     return Status(
-        phase=phase,
-        observed_generation=generation,
+        observed_generation=resource.metadata.generation,
         replicas=replicas,
         ready_replicas=ready,
-        updated_replicas=sum(worker.revision.same_workers(desired) for worker in observed.workers),
+        updated_replicas=updated,
         consumer_group=resource.group,
         workers=f"{ready}/{replicas}",
         selector=selector_text(resource.metadata.name),
-        group_origin=observed.group_origin,
+        group_origin=_origin(observed),
+        ownership=evaluate_ownership(resource, observed, now),
         shard_summary=_summary(service) if service else None,
         lag=_lag(service) if service else None,
         shards=_shards(resource, observed),
-        conditions=with_transition_times(
-            findings, resource.status.conditions, generation=generation, now=now
-        ),
     )
+
+
+def _origin(observed: ObservedState) -> Literal["Created", "Adopted"] | None:
+    record = observed.group_record
+    return None if record is None or record.origin == "Refused" else record.origin
 
 
 def _summary(service: Available) -> ShardSummary:
@@ -241,6 +275,10 @@ def lag_finding(service: LogServiceObserved) -> ConditionUpdate:
     unknown = [shard.shard for shard in service.shards if shard.lag_s is None and shard.lag_logs is None]
     if unknown:
         message = f"unknown for shards {listed(unknown)}"
+        if service.beyond_end:
+            return ConditionUpdate(
+                type=kind, status="False", reason=LagReason.POSITION_BEYOND_END, message=message
+            )
         if service.lag_error:
             message = f"{service.lag_error}; {message}"
             return ConditionUpdate(type=kind, status="False", reason=LagReason.TIMED_OUT, message=message)

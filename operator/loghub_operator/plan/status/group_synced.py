@@ -4,6 +4,7 @@ from loghub_operator.api.conditions import ConditionType, ConditionUpdate, Group
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import ObservedState, Unavailable
 from loghub_operator.plan.desired import Desired
+from loghub_operator.plan.listing import listed
 from loghub_operator.plan.ownership import named
 
 
@@ -14,7 +15,7 @@ def group_finding(
     reason, message = _group_state(resource, observed, desired, delayed=delayed)
     return ConditionUpdate(
         type=ConditionType.GROUP_SYNCED,
-        status="True" if reason is GroupReason.UP_TO_DATE else "False",
+        status="True" if reason in (GroupReason.UP_TO_DATE, GroupReason.FOREIGN_CONSUMERS) else "False",
         reason=reason,
         message=message,
     )
@@ -26,18 +27,16 @@ def _group_state(
     service = observed.service
     if desired.owner is not None:
         message = (
-            f"{named(desired.owner, resource)} owns consumer group {resource.group}, because it is older"
+            f"{named(desired.owner, resource)} owns consumer group {resource.group}, because it proved access"
+            " to it first"
         )
         return GroupReason.OWNERSHIP_CONFLICT, message
-    if observed.placement.needs_project_address and not observed.project_address:
-        return (
-            GroupReason.CREATING_PROJECT_SERVICE,
-            f"creating the Service for project {resource.spec.project}",
-        )
     if isinstance(service, Unavailable):
         return service.reason, service.message
     if service.group is None:
         return GroupReason.CREATING, f"creating consumer group {resource.group}"
+    if desired.refusal is not None:
+        return GroupReason.ADOPTION_REFUSED, desired.refusal
     if service.group != desired.group_now:
         if delayed:
             message = "another controller keeps changing timeout and order; backing off between corrections"
@@ -45,4 +44,7 @@ def _group_state(
         return GroupReason.UPDATING, "updating timeout and order of the consumer group"
     if service.group != desired.group:
         return GroupReason.UPDATING, "the shorter timeout is set once every worker runs with it"
+    if desired.foreign:
+        message = f"shares its shards with consumers of others: {listed(desired.foreign)}"
+        return GroupReason.FOREIGN_CONSUMERS, f"consumer group {resource.group} is up to date and {message}"
     return GroupReason.UP_TO_DATE, f"consumer group {resource.group} is up to date"

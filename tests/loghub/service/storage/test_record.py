@@ -3,11 +3,13 @@
 import pytest
 
 from loghub.service.storage import record
-from loghub.service.storage.record import DamagedRecord, SegmentHeader
+from loghub.service.storage.record import DamagedRecord, Layout, SegmentHeader
+
+MARK = b"\x11\x22\x33\x44"
 
 
-def _packed(group: bytes = b"some group") -> bytes:
-    return record.pack_record(group, cursor=7, received_us=11, logs=3, synced=64)
+def _packed(group: bytes = b"some group", *, end_mark: bytes = MARK) -> bytes:
+    return record.pack_record(group, cursor=7, received_us=11, logs=3, synced=64, end_mark=end_mark)
 
 
 def test_a_record_is_equal_after_unpacking() -> None:
@@ -17,8 +19,14 @@ def test_a_record_is_equal_after_unpacking() -> None:
     record.check(data, 0, header)
     assert (header.cursor, header.received_us, header.logs, header.synced) == (7, 11, 3, 64)
     assert record.group_bytes(data, 0, header) == b"some group"
-    assert header.stored_bytes == len(data)
+    assert Layout(2, MARK).stored_bytes(header.length) == record.stored_bytes(header.length) == len(data)
     assert len(data) % 8 == 0
+
+
+@pytest.mark.parametrize("size", range(1, 20))
+def test_a_record_ends_in_the_end_mark(size: int) -> None:
+    """So a write that was cut short is recognized, even if the group ends in zeros."""
+    assert _packed(bytes(size)).endswith(MARK)
 
 
 @pytest.mark.parametrize("at", range(record.RECORD_HEADER_BYTES + 10))
@@ -47,18 +55,36 @@ def test_zeros_mark_the_end_of_the_records() -> None:
 
 
 def test_a_segment_header_is_equal_after_unpacking() -> None:
-    header = SegmentHeader(first_cursor=10**18, logs_before=5, received_us=6)
+    header = SegmentHeader(first_cursor=10**18, logs_before=5, received_us=6, skipped=7)
     packed = record.pack_segment_header(header)
     assert len(packed) == record.SEGMENT_HEADER_BYTES
-    assert record.unpack_segment_header(packed) == header
+    unpacked, layout = record.unpack_segment_header(packed)
+    assert (unpacked, layout.version) == (header, 2)
+    assert header.follows == 10**18 - 7
 
 
-@pytest.mark.parametrize("at", range(36))
+def test_the_end_mark_has_no_zero_byte_and_differs_between_segments() -> None:
+    marks = {
+        record.unpack_segment_header(
+            record.pack_segment_header(SegmentHeader(first_cursor=n, logs_before=0, received_us=0))
+        )[1].end_mark
+        for n in range(200)
+    }
+    assert len(marks) > 150
+    assert not any(0 in mark for mark in marks)
+
+
+@pytest.mark.parametrize("at", range(44))
 def test_a_damaged_segment_header_is_detected(at: int) -> None:
     data = bytearray(record.pack_segment_header(SegmentHeader(first_cursor=1, logs_before=2, received_us=3)))
     data[at] ^= 1
     with pytest.raises(DamagedRecord):
         record.unpack_segment_header(bytes(data))
+
+
+def test_a_format_of_a_newer_release_is_named() -> None:
+    with pytest.raises(DamagedRecord, match="does not know the segment's format"):
+        record.unpack_segment_header(b"LOGHUB3\n".ljust(64, b"\0"))
 
 
 def test_a_truncated_segment_header_is_detected() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loghub.service.storage.log_inspection import ProblemKind, inspect_log
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import LogDamaged, NewGroup, WriteFailed
 from loghub.service.storage.shardlog import NoRoom, ShardLog, open_log
@@ -15,6 +16,7 @@ FOLDER = "/data/logs/1/0"
 FIRST = 1000
 BIRTH = SegmentHeader(first_cursor=FIRST, logs_before=0, received_us=50)
 SEGMENT_BYTES = 1024
+NOW = 1_000_000
 
 
 def opened(disk: SimDisk) -> ShardLog:
@@ -41,6 +43,15 @@ def written(disk: SimDisk, count: int, *, size: int = 100) -> ShardLog:
 
 def segments(disk: SimDisk) -> list[str]:
     return [f"{FOLDER}/{name}" for name in disk.list_names(FOLDER)]
+
+
+def expire(disk: SimDisk, log: ShardLog, received_us: int) -> int:
+    """Drop the log groups that are older, with their files; return how many."""
+    before = log.extent.oldest_cursor
+    for path in log.expire(received_us, now_us=NOW, most=100):
+        disk.remove(path)
+    disk.sync_dir(FOLDER)
+    return log.extent.oldest_cursor - before
 
 
 def test_a_new_shard_log_is_empty() -> None:
@@ -99,41 +110,33 @@ def test_place_counts_log_groups_and_logs_exactly() -> None:
     log.sync()
     for reopened in (log, opened(disk)):
         for number in (0, 1, 7, 33, 59):
-            place = reopened.place(FIRST + number)
+            place = reopened.place(FIRST + number, now_us=NOW)
             assert place.groups_left == 60 - number
             assert place.logs_left == sum(range(number, 60))
             assert place.received_us == 100 + number
-        end = reopened.place(FIRST + 60)
+        end = reopened.place(FIRST + 60, now_us=NOW)
         assert (end.groups_left, end.logs_left, end.received_us) == (0, 0, None)
 
 
 def test_cursor_of_a_time() -> None:
     log = written(SimDisk(), 50)
-    assert log.cursor_at(0) == FIRST
+    assert log.cursor_at(0, now_us=NOW) == FIRST
     for number in (0, 1, 8, 9, 10, 31, 49):
-        assert log.cursor_at(100 + number) == FIRST + number
-    assert log.cursor_at(150) == FIRST + 50
-
-
-def test_the_receive_time_never_decreases() -> None:
-    log = opened(SimDisk())
-    log.append([new(b"a", received_us=500), new(b"b", received_us=400)])
-    log.sync()
-    assert log.place(FIRST + 1).received_us == 500
-    assert log.cursor_at(450) == FIRST
+        assert log.cursor_at(100 + number, now_us=NOW) == FIRST + number
+    assert log.cursor_at(150, now_us=NOW) == FIRST + 50
 
 
 def test_retention_drops_whole_segments_and_clamps() -> None:
     disk = SimDisk()
     log = written(disk, 50)
-    dropped = log.drop_before(100 + 20)
+    dropped = expire(disk, log, 100 + 20)
     assert 0 < dropped <= 20
     assert log.extent.oldest_cursor == FIRST + dropped
     assert (
         log.read(cursor=FIRST, end_cursor=1 << 62, max_groups=1, max_bytes=1).entries[0].cursor
         == FIRST + dropped
     )
-    assert log.place(FIRST).groups_left == 50 - dropped
+    assert log.place(FIRST, now_us=NOW).groups_left == 50 - dropped
     second = opened(disk)
     assert second.extent == log.extent
 
@@ -141,8 +144,8 @@ def test_retention_drops_whole_segments_and_clamps() -> None:
 def test_retention_of_everything_keeps_the_cursor() -> None:
     disk = SimDisk()
     log = written(disk, 50)
-    assert log.drop_before(10_000) == 50
-    assert log.drop_before(20_000) == 0
+    assert expire(disk, log, 10_000) == 50
+    assert expire(disk, log, 20_000) == 0
     assert (log.extent.oldest_cursor, log.extent.end_cursor, log.extent.logs_total) == (
         FIRST + 50,
         FIRST + 50,
@@ -156,51 +159,39 @@ def test_retention_of_everything_keeps_the_cursor() -> None:
     assert second.extent.end_cursor == FIRST + 51
 
 
-class _CutDuringDrop(Exception):  # noqa: N818 - says what happens
-    """The power goes here."""
+def test_retention_drops_a_bounded_number_of_segments_at_once() -> None:
+    log = written(SimDisk(), 50)
+    assert len(log.expire(10_000, now_us=NOW, most=2)) == 2
+    assert len(log.expire(10_000, now_us=NOW, most=3)) == 3
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("removals", [2, 4])
-def test_a_power_cut_during_retention_leaves_no_gap(seed: int, removals: int) -> None:
-    """Names that were removed together may come back in any part; a gap would stop the start."""
-    disk = SimDisk()
-    log = written(disk, 50)
-    known, left = groups_of(log), [removals]
-    remove = disk.remove
-
-    def remove_until_the_cut(path: str) -> None:
-        remove(path)
-        left[0] -= 1
-        if not left[0]:
-            raise _CutDuringDrop
-
-    disk.remove = remove_until_the_cut  # type: ignore[method-assign]
-    with pytest.raises(_CutDuringDrop):
-        log.drop_before(10_000)
-    del disk.remove
-    disk.lose_power(random.Random(seed))
-    found = groups_of(opened(disk))
-    assert 0 < len(found) < len(known)
-    assert found == known[-len(found) :]
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("what", ["remove", "sync_dir"])
-def test_a_segment_that_cannot_be_removed_keeps_the_later_ones(what: str, seed: int) -> None:
-    disk = SimDisk()
+def test_files_below_the_oldest_cursor_may_be_there_in_any_part(seed: int) -> None:
+    """Files are removed after the new oldest cursor is persisted, and a power cut brings any of them back."""
+    dice, disk = random.Random(seed), SimDisk()
     log = written(disk, 50)
     known = groups_of(log)
-    disk.fail = {what}
-    with pytest.raises(OSError, match=what):
-        log.drop_before(100 + 20)
-    assert groups_of(log) == known
-    with pytest.raises(OSError, match=r"fails|nothing to remove"):
-        log.drop_before(100 + 40)
-    disk.lose_power(random.Random(seed))
-    disk.fail = set()
-    found = groups_of(opened(disk))
-    assert found == known[-len(found) :]
+    dropped = log.expire(100 + 30, now_us=NOW, most=100)
+    oldest = log.extent.oldest_cursor
+    for path in dice.sample(dropped, dice.randrange(len(dropped) + 1)):
+        disk.remove(path)
+    disk.lose_power(dice)
+    found = inspect_log(disk, FOLDER, oldest_cursor=oldest)
+    assert found.problems == []
+    assert {*found.expired} == {*dropped} & {*segments(disk)}
+    assert found.end_cursor == FIRST + 50
+    for path in found.expired:
+        disk.remove(path)
+    assert groups_of(opened(disk)) == known[oldest - FIRST :]
+
+
+def test_a_missing_segment_above_the_oldest_cursor_is_a_problem() -> None:
+    disk = SimDisk()
+    written(disk, 50)
+    disk.remove(segments(disk)[0])
+    (problem,) = inspect_log(disk, FOLDER, oldest_cursor=FIRST).problems
+    second = int(segments(disk)[0].rpartition("/")[2][:20])
+    assert (problem.begin_cursor, problem.end_cursor) == (FIRST, second)
 
 
 def test_an_append_without_space_for_a_segment_returns_how_much_was_written() -> None:
@@ -241,12 +232,12 @@ def test_damage_is_detected_when_it_is_read() -> None:
         groups_of(log)
 
 
-def test_the_start_fails_if_a_sealed_segment_is_damaged() -> None:
+def test_damage_of_a_sealed_segment_is_detected_by_each_read() -> None:
     disk = SimDisk()
     written(disk, 50)
     disk.live[segments(disk)[0]].live[150] ^= 1
     with pytest.raises(LogDamaged, match=r"\.seg at 64"):
-        opened(disk)
+        groups_of(opened(disk))
 
 
 def test_the_start_fails_if_acknowledged_records_are_damaged() -> None:
@@ -270,7 +261,8 @@ def test_an_incomplete_tail_is_cut_and_overwritten() -> None:
     log = written(disk, 2)
     log.append([new(b"torn" * 20)])
     content = disk.live[segments(disk)[0]].live
-    content[64 + 2 * 136 + 60] ^= 1
+    end = len(content.rstrip(b"\0"))
+    content[end - 60 : end] = bytes(60)
     second, cut = open_log(disk, folder=FOLDER, birth=BIRTH, segment_bytes=SEGMENT_BYTES)
     assert cut > 0
     assert second.extent.end_cursor == FIRST + 2
@@ -282,13 +274,29 @@ def test_an_incomplete_tail_is_cut_and_overwritten() -> None:
 def test_a_record_that_was_cut_does_not_reappear() -> None:
     """A whole record behind a torn one would fit again behind a new one of the same size."""
     disk = SimDisk()
-    log = written(disk, 2)
-    log.append([new(b"old1"), new(b"old2")])
-    disk.live[segments(disk)[0]].live[64 + 2 * 136 + 33] ^= 1
-    second = opened(disk)
-    second.append([new(b"new1")])
+    log = open_log(disk, folder=FOLDER, birth=BIRTH, segment_bytes=8192)[0]
+    log.append([new(b"old1" * 300), new(b"old2")])
+    disk.live[segments(disk)[0]].live[512:1024] = bytes(512)
+    second = open_log(disk, folder=FOLDER, birth=BIRTH, segment_bytes=8192)[0]
+    assert groups_of(second) == []
+    second.append([new(b"new1" * 300)])
     second.sync()
-    assert groups_of(opened(disk))[2:] == [b"new1"]
+    assert groups_of(opened(disk)) == [b"new1" * 300]
+
+
+@pytest.mark.parametrize("mark_bytes", range(4))
+def test_a_record_whose_end_mark_a_crash_cut_gets_it_back(mark_bytes: int) -> None:
+    """A start keeps the whole record, and consumers read it: later damage must not look like a torn tail."""
+    disk = SimDisk()
+    log = written(disk, 2)
+    log.append([new(b"last" * 20)])
+    content = disk.live[segments(disk)[0]]
+    end = len(content.live.rstrip(b"\0"))
+    content.live[end - 4 + mark_bytes : end] = bytes(4 - mark_bytes)
+    assert groups_of(opened(disk))[2:] == [b"last" * 20]
+    disk.lose_power(random.Random(0))
+    content.live[end - 20] ^= 1
+    assert [problem.kind for problem in inspect_log(disk, FOLDER).problems] == [ProblemKind.DAMAGED_RECORDS]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -307,19 +315,21 @@ def test_data_that_is_readable_after_a_kill_survives_a_power_cut(seed: int) -> N
 
 def test_a_read_during_retention_keeps_its_cursors() -> None:
     """The reader has an extent, then the oldest segments go: groups and next cursor must still agree."""
-    log = written(SimDisk(), 50)
+    disk = SimDisk()
+    log = written(disk, 50)
 
     class Overtaken(int):
         """A bound at whose comparison, after the look at the extent, retention runs."""
 
         def __gt__(self, other: int) -> bool:
-            log.drop_before(100 + 20)
+            expire(disk, log, 100 + 20)
             return int(self) > other
 
     read = log.read(cursor=FIRST, end_cursor=Overtaken(1 << 62), max_groups=5, max_bytes=1 << 30)
-    assert log.extent.oldest_cursor > FIRST + 5
-    assert [entry.cursor for entry in read.entries] == list(range(FIRST, FIRST + 5))
-    assert read.next_cursor == FIRST + 5
+    oldest = log.extent.oldest_cursor
+    assert oldest > FIRST + 5
+    assert [entry.cursor for entry in read.entries] == list(range(oldest, oldest + 5))
+    assert read.next_cursor == oldest + 5
 
 
 @given(

@@ -107,6 +107,29 @@ def alive(pid: int) -> bool:
     return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
+def test_a_restarted_worker_finds_what_its_last_process_left_unless_its_settings_changed(
+    tmp_path: Path,
+) -> None:
+    """As in a pod: a restarted container has the same volumes, and a new pod has none of the old one's."""
+
+    async def story(on: Theatre) -> None:
+        on.apply(1)
+        await on.until_ready(1)
+        left = on.folder.worker("w-0").state / "left"
+        left.touch()
+        pid = on.pid(0)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await on.until(lambda: on.starts(0) == 2, "a restart")
+        assert left.exists()
+        await on.until_ready(1)
+        on.apply(1, SETTING="changed")
+        await on.until(lambda: on.starts(0) == 3, "a worker with other settings")
+        assert not left.exists()
+
+    play(tmp_path, story)
+
+
 def test_workers_are_named_like_pods_and_get_ready(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(2)

@@ -100,7 +100,11 @@ def test_each_state_of_a_worker_is_printed() -> None:
 def test_a_condition_without_another_line_is_printed() -> None:
     def with_reason(reason: str) -> Status:
         condition = Condition(
-            type="ScalingLimited", status="True", reason=reason, message="m", last_transition_time="t"
+            type="ScalingLimited",
+            status="True",
+            reason=reason,
+            message="m",
+            last_transition_time="2026-01-01T00:00:00Z",
         )
         return Status(conditions=(condition,))
 

@@ -17,6 +17,7 @@ from typing import Any
 from loghub.domain.hashrange import HashRange, even_ranges
 from loghub.wire import cursor as wire_cursor
 from loghub_operator.api import LogHubConsumerGroup, Status
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.status import Condition
 from loghub_operator.model import actions
 from loghub_operator.model.memory import Memory
@@ -96,6 +97,7 @@ class World:
     drain_s: float = 4.0
     every_s: float = 10.0  # between two observations without an action
     unreachable: bool = False
+    failing: bool = False  # a worker fails, and still works as well as before
     refuses: str = ""  # what the log service says to a split or merge
     other_groups: int = 0
     uid: str = "first"
@@ -291,7 +293,7 @@ class World:
             service=service,
             worker_set=set_now,
             workers=tuple(self._worker_observed(one) for _, one in sorted(self.workers.items())),
-            group_origin="Created",
+            group_record=GroupRecord("Created", None),
             memory=Memory(scaling=self.state),
         )
 
@@ -329,7 +331,7 @@ class World:
         if worker.left:
             phase = WorkerPhase.LEFT
         elif self._ready(worker):
-            phase = WorkerPhase.RUNNING
+            phase = WorkerPhase.FAILED if self.failing else WorkerPhase.RUNNING
         return WorkerObserved(
             name=self._name(worker),
             ordinal=worker.ordinal,

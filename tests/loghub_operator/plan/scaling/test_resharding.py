@@ -137,3 +137,46 @@ def _by_range(total: float, of: World | None = None) -> Callable[[int, float], f
         return total * inside / quarter
 
     return arrival
+
+
+def _splits(simulated: World) -> int:
+    return sum(event.reason == "ShardSplit" for event in simulated.events)
+
+
+def _hot_reason(simulated: World) -> str:
+    return next(one.reason for one in simulated.status.conditions if one.type == "HotShard")
+
+
+def test_a_slow_sink_that_makes_every_shard_too_busy_splits_none() -> None:
+    shards = {"autoSplit": True, "cooldownSeconds": 60}
+    simulated = world({"shards": shards, "maxReplicas": 8}, evenly(lambda _: 400.0), shards=8)
+    simulated.most = 40.0
+    simulated.run(1800)
+    assert (_splits(simulated), _hot_reason(simulated)) == (0, "IneffectiveSplit")
+
+
+def test_after_a_split_without_effect_no_shard_is_split_for_hours() -> None:
+    """One shard has all logs, and there is no second worker for its children."""
+    shards = {"autoSplit": True, "cooldownSeconds": 60, "maxShards": 64}
+    simulated = world({"mode": "Fixed", "shards": shards}, _by_range(200.0), shards=4, spec={"replicas": 1})
+    simulated.arrival = _by_range(200.0, simulated)
+    simulated.run(3600)
+    assert (_splits(simulated), _hot_reason(simulated)) == (1, "IneffectiveSplit")
+
+
+def test_by_default_there_are_at_most_twice_as_many_shards_as_were_found() -> None:
+    shards = {"autoSplit": True, "cooldownSeconds": 60, "minShards": 4}
+    simulated = world({"shards": shards}, _by_range(300.0), shards=3)
+    simulated.arrival = _by_range(300.0, simulated)
+    simulated.run(3600)
+    writable = [one for one in simulated.shards if not one.read_only]
+    assert len(writable) == 6
+    assert "may charge" in next(one.message for one in simulated.events if one.reason == "ShardSplit")
+
+
+def test_a_failing_worker_holds_splits_back() -> None:
+    simulated = world(SPLIT_ONLY, _by_range(32.0), shards=4)
+    simulated.arrival = _by_range(32.0, simulated)
+    simulated.failing = True
+    simulated.run(900)
+    assert _splits(simulated) == 0

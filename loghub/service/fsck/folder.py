@@ -1,0 +1,97 @@
+"""The data folder as fsck uses it: nothing runs on it meanwhile, and nothing is written without an option.
+
+A diagnosis reads a copy of the database, because SQLite writes even to read.
+"""
+
+import os
+import shutil
+import tempfile
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from msgspec import structs
+
+from loghub.service.disk import OsDisk, OsFile
+from loghub.service.facts import ServiceFact
+from loghub.service.storage.data_folder import DATABASE_NAME, write_state
+from loghub.service.storage.database import Database, DatabaseUnusable
+from loghub.service.survey import Survey, survey_catalog, survey_log
+
+LOST_AND_FOUND = "lost-and-found"
+
+
+class ReadOnlyDisk(OsDisk):
+    """A disk whose files are opened for reading only, so that a diagnosis cannot write by mistake."""
+
+    def open(self, path: str) -> OsFile:
+        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+class NoDataFolder(Exception):  # noqa: N818 - says what is wrong
+    """The path is not a data folder of the service."""
+
+
+def read(data: str) -> Survey:
+    """Read everything. Raises NoDataFolder, OSError."""
+    if not os.path.isdir(data):
+        raise NoDataFolder(f"{data} is not a folder")
+    path = os.path.join(data, DATABASE_NAME)
+    if not os.path.exists(path) and not os.path.isdir(os.path.join(data, "logs")):
+        raise NoDataFolder(
+            f"{data} is not a data folder of the service: it has neither {DATABASE_NAME} nor logs"
+        )
+    disk, has_wal = ReadOnlyDisk(), os.path.exists(f"{path}-wal")
+    with tempfile.TemporaryDirectory() as folder:
+        database: Database | None = None
+        try:
+            database = _copy(path, folder)
+            survey = survey_catalog(disk, data, database, has_wal=has_wal)
+        except DatabaseUnusable as error:
+            survey = survey_catalog(disk, data, None, has_wal=has_wal)
+            # The path in the message is that of the copy.
+            survey.catalog = replace(survey.catalog, unusable=str(error).replace(folder, data))
+            return survey
+        finally:
+            if database is not None:
+                database.close()
+    for shard in survey.catalog.shards.values():
+        survey_log(disk, survey, shard)
+    return survey
+
+
+def _copy(path: str, folder: str) -> Database | None:
+    """The database, opened from a copy; None if there is none. Raises DatabaseUnusable."""
+    if not os.path.exists(path):
+        return None
+    copied = os.path.join(folder, DATABASE_NAME)
+    for suffix in ("", "-wal"):
+        if os.path.exists(path + suffix):
+            shutil.copyfile(path + suffix, copied + suffix)
+    return Database(copied)
+
+
+def commit(survey: Survey, *facts: ServiceFact) -> None:
+    """Commit facts to the database itself, which is created if there is none."""
+    with closing(Database(os.path.join(survey.data, DATABASE_NAME))) as database:
+        if survey.state is not None:
+            # By opening the database; closing it removes its write-ahead log.
+            write_state(OsDisk(), survey.data, structs.replace(survey.state, merged=True))
+        database.commit([facts])
+        database.merge_write_ahead_log()
+
+
+def put_aside(data: str, path: str) -> str:
+    """Copy a file to the folder for what was lost and found, durably; return the copy's path."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    target = os.path.join(data, LOST_AND_FOUND, stamp, os.path.relpath(path, data))
+    disk = OsDisk()
+    disk.make_dirs(os.path.dirname(target))
+    shutil.copyfile(path, target)
+    fd = os.open(target, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    disk.sync_dir(os.path.dirname(target))
+    return target

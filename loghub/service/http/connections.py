@@ -1,0 +1,108 @@
+"""Which connections a listener keeps: bounded in total, those of clients with a key last to go.
+
+At the bound a new connection takes the place of another one, so that no client can occupy all places by
+connecting first. Connections that never sent an authenticated request go first, the oldest of the peer that
+has most of them. Only then goes an authenticated connection that is idle, of the key that has most of them. A
+client whose idle connection was closed opens another one. The listener reports what happens; nothing here
+knows a socket.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+_NETWORK_BITS = 64  # of IPv6 addresses that one host may use
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Connection:
+    """One connection. ``abort`` closes it at once; ``busy`` while a request is in progress."""
+
+    peer: str
+    abort: Callable[[], object]
+    key_id: str = ""  # of the last authenticated request; "" before the first one
+    busy: bool = False
+
+
+Group = dict[str, dict[Connection, None]]
+
+
+class Connections:
+    """The open connections of one listener, at most ``most``."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.unauthenticated_count = 0
+        self.authenticated_count = 0
+        self.evicted = 0
+        self.refused = 0
+        self._unauthenticated: Group = {}  # by peer, oldest first
+        self._authenticated: Group = {}  # by key, least recently used first
+
+    def admit(self, new: Connection) -> bool:
+        """Whether the connection may stay. Closes another one for it if there are too many."""
+        if self.unauthenticated_count + self.authenticated_count >= self.most:
+            victim = self._victim()
+            if victim is None:
+                self.refused += 1
+                return False
+            self.forget(victim)
+            self.evicted += 1
+            victim.abort()
+        self._unauthenticated.setdefault(new.peer, {})[new] = None
+        self.unauthenticated_count += 1
+        return True
+
+    def authenticated(self, connection: Connection, key_id: str) -> None:
+        """A request with this key arrived on the connection."""
+        if self._remove(connection):
+            connection.key_id = key_id
+            self._authenticated.setdefault(key_id, {})[connection] = None
+            self.authenticated_count += 1
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed."""
+        self._remove(connection)
+
+    def _remove(self, connection: Connection) -> bool:
+        """False if it is not here: it was closed for another one, or closed twice."""
+        if connection.key_id:
+            found = _take(self._authenticated, connection.key_id, connection)
+            self.authenticated_count -= found
+        else:
+            found = _take(self._unauthenticated, connection.peer, connection)
+            self.unauthenticated_count -= found
+        return found
+
+    def _victim(self) -> Connection | None:
+        if self._unauthenticated:
+            return next(iter(_by_size(self._unauthenticated)[0]))
+        idle = (one for members in _by_size(self._authenticated) for one in members if not one.busy)
+        return next(idle, None)
+
+
+def _by_size(group: Group) -> list[dict[Connection, None]]:
+    """The largest first."""
+    return sorted(group.values(), key=len, reverse=True)
+
+
+def _take(group: Group, name: str, connection: Connection) -> bool:
+    """Remove a connection from the group; False if it is not there."""
+    members = group.get(name, {})
+    if connection not in members:
+        return False
+    del members[connection]
+    if not members:
+        del group[name]
+    return True
+
+
+def peer_of(address: tuple[Any, ...]) -> str:
+    """The client that a socket's address belongs to: an IPv4 address, or the network of an IPv6 address."""
+    ip = ip_address(address[0].partition("%")[0])
+    if not isinstance(ip, IPv6Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return f"{IPv6Address(int(ip) >> _NETWORK_BITS << _NETWORK_BITS)}/{_NETWORK_BITS}"

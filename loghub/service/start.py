@@ -1,0 +1,241 @@
+"""Opens an engine with its data: reads, decides whether the data is whole, and only then changes anything.
+
+The start refuses data of which something acknowledged is missing (`loghub.service.diagnosis`). It finishes
+what a crash interrupted: removals, torn tails, unfinished files.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from msgspec.structs import replace
+
+from loghub.domain import coordinator
+from loghub.domain.group import ShardsChanged
+from loghub.service.diagnosis import DataRefused, FindingKind
+from loghub.service.engine import Engine
+from loghub.service.facts import FolderRemoved, FolderStarted, ShardSaved
+from loghub.service.faults import ServiceFault
+from loghub.service.group_registry import RegisteredGroup
+from loghub.service.ports import Platform
+from loghub.service.removals import Removal
+from loghub.service.settings import ServiceSettings
+from loghub.service.storage.batches import StartBatches, ThreadedBatches
+from loghub.service.storage.data_folder import (
+    DATABASE_NAME,
+    FolderState,
+    logstore_folder,
+    remove_tree,
+    shard_folder,
+    write_state,
+)
+from loghub.service.storage.database import Database
+from loghub.service.storage.shardlog import ShardLog
+from loghub.service.survey import Survey, survey_catalog, survey_log
+
+_log = structlog.get_logger("loghub.service")
+_FOLDER_ID_DIGITS = 32
+
+
+class StartCancelled(ServiceFault):
+    """The service was asked to stop while it recovered its data."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a recovery is, also for other threads. Set ``cancelled`` to end it.
+
+    A shard takes two ``steps``: its log is read, and then made durable.
+    """
+
+    shards: int = 0
+    steps: int = 0
+    cancelled: bool = False
+
+    def check(self) -> None:
+        if self.cancelled:
+            raise StartCancelled("stopped during the recovery")
+
+    @property
+    def done(self) -> int:
+        """How many shards are recovered."""
+        return self.steps // 2
+
+    def __str__(self) -> str:
+        return f"recovering {self.done} of {self.shards} shards"
+
+
+async def open_engine(
+    settings: ServiceSettings,
+    platform: Platform,
+    *,
+    on_failed: Callable[[BaseException], None],
+    start_batches: StartBatches = ThreadedBatches,
+    progress: Progress | None = None,
+) -> Engine:
+    """An engine with all its data restored, ready for requests.
+
+    ``on_failed`` is called once, on the event loop, when storage has failed permanently. Raises DataRefused,
+    DatabaseUnusable, StartCancelled, WriteFailed, OSError.
+    """
+    disk, path = platform.disk, f"{settings.data}/{DATABASE_NAME}"
+    has_wal = os.path.exists(f"{path}-wal")
+    if not os.path.exists(path):
+        # Opening creates it, and it would hide that it was missing.
+        _refuse(survey_catalog(disk, settings.data, None, has_wal=has_wal))
+    database = Database(path)
+    disk.sync_dir(settings.data)
+    engine = Engine(settings, platform, database, start_batches=start_batches, on_failed=on_failed)
+    try:
+        survey = survey_catalog(disk, settings.data, database, has_wal=has_wal)
+        start = _Start(engine, database, survey, progress or Progress())
+        await start.run()
+    except BaseException:
+        await engine.close()
+        raise
+    return engine
+
+
+def _refuse(survey: Survey) -> None:
+    findings = survey.findings()
+    if any(finding.prevents_start for finding in findings):
+        raise DataRefused(survey.data, findings)
+
+
+class _Start:
+    """The steps of one start, in order."""
+
+    def __init__(self, engine: Engine, database: Database, survey: Survey, progress: Progress) -> None:
+        self._engine = engine
+        self._disk = engine.disk
+        self._data = engine.settings.data
+        self._database = database
+        self._survey = survey
+        self._progress = progress
+        self._shards = sorted(survey.catalog.shards.values(), key=lambda shard: (shard.logstore, shard.shard))
+
+    async def run(self) -> None:
+        _refuse(self._survey)
+        state = self._survey.state
+        if state is not None and not state.merged:
+            # By opening the database.
+            write_state(self._disk, self._data, replace(state, merged=True))
+        self._restore_catalog()
+        await self._read_logs()
+        _refuse(self._survey)
+        for finding in self._survey.findings():
+            if finding.kind is FindingKind.UNKNOWN_FILE:
+                _log.warning("a file that is not of the service was left alone", path=finding.path)
+        await self._restore_logs()
+        await self._engine.on_file_thread(self._remove_empty_folders)
+        await self._record()
+        self._finish_removals()
+        await self._restore_groups()
+
+    def _restore_catalog(self) -> None:
+        catalog = self._engine.catalog
+        for fact in self._database.catalog_facts():
+            catalog.apply(fact)
+        catalog.next_logstore_id = self._database.next_logstore_id()
+
+    async def _read_logs(self) -> None:
+        self._progress.shards = len(self._shards)
+        for shard in self._shards:
+            await self._engine.on_file_thread(partial(self._read_log, shard))
+            self._progress.steps += 1
+
+    def _read_log(self, shard: ShardSaved) -> None:
+        self._progress.check()
+        survey_log(self._disk, self._survey, shard, before_read=self._progress.check)
+
+    async def _restore_logs(self) -> None:
+        """Cut torn tails, and make what was found durable before anything is read."""
+        engine = self._engine
+        engine.ends.restore(self._survey.catalog.ends.values())
+        for shard in self._shards:
+            log = await engine.on_file_thread(partial(self._restore_log, shard))
+            engine.put_log(shard, log)
+            self._progress.steps += 1
+
+    def _restore_log(self, shard: ShardSaved) -> ShardLog:
+        self._progress.check()
+        engine = self._engine
+        found = self._survey.logs[shard.logstore, shard.shard].found
+        if not found.is_described:
+            self._describe(shard)
+        log = engine.new_log(shard)
+        log.restore(found)
+        if found.torn_bytes:
+            _log.warning(
+                "incomplete record at the end of the log removed",
+                logstore=shard.logstore,
+                shard=shard.shard,
+                bytes=found.torn_bytes,
+            )
+        return log
+
+    def _describe(self, shard: ShardSaved) -> None:
+        """An earlier release has not; a full disk must not prevent the start."""
+        try:
+            self._engine.describe(self._survey.catalog.logstores[shard.logstore], shard)
+        except OSError as error:
+            _log.warning("description of a shard not written", logstore=shard.logstore, error=str(error))
+
+    def _remove_empty_folders(self) -> None:
+        """Remove the folders of shards whose creation was never persisted, and which never got a record.
+
+        Before anything is created: their numbers are given again.
+        """
+        folders = self._survey.folders
+        for found in folders.shards:
+            if found.is_empty:
+                _log.info("folder of a shard that was never created removed", path=found.path)
+                remove_tree(self._disk, found.path)
+        for logstore in {*folders.bare, *(found.logstore for found in folders.shards)}:
+            folder = logstore_folder(self._data, logstore)
+            if logstore not in self._survey.catalog.logstores and not self._disk.list_names(folder):
+                self._disk.remove_dir(folder)
+
+    async def _record(self) -> None:
+        """Count this start in the catalog, then in the folder: an older catalog is recognized from now on."""
+        engine = self._engine
+        folder = engine.history.folder or engine.dice.hex(_FOLDER_ID_DIGITS)
+        # Until the folder knows the first start, each attempt is the first one: a catalog that knows more was
+        # used with another folder.
+        starts = 1 if self._survey.state is None else engine.history.starts + 1
+        await engine.submit(FolderStarted(folder=folder, starts=starts))
+        state = FolderState(folder=folder, starts=starts, clean=False, merged=False)
+        await engine.on_file_thread(partial(write_state, self._disk, self._data, state))
+        engine.state = state
+
+    def _finish_removals(self) -> None:
+        """Go on with the removals that a crash interrupted."""
+        removals = self._engine.removals
+        for logstore, shard in sorted(self._survey.catalog.deletions, key=str):
+            folder = (
+                logstore_folder(self._data, logstore)
+                if shard is None
+                else shard_folder(self._data, logstore, shard)
+            )
+            removals.add(Removal(folder=folder, done=FolderRemoved(logstore=logstore, shard=shard)))
+        for log in self._survey.logs.values():
+            if log.found.expired:
+                removals.add(Removal(folder=log.found.folder, files=tuple(log.found.expired)))
+
+    async def _restore_groups(self) -> None:
+        """Every persisted holder starts a new session; each group learns its logstore's current shards."""
+        engine = self._engine
+        for logstore, name, timeout_s, order in self._database.groups():
+            state = coordinator.restore(
+                group=name,
+                timeout_s=timeout_s,
+                order=order,
+                entries=self._database.group_entries(logstore=logstore, group=name),
+                now=engine.clock.monotonic_s(),
+            )
+            group = RegisteredGroup(logstore=logstore, state=state)
+            engine.groups.restore(group)
+            shards = engine.log_shards(engine.catalog.logstores_by_id[logstore])
+            await engine.groups.step(group, ShardsChanged(shards=shards))

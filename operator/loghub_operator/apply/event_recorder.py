@@ -1,0 +1,123 @@
+"""Writes Events, so that what repeats is one object with a count.
+
+An endpoint that comes and goes would otherwise leave an object for each time. The name of an event follows
+from what it says, so that this process, and the same pod after a restart, find the one that is stored and
+count in its ``series``; the API server lets nothing else of an event change. Each group may cause as many
+writes as with client-go's event recorder: 25 at once, then one in five minutes. What is not written is
+counted, and is in the next write of that event.
+"""
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from loghub.clock import Clock
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.clients.kube import EVENT, Kube, KubeError
+from loghub_operator.model.actions import EmitEvent
+from loghub_operator.model.revision import Document
+from loghub_operator.resources.event import event_of, series_of
+
+BURST = 25
+REFILL_S = 300.0
+MOST_GROUPS = 4096
+MOST_EVENTS = 64  # of one group
+CONFLICT = 409
+
+
+@dataclass(slots=True)
+class _Series:
+    """How often an event happened: in what is stored, None if that is not known, and since then."""
+
+    stored: int | None = None
+    pending: int = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is remembered of one group: a token bucket, and its last events by name."""
+
+    tokens: float = BURST
+    at_s: float = 0.0
+    events: OrderedDict[str, _Series] = field(default_factory=OrderedDict)
+
+
+class EventRecorder:
+    """Records the events of all groups; ``instance`` is the name of this pod."""
+
+    def __init__(self, *, kube: Kube, clock: Clock, instance: str) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._instance = instance
+        self._groups: OrderedDict[str, _Group] = OrderedDict()
+
+    @property
+    def remembered(self) -> int:
+        """How many events are remembered."""
+        return sum(len(group.events) for group in self._groups.values())
+
+    async def record(self, resource: LogHubConsumerGroup, event: EmitEvent) -> None:
+        """Counts the event, and writes it if the group's budget allows. Raises `KubeError`."""
+        document = event_of(resource, event, instance=self._instance, unix_s=self._clock.unix_s())
+        document["metadata"]["name"] = name = _name(resource, document)
+        group = self._group(resource.metadata.uid)
+        series = group.events.setdefault(name, _Series())
+        group.events.move_to_end(name)
+        while len(group.events) > MOST_EVENTS:
+            group.events.popitem(last=False)
+        series.pending += 1
+        if not self._take_token(group):
+            return
+        if series.stored is None:
+            await self._create(document, series)
+        elif not await self._count(document, series):
+            await self._create(document, series)  # it has expired
+
+    def _group(self, uid: str) -> _Group:
+        group = self._groups.setdefault(uid, _Group(at_s=self._clock.monotonic_s()))
+        self._groups.move_to_end(uid)
+        while len(self._groups) > MOST_GROUPS:
+            self._groups.popitem(last=False)
+        return group
+
+    def _take_token(self, group: _Group) -> bool:
+        now = self._clock.monotonic_s()
+        group.tokens = min(BURST, group.tokens + (now - group.at_s) / REFILL_S)
+        group.at_s = now
+        if group.tokens < 1.0:
+            return False
+        group.tokens -= 1.0
+        return True
+
+    async def _create(self, document: Document, series: _Series) -> None:
+        series.stored = 0
+        repeated = {"series": series_of(series.pending, document)} if series.pending > 1 else {}
+        try:
+            await self._kube.create({**document, **repeated})
+        except KubeError as error:
+            series.stored = None
+            if error.status != CONFLICT:
+                raise
+        else:
+            series.stored, series.pending = series.pending, 0
+            return
+        metadata = document["metadata"]
+        existing = await self._kube.get(EVENT, metadata["namespace"], metadata["name"])
+        if existing is not None:
+            series.stored = (existing.get("series") or {}).get("count", 1)
+            await self._count(document, series)
+
+    async def _count(self, document: Document, series: _Series) -> bool:
+        """Adds what is pending to the stored event; False if it does not exist any more."""
+        metadata, count = document["metadata"], (series.stored or 0) + series.pending
+        patch = {"series": series_of(count, document)}
+        if await self._kube.patch(EVENT, metadata["namespace"], metadata["name"], patch) is None:
+            return False
+        series.stored, series.pending = count, 0
+        return True
+
+
+def _name(resource: LogHubConsumerGroup, event: Document) -> str:
+    """The same for the same event about the same object by the same pod."""
+    said = (resource.metadata.uid, *(event[key] for key in ("reportingInstance", "type", "reason", "note")))
+    return f"{resource.metadata.name}.{hashlib.sha256(repr(said).encode()).hexdigest()[:16]}"

@@ -1,0 +1,62 @@
+"""Decides whether an object may adopt a consumer group that existed before it.
+
+A typing error in ``spec.consumerGroup``, or a staging object with the name of production, would otherwise
+join a live group: it would change the group's settings and take shards from the consumers of others.
+``spec.adoption`` decides. A group that the object has created or adopted before is its own, whatever runs in
+it; foreign consumers are then only reported.
+"""
+
+import re
+
+from loghub_operator.api.v1alpha1 import Adoption, LogHubConsumerGroup
+from loghub_operator.model.observed import Available, ObservedState
+from loghub_operator.plan.listing import listed
+
+# Clients save checkpoints about once a minute while they consume; longer than a restart of one takes.
+RECENT_S = 300.0
+
+
+def foreign_consumers(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
+    """Live consumers of the group that are not named like workers of this object.
+
+    An endpoint without extensions does not list consumers: there they are those that saved a checkpoint
+    within `RECENT_S`, so a consumer of a stream without logs is not seen.
+    """
+    service = observed.service
+    if not isinstance(service, Available) or service.group is None:
+        return ()
+    own = re.compile(re.escape(resource.metadata.name) + "-[0-9]+")
+    return tuple(name for name in _consumers(service, observed.at_unix_s) if not own.fullmatch(name))
+
+
+def _consumers(service: Available, now: float) -> tuple[str, ...]:
+    if service.consumers is not None:
+        return service.consumers
+    saved = {
+        shard.checkpoint_consumer
+        for shard in service.shards
+        if shard.checkpoint_unix_s is not None and now - shard.checkpoint_unix_s < RECENT_S
+    }
+    return tuple(sorted(saved - {""}))
+
+
+def adoption_refusal(
+    resource: LogHubConsumerGroup, observed: ObservedState, foreign: tuple[str, ...]
+) -> str | None:
+    """Why the object must not adopt the group, as a message for users; None: it may, or need not."""
+    service, record = observed.service, observed.group_record
+    if not isinstance(service, Available) or service.group is None:
+        return None
+    if record is not None and record.is_about_ours:
+        return None
+    match resource.spec.adoption:
+        case Adoption.NEVER:
+            why = "spec.adoption is Never"
+        case Adoption.IF_IDLE if foreign:
+            why = f"it has consumers that are not workers of this object: {listed(foreign)}"
+        case _:
+            return None
+    return (
+        f"consumer group {resource.group} existed before this object, and {why}; choose another "
+        "consumerGroup, stop those consumers, or change spec.adoption"
+    )

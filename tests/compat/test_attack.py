@@ -1,0 +1,141 @@
+"""Consumers keep their shards while one attacker occupies what it can: a thousand connections with hostile
+heads and bodies, some of them signed with a valid key of another project.
+
+The consumers are the real library of the Python SDK. Times are a fifth of those in production: a group with
+a timeout of 6 s for one of 30 s, and an attack of several timeouts. Verified against SLS: no.
+"""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+
+import pytest
+from aliyun.log import LogClient
+
+from loghub.client.port import Credentials
+from tests.compat.sdk import GROUP, LOGSTORE, PROJECT, Sink, client_of, consuming, put, through_proxy
+from tests.loghub.service.rawclient import RawClient
+from tests.loghub.service.test_admin import admin_address, fetch, series_of, value
+from tests.support import ROOT, ServiceProcess, running_service, wait_until
+
+pytestmark = pytest.mark.long
+
+CONNECTIONS = 1000
+ATTACK_S = 20.0
+MEMORY_LIMIT = 1 << 30  # of the pod, in the chart
+TENANT = Credentials(access_key_id="tenant", access_key_secret="tenantSecret")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[ServiceProcess]:
+    """Fewer connections than the attacker opens, so that it reaches the bound."""
+    (tmp_path / "credentials").mkdir()
+    entry = {"accessKeyId": TENANT.access_key_id, "accessKeySecret": TENANT.access_key_secret}
+    keys = [entry | {"projects": ["tenant"], "rights": ["write"]}]
+    (tmp_path / "credentials" / "accessKeys.json").write_text(json.dumps(keys))
+    extra = ("--admin-listen", "127.0.0.1:0", "--max-connections", str(CONNECTIONS // 2))
+    with running_service(tmp_path, extra=extra) as running:
+        yield running
+
+
+@contextmanager
+def attacking(service: ServiceProcess) -> Iterator[None]:
+    command = [sys.executable, "-m", "tests.loghub.service.attacker"]
+    key = {"ATTACKER_KEY_ID": TENANT.access_key_id, "ATTACKER_KEY_SECRET": TENANT.access_key_secret}
+    with subprocess.Popen(
+        [*command, service.host, str(service.port), str(CONNECTIONS)],
+        cwd=ROOT,
+        env=os.environ | key,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "attacking\n"
+            yield
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+def transitions(service: ServiceProcess) -> list[tuple[object, ...]]:
+    """What happened to shards so far: shard, trigger and holder."""
+    lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
+    changes = [line for line in lines if line["event"] == "shard state changed"]
+    return [(line["shard"], line["trigger"], line["holder"]) for line in changes]
+
+
+def holders(service: ServiceProcess) -> list[str]:
+    with RawClient(service) as raw:
+        return [shard["holder"] for shard in raw.status(group=GROUP)["shards"]]
+
+
+def holders_under_attack(service: ServiceProcess) -> list[str]:
+    """As `holders`; a connection that has not proven a key yet may have to give way, so it tries again."""
+    answers: list[list[str]] = []
+
+    def answered() -> bool:
+        with contextlib.suppress(ConnectionError, HTTPException):
+            answers.append(holders(service))
+        return bool(answers)
+
+    wait_until(answered, "an answer during the attack")
+    return answers[0]
+
+
+def most_memory(service: ServiceProcess) -> int:
+    """The largest resident set so far, in bytes."""
+    status = Path(f"/proc/{service.pid}/status").read_text()
+    found = re.search(r"VmHWM:\s*(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+def in_use(service: ServiceProcess) -> dict[str, float]:
+    series = series_of(fetch(admin_address(service), "/metrics")[1])
+    budgets = ("put_logs", "json", "responses")
+    used = {budget: value(series, "memory_used_bytes", budget=budget) for budget in budgets}
+    return used | {"unauthenticated": value(series, "connections", authenticated="false")}
+
+
+def test_no_consumer_loses_a_shard_to_an_attacker(
+    service: ServiceProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through_proxy(monkeypatch, service)
+    client: LogClient = client_of(service)
+    client.create_project(PROJECT, "of a test")
+    client.create_logstore(PROJECT, LOGSTORE, ttl=1, shard_count=4)
+    with RawClient(service, "tenant") as tenant:
+        tenant.create()
+    sink = Sink()
+    with (
+        consuming(service, "c-0", sink, heartbeat_interval=2),
+        consuming(service, "c-1", sink, heartbeat_interval=2),
+    ):
+        wait_until(lambda: sorted(holders(service)) == ["c-0", "c-0", "c-1", "c-1"], "two shards each")
+        put(client, ["before"])
+        wait_until(lambda: sink.lines() == ["before"], "the first line")
+        before, held = transitions(service), holders(service)
+        with attacking(service):
+            threading.Event().wait(ATTACK_S)  # nothing must happen meanwhile
+            put(client, ["during"])
+            wait_until(lambda: "during" in sink.lines(), "a line during the attack")
+            assert holders_under_attack(service) == held
+        assert transitions(service) == before
+        wait_until(lambda: not any(in_use(service).values()), "everything to be given back")
+        put(client, ["after"])
+        wait_until(lambda: "after" in sink.lines(), "a line after the attack")
+        assert sink.lines() == ["before", "during", "after"]
+        assert transitions(service) == before
+        # Requests that are no HTTP leave no line each.
+        assert "Invalid HTTP" not in service.log.read_text()
+    assert most_memory(service) < MEMORY_LIMIT
+    print(f"most memory: {most_memory(service) >> 20} MiB")

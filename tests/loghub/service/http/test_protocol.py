@@ -1,0 +1,180 @@
+"""Clients that are silent, slow, or send too much before a request is complete, over real sockets."""
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from loghub.service.settings import MIB, Limits
+from tests.loghub.service.http.served import GUARD_S, Served, answering, is_closed, serving
+from tests.support import wait_until
+
+QUICK = Limits(head_timeout_s=0.3, linger_s=0.3)
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+KNOWN = b"GET /known HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[Served]:
+    with serving(answering(), limits=QUICK) as served:
+        yield served
+
+
+def drip(connection: socket.socket, piece: bytes) -> int:
+    """Send pieces until the connection is closed; how many were sent."""
+    sent = 0
+    try:
+        while sent < GUARD_S * 20:
+            connection.sendall(piece)
+            sent += 1
+            connection.settimeout(0.05)
+            try:
+                if connection.recv(65536) == b"":
+                    return sent
+            except TimeoutError:
+                pass
+    except ConnectionError:
+        return sent
+    raise AssertionError(f"the connection is open after {sent} pieces")
+
+
+def test_a_silent_connection_is_closed(quick: Served) -> None:
+    with quick.connect() as connection:
+        assert is_closed(connection)
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        (b"", b"\r\n"),  # allowed before a request, and no part of it
+        (b"", b"G"),
+        (b"GET / HTTP/1.1\r\n", b"x: y\r\n"),
+        (b"GET / HTTP/1.1\r\nx: ", b"y"),
+        (b"POST / HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n", b"y"),  # refused without being read
+        (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\ny\r\n"),
+        (GET, b"\r\n"),
+        (GET + b"GET", b" "),
+    ],
+)
+def test_a_drip_keeps_no_connection_open(quick: Served, head: bytes, piece: bytes) -> None:
+    with quick.connect() as connection:
+        connection.sendall(head)
+        assert drip(connection, piece) > 0
+
+
+def test_the_rest_of_a_refused_body_is_discarded_and_the_next_request_is_served(quick: Served) -> None:
+    client = http.client.HTTPConnection(*quick.address, timeout=GUARD_S)
+    for _ in range(3):
+        client.request("POST", "/", body=bytes(MIB))
+        assert client.getresponse().read() == b""
+    client.close()
+
+
+def test_an_idle_connection_of_a_client_without_a_key_is_closed_early() -> None:
+    with serving(answering(), limits=QUICK) as served, served.connect() as known, served.connect() as other:
+        known.sendall(KNOWN)
+        assert known.recv(65536).startswith(b"HTTP/1.1 200")
+        other.sendall(GET)
+        assert is_closed(other)
+        threading.Event().wait(2 * QUICK.head_timeout_s)  # nothing must happen meanwhile
+        known.sendall(KNOWN)
+        assert known.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_an_idle_connection_of_a_client_with_a_key_is_closed_too() -> None:
+    with serving(answering(), limits=QUICK, keep_alive_s=1) as served, served.connect() as known:
+        known.sendall(KNOWN)
+        assert is_closed(known)
+
+
+def test_many_headers_are_refused(quick: Served) -> None:
+    with quick.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 200)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+        assert is_closed(connection)
+
+
+def test_trailers_count_as_headers(quick: Served) -> None:
+    with quick.connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"a:\r\n" * 200)
+        assert is_closed(connection)
+
+
+@pytest.mark.parametrize("endless", [b"0\r\nname: ", b"1\r\ny\r\n0\r\nname: ", b"1;name="])
+def test_an_endless_trailer_or_chunk_extension_ends_the_connection(endless: bytes) -> None:
+    """The parser keeps a trailer in memory until it is complete."""
+    with serving(answering(), limits=Limits()) as served, served.connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + endless)
+        sent = 0
+        try:
+            while sent < 64 * MIB:
+                connection.sendall(bytes(b"v" * MIB))
+                sent += MIB
+        except ConnectionError:
+            pass
+        assert sent < 64 * MIB
+
+
+def test_a_body_in_small_chunks_is_no_long_head(quick: Served) -> None:
+    """Most of what arrives is neither body nor head."""
+    chunks = b"1\r\ny\r\n" * QUICK.head_bytes
+    with quick.connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + chunks)
+        connection.sendall(b"0\r\n\r\n" + GET)
+        wait_until(lambda: connection.recv(65536, socket.MSG_PEEK).count(b"HTTP/1.1 200") == 2, "2 answers")
+
+
+def test_a_few_requests_at_once_are_answered_in_order_and_many_are_refused(quick: Served) -> None:
+    with quick.connect() as connection:
+        connection.sendall(GET * 4)
+        wait_until(lambda: connection.recv(65536, socket.MSG_PEEK).count(b"HTTP/1.1 200") == 4, "4 answers")
+    with quick.connect() as connection:
+        connection.sendall(GET * 1000)
+        assert is_closed(connection)
+
+
+def test_a_long_head_is_refused_although_each_header_is_short() -> None:
+    limits = Limits(headers=1 << 20)
+    with serving(answering(), limits=limits) as served, served.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        sent = 0
+        try:
+            while sent < MIB:
+                connection.sendall(b"name: value\r\n" * 10)
+                sent += 130
+        except ConnectionError:
+            pass
+        assert sent < MIB
+
+
+def test_a_body_before_a_head_is_not_counted_as_head(quick: Served) -> None:
+    """The next request's first bytes may arrive together with a body."""
+    post = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % QUICK.head_bytes
+    with quick.connect() as connection:
+        connection.sendall(post + bytes(QUICK.head_bytes) + GET[:-2])
+        connection.sendall(GET[-2:])
+        wait_until(lambda: connection.recv(65536, socket.MSG_PEEK).count(b"HTTP/1.1 200") == 2, "2 answers")
+
+
+def test_at_the_bound_new_connections_replace_those_of_clients_without_a_key() -> None:
+    with serving(answering(), limits=Limits(connections=4)) as served, served.connect() as known:
+        known.sendall(KNOWN)
+        assert known.recv(65536)
+        silent = [served.connect() for _ in range(10)]
+        assert all(is_closed(connection) for connection in silent[:7])
+        wait_until(lambda: served.open_connections == 4, "the bound to be reached")
+        known.sendall(KNOWN)
+        assert known.recv(65536).startswith(b"HTTP/1.1 200")
+        for connection in silent:
+            connection.close()
+        wait_until(lambda: served.open_connections == 1, "the others to be forgotten")
+        assert served.connections.evicted == 7
+
+
+def test_a_stopped_server_accepts_nothing() -> None:
+    with serving(answering()) as served:
+        address = served.address
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, GUARD_S)

@@ -1,0 +1,226 @@
+"""`loghub fsck`: log data that the catalog does not know, and catalogs that do not belong to the log data."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from loghub.service.api import shards as api
+from loghub.service.diagnosis import DataRefused
+from loghub.service.engine import Engine
+from loghub.service.storage.database import DatabaseUnusable
+from tests.loghub.service.engines import STORE_ID, ManualClock, live, request
+from tests.loghub.service.fsck_runs import (
+    FIRST,
+    Fsck,
+    Reported,
+    files,
+    filled,
+    first_groups,
+    only_lists,
+    put,
+    segments,
+    stored,
+)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return filled(tmp_path / "d")
+
+
+@pytest.fixture
+def fsck(data: Path, capsys: pytest.CaptureFixture[str]) -> Fsck:
+    return lambda *arguments: Reported(data, capsys, *arguments)
+
+
+async def _split(engine: Engine) -> None:
+    await api.change_shard(engine, request("POST", {"action": "split"}), ls="ls", shard="0")
+
+
+def _split_and_filled(data: Path, clock: ManualClock) -> None:
+    async def scenario(engine: Engine) -> None:
+        await _split(engine)
+        await put(engine, 2, shard=1, name="left")
+        # The right child stays empty.
+
+    live(data, clock, scenario)
+
+
+def _without_catalog(data: Path) -> None:
+    for path in data.glob("metadata.sqlite*"):
+        path.unlink()
+
+
+def test_logs_without_a_catalog_are_adopted_as_they_were(fsck: Fsck, data: Path, clock: ManualClock) -> None:
+    _split_and_filled(data, clock)
+    _without_catalog(data)
+    reported = only_lists(fsck, data)
+    assert reported.kinds == ["catalog_missing", "unknown_logs", "unknown_logs"]
+    repaired = fsck("--accept-catalog", "--adopt", str(STORE_ID))
+    assert (repaired.status, repaired.kinds) == (0, [])
+
+    async def after(engine: Engine) -> None:
+        store = engine.catalog.projects["p"].logstores["ls"]
+        table = {number: (one.spec.read_only, one.spec.parents) for number, one in store.shards.items()}
+        assert table == {0: (True, ()), 1: (False, (0,)), 2: (False, (0,))}
+        assert store.saved.next_shard == 3
+        assert stored(engine) == first_groups(*range(30))
+        assert list(stored(engine, shard=1).values()) == [b"left 0", b"left 1"]
+        assert engine.catalog.next_logstore_id == STORE_ID + 1
+        await put(engine, 1, shard=2, name="right")
+
+    live(data, clock, after)
+
+
+def test_logs_are_adopted_under_another_name(fsck: Fsck, data: Path, clock: ManualClock) -> None:
+    _without_catalog(data)
+    repaired = fsck("--accept-catalog", "--adopt", f"{STORE_ID}=other/found")
+    assert (repaired.status, repaired.kinds) == (0, [])
+
+    async def after(engine: Engine) -> None:
+        assert engine.catalog.projects["other"].logstores["found"].saved.ttl_days == 3650
+        assert stored(engine) == first_groups(*range(30))
+
+    live(data, clock, after)
+    assert fsck().status == 0
+
+
+def test_logs_without_a_description_are_read_to_their_end_while_new_shards_take_writes(
+    fsck: Fsck, data: Path, clock: ManualClock
+) -> None:
+    _without_catalog(data)
+    for path in data.glob("logs/*/*/shard.json"):
+        path.unlink()
+    refused = fsck("--accept-catalog", "--adopt", str(STORE_ID))
+    assert refused.status == 2
+    assert "ID=PROJECT/LOGSTORE" in refused.error
+    assert fsck("--adopt", f"{STORE_ID}=p/ls").status == 0
+
+    async def after(engine: Engine) -> None:
+        store = engine.catalog.projects["p"].logstores["ls"]
+        assert {number: one.spec.read_only for number, one in store.shards.items()} == {0: True, 1: False}
+        assert stored(engine) == first_groups(*range(30))
+        await put(engine, 1, shard=1, name="new")
+        assert min(stored(engine, shard=1)) >= FIRST + 30
+
+    live(data, clock, after)
+
+
+def test_the_children_of_a_split_are_adopted_into_an_older_catalog(
+    fsck: Fsck, data: Path, clock: ManualClock, tmp_path: Path
+) -> None:
+    shutil.copy(data / "metadata.sqlite", tmp_path / "older")
+    _split_and_filled(data, clock)
+    _without_catalog(data)
+    shutil.copy(tmp_path / "older", data / "metadata.sqlite")
+    assert only_lists(fsck, data).kinds == ["catalog_older", "unknown_logs"]
+    assert fsck("--accept-catalog", "--adopt", str(STORE_ID)).status == 0
+
+    async def after(engine: Engine) -> None:
+        store = engine.catalog.projects["p"].logstores["ls"]
+        table = {number: (one.spec.read_only, one.spec.parents) for number, one in store.shards.items()}
+        assert table == {0: (True, ()), 1: (False, (0,)), 2: (False, (0,))}
+        assert stored(engine) == first_groups(*range(30))
+        assert list(stored(engine, shard=1).values()) == [b"left 0", b"left 1"]
+
+    live(data, clock, after)
+
+
+def test_unknown_logs_are_dropped_only_on_request(fsck: Fsck, data: Path, clock: ManualClock) -> None:
+    _without_catalog(data)
+    assert fsck("--accept-catalog").kinds == ["unknown_logs"]
+    assert segments(data)
+    assert fsck("--drop", f"{STORE_ID}/0").status == 0
+    assert not segments(data)
+
+    async def after(engine: Engine) -> None:
+        assert engine.catalog.projects == {}
+
+    live(data, clock, after)
+
+
+def test_logs_of_the_catalog_cannot_be_dropped(fsck: Fsck, data: Path) -> None:
+    before = files(data)
+    reported = fsck("--drop", str(STORE_ID))
+    assert reported.status == 2
+    assert "only log data that the catalog does not know" in reported.error
+    assert files(data) == before
+
+
+def test_a_catalog_of_another_folder_is_detected(
+    fsck: Fsck, data: Path, clock: ManualClock, tmp_path: Path
+) -> None:
+    async def nothing(engine: Engine) -> None:
+        assert engine.logs == {}
+
+    live(tmp_path / "other", clock, nothing)
+    _without_catalog(data)
+    shutil.copy(tmp_path / "other" / "metadata.sqlite", data / "metadata.sqlite")
+    assert only_lists(fsck, data).kinds == ["catalog_of_another_folder", "unknown_logs"]
+
+
+def test_a_missing_write_ahead_log_is_detected(
+    fsck: Fsck, data: Path, clock: ManualClock, tmp_path: Path
+) -> None:
+    async def scenario(engine: Engine) -> None:
+        shutil.copytree(data, tmp_path / "killed")
+
+    live(data, clock, scenario)
+    shutil.rmtree(data)
+    (tmp_path / "killed").rename(data)
+    assert fsck().status == 0
+    (data / "metadata.sqlite-wal").unlink()
+    assert "write_ahead_log_missing" in only_lists(fsck, data).kinds
+
+
+def damage_everything(database: Path) -> None:
+    database.write_bytes(b"not a database" * 1000)
+
+
+def damage_one_table(database: Path) -> None:
+    """The file can be opened: each table begins in a page of its own."""
+    (page,) = apsw.Connection(str(database)).execute("SELECT rootpage FROM sqlite_schema WHERE name='shard'")
+    content = bytearray(database.read_bytes())
+    begin = 4096 * (page[0] - 1)
+    content[begin : begin + 4096] = b"\xff" * 4096
+    database.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [damage_everything, damage_one_table])
+def test_a_damaged_catalog_is_named(fsck: Fsck, data: Path, damage: Callable[[Path], None]) -> None:
+    damage(data / "metadata.sqlite")
+    with pytest.raises(DatabaseUnusable, match=str(data)):
+        live(data, ManualClock(), nothing)
+    listed = only_lists(fsck, data)
+    assert "catalog_unusable" in listed.kinds
+    assert str(data / "metadata.sqlite") in listed.document["findings"][0]["text"]
+    refused = fsck("--accept-catalog")
+    assert (refused.status, "move it out of the folder" in refused.error) == (2, True)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"folder": "\xff"}', bytes(100)])
+def test_a_damaged_state_of_the_folder_is_named_and_replaced_on_request(
+    fsck: Fsck, data: Path, clock: ManualClock, content: bytes
+) -> None:
+    (data / "logs" / "folder.json").write_bytes(content)
+    with pytest.raises(DataRefused, match=r"folder\.json is damaged"):
+        live(data, clock, nothing)
+    assert only_lists(fsck, data).kinds == ["folder_state_damaged"]
+    assert fsck("--accept-catalog").status == 0
+
+    async def after(engine: Engine) -> None:
+        assert stored(engine) == first_groups(*range(30))
+
+    live(data, clock, after)
+
+
+async def nothing(engine: Engine) -> None:
+    raise AssertionError("the service started")

@@ -1,0 +1,239 @@
+"""The start of an engine: killed at each step, it is finished by the next one; it removes nothing unknown."""
+
+import errno
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from loghub.domain.group import SaveCheckpoint
+from loghub.service.disk import OsDisk
+from loghub.service.engine import Engine
+from loghub.service.facts import LogstoreDeleted
+from loghub.service.start import Progress, StartCancelled
+from tests.loghub.service.cameras import Camera, WatchedDisk
+from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
+from tests.loghub.service.simdisk import SimDisk
+from tests.loghub.service.storage import old_format
+
+GROUPS = [b"%04d" % number * 100 for number in range(30)]
+
+
+def stored(engine: Engine) -> list[bytes]:
+    read = engine.logs[STORE_ID, 0].read(cursor=0, end_cursor=1 << 62, max_groups=1000, max_bytes=1 << 30)
+    return [entry.group for entry in read.entries]
+
+
+async def fill(engine: Engine) -> None:
+    await create_group_of_one_shard(engine)
+    for group in GROUPS:
+        await engine.append(engine.logs[STORE_ID, 0], group, logs=1)
+    saved = SaveCheckpoint(consumer="", shard=0, cursor=1030, force=True, updated_unix_us=7)
+    await engine.groups.step(engine.groups.of(STORE_ID)["g"], saved)
+
+
+def killed(tmp_path: Path, clock: ManualClock) -> Path:
+    """A data folder as a kill leaves it: the service has not stopped cleanly."""
+    live_folder, folder = tmp_path / "live", tmp_path / "killed"
+
+    async def scenario(engine: Engine) -> None:
+        await fill(engine)
+        shutil.copytree(live_folder, folder)
+
+    live(live_folder, clock, scenario)
+    return folder
+
+
+def tear(data: Path) -> None:
+    """A write that a crash cut short."""
+    last = sorted(data.glob("logs/*/*/*.seg"))[-1]
+    content = last.read_bytes()
+    end = len(content.rstrip(b"\0"))
+    last.write_bytes(content[:end] + b"\x05torn" + content[end + 5 :])
+
+
+def as_an_earlier_release_left_it(data: Path) -> None:
+    """Log data of format 1, and a database of version 1 with the same catalog."""
+    disk = SimDisk()
+    old_format.write_log(disk, "/log", GROUPS, first_cursor=1000, per_segment=8, size=4096)
+    folder = data / "logs" / f"{STORE_ID:08d}" / "000000"
+    for path in folder.iterdir():
+        path.unlink()
+    for name in disk.list_names("/log"):
+        (folder / name).write_bytes(bytes(disk.live[f"/log/{name}"].live))
+    (data / "logs" / "folder.json").unlink()
+    connection = apsw.Connection(str(data / "metadata.sqlite"))
+    for table in ("deletion", "log_end", "single_value"):
+        connection.execute(f"DROP TABLE {table}")
+    connection.pragma("user_version", 1)
+    connection.close()
+
+
+def add_a_folder_that_was_never_created(data: Path) -> None:
+    folder = data / "logs" / "00000007" / "000000"
+    folder.mkdir(parents=True)
+    (folder / "shard.json").write_text("{}")
+
+
+@pytest.mark.parametrize("damage", [tear, as_an_earlier_release_left_it, add_a_folder_that_was_never_created])
+def test_a_kill_at_any_step_of_a_start_loses_nothing(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    clock, data = ManualClock(), killed(tmp_path, ManualClock())
+    damage(data)
+    camera = Camera(data, tmp_path / "album")
+    camera.on = True
+
+    async def started(engine: Engine) -> None:
+        await engine.removals.drain()
+        camera.on = False
+        assert stored(engine) == GROUPS
+
+    live(data, clock, started, disk=WatchedDisk(camera), start_batches=camera.start_batches)
+    assert len(camera.pictures) > 5
+
+    async def after_kill(engine: Engine) -> None:
+        await engine.removals.drain()
+        assert stored(engine) == GROUPS
+        (entry,) = engine.groups.of(STORE_ID)["g"].state.shards.values()
+        assert entry.checkpoint is not None
+        assert entry.checkpoint.cursor == 1030
+        await engine.append(engine.logs[STORE_ID, 0], b"new", logs=1)
+        assert stored(engine) == [*GROUPS, b"new"]
+
+    for picture in camera.pictures:
+        live(picture, clock, after_kill)
+        assert {path.name for path in (picture / "logs").iterdir()} == {"folder.json", f"{STORE_ID:08d}"}
+
+
+def test_a_first_start_that_is_killed_at_any_step_starts_again(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+    data.mkdir()
+    camera = Camera(data, tmp_path / "album")
+    camera.on = True
+
+    async def started(engine: Engine) -> None:
+        camera.on = False
+
+    live(data, ManualClock(), started, disk=WatchedDisk(camera), start_batches=camera.start_batches)
+    for picture in camera.pictures:
+        live(picture, ManualClock(), fill)
+
+
+def test_a_first_start_that_cannot_write_the_folders_state_is_repeated(
+    tmp_path: Path,
+) -> None:
+    """The catalog then knows of starts that the folder does not know."""
+    data = tmp_path / "d"
+
+    class NoRoomForState(OsDisk):
+        def rename(self, old: str, new: str) -> None:
+            if new.endswith("/folder.json"):
+                raise OSError(errno.ENOSPC, "No space left on device", new)
+            super().rename(old, new)
+
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space"):
+            live(data, ManualClock(), fill, disk=NoRoomForState())
+    live(data, ManualClock(), fill)
+    live(data, ManualClock(), _whole)
+
+
+def test_what_is_not_of_the_service_stays_and_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "d"
+    live(data, ManualClock(), fill)
+    shard = data / "logs" / f"{STORE_ID:08d}" / "000000"
+    strange = [
+        data / "logs" / "lost+found",
+        data / "logs" / "00000009" / "notes",
+        data / "logs" / f"{STORE_ID:08d}" / "backup",
+        shard / "00000000000000001000.seg.bak",
+        shard / "x.new",
+    ]
+    for path in strange:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    capsys.readouterr()
+
+    async def after(engine: Engine) -> None:
+        await engine.removals.drain()
+        assert stored(engine) == GROUPS
+
+    live(data, ManualClock(), after)
+    logged = capsys.readouterr().out
+    for path in strange:
+        assert path.read_text() == "mine"
+        assert str(path) in logged
+
+
+def test_a_folder_without_records_that_was_never_created_is_removed(tmp_path: Path) -> None:
+    """One with records stays, and the start is refused (`test_refused_starts`)."""
+    data = tmp_path / "d"
+    live(data, ManualClock(), fill)
+    empty = data / "logs" / f"{STORE_ID:08d}" / "000007"
+    empty.mkdir()
+    (empty / "shard.json").write_text("{}")
+    (empty / "00000000000000001000.seg.new").write_bytes(b"")
+
+    async def nothing(engine: Engine) -> None:
+        assert not empty.exists()
+
+    live(data, ManualClock(), nothing)
+
+
+def test_a_recorded_deletion_is_finished_at_the_next_start(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+
+    async def before(engine: Engine) -> None:
+        await fill(engine)
+        engine.groups.forget_logstore(STORE_ID)
+        await engine.persist_deletion(LogstoreDeleted(id=STORE_ID, project="p", name="ls"))
+
+    live(data, ManualClock(), before)
+    assert list(data.glob("logs/*/*/*.seg"))
+
+    async def after(engine: Engine) -> None:
+        assert engine.catalog.next_logstore_id == STORE_ID + 1
+        await engine.removals.drain()
+
+    live(data, ManualClock(), after)
+    assert [path.name for path in (data / "logs").iterdir()] == ["folder.json"]
+
+
+def test_a_start_can_be_cancelled(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+    live(data, ManualClock(), fill)
+    progress = Progress(cancelled=True)
+
+    async def nothing(engine: Engine) -> None:
+        raise AssertionError("it was cancelled")
+
+    with pytest.raises(StartCancelled):
+        live(data, ManualClock(), nothing, progress=progress)
+    assert str(Progress(shards=40, steps=6)) == "recovering 3 of 40 shards"
+    live(data, ManualClock(), _whole)
+
+
+async def _whole(engine: Engine) -> None:
+    assert stored(engine) == GROUPS
+
+
+def test_a_start_needs_no_free_space(tmp_path: Path) -> None:
+    """A full volume must not keep the service from serving what it has, and from removing what expires."""
+    data = tmp_path / "d"
+    live(data, ManualClock(), fill)
+
+    class FullDisk(OsDisk):
+        def free_bytes(self, path: str) -> int:
+            return 1 << 20
+
+    async def scenario(engine: Engine) -> None:
+        assert stored(engine) == GROUPS
+        with pytest.raises(OSError, match="No space"):  # for a new segment
+            await engine.append(engine.logs[STORE_ID, 0], b"x" * 5000, logs=1)
+        saved = SaveCheckpoint(consumer="", shard=0, cursor=1000, force=True, updated_unix_us=7)
+        await engine.groups.step(engine.groups.of(STORE_ID)["g"], saved)
+
+    live(data, ManualClock(), scenario, disk=FullDisk())

@@ -1,0 +1,132 @@
+"""With how many workers mode Auto goes on after all were stopped, or after the StatefulSet was deleted."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from loghub_operator.api.status import ScalingStatus, ScalingStep, Status
+from loghub_operator.model.actions import Action, ApplyWorkers, DrainWorker
+from loghub_operator.model.memory import NO_MEMORY
+from loghub_operator.model.observed import (
+    Available,
+    GroupSettings,
+    ObservedState,
+    ObservedStatefulSet,
+    ShardObserved,
+    WorkerObserved,
+    WorkerPhase,
+)
+from loghub_operator.plan.planner import plan
+from tests.loghub_operator.support.examples import resource
+from tests.loghub_operator.support.golden import EPOCH, FOLDER, steps
+
+AUTO = {"scaling": {"mode": "Auto"}, "replicas": 1}
+
+
+def observed(
+    *, pods: int = 0, replicas: int | None = None, lag: int = 1000, left: bool = False
+) -> ObservedState:
+    """16 shards with lag; ``replicas`` of the StatefulSet, None: it is gone."""
+    step = next(
+        one for one in steps(FOLDER / "first-start.yaml") if isinstance(one.observed.service, Available)
+    )
+    revision = step.observed.worker_spec.revision
+    workers = tuple(
+        WorkerObserved(
+            name=f"access-{ordinal}",
+            ordinal=ordinal,
+            phase=WorkerPhase.LEFT if left else WorkerPhase.RUNNING,
+            ready=not left,
+            revision=revision,
+            drain_requested=left,
+            drain_requested_at_unix_s=EPOCH if left else None,
+        )
+        for ordinal in range(pods)
+    )
+    shards = tuple(
+        ShardObserved(
+            shard=number,
+            state="already_alloc" if pods and not left else "not_alloc",
+            holder=f"access-{number % pods}" if pods and not left else "",
+            lag_groups=lag,
+            checkpoint="MA==",
+        )
+        for number in range(16)
+    )
+    consumers = () if left else tuple(worker.name for worker in workers)
+    group = GroupSettings(timeout_s=30, order=False)
+    return dataclasses.replace(
+        step.observed,
+        at_unix_s=EPOCH,
+        service=Available(group=group, shards=shards, consumers=consumers),
+        worker_set=None if replicas is None else ObservedStatefulSet(replicas=replicas, revision=revision),
+        workers=workers,
+        memory=NO_MEMORY,
+    )
+
+
+def _applied(actions: tuple[Action, ...]) -> list[int]:
+    return [one.replicas for one in actions if isinstance(one, ApplyWorkers)]
+
+
+def test_pods_without_their_statefulset_are_the_present_number() -> None:
+    """As after `kubectl delete statefulset --cascade=orphan`."""
+    planned = plan(resource(AUTO), observed(pods=8), EPOCH)
+    assert _applied(planned.actions) == [8]
+    assert not any(isinstance(one, DrainWorker) for one in planned.actions)
+    assert planned.status.workers == "8/8"
+
+
+def test_fewer_workers_than_orphaned_pods_are_reached_by_draining() -> None:
+    planned = plan(resource({"replicas": 6}), observed(pods=8), EPOCH)
+    assert _applied(planned.actions) == [8]
+    assert DrainWorker("access-7") in planned.actions
+
+
+def test_orphaned_pods_of_a_suspended_group_drain_and_are_stopped() -> None:
+    suspended = resource({"suspend": True})
+    drained = plan(suspended, observed(pods=2), EPOCH)
+    assert [one for one in drained.actions if isinstance(one, DrainWorker)] != []
+    assert _applied(drained.actions) == []
+    assert _applied(plan(suspended, observed(pods=2, left=True), EPOCH).actions) == [0]
+    assert _applied(plan(suspended, observed(), EPOCH).actions) == []
+
+
+def after(*history: tuple[str, int, int, str], mode: Any = "Auto") -> Status:
+    """A status with these steps, newest first."""
+    when = "2026-09-21T14:13:20Z"
+    known = tuple(
+        ScalingStep(target=target, time=when, from_=before, to=now, reason=reason)  # type: ignore[arg-type]
+        for target, before, now, reason in history
+    )
+    return Status(
+        observed_generation=1,
+        scaling=ScalingStatus(mode=mode, desired_replicas=0, reason="Suspended", history=known),
+    )
+
+
+@pytest.mark.parametrize(
+    ("history", "begins"),
+    [
+        ([("Workers", 16, 0, "Suspended")], 16),
+        ([("Shards", 15, 16, "ShardSplit"), ("Workers", 12, 0, "Suspended")], 12),
+        ([("Workers", 60, 0, "Suspended")], 16),  # the shards bound it
+        ([("Workers", 5, 0, "OutsideBounds"), ("Workers", 16, 0, "Suspended")], 1),
+        ([], 1),
+    ],
+)
+def test_after_a_suspension_auto_begins_with_the_number_of_before(
+    history: list[tuple[str, int, int, str]], begins: int
+) -> None:
+    found = resource(AUTO).model_copy(update={"status": after(*history)})
+    assert _applied(plan(found, observed(replicas=0), EPOCH).actions) == [begins]
+
+
+@pytest.mark.parametrize(("lag", "begins"), [(1000, [7]), (0, [])])
+def test_with_scale_to_zero_only_lag_starts_them_again(lag: int, begins: list[int]) -> None:
+    scaling = {"mode": "Auto", "scaleToZero": {"idleSeconds": 60}}
+    found = resource({"scaling": scaling}).model_copy(
+        update={"status": after(("Workers", 7, 0, "Suspended"))}
+    )
+    assert _applied(plan(found, observed(replicas=0, lag=lag), EPOCH).actions) == begins

@@ -1,0 +1,134 @@
+"""Dead letters in a logstore and in a folder, on the fake log service."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loghub.client.port import Pulled
+from loghub.wire import loggroup
+from loghub.wire.cursor import decode
+from loghub.wire.cursor import encode as encode_cursor
+from loghub.wire.errors import LogHubError
+from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub_worker.failure.dead_letter import (
+    TAG_PREFIX,
+    DeadLetters,
+    FolderTarget,
+    LogstoreTarget,
+    Origin,
+    Rejection,
+)
+from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
+
+ORIGIN = Origin(project="proj", logstore="source", consumer_group="readers")
+LOG = Log(time=1_700_000_000, contents=(("id", b"\xff"), ("status", "-")), time_ns=123)
+GROUP = LogGroup(logs=(LOG,), topic="t", source="s", tags=(("host", "h"),), machine_uuid="u")
+
+
+@pytest.fixture
+def client() -> MemoryLogHub:
+    client = MemoryServer().client("proj")
+    client.create_project()
+    client.create_logstore("source", shards=1)
+    client.create_logstore("rejected", shards=1)
+    return client
+
+
+def rejection(cursor: int) -> Rejection:
+    return Rejection(
+        shard=0,
+        cursor=cursor,
+        reason="PipelineFailed",
+        message="CAST_INVALID_INPUT\ud83d" + "x" * 5000,
+        attempts=5,
+        rejected_unix_s=1_767_225_600.9,
+    )
+
+
+def put(client: MemoryLogHub) -> int:
+    """Put three log groups; return the cursor of the second one."""
+    for group in (b"", encode(GROUP), b""):
+        client.put_logs("source", group or encode(LogGroup(logs=(Log(time=1, contents=()),))))
+    return decode(client.get_cursor("source", 0, "begin")) + 1
+
+
+def test_a_log_group_in_a_logstore_keeps_its_bytes_and_gets_tags(client: MemoryLogHub) -> None:
+    cursor = put(client)
+    dead_letters = DeadLetters(client, ORIGIN, LogstoreTarget(client, "rejected", ORIGIN))
+    dead_letters.check()
+    assert dead_letters.write(rejection(cursor))
+    pulled = client.pull_logs("rejected", 0, cursor=client.get_cursor("rejected", 0, "begin"), count=9)
+    (body,) = loggroup.split(pulled.body)
+    assert bytes(body).startswith(encode(GROUP))
+    group = loggroup.decode(body)
+    assert (group.logs[0].time_ns, group.topic, group.source, group.machine_uuid) == (123, "t", "s", "u")
+    tags = dict(group.tags)
+    assert tags.pop("host") == "h"
+    message = tags.pop(f"{TAG_PREFIX}message")
+    assert message.startswith("CAST_INVALID_INPUT?xxx")
+    assert len(message) == 1000
+    assert tags == {
+        f"{TAG_PREFIX}project": "proj",
+        f"{TAG_PREFIX}logstore": "source",
+        f"{TAG_PREFIX}consumer_group": "readers",
+        f"{TAG_PREFIX}shard": "0",
+        f"{TAG_PREFIX}cursor": encode_cursor(cursor),
+        f"{TAG_PREFIX}reason": "PipelineFailed",
+        f"{TAG_PREFIX}attempts": "5",
+        f"{TAG_PREFIX}time": "2026-01-01T00:00:00Z",
+    }
+
+
+def test_a_log_group_in_a_folder_is_one_file_however_often_it_is_written(
+    client: MemoryLogHub, tmp_path: Path
+) -> None:
+    cursor = put(client)
+    dead_letters = DeadLetters(client, ORIGIN, FolderTarget(tmp_path, ORIGIN))
+    dead_letters.check()
+    assert list(tmp_path.rglob("*.*")) == []
+    for _ in range(2):
+        assert dead_letters.write(rejection(cursor))
+    (file,) = tmp_path.rglob("*.json")
+    assert file.relative_to(tmp_path) == Path("proj", "source", "readers", f"0-{cursor}.json")
+    found = json.loads(file.read_text())
+    assert base64.b64decode(found["logGroup"]) == encode(GROUP)
+    assert found["logs"] == [{"time": 1_700_000_000, "contents": [["id", "\ufffd"], ["status", "-"]]}]
+    assert (found["shard"], found["cursor"], found["attempts"]) == (0, encode_cursor(cursor), 5)
+
+
+def test_a_log_group_that_cannot_be_decoded_is_kept_as_well(client: MemoryLogHub, tmp_path: Path) -> None:
+    FolderTarget(tmp_path, ORIGIN).write(b"\xff\xff", rejection(7))
+    (file,) = tmp_path.rglob("*.json")
+    found = json.loads(file.read_text())
+    assert (found["logs"], base64.b64decode(found["logGroup"])) == (None, b"\xff\xff")
+
+
+def test_an_expired_log_group_is_not_written(client: MemoryLogHub, tmp_path: Path) -> None:
+    """The service answers with the oldest log group that it has, which is another one."""
+    cursor = put(client)
+    oldest: Any = client.pull_logs("source", 0, cursor=encode_cursor(cursor + 1), count=1)
+    for answer in (oldest, Pulled(body=b"", count=0, next_cursor=oldest.next_cursor, end_of_shard=True)):
+        client.pull_logs = lambda *_, answer=answer, **__: answer  # type: ignore[method-assign]
+        assert not DeadLetters(client, ORIGIN, FolderTarget(tmp_path, ORIGIN)).write(rejection(cursor))
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+@pytest.mark.parametrize("moved", [0, -1])
+def test_an_answer_without_the_log_group_at_an_unmoved_cursor_is_no_proof_that_it_expired(
+    client: MemoryLogHub, tmp_path: Path, moved: int
+) -> None:
+    """A log service that was restored answers so; the cursor gets other logs later."""
+    cursor = put(client)
+    nothing = Pulled(body=b"", count=0, next_cursor=encode_cursor(cursor + moved), end_of_shard=True)
+    client.pull_logs = lambda *_, **__: nothing  # type: ignore[method-assign]
+    with pytest.raises(LogHubError, match=f"nothing at cursor {cursor}"):
+        DeadLetters(client, ORIGIN, FolderTarget(tmp_path, ORIGIN)).write(rejection(cursor))
+
+
+def test_a_folder_that_cannot_be_used_is_found_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "proj").write_text("a file")
+    with pytest.raises(OSError, match="proj"):
+        FolderTarget(tmp_path, ORIGIN).check()

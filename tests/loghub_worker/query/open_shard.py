@@ -1,0 +1,155 @@
+"""A query runner without Spark: open shards, a clock of the test, and batches of the test."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from loghub.worker_contract import OnFailure, ParquetSink
+from loghub_worker.batch_plan import BatchPlan, Range
+from loghub_worker.exchange_files import ExchangeFiles, ReadCount
+from loghub_worker.failure.dead_letter import DeadLetters
+from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings
+from loghub_worker.membership.shared_membership import SharedState
+from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
+from loghub_worker.sink.commit_log import SessionLostError
+from tests.loghub_worker.support import worker_config
+from tests.support import HandClock
+
+BEGIN = 10
+TIMEOUT_S = 600.0
+
+
+class FakeSink:
+    """A sink that takes everything, unless an error is set that the next calls raise."""
+
+    def __init__(self) -> None:
+        self.published: list[tuple[Range, ...]] = []
+        self.aborted = 0
+        self.write_error: Exception | None = None
+        self.publish_error: Exception | None = None
+        self.check_error: Exception | None = None
+        self.writing: Callable[[], None] = lambda: None
+
+    def check(self, empty: object) -> None:
+        if self.check_error is not None:
+            raise self.check_error
+
+    def write(self, result: object, batch: str) -> int:
+        self.writing()
+        if self.write_error is not None:
+            raise self.write_error
+        return 0
+
+    def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
+        if self.publish_error is not None:
+            raise self.publish_error
+        if not may_commit():
+            raise SessionLostError
+        self.published.append(ranges)
+
+    def abort(self, batch: str) -> None:
+        self.aborted += 1
+
+
+class FakeSpark:
+    """A Spark session that only records which job groups are cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[str] = []
+
+    @property
+    def sparkContext(self) -> "FakeSpark":
+        return self
+
+    def cancelJobGroup(self, group: str) -> None:
+        self.cancelled.append(group)
+
+    def createDataFrame(self, rows: list[Any], schema: object) -> object:
+        return rows
+
+
+class Ignored:
+    """A shard manager that saves nothing, and a query with an id."""
+
+    def __init__(self) -> None:
+        self.runId = "run-1"
+
+    def save_all(self) -> None:
+        pass
+
+
+class OpenShard:
+    """One or more shards, open at `BEGIN`, and the query runner that reads them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        on_failure: OnFailure | None = None,
+        dead_letters: DeadLetters | None = None,
+        clock: HandClock | None = None,
+        shards: int = 1,
+    ) -> None:
+        self._shards = range(shards)
+        self.clock = clock or HandClock(100.0)
+        # The session outlives every test.
+        membership = Membership(MembershipTimings(interval_s=5, timeout_s=10**9, margin_s=4))
+        self.exchange = ExchangeFiles(folder)
+        self.shared_state = SharedState(membership, self.exchange, self.clock)
+        request = membership.poll(self.clock.now)
+        assert isinstance(request, HeartbeatRequest)
+        membership.answered(request.number, tuple(self._shards), now=self.clock.now)
+        for held in membership.shards:
+            membership.opened(held.shard, epoch=held.epoch, position=BEGIN, saved=BEGIN)
+        self.sink, self.spark = FakeSink(), FakeSpark()
+        self._scratch, self._batches = folder / "query", 0
+        (self._scratch / "offsets").mkdir(parents=True, exist_ok=True)
+        sink: Any = self.sink
+        spark: Any = self.spark
+        ignored: Any = Ignored()
+        transform: Any = lambda rows: rows  # noqa: E731
+        self.query_runner = QueryRunner(
+            QuerySettings(
+                config=worker_config(
+                    "http://x",
+                    ParquetSink(path="/unused"),
+                    batch_timeout_s=TIMEOUT_S,
+                    on_failure=on_failure or OnFailure(),
+                ),
+                consumer="w-0",
+                credentials_dir="/k",
+                scratch=self._scratch,
+                journal=folder / "attempts.json",
+                dead_letters=dead_letters,
+            ),
+            spark,
+            self.shared_state,
+            ignored,
+            transform=transform,
+            sink=sink,
+        )
+        self.query_runner._query = ignored
+
+    @property
+    def position(self) -> int | None:
+        with self.shared_state.use() as (membership, _):
+            return next((s.position for s in membership.shards), None)
+
+    def deliver(self, count: ReadCount) -> Range:
+        """Deliver a batch of ten log groups of which this was read; return the range that was published."""
+        self.exchange.write_count(count, plan=1, shard=0)
+        rows: Any = None
+        assert self.query_runner._deliver(rows, BatchPlan(1, (Range(0, BEGIN, BEGIN + 10),)))
+        ((published,),) = self.sink.published
+        assert self.exchange.positions().shards == {0: published.end}
+        return published
+
+    def batch(self, begin: int, end: int) -> None:
+        """Let Spark call back with a batch of this range of each shard."""
+        self._batches += 1
+        plan = BatchPlan(self._batches, tuple(Range(shard, begin, end) for shard in self._shards))
+        log = self._scratch / "offsets" / str(self._batches)
+        log.write_text(f"v1\n{{}}\n{json.dumps(plan.to_json())}\n")
+        rows: Any = None
+        self.query_runner._on_batch(rows, self._batches)

@@ -1,0 +1,94 @@
+"""Operations whose result would be that of one micro-batch are found in the analyzed plan, whatever the query
+looks like, and refused unless the pipeline wants them. `test_pandas` has functions over groups."""
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.window import Window
+
+from loghub_worker.query.per_batch import per_batch_operations, refuse_per_batch
+from loghub_worker.query.spark_session import FatalError
+from loghub_worker.query.transform import SqlTransform, empty_logs
+from tests.loghub_worker.support import SQL
+
+pytestmark = pytest.mark.spark
+
+GROUPED, DISTINCT, LIMITED, OFFSET, SORTED, WINDOW, SET, JOIN, SUBQUERY = (
+    "GROUP BY or an aggregate function",
+    "DISTINCT or dropDuplicates",
+    "LIMIT",
+    "OFFSET",
+    "ORDER BY",
+    "a window function",
+    "INTERSECT or EXCEPT",
+    "a join of logs with logs",
+    "a subquery over logs",
+)
+
+
+@pytest.mark.parametrize(
+    ("sql", "operations"),
+    [
+        (SQL, []),
+        ("SELECT k, v FROM logs LATERAL VIEW explode(contents) t AS k, v WHERE __shard__ > 1", []),
+        ("SELECT * FROM logs SORT BY __time__", []),
+        ("SELECT __shard__ FROM logs UNION ALL SELECT __shard__ FROM logs", []),
+        ("SELECT aggregate(map_values(contents), '', (a, b) -> a || b) FROM logs", []),
+        ("SELECT (SELECT max(x) FROM explode(map_values(contents)) AS t(x)) FROM logs", []),
+        ("SELECT m FROM logs, LATERAL (SELECT max(x) AS m FROM explode(map_values(contents)) AS t(x))", []),
+        ("SELECT n FROM logs JOIN (SELECT id, count(*) n FROM range(9) GROUP BY 1) ON __shard__ = id", []),
+        ("SELECT __shard__ FROM logs WHERE __shard__ IN (SELECT id FROM range(9) LIMIT 3)", []),
+        ("SELECT count(*) FROM logs", [GROUPED]),
+        ("SELECT __shard__, max(__time__) FROM logs GROUP BY __shard__ HAVING count(*) > 2", [GROUPED]),
+        ("WITH t AS (SELECT * FROM logs) SELECT count(*) FROM t", [GROUPED]),
+        ("WITH t AS (SELECT * FROM logs), u AS (SELECT * FROM t) SELECT __shard__ FROM u LIMIT 1", [LIMITED]),
+        ("WITH t AS (SELECT id FROM range(9)) SELECT count(*) FROM t", []),
+        ("SELECT * FROM logs PIVOT (count(1) FOR __shard__ IN (1, 2))", [GROUPED]),
+        ("FROM logs |> AGGREGATE count(*)", [GROUPED]),
+        ("SELECT DISTINCT __shard__ FROM logs", [DISTINCT]),
+        ("SELECT __shard__ FROM logs UNION SELECT __shard__ FROM logs", [DISTINCT]),
+        ("SELECT * FROM logs LIMIT 3", [LIMITED]),
+        ("SELECT * FROM logs TABLESAMPLE (5 ROWS)", [LIMITED]),
+        ("SELECT * FROM logs OFFSET 2", [OFFSET]),
+        ("SELECT * FROM logs ORDER BY __time__ LIMIT 3", [LIMITED, SORTED]),
+        ("SELECT row_number() OVER (PARTITION BY __shard__ ORDER BY __time__) FROM logs", [WINDOW]),
+        ("SELECT __shard__ FROM logs EXCEPT ALL SELECT __shard__ FROM logs", [SET]),
+        ("SELECT a.* FROM logs a JOIN logs b USING (__cursor__)", [JOIN]),
+        ("SELECT * FROM logs WHERE __time__ = (SELECT max(__time__) FROM logs)", [GROUPED, SUBQUERY]),
+        ("SELECT 1 FROM logs a WHERE EXISTS (SELECT 1 FROM logs b WHERE a.__index__ > 1)", [SUBQUERY]),
+    ],
+)  # fmt: skip
+def test_operations_of_a_query(spark: SparkSession, sql: str, operations: list[str]) -> None:
+    assert per_batch_operations(SqlTransform(sql).check(empty_logs(spark))) == operations
+
+
+def by_shard(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("n", F.row_number().over(Window.partitionBy("__shard__").orderBy("__time__")))
+
+
+@pytest.mark.parametrize(
+    ("function", "operations"),
+    [
+        (lambda logs: logs.repartition(3).sortWithinPartitions("__time__").sample(0.5), []),
+        (lambda logs: logs.groupBy("__shard__").count(), [GROUPED]),
+        (lambda logs: logs.dropDuplicates(["__shard__"]), [DISTINCT]),
+        (lambda logs: logs.limit(3).orderBy("__time__"), [LIMITED, SORTED]),
+        (by_shard, [WINDOW]),
+        (lambda logs: logs.select("__shard__").union(logs.select("__index__")), []),
+        (lambda logs: logs.alias("a").join(logs.alias("b"), "__cursor__"), [JOIN]),
+    ],
+)
+def test_operations_of_a_function(
+    spark: SparkSession, function: Callable[[DataFrame], DataFrame], operations: list[str]
+) -> None:
+    assert per_batch_operations(function(empty_logs(spark))) == operations
+
+
+def test_the_message_says_what_to_do(spark: SparkSession) -> None:
+    rows = SqlTransform("SELECT count(*) FROM logs ORDER BY 1").check(empty_logs(spark))
+    with pytest.raises(FatalError, match=r"GROUP BY .* and ORDER BY.*pipeline\.perBatch: true") as raised:
+        refuse_per_batch(rows)
+    assert raised.value.reason == "InvalidPipeline"
+    refuse_per_batch(SqlTransform(SQL).check(empty_logs(spark)))

@@ -1,0 +1,79 @@
+"""A worker's threads in the test's process, on a real Spark and a real service, with a sink of the test."""
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from loghub.clock import SystemClock
+from loghub.worker_contract import WorkerConfig
+from loghub_worker.exchange_files import ExchangeFiles
+from loghub_worker.failure.dead_letter import Origin, make_dead_letters
+from loghub_worker.log_service import Address, ConsumerIdentity, connect
+from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.membership import Membership, MembershipTimings
+from loghub_worker.membership.shard_manager import ShardManager
+from loghub_worker.membership.shared_membership import SharedState
+from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
+from loghub_worker.query.transform import Transform, make_transform
+from tests.loghub_worker.support import GROUP, LOGSTORE, PROJECT
+
+
+class WorkerThreads:
+    """The threads of one worker; `stop` checks that none of them failed."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: WorkerConfig,
+        sink: Any,
+        credentials_dir: Path,
+        folder: Path,
+        *,
+        name: str = "w-0",
+        transform: Transform | None = None,
+    ) -> None:
+        folder.mkdir()
+        exchange, clock = ExchangeFiles(folder), SystemClock()
+        self.exchange = exchange
+        origin = Origin(project=PROJECT, logstore=LOGSTORE, consumer_group=GROUP)
+        address = Address(endpoint=config.endpoint, project=PROJECT, credentials_dir=str(credentials_dir))
+        identity = ConsumerIdentity(logstore=LOGSTORE, group=GROUP, consumer=name)
+        target = config.on_failure.dead_letter
+        dead_letters = None if target is None else make_dead_letters(target, origin, address, agent=name)
+        timings = MembershipTimings(interval_s=0.3, timeout_s=config.timeout_s, margin_s=0.5)
+        self.shared_state = SharedState(Membership(timings), exchange, clock)
+        with self.shared_state.use():
+            pass
+        self.heartbeat = HeartbeatThread(self.shared_state, connect(address), identity)
+        self.shard_manager = ShardManager(
+            self.shared_state,
+            connect(address),
+            sink,
+            identity,
+            config=config,
+        )
+        self.query_runner = QueryRunner(
+            QuerySettings(
+                config=config,
+                consumer=name,
+                credentials_dir=str(credentials_dir),
+                scratch=folder / "query",
+                journal=folder / "attempts.json",
+                dead_letters=dead_letters,
+            ),
+            spark,
+            self.shared_state,
+            self.shard_manager,
+            transform=transform or make_transform(config.pipeline, None),
+            sink=sink,
+        )
+
+    def start(self) -> None:
+        for part in (self.query_runner, self.shard_manager, self.heartbeat):
+            part.start()
+
+    def stop(self) -> None:
+        for part in (self.heartbeat, self.shard_manager, self.query_runner):
+            part.stop()
+            assert part.failure is None

@@ -1,0 +1,156 @@
+"""What a batch costs does not grow with the claims that are not yet acknowledged, nor its flushes with the
+shards. `bench_commit_log` measures the times."""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loghub.worker_contract import ParquetSink
+from loghub_worker.batch_plan import Range
+from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, ShardIncarnation
+from loghub_worker.sink.sinks import InvalidSinkError, make_sink
+from tests.loghub_worker.support import worker_config
+
+GROUPS = 10
+
+
+class Holder:
+    """A worker that holds some shards and acknowledges nothing by itself."""
+
+    def __init__(self, folder: Path, shards: int) -> None:
+        self.commit_log = CommitLog(folder, group_path=("p", "l", "g"))
+        self.shards = [ShardIncarnation(shard=shard, created=1) for shard in range(shards)]
+        self.position = self.batches = 0
+        for shard in self.shards:
+            self.commit_log.open_shard(shard)
+            self.commit_log.resume(shard, 0, confirm=lambda: None)
+
+    def publish(self) -> None:
+        self.batches += 1
+        batch = f"w-{self.batches}"
+        self.commit_log.stage(batch).mkdir()
+        end = self.position + GROUPS
+        ranges = [(shard, Range(shard.shard, self.position, end)) for shard in self.shards]
+        self.commit_log.publish(batch, ranges, may_commit=lambda: True)
+        self.position = end
+
+
+@pytest.fixture
+def operations(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The operations on files so far, by kind; ``listed`` counts the names that listings returned."""
+    counts: Counter[str] = Counter()
+
+    def count(owner: Any, name: str, size: Callable[[Any], int] = lambda _: 1, kind: str = "") -> None:
+        real = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            result = real(*args, **kwargs)
+            counts[kind or name] += size(result)
+            return result
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for name in ("link", "fsync", "stat", "unlink"):
+        count(os, name)
+    count(Path, "read_bytes")
+    count(os, "listdir", len, "listed")
+    real_scandir = os.scandir
+
+    def scandir(path: Any = ".") -> Any:
+        with real_scandir(path) as entries:
+            counts["listed"] += len(list(entries))
+        return real_scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    return counts
+
+
+def cost(operations: Counter[str], step: Callable[[], object]) -> Counter[str]:
+    before = operations.copy()
+    step()
+    return operations - before
+
+
+def test_a_batch_costs_the_same_with_any_number_of_claims(tmp_path: Path, operations: Counter[str]) -> None:
+    holder = Holder(tmp_path, 4)
+    holder.publish()
+    first = cost(operations, holder.publish)
+    for _ in range(30):
+        holder.publish()
+    assert cost(operations, holder.publish) == first
+
+
+def test_an_acknowledgement_costs_the_same_for_each_claim(tmp_path: Path, operations: Counter[str]) -> None:
+    holder = Holder(tmp_path, 4)
+
+    def acknowledge_each(batches: int) -> Counter[str]:
+        begin = holder.position
+        for _ in range(batches):
+            holder.publish()
+        return cost(
+            operations,
+            lambda: [
+                holder.commit_log.acknowledge(shard, cursor)
+                for cursor in range(begin + GROUPS, holder.position + 1, GROUPS)
+                for shard in holder.shards
+            ],
+        )
+
+    one, many = acknowledge_each(1), acknowledge_each(30)
+    assert many == Counter({name: 30 * times for name, times in one.items()})
+    records = tmp_path / "_loghub/p/l/g"
+    assert [*records.glob("range-claims/*"), *records.glob("batches/*"), *records.glob("parts/*")] == []
+
+
+def test_the_flushes_of_a_batch_do_not_depend_on_the_shards(tmp_path: Path, operations: Counter[str]) -> None:
+    few, many = Holder(tmp_path / "few", 2), Holder(tmp_path / "many", 20)
+    assert cost(operations, few.publish)["fsync"] == cost(operations, many.publish)["fsync"]
+
+
+def test_decisions_of_batches_whose_shards_moved_are_removed_with_their_last_claim(tmp_path: Path) -> None:
+    """Each worker acknowledges one of two shards, in either order."""
+    decisions = tmp_path / "_loghub/p/l/g/batches"
+    for first in (0, 1):
+        holder = Holder(tmp_path, 2)
+        holder.publish()
+        other = CommitLog(tmp_path, group_path=("p", "l", "g"))
+        moved = holder.shards[1]
+        other.open_shard(moved)
+        assert other.resume(moved, 0, confirm=lambda: None) == GROUPS
+        steps = [
+            lambda holder=holder: holder.commit_log.acknowledge(holder.shards[0], GROUPS),
+            lambda other=other, moved=moved: other.acknowledge(moved, GROUPS),
+        ]
+        steps[first]()
+        assert len(list(decisions.iterdir())) == 1
+        steps[1 - first]()
+        assert list(decisions.iterdir()) == []
+
+
+def test_claims_of_the_earlier_layout_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    config = worker_config("http://x", ParquetSink(path=str(tmp_path)))
+    claims = tmp_path.joinpath("_loghub", config.project, config.logstore, config.consumer_group, "claims")
+    claims.mkdir(parents=True)
+
+    def make() -> Any:
+        return make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path, now_unix_s=0)
+
+    make()  # no claims are left
+    (claims / "0-1-100-0").write_text('{"batch":"b","end":110}')
+    with pytest.raises(InvalidSinkError, match=r"earlier release.*suspend the group"):
+        make()
+
+
+def test_files_that_never_got_their_name_are_removed_when_they_are_old(tmp_path: Path) -> None:
+    commit_log = CommitLog(tmp_path, group_path=("p", "l", "g"))
+    part = tmp_path / "_loghub/p/l/g/parts/left"
+    part.touch()
+    now = part.stat().st_mtime
+    commit_log.prune(owner="w-0", now_unix_s=now + TOMBSTONE_S - 10)
+    assert part.exists()
+    commit_log.prune(owner="w-0", now_unix_s=now + TOMBSTONE_S + 10)
+    assert not part.exists()

@@ -1,0 +1,114 @@
+"""Two workers that both hold a shard, as they believe: the service takes the overtaken copy of a heartbeat
+for a release, and gives the shard to another worker while the session of the first is still good."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from loghub_worker.sink.commit_log import RangeTakenError
+from tests.loghub_worker.sink.commit_log_child import (
+    SHARDS,
+    LineWorker,
+    delivered,
+    everything,
+)
+
+GUARD_S = 60
+# Each step of opening two shards and delivering their batches, and at which of its occurrences to stall.
+STEPS = [
+    *((step, nth) for step in ("opened", "claims read", "checkpoint read", "confirmed") for nth in (1, 2)),
+    ("settled", 1),
+    ("resumed", 2),
+    ("sealed", 1),
+    ("sealed", 2),
+    ("range claimed", 1),
+    ("range claimed", 4),
+    ("all ranges claimed", 2),
+    ("session checked", 2),
+    ("openings checked", 2),
+    ("decided", 1),
+    ("file moved", 3),
+    ("checkpoint saved", 3),
+    ("acknowledged", 3),
+    ("acknowledged", 4),
+]
+
+
+class Service:
+    """The service: it takes checkpoints from the last worker that it gave the shards to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.holder = ""
+
+    def worker(self, name: str, *, at_step: Callable[[str], None] = lambda step: None) -> LineWorker:
+        worker = LineWorker(self._folder, name, at_step=at_step)
+        save = worker.save
+        worker.save = lambda shard, at: save(shard, at) if self.holder == name else None  # type: ignore[method-assign]
+        return worker
+
+
+@contextmanager
+def stalled(service: Service, step: str, nth: int) -> Iterator[LineWorker]:
+    """A worker that stalls at a step while the body runs, and never learns that it lost its shards."""
+    reached, go_on, seen = threading.Event(), threading.Event(), []
+
+    def at_step(name: str) -> None:
+        seen.append(name)
+        if name == step and seen.count(step) == nth:
+            reached.set()
+            assert go_on.wait(GUARD_S)
+
+    def run() -> None:
+        try:
+            worker.run()
+        except RangeTakenError:
+            return
+
+    worker = service.worker("first", at_step=at_step)
+    service.holder = "first"
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert reached.wait(GUARD_S), "the step was never reached"
+    try:
+        yield worker
+    finally:
+        go_on.set()
+        thread.join(GUARD_S)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(("step", "nth"), STEPS)
+@pytest.mark.parametrize("batches", [0, 1, 9])
+def test_no_line_is_delivered_twice(tmp_path: Path, step: str, nth: int, batches: int) -> None:
+    """The second worker delivers so many batches, and the rest of them once the first has gone on."""
+    service = Service(tmp_path)
+    second = service.worker("second")
+    with stalled(service, step, nth):
+        service.holder = "second"
+        second.assign(SHARDS)
+        for _ in range(batches):
+            second.deliver()
+    try:
+        while second.deliver():
+            pass
+    except RangeTakenError:  # the first has opened a shard after it
+        second.run()
+    assert delivered(tmp_path) == everything()
+
+
+def test_the_worker_that_opened_a_shard_last_is_the_one_that_delivers_it(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    first, second = service.worker("first"), service.worker("second")
+    first.assign(SHARDS)
+    second.assign((0,))
+    with pytest.raises(RangeTakenError, match="shard 0 was opened by another worker"):
+        first.deliver()
+    first.assign(SHARDS)
+    with pytest.raises(RangeTakenError, match="shard 0 was opened by another worker"):
+        second.deliver()
+    first.deliver()
+    assert delivered(tmp_path).total() > 0

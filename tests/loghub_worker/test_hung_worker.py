@@ -1,0 +1,117 @@
+"""Real worker processes with a function that cannot be cancelled: it sleeps in C, in the driver."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from loghub.client.http import HttpLogHub
+from loghub.wire.cursor import encode as encode_cursor
+from loghub.worker_contract import OnFailure, ParquetSink, PythonPipeline, WorkerConfig
+from tests.loghub_worker.query.poison import ids, put_around_a_poison
+from tests.loghub_worker.support import (
+    GROUP,
+    GUARD_S,
+    LOGSTORE,
+    WorkerProcess,
+    all_saved,
+    delivered,
+    prepare,
+    worker_config,
+    worker_processes,
+)
+from tests.support import ServiceProcess, running_service, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+SLEEPS = """
+import ctypes
+
+def run(logs):
+    rows = logs.select(logs.contents["id"].alias("id"), logs.contents["status"].alias("status"))
+    if rows.where("status = '-'").count():
+        ctypes.CDLL(None).sleep(1_000_000)
+    return rows
+"""
+
+
+def config_of(service: ServiceProcess, sink: Path, on_failure: OnFailure) -> WorkerConfig:
+    """The group's timeout is far longer than the hang guard: only a worker that leaves frees its shards."""
+    return worker_config(
+        service.endpoint,
+        ParquetSink(path=str(sink)),
+        timeout_s=3600,
+        pipeline=PythonPipeline(function="sleeps:run", files={"sleeps.py": SLEEPS}),
+        batch_timeout_s=20.0,
+        on_failure=on_failure,
+    )
+
+
+def ends(worker: WorkerProcess, sink: Path, expected: Counter[str]) -> bool:
+    """Wait until the process ends, or everything is in the sink. Returns whether it ended."""
+    wait_until(
+        lambda: worker.process.poll() is not None or delivered(sink) == expected,
+        "the process to end, or everything to be delivered",
+        guard_s=GUARD_S,
+    )
+    return worker.process.poll() is not None
+
+
+def check_given_up(worker: WorkerProcess, client: HttpLogHub) -> None:
+    """The process ended with a clear reason, and its shards are free."""
+    assert worker.wait() == 1
+    message = (worker.folder / "termination").read_text()
+    assert message.startswith("BatchTimedOut: a batch of shard 0 from cursor ")
+    assert message.endswith("and cannot be cancelled")
+    assert worker.status is not None
+    assert (worker.status.phase, worker.status.reason) == ("failed", "BatchTimedOut")
+    assert client.group_status(LOGSTORE, GROUP).consumers == (), "it has left the group"
+
+
+def test_a_worker_whose_batch_hangs_gives_up_its_shards_and_its_next_process_reads_smaller_ranges(
+    tmp_path: Path,
+) -> None:
+    sink = tmp_path / "sink"
+    with (
+        running_service(tmp_path / "service") as service,
+        worker_processes(tmp_path / "workers", service) as workers,
+    ):
+        client = prepare(service, shards=2, timeout_s=3600)
+        put_around_a_poison(client)
+        config, expected, ended = config_of(service, sink, OnFailure()), ids("before", "other"), 0
+        while ends(worker := workers.start("w-0", config), sink, expected):
+            check_given_up(worker, client)
+            assert ended or delivered(sink) == {}, "nothing of the batch that hung"
+            ended += 1
+        # The second time the log group alone hangs, perhaps before all of the other shard is delivered.
+        assert ended in (1, 2)
+
+
+@pytest.mark.deep
+def test_the_log_group_that_hangs_each_process_is_found_and_skipped_after_a_few_of_them(
+    tmp_path: Path,
+) -> None:
+    sink = tmp_path / "sink"
+    with (
+        running_service(tmp_path / "service") as service,
+        worker_processes(tmp_path / "workers", service) as workers,
+    ):
+        client = prepare(service, shards=2, timeout_s=3600)
+        cursor = put_around_a_poison(client)
+        config = config_of(service, sink, OnFailure(policy="Skip", max_attempts=1))
+        expected, ended = ids("before", "after", "other"), 0
+        while ends(worker := workers.start("w-0", config), sink, expected):
+            check_given_up(worker, client)
+            ended += 1
+        assert ended == 2, "of the whole batch, and of the log group alone"
+        assert skips(worker) == [(0, encode_cursor(cursor))]
+        assert worker.drain() == 0
+        assert all_saved(client)
+    assert delivered(sink) == expected
+
+
+def skips(worker: WorkerProcess) -> list[tuple[int, str]]:
+    wait_until(lambda: worker.status is not None and bool(worker.status.skipped), "the status")
+    status = worker.status
+    assert status is not None
+    return [(one.shard, one.last_cursor) for one in status.skipped]

@@ -1,0 +1,111 @@
+"""Runs each mutant of the domain against a small search and then against the fast tests of the domain.
+
+    python -m tests.properties.mutant_run [NAME ...]
+
+prints one line of JSON per mutant: its name and what noticed it (``search``, ``tests``, ``nothing``). It is a
+process of its own, which has not imported the domain, and forks one child per mutant; in the child the
+changed module takes the place of the production one. A child that computes for `CPU_LIMIT_S` counts as
+noticed: it does not end.
+"""
+
+import importlib.abc
+import importlib.machinery
+import io
+import json
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import ModuleType
+
+import hypothesis
+import pytest
+
+from tests.properties.mutants import Mutant, mutants
+
+ROOT = Path(__file__).parents[2]
+TESTS = tuple(
+    f"tests/loghub/domain/test_{name}.py"
+    for name in ("fsm", "coordinator", "coordinator_facts", "coordinator_rare_cases", "balance")
+)
+SYSTEMS = 400  # of the search, for each setup
+CPU_LIMIT_S = 60  # of processor time, which does not pass while other processes run
+PARALLEL = 2
+NOTHING, SEARCH, PYTEST, UNENDING = 0, 1, 2, 3
+NOTICED_BY = {NOTHING: "nothing", SEARCH: "search", PYTEST: "tests"}
+
+
+class _MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self, mutant: Mutant) -> None:
+        self._module = f"loghub.domain.{mutant.module}"
+        self._source = mutant.source
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.ModuleSpec(name, self) if name == self._module else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """The default."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compile(self._source, f"<mutant of {self._module}>", "exec"), module.__dict__)
+
+
+def _try(mutant: Mutant) -> int:
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+    assert not any(name.startswith("loghub.domain.") for name in sys.modules)
+    sys.meta_path.insert(0, _MutantFinder(mutant))
+    try:
+        from tests.properties import test_search
+        from tests.properties.group_system import GroupModel
+        from tests.properties.search import search
+
+        for setup in test_search.SETUPS.values():
+            model = GroupModel(setup)
+            search(model, model.starts(), systems=SYSTEMS)
+    except Exception:  # noqa: BLE001 - any failure means that the mutant was noticed
+        return SEARCH
+    options = ["-x", "-q", "--noconftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        passed = pytest.main([*options, *TESTS]) == pytest.ExitCode.OK
+    return NOTHING if passed else PYTEST
+
+
+def _start(mutant: Mutant) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = PYTEST
+        try:
+            code = _try(mutant)
+        finally:
+            os._exit(code)
+    return pid
+
+
+def _wait_for_one(running: dict[int, Mutant]) -> None:
+    pid, status = os.wait()
+    code = os.waitstatus_to_exitcode(status)
+    noticed = NOTICED_BY.get(code, "it does not end")
+    print(json.dumps({"name": running.pop(pid).name, "noticed_by": noticed}), flush=True)
+
+
+def main(names: Sequence[str]) -> None:
+    os.chdir(ROOT)
+    # The same examples in every run, and no deadline: other work on the machine must not count as noticing.
+    hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, database=None)
+    hypothesis.settings.load_profile("steady")
+    running: dict[int, Mutant] = {}
+    for mutant in mutants():
+        if not names or mutant.name in names:
+            if len(running) >= PARALLEL:
+                _wait_for_one(running)
+            running[_start(mutant)] = mutant
+    while running:
+        _wait_for_one(running)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,61 @@
+"""Every condition, row, trigger and call of the domain's rules is needed: without it, a test fails.
+
+`mutants` changes the rules in one place at a time, and `mutant_run` runs a small search and the fast tests of
+the domain on each change. `make test` tries every fifth, `make check-deep` all. What nothing noticed must be
+listed with the reason in ``surviving_mutants.txt``. One mutant again:
+
+    python -m tests.properties.mutant_run 'balance.balance: no not in `not names`'
+"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.properties.mutants import mutants
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+ROOT = Path(__file__).parents[2]
+SURVIVORS = Path(__file__).with_name("surviving_mutants.txt")
+SAMPLE = 5
+
+
+def _listed() -> dict[str, str]:
+    """Name -> why nothing can notice this mutant."""
+    lines = SURVIVORS.read_text(encoding="utf-8").splitlines()
+    return dict(line.split(" -- ") for line in lines if line and not line.startswith("#"))
+
+
+def _survivors(names: list[str]) -> set[str]:
+    command = [sys.executable, "-m", "tests.properties.mutant_run", *names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {result["name"] for result in results} == set(names)
+    print(f"{len(results)} mutants, noticed by:", dict(Counter(r["noticed_by"] for r in results)))
+    return {result["name"] for result in results if result["noticed_by"] == "nothing"}
+
+
+def test_every_mutant_of_a_sample_is_noticed_or_explained() -> None:
+    names = [mutant.name for mutant in mutants()][::SAMPLE]
+    assert len(names) >= 40
+    assert _survivors(names) <= set(_listed())
+
+
+@pytest.mark.deep
+def test_every_mutant_is_noticed_or_explained() -> None:
+    names = [mutant.name for mutant in mutants()]
+    assert _survivors(names) == set(_listed())
+
+
+def test_mutants_have_different_names_and_sources() -> None:
+    every = mutants()
+    assert len({mutant.name for mutant in every}) == len(every)
+    assert len({(mutant.module, mutant.source) for mutant in every}) == len(every)
+
+
+def test_every_explained_mutant_exists() -> None:
+    assert set(_listed()) <= {mutant.name for mutant in mutants()}

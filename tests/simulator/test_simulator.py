@@ -1,0 +1,151 @@
+"""Schedules of the service core and the worker under faults (`simulation`, `library`), each chosen by a seed.
+
+`make test` runs 2,000 of them, `make check-deep` 100,000; a failure names the command that replays its seed.
+With ``-s`` the number of faults of each kind is printed.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from loghub.domain import coordinator
+from loghub.service import diagnosis, start, survey
+from loghub.service.storage import recovery
+from loghub.service.storage.data_folder import remove_tree
+from loghub_worker.batch_plan import Range
+from loghub_worker.sink.commit_log import ABORTED, BatchDecision, CommitLog
+from loghub_worker.sink.exclusive_files import unlinked_file
+from tests.simulator.faults import Fault
+from tests.simulator.run import run_schedule, run_schedules
+from tests.simulator.worker import SimFilesSink, SimWorker
+
+pytestmark = pytest.mark.long
+
+AT_LEAST = 100  # of each kind of fault
+ONLY_WORKERS = {
+    Fault.WORKER_PAUSED,
+    Fault.WORKER_CRASHED_IN_COMMIT,
+    Fault.INTERLEAVED,
+    Fault.LINK_LIED,
+}
+
+
+def check_schedules(kind: str, seeds: Iterable[int]) -> None:
+    counts = run_schedules(kind, seeds)
+    for fault, count in sorted(counts.items()):
+        print(f"{count:8} {fault}")
+    expected = set(Fault) - (ONLY_WORKERS if kind == "library" else set())
+    assert {fault for fault in expected if counts[fault] < AT_LEAST} == set()
+
+
+@pytest.mark.parametrize("begin", range(0, 1600, 200))
+def test_every_log_group_is_delivered_exactly_once(begin: int) -> None:
+    check_schedules("worker", range(begin, begin + 200))
+
+
+def test_consumers_that_do_not_fence_share_no_shard_unless_they_were_silent() -> None:
+    check_schedules("library", range(400))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)  # a long search needs a longer hang guard
+@pytest.mark.parametrize("begin", range(0, 80_000, 2000))
+def test_every_log_group_is_delivered_exactly_once_deep(begin: int) -> None:
+    check_schedules("worker", range(begin, begin + 2000))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("begin", range(0, 20_000, 2000))
+def test_consumers_that_do_not_fence_share_no_shard_unless_they_were_silent_deep(begin: int) -> None:
+    check_schedules("library", range(begin, begin + 2000))
+
+
+def test_a_schedule_is_the_same_every_time() -> None:
+    assert run_schedule("worker", 7) == run_schedule("worker", 7)
+    assert run_schedule("library", 7) == run_schedule("library", 7)
+
+
+# --- the simulator finds what it is there for ----------------------------------------------------
+
+
+def is_found(kind: str, message: str, *, seeds: int = 100) -> bool:
+    """Whether a schedule fails with this message; a fault may show in several ways."""
+    for seed in range(seeds):
+        try:
+            run_schedule(kind, seed)
+        except AssertionError as error:
+            print(error)
+            if message in str(error):
+                return True
+    return False
+
+
+def test_a_commit_log_that_believes_what_link_returns_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes its own decision for that of another, and removes the staged files of a committed batch."""
+
+    def decide(self: CommitLog, batch: str, decision: BatchDecision) -> BatchDecision:
+        with unlinked_file(self._parts, msgspec.json.encode(decision)) as part:
+            try:
+                os.link(part, self._decision_path(batch))
+            except FileExistsError:
+                return ABORTED
+        return decision
+
+    monkeypatch.setattr(CommitLog, "_decide", decide)
+    assert is_found("worker", "beyond the sink")
+
+
+def test_a_start_that_removes_what_the_metadata_does_not_know_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def remove_unknown(self: Any) -> None:
+        for folder in self._survey.folders.shards:
+            if (folder.logstore, folder.shard) not in self._survey.catalog.shards:
+                remove_tree(self._disk, folder.path)
+
+    monkeypatch.setattr(survey, "diagnose_catalog", lambda *_: [])
+    monkeypatch.setattr(start._Start, "_remove_empty_folders", remove_unknown)
+    assert is_found("worker", "a start removed log data")
+
+
+def test_a_log_that_gives_cursors_again_after_its_last_record_was_damaged_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever is wrong at the end of a log is cut as a torn tail."""
+    monkeypatch.setattr(recovery, "_was_written_completely", lambda *_: False)
+    monkeypatch.setattr(diagnosis, "_lost_tail", lambda _: ())
+    assert is_found("worker", "ends before cursors that were given already")
+
+
+def test_a_service_that_counts_its_pauses_as_silence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "_extend_sessions", lambda *_: None)
+    assert is_found("library", "both work on shard")
+
+
+def test_a_checkpoint_saved_before_the_sink_has_the_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The positions move and the checkpoints are saved, and only then is the batch published."""
+    workers: list[SimWorker] = []
+    start, publish = SimWorker.__init__, SimFilesSink.publish
+
+    def remember(self: SimWorker, *args: Any, **kwargs: Any) -> None:
+        start(self, *args, **kwargs)
+        workers.append(self)
+
+    def save_first(
+        self: SimFilesSink, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]
+    ) -> None:
+        (worker,) = (each for each in workers if each.query._sink is self)
+        with worker.shared_state.use() as (membership, _):
+            membership.committed(ranges, logs={}, read_bytes={})
+        worker.manager._checkpoint_interval_s = 0.0
+        if worker.may_act("manager"):
+            worker.manager.save_all()
+        publish(self, batch, ranges, lambda: True)
+
+    monkeypatch.setattr(SimWorker, "__init__", remember)
+    monkeypatch.setattr(SimFilesSink, "publish", save_first)
+    assert is_found("worker", "beyond the sink")

@@ -1,0 +1,242 @@
+"""One worker without Spark: the production membership, shard manager, batch delivery and commit log.
+
+The threads of a worker are actors here, which the simulation steps. A stub takes the place of Spark: it plans
+by the positions as the source does, pulls the rows and writes them as JSON lines.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from loghub.client.port import LogHub
+from loghub.wire.loggroup import split
+from loghub.worker_contract import JsonSink, WorkerConfig
+from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, due_retries, next_plan
+from loghub_worker.exchange_files import Positions, ReadCount, Report, Retries
+from loghub_worker.failure.attempt_journal import AttemptJournal, Journal
+from loghub_worker.log_service import ConsumerIdentity, decode_cursor, encode_cursor
+from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.membership import Membership, MembershipTimings
+from loghub_worker.membership.shard_manager import ShardManager
+from loghub_worker.membership.shared_membership import SharedState
+from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
+from loghub_worker.sink.commit_log import CommitLog
+from loghub_worker.sink.file_formats import JSON
+from loghub_worker.sink.sinks import FilesSink
+from tests.loghub_worker.support import worker_config
+from tests.simulator.faults import WorkerCrashed
+from tests.simulator.service import VirtualClock
+
+LOGSTORE, GROUP = "ls", "g"
+TIMEOUT_S, INTERVAL_S, MARGIN_S = 15, 3.0, 3.0
+Row = tuple[int, int, str]  # shard, cursor, id
+
+
+class MemoryExchange:
+    """The exchange files of `loghub_worker.exchange_files.ExchangeFiles`, without files."""
+
+    folder = Path("/unused")
+
+    def __init__(self) -> None:
+        self._positions = Positions(version=-1, shards={})
+        self._report = Report(version=-1, ends={})
+        self._retries = Retries(shards={})
+        self._counts: dict[tuple[int, int], ReadCount] = {}
+
+    def write_retries(self, retries: Retries) -> None:
+        self._retries = retries
+
+    def retries(self) -> Retries:
+        return self._retries
+
+    def write_positions(self, positions: Positions) -> None:
+        self._positions = positions
+
+    def positions(self) -> Positions:
+        return self._positions
+
+    def write_report(self, report: Report) -> None:
+        self._report = report
+
+    def report(self) -> Report:
+        return self._report
+
+    def write_count(self, count: ReadCount, *, plan: int, shard: int) -> None:
+        self._counts[plan, shard] = count
+
+    def take_count(self, *, plan: int, shard: int) -> ReadCount:
+        return self._counts.pop((plan, shard), ReadCount(logs=0, bytes=0))
+
+
+class SimSharedState(SharedState):
+    """The simulation waits instead."""
+
+    def wait(self, since: int, timeout_s: float) -> None:
+        """Return immediately."""
+
+
+class SimFilesSink(FilesSink):
+    """Writes rows without Spark."""
+
+    def write(self, result: Any, batch: str) -> int:
+        stage = self._commit_log.stage(batch)
+        stage.mkdir(parents=True)
+        (stage / "part-0.json").write_text("".join(json.dumps(row) + "\n" for row in result))
+        return len(result)
+
+
+class SimJournal(AttemptJournal):
+    """A process that is crashing writes nothing more, whatever its ``finally`` says."""
+
+    def write(self, journal: Journal) -> None:
+        if not isinstance(sys.exception(), WorkerCrashed):
+            super().write(journal)
+
+
+class _SavesIfFree:
+    """The shard manager as the query sees it: if the manager's own thread holds its lock, that one saves."""
+
+    def __init__(self, worker: "SimWorker") -> None:
+        self._worker = worker
+
+    def save_all(self) -> None:
+        worker = self._worker
+        if worker.may_act("manager"):
+            worker.acting.add("manager")
+            try:
+                worker.manager.save_all()
+            finally:
+                worker.acting.discard("manager")
+
+
+def config() -> WorkerConfig:
+    return worker_config(
+        "http://127.0.0.1:1",
+        JsonSink(path="/unused"),
+        logstore=LOGSTORE,
+        consumer_group=GROUP,
+        timeout_s=TIMEOUT_S,
+        heartbeat_interval_s=INTERVAL_S,
+        checkpoint_interval_s=2.0,
+    )
+
+
+class SimWorker:
+    """One process of a worker. ``acting`` has the names of the actors that are in the middle of a step.
+
+    ``folder`` is that of the sink; ``state`` has the journals and plans of all workers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        client: LogHub,
+        clock: VirtualClock,
+        folder: Path,
+        *,
+        state: Path,
+        at_step: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.acting: set[str] = set()
+        self.paused_until_s = 0.0
+        self.client = client
+        self.exchange = MemoryExchange()
+        timings = MembershipTimings(interval_s=INTERVAL_S, timeout_s=TIMEOUT_S, margin_s=MARGIN_S)
+        self.shared_state = SimSharedState(Membership(timings), self.exchange, clock)  # type: ignore[arg-type]
+        identity = ConsumerIdentity(logstore=LOGSTORE, group=GROUP, consumer=name)
+        commit_log = CommitLog(folder, group_path=("proj", LOGSTORE, GROUP), at_step=at_step)
+        commit_log.prune(owner=name, now_unix_s=clock.unix_s())
+        sink = SimFilesSink(folder, commit_log, JSON)
+        self.heartbeat = HeartbeatThread(self.shared_state, client, identity)
+        self.manager = ShardManager(self.shared_state, client, sink, identity, config=config())
+        self._offsets = state / name / "offsets"
+        self._offsets.mkdir(parents=True, exist_ok=True)
+        settings = QuerySettings(
+            config=config(),
+            consumer=name,
+            credentials_dir="",
+            scratch=state / name,
+            journal=state / f"{name}.json",
+        )
+        spark: Any = None
+        transform: Any = lambda rows: rows  # noqa: E731
+        manager: Any = _SavesIfFree(self)
+        self.query = QueryRunner(settings, spark, self.shared_state, manager, transform=transform, sink=sink)
+        self.query.failures._journal = SimJournal(settings.journal)
+        self._plan: BatchPlan = EMPTY_PLAN
+        with self.shared_state.use() as (membership, _):
+            membership.source_started()
+
+    def may_act(self, actor: str) -> bool:
+        """A thread of a worker waits for its own step, and the job for the manager, whose lock it takes."""
+        return actor not in self.acting and not (actor == "query" and "manager" in self.acting)
+
+    def act(self, actor: str) -> None:
+        self.acting.add(actor)
+        try:
+            getattr(self, f"_{actor}")()
+        finally:
+            self.acting.discard(actor)
+
+    def _heartbeat(self) -> None:
+        self.heartbeat.step()
+
+    def _manager(self) -> None:
+        self.manager.step()
+
+    def _query(self) -> None:
+        """One micro-batch, as the source and Spark do it."""
+        plan = self._next_plan()
+        if plan is self._plan:
+            return
+        self._plan = plan
+        rows = [row for shard_range in plan.ranges for row in self._read(plan, shard_range)]
+        (self._offsets / str(plan.number)).write_text(json.dumps(plan.to_json()))
+        self.query._process(rows, plan.number)  # type: ignore[arg-type]
+
+    def _next_plan(self) -> BatchPlan:
+        positions = self.exchange.positions()
+        ends = {
+            shard: decode_cursor(self.client.get_cursor(LOGSTORE, shard, "end")) for shard in positions.shards
+        }
+        self.exchange.write_report(Report(version=positions.version, ends=ends))
+        return next_plan(
+            self._plan,
+            positions=positions.shards,
+            ends=ends,
+            sizes={},
+            limits=BatchLimits(log_groups=4, bytes=1 << 30),
+            retries=due_retries(
+                self.exchange.retries().shards, positions.shards, now=self.shared_state.clock.monotonic_s()
+            ),
+        )
+
+    def _read(self, plan: BatchPlan, shard_range: Any) -> list[Row]:
+        rows = list(pull(self.client, shard_range.shard, shard_range.begin, shard_range.end))
+        self.exchange.write_count(
+            ReadCount(logs=len(rows), bytes=1), plan=plan.number, shard=shard_range.shard
+        )
+        return rows
+
+
+def pull(client: LogHub, shard: int, begin: int, end: int) -> list[Row]:
+    """The log groups of a range; each has one log, whose id is its only value."""
+    rows: list[Row] = []
+    while begin < end:
+        pulled = client.pull_logs(
+            LOGSTORE, shard, cursor=encode_cursor(begin), count=end - begin, end_cursor=encode_cursor(end)
+        )
+        if not pulled.count:
+            break
+        for group in split(pulled.body):
+            rows.append((shard, begin, id_of(bytes(group))))
+            begin += 1
+    return rows
+
+
+def id_of(group: bytes) -> str:
+    start = group.index(b"id-")
+    return group[start : group.index(b";", start)].decode()

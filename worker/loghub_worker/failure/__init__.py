@@ -1,0 +1,1 @@
+"""What a worker does with log groups that it cannot deliver."""

@@ -1,0 +1,190 @@
+"""Where log groups go that the pipeline cannot take, if the group's policy is a dead letter.
+
+A log group is written with its origin before its shard continues after it. A crash in between writes it
+again: a second log group in a logstore, the same file in a folder.
+"""
+
+import base64
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from loghub.atomic_file import replace_file
+from loghub.client.port import LogHub
+from loghub.wire import loggroup
+from loghub.wire.errors import Code, LogHubError, MalformedLogGroup
+from loghub.wire.loggroup import LogGroup, encode
+from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore
+from loghub_worker.log_service import Address, connect, decode_cursor, encode_cursor, put_log_group
+
+TAG_PREFIX = "dead_letter_"
+MAX_MESSAGE_CHARS = 1000  # the log group and its tags together must not exceed what a service accepts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The group that reads the logs."""
+
+    project: str
+    logstore: str
+    consumer_group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A log group that could not be delivered, and why."""
+
+    shard: int
+    cursor: int
+    reason: str
+    message: str
+    attempts: int
+    rejected_unix_s: float
+
+
+class DeadLetterTarget(Protocol):
+    """A place for log groups that could not be delivered."""
+
+    def check(self) -> None:
+        """Raises `OSError` if nothing can be written. Whether a log service would accept a log group is not
+        known before the first one."""
+
+    def write(self, log_group: bytes, rejection: Rejection) -> None:
+        """Write one log group, durably. Raises `OSError` or `LogHubException` if it may be missing."""
+
+
+class DeadLetters:
+    """Reads a rejected log group again, byte by byte as it was written, and puts it into the target."""
+
+    def __init__(self, source: LogHub, origin: Origin, target: DeadLetterTarget) -> None:
+        self._source = source
+        self._logstore = origin.logstore
+        self._target = target
+
+    def check(self) -> None:
+        self._target.check()
+
+    def write(self, rejection: Rejection) -> bool:
+        """Returns False if the log group no longer exists. Raises `OSError` or `LogHubException`; the log
+        group may be missing then."""
+        log_group = self._read(rejection.shard, rejection.cursor)
+        if log_group is None:
+            return False
+        self._target.write(log_group, rejection)
+        return True
+
+    def _read(self, shard: int, cursor: int) -> bytes | None:
+        pulled = self._source.pull_logs(
+            self._logstore,
+            shard,
+            cursor=encode_cursor(cursor),
+            count=1,
+            end_cursor=encode_cursor(cursor + 1),
+        )
+        after = decode_cursor(pulled.next_cursor) if pulled.next_cursor else cursor
+        log_group = next(loggroup.split(pulled.body), None)
+        if after == cursor + 1 and log_group is not None:
+            return bytes(log_group)
+        # Past a log group that has expired the service moves the cursor (docs/sls-protocol.md 7.8).
+        if after > cursor:
+            return None
+        raise LogHubError(
+            Code.BAD_RESPONSE,
+            HTTPStatus.OK,
+            f"shard {shard} returned nothing at cursor {cursor}, where a log group failed before",
+        )
+
+
+class LogstoreTarget:
+    """A logstore. Each log group keeps its bytes, and gets tags with its origin."""
+
+    def __init__(self, client: LogHub, logstore: str, origin: Origin) -> None:
+        self._client = client
+        self._logstore = logstore
+        self._origin = origin
+
+    def check(self) -> None:
+        """Do nothing, see `DeadLetterTarget`."""
+
+    def write(self, log_group: bytes, rejection: Rejection) -> None:
+        described = description(self._origin, rejection).items()
+        tags = tuple((f"{TAG_PREFIX}{name}", str(value)) for name, value in described)
+        # Concatenated messages of Protocol Buffers are merged: the tags are added to those of the log group.
+        tagged = log_group + encode(LogGroup(logs=(), tags=tags))
+        put_log_group(self._client, self._logstore, tagged, hash_key=None)
+
+
+class FolderTarget:
+    """A folder with one JSON file for each log group."""
+
+    def __init__(self, folder: Path, origin: Origin) -> None:
+        self._folder = folder.joinpath(origin.project, origin.logstore, origin.consumer_group)
+        self._origin = origin
+
+    def check(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        trial = self._folder / f".trial-{secrets.token_hex(8)}"
+        trial.touch()
+        trial.unlink()
+
+    def write(self, log_group: bytes, rejection: Rejection) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        described = description(self._origin, rejection) | {
+            "logs": _readable(log_group),
+            "logGroup": base64.b64encode(log_group).decode(),
+        }
+        path = self._folder / f"{rejection.shard}-{rejection.cursor}.json"
+        replace_file(path, msgspec.json.encode(described) + b"\n", durable=True)
+
+
+def description(origin: Origin, rejection: Rejection) -> dict[str, Any]:
+    """The origin of a log group, and why it was not delivered."""
+    return {
+        "project": origin.project,
+        "logstore": origin.logstore,
+        "consumer_group": origin.consumer_group,
+        "shard": rejection.shard,
+        "cursor": encode_cursor(rejection.cursor),
+        "reason": rejection.reason,
+        # Messages of other programs may contain lone surrogates, which neither JSON nor a tag can represent.
+        "message": rejection.message.encode(errors="replace").decode()[:MAX_MESSAGE_CHARS],
+        "attempts": rejection.attempts,
+        "time": datetime.fromtimestamp(int(rejection.rejected_unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+def _readable(log_group: bytes) -> list[dict[str, Any]] | None:
+    """The logs for a human reader, with U+FFFD in place of bytes that are no text; None if the log group
+    cannot be decoded."""
+    try:
+        logs = loggroup.decode(log_group).logs
+    except MalformedLogGroup:
+        return None
+    return [
+        {"time": log.time, "contents": [[_text(key), _text(value)] for key, value in log.contents]}
+        for log in logs
+    ]
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def make_dead_letters(
+    settings: DeadLetterLogstore | DeadLetterFolder, origin: Origin, source: Address, *, agent: str
+) -> DeadLetters:
+    """The dead letter of a worker's settings. Only the thread that writes to it may use it."""
+    target: DeadLetterTarget
+    if isinstance(settings, DeadLetterFolder):
+        target = FolderTarget(Path(settings.path), origin)
+    else:
+        address = Address(
+            endpoint=source.endpoint, project=settings.project, credentials_dir=source.credentials_dir
+        )
+        target = LogstoreTarget(connect(address, agent=agent), settings.logstore, origin)
+    return DeadLetters(connect(source, agent=agent), origin, target)

@@ -1,0 +1,135 @@
+"""Why a batch failed: the reason for the status, and the cause, which decides what is tried next.
+
+Spark passes errors of its other processes on as text, and such a text may quote a log. So the text of a
+Python error is only parsed where Spark's own error types say that there is one, and no text leads further
+than to another attempt of the same shard: whatever a log contains, the other shards continue.
+"""
+
+import errno
+import os
+import re
+from pathlib import Path
+
+from py4j.protocol import Py4JNetworkError
+
+from loghub.wire.errors import LogHubException
+from loghub_worker.failure.failure_policy import Cause, Failure
+from loghub_worker.log_service import (
+    PIPELINE_FAILED,
+    REJECTED_CONTENT,
+    ReportedError,
+    reason_of_code,
+    rejects_content,
+    to_reported_error,
+)
+from loghub_worker.query.spark_session import SPARK_ERRORS, first_lines
+from loghub_worker.query.transform import WITHOUT_PANDAS, PipelineError
+from loghub_worker.source.shard_reader import ShortReadError
+
+UNREACHABLE, PYTHON_TIMEOUT = "EndpointUnreachable", "PythonWorkerTimeout"
+SINK_UNAVAILABLE = "SinkUnavailable"
+# Spark gives a new Python process ten seconds (docs/spark.md 8).
+PYTHON_TIMEOUT_MESSAGE = "Python worker failed to connect back"
+_PYTHON_TIMEOUT = re.compile(rf"(\[\w+\] )?{PYTHON_TIMEOUT_MESSAGE}")
+TRACEBACK = "Traceback (most recent call last):"
+SPARK_EXCEPTION = "org.apache.spark.SparkException"
+PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
+MAX_JAVA_CAUSES = 20
+MAX_MESSAGE_CHARS = 4000
+CANCELLED = "[SPARK_JOB_CANCELLED]"  # without a timeout: Spark stops
+# What a file system reports whatever is written; errors of a disk of Spark's own look the same.
+_DISK_ERRNOS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE,
+    # Of file systems of a network, or of FUSE.
+    errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV,
+)  # fmt: skip
+_DISK_ERROR = re.compile(rf"({'|'.join(re.escape(os.strerror(number)) for number in _DISK_ERRNOS)})\)?$")
+_DISK_ERROR_TYPES = ("java.io.", "java.nio.file.", "org.apache.hadoop.")
+# The last line of a Python traceback.
+_RAISED = re.compile(r"^((?:[a-z_]\w*\.)*)(\w+): (.*)$")
+_FRAME = re.compile(r'^ +File "([^"]+)", line (\d+), in (.+)$')
+_SERVICE_ERROR = re.compile(r"^(\w+) \(HTTP")
+_SHORT_READ = (f"{ShortReadError.__module__}.", ShortReadError.__name__)
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether no batch can succeed now, of whichever shard: Spark's JVM has exited, or the folder of the sink
+    cannot be used. The user's own errors of this type arrive as `PipelineError`."""
+    return isinstance(error, Py4JNetworkError | OSError) and not isinstance(error, LogHubException)
+
+
+def failure_of(error: Exception) -> Failure:
+    """Why a batch failed."""
+    reported, cause = _examine(error)
+    # Messages of other programs may contain lone surrogates, and a whole log.
+    message = reported.message.encode(errors="replace").decode()[:MAX_MESSAGE_CHARS]
+    return Failure(cause=cause, reason=reported.reason, message=message)
+
+
+def query_error(error: Exception) -> ReportedError:
+    """Why a query failed, for the status. Errors of the service keep their reason although Spark passes them
+    on as text. Most others are PipelineFailed with the message of the exception that was raised first."""
+    return _examine(error)[0]
+
+
+def _examine(error: Exception) -> tuple[ReportedError, Cause]:
+    if isinstance(error, LogHubException):
+        return to_reported_error(error), Cause.REJECTED if rejects_content(error) else Cause.UNAVAILABLE
+    if isinstance(error, PipelineError):
+        return ReportedError(PIPELINE_FAILED, str(error)), Cause.REJECTED
+    if isinstance(error, OSError):
+        return ReportedError(SINK_UNAVAILABLE, str(error)), Cause.UNAVAILABLE
+    if not isinstance(error, SPARK_ERRORS):
+        return ReportedError(PIPELINE_FAILED, f"{type(error).__name__}: {error}"), Cause.REJECTED
+    return _examine_spark(error)
+
+
+def _examine_spark(error: Exception) -> tuple[ReportedError, Cause]:
+    causes = java_causes(error)
+    if any(map(_is_python_timeout, causes)) or (not causes and PYTHON_TIMEOUT_MESSAGE in str(error)):
+        advice = "Spark's Python processes did not start within ten seconds: raise worker.resources"
+        return ReportedError(PYTHON_TIMEOUT, advice), Cause.UNAVAILABLE
+    traceback = "".join(text for name, text in causes if name == PYTHON_EXCEPTION) if causes else str(error)
+    location = ""
+    for line in traceback.partition(TRACEBACK)[2].splitlines():
+        if (frame := _FRAME.match(line)) is not None:
+            location = f" ({Path(frame[1]).name}:{frame[2]}, in {frame[3]})"
+        if (raised := _RAISED.match(line)) is not None:
+            return _examine_python(raised, location)
+    is_unavailable = any(_is_disk_error(*one) or one[1].startswith(CANCELLED) for one in causes)
+    cause = Cause.UNAVAILABLE if is_unavailable else Cause.REJECTED
+    return ReportedError(PIPELINE_FAILED, first_lines(error)), cause
+
+
+def _examine_python(raised: re.Match[str], location: str) -> tuple[ReportedError, Cause]:
+    module, name, message = raised.groups()
+    code = _SERVICE_ERROR.match(message)
+    if name == UNREACHABLE:
+        return ReportedError(UNREACHABLE, message), Cause.UNAVAILABLE
+    if name == "LogHubError" and code is not None:
+        cause = Cause.REJECTED if code[1] in REJECTED_CONTENT else Cause.UNAVAILABLE
+        return ReportedError(reason_of_code(code[1]), message), cause
+    # An import that fails in a user's function in Spark's own processes arrives only as text.
+    advice = WITHOUT_PANDAS if message == "No module named 'pandas'" else ""
+    cause = Cause.UNAVAILABLE if (module, name) == _SHORT_READ else Cause.REJECTED
+    return ReportedError(PIPELINE_FAILED, f"{name}: {message}{location}{advice}"), cause
+
+
+def java_causes(error: Exception) -> list[tuple[str, str]]:
+    """The type and the message of an exception of the JVM and of each of its causes; empty if `error` is of
+    Python only."""
+    causes: list[tuple[str, str]] = []
+    at = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    while at is not None and len(causes) < MAX_JAVA_CAUSES:
+        causes.append((str(at.getClass().getName()), str(at.getMessage() or "")))
+        at = at.getCause()
+    return causes
+
+
+def _is_python_timeout(cause: tuple[str, str]) -> bool:
+    name, message = cause
+    return name == SPARK_EXCEPTION and _PYTHON_TIMEOUT.match(message) is not None
+
+
+def _is_disk_error(name: str, message: str) -> bool:
+    return name.startswith(_DISK_ERROR_TYPES) and _DISK_ERROR.search(message) is not None

@@ -1,0 +1,49 @@
+"""The ranges of a batch: what it is planned to read, and what of it was read.
+
+The plan is in Spark's log of the batch; the counts are those that the source has written for each range."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from loghub_worker.batch_plan import BatchPlan, Range
+from loghub_worker.exchange_files import ReadCount
+from loghub_worker.failure.failure_policy import Cause, Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangesRead:
+    """What was read of the ranges of a batch: `consumed` is done once the sink has the batch, and of each
+    range in `failed` nothing was read."""
+
+    consumed: tuple[Range, ...]
+    failed: tuple[tuple[Range, Failure], ...]
+
+
+def ranges_read(plan: BatchPlan, counts: Mapping[int, ReadCount]) -> RangesRead:
+    """The outcome of reading a batch, with the counts by shard."""
+    consumed, failed = [], []
+    for part in plan.ranges:
+        failure = counts[part.shard].failure
+        if failure is None:
+            consumed.append(consumed_range(part, counts[part.shard]))
+        else:
+            cause = Cause.REJECTED if failure.rejected else Cause.UNAVAILABLE
+            failed.append((part, Failure(cause=cause, reason=failure.reason, message=failure.message)))
+    return RangesRead(consumed=tuple(consumed), failed=tuple(failed))
+
+
+def consumed_range(shard_range: Range, count: ReadCount) -> Range:
+    """What is done once the range is read. If the reading ended early, that is what was read; if all of it
+    has expired, everything before the oldest log group that exists: between two incarnations of a logstore
+    lie more cursors than batches could ever work through."""
+    end = count.end or max(shard_range.end, count.oldest)
+    return Range(shard_range.shard, shard_range.begin, end)
+
+
+def plan_of_batch(scratch: Path, number: int) -> BatchPlan:
+    """The plan of a batch from Spark's log of it: a version line, a line of Spark's own, then one line for
+    each source."""
+    lines = (scratch / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+    return BatchPlan.from_json(json.loads(lines[-1]))

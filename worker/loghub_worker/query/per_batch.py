@@ -1,0 +1,90 @@
+"""Finds operations whose result covers one micro-batch where a reader expects one of all logs.
+
+A pipeline sees the logs of one micro-batch, and how many that are is an accident of time. ``SELECT status,
+count(*) FROM logs GROUP BY status`` therefore writes one count per status and micro-batch, and nothing in
+the sink says so. Such operations are looked up in the plan that Spark makes of the user's query or
+function, since they have many spellings. What is done to other tables, or within one log, is allowed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from loghub_worker.query.spark_session import FatalError
+from loghub_worker.source.arrow_decoder import SCHEMA
+
+# Spark's names of the nodes of a plan; `Sort` counts only if it is of all rows.
+OPERATIONS = {
+    "Aggregate": "GROUP BY or an aggregate function",
+    "Distinct": "DISTINCT or dropDuplicates",
+    "Deduplicate": "DISTINCT or dropDuplicates",
+    "GlobalLimit": "LIMIT",
+    "LocalLimit": "LIMIT",
+    "Tail": "LIMIT",
+    "Offset": "OFFSET",
+    "Sort": "ORDER BY",
+    "Window": "a window function",
+    "Intersect": "INTERSECT or EXCEPT",
+    "Except": "INTERSECT or EXCEPT",
+}
+GROUPS = "a function over groups"  # the node of each kind has `Group` in its name
+SELF_JOIN = "a join of logs with logs"
+SUBQUERY = "a subquery over logs"
+
+
+def refuse_per_batch(result: DataFrame) -> None:
+    """Raise `FatalError` ``InvalidPipeline`` if the rows depend on which logs share a micro-batch."""
+    operations = per_batch_operations(result)
+    if operations:
+        raise FatalError(
+            "InvalidPipeline",
+            f"the pipeline uses {' and '.join(operations)}, and a pipeline sees the logs of one micro-batch"
+            " only: the sink would get results of each micro-batch, not of all logs. Write the rows to the"
+            " sink and evaluate them there, or set pipeline.perBatch: true if results of micro-batches are"
+            " meant",
+        )
+
+
+def per_batch_operations(result: DataFrame) -> list[str]:
+    """The operations over logs whose result depends on which logs share a micro-batch, in words."""
+    walk = _Walk()
+    walk.reads_logs(result._jdf.queryExecution().analyzed())
+    return sorted(walk.found)
+
+
+class _Walk:
+    """One walk through an analyzed plan, which is an object of Spark's JVM."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self._definitions: dict[int, bool] = {}  # of WITH: whether each reads logs
+
+    def reads_logs(self, node: Any) -> bool:
+        """Whether the rows of this node come from logs. Notes the operations below it."""
+        name = node.nodeName()
+        # The definitions of WITH are children that come before the query that refers to them.
+        sources = [self.reads_logs(child) for child in _items(node.children())]
+        subqueries = [self.reads_logs(query) for query in _items(node.subqueries())]
+        if any(subqueries):
+            self.found.add(SUBQUERY)
+        if name == "CTERelationRef":
+            return self._definitions[node.cteId()]
+        if not sources:
+            return set(SCHEMA.names) <= {column.name() for column in _items(node.output())}
+        if name == "CTERelationDef":
+            self._definitions[node.id()] = any(sources)
+        elif "Join" in name and sum(sources) > 1:
+            self.found.add(SELF_JOIN)
+        elif any(sources):
+            self._note(name, node)
+        return any(sources)
+
+    def _note(self, name: str, node: Any) -> None:
+        operation = GROUPS if "Group" in name else OPERATIONS.get(name.removesuffix(" All"))
+        if operation is not None and (name != "Sort" or getattr(node, "global")()):
+            self.found.add(operation)
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala sequence."""
+    return (sequence.apply(index) for index in range(sequence.size()))

@@ -1,0 +1,52 @@
+"""The counters of the query for the metrics."""
+
+from loghub_worker.metrics import Counter
+from loghub_worker.query.streaming_query import QueryRunner
+
+
+def query_counters(query_runner: QueryRunner) -> tuple[Counter, ...]:
+    """All of them, as of now."""
+    totals, failures = query_runner.totals, query_runner.failures.report({}).totals
+    return (
+        Counter("loghub_worker_batches", "Number of micro-batches committed to the sink.", totals.batches),
+        Counter(
+            "loghub_worker_batches_discarded",
+            "Number of micro-batches discarded because the worker no longer held their shards.",
+            totals.discarded,
+        ),
+        Counter(
+            "loghub_worker_batches_timed_out",
+            "Number of micro-batches cancelled because they took longer than their timeout.",
+            totals.timed_out,
+        ),
+        Counter(
+            "loghub_worker_batch_duration_seconds",
+            "Total duration of the committed micro-batches.",
+            totals.seconds,
+        ),
+        Counter(
+            "loghub_worker_invalid_utf8_values",
+            "Number of text values in which invalid UTF-8 was replaced.",
+            totals.replaced,
+        ),
+        Counter(
+            "loghub_worker_log_groups_expired",
+            "Number of log groups that expired before they were read.",
+            totals.missing,
+        ),
+        Counter(
+            "loghub_worker_failed_attempts",
+            "Number of failed attempts to deliver a range of log groups, by shard.",
+            {shard: one.failed_attempts for shard, one in failures.items()},
+        ),
+        Counter(
+            "loghub_worker_log_groups_skipped",
+            "Number of log groups skipped because the pipeline or the sink rejects them, by shard.",
+            {shard: one.skipped for shard, one in failures.items()},
+        ),
+        Counter(
+            "loghub_worker_log_groups_dead_lettered",
+            "Number of log groups written to the dead letter, by shard.",
+            {shard: one.dead_lettered for shard, one in failures.items()},
+        ),
+    )

@@ -1,0 +1,133 @@
+"""The range claims of the commit log: which batch delivers a shard from which cursor.
+
+``<shard>-<created>-<begin>-<number>`` is the claim of the batch that delivers the shard from `begin`; the
+number counts the attempts at one cursor, and the last attempt is in effect. All claims of a batch are links
+to one file, which lists its ranges, so a batch flushes one file and one folder, however many shards it
+reads.
+
+A process lists the folder when it resumes a shard, and remembers the names from then on. What a batch and
+an acknowledgement cost therefore does not depend on how many claims are not yet acknowledged. A claim that
+another process makes in the meantime is found when the link to its name fails."""
+
+import os
+import re
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from loghub_worker.sink.exclusive_files import damaged, decode_json, link_exclusively, read_json, sync
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardIncarnation:
+    """A shard, as distinct from a shard with the same number in a logstore that was recreated."""
+
+    shard: int
+    created: int  # unix seconds
+
+
+class ClaimFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a claim, the same for all claims of a batch."""
+
+    batch: str
+    ranges: list[tuple[int, int, int, int]]  # shard, created, begin, end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Attempt:
+    """One claim of the range that begins at a cursor."""
+
+    begin: int
+    number: int
+    batch: str
+    end: int
+
+
+class RangeClaims:
+    """The claims in one folder, which several workers use at the same time. Thread-safe."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._known: dict[ShardIncarnation, dict[int, dict[int, Attempt]]] = {}  # by begin and number
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def read(self, incarnation: ShardIncarnation) -> dict[int, Attempt]:
+        """The claims in effect by begin, read from the folder now."""
+        prefix = _prefix(incarnation)
+        with os.scandir(self._folder) as entries:
+            claim = re.compile(rf"{prefix}\d+-\d+")  # others may have put other files here
+            names = [entry.name for entry in entries if claim.fullmatch(entry.name)]
+        found: dict[int, dict[int, Attempt]] = {}
+        for name in names:
+            content = read_json(self._folder / name, ClaimFile)
+            if content is not None:  # it may have been acknowledged just now
+                attempt = self._attempt(incarnation, name, content)
+                found.setdefault(attempt.begin, {})[attempt.number] = attempt
+        with self._lock:
+            self._known[incarnation] = found
+        return {begin: attempts[max(attempts)] for begin, attempts in found.items()}
+
+    def last(self, incarnation: ShardIncarnation, begin: int) -> Attempt | None:
+        """The last attempt at a cursor that this process knows of."""
+        if incarnation not in self._known:
+            self.read(incarnation)
+        with self._lock:
+            attempts = self._known[incarnation].get(begin)
+            return attempts[max(attempts)] if attempts else None
+
+    def before(self, incarnation: ShardIncarnation, cursor: int) -> list[Attempt]:
+        """All attempts of ranges that begin before a cursor, in ascending order."""
+        if incarnation not in self._known:
+            self.read(incarnation)
+        with self._lock:
+            known = self._known[incarnation]
+            return sorted(attempt for begin in known if begin < cursor for attempt in known[begin].values())
+
+    def claim(self, part: Path, incarnation: ShardIncarnation, begin: int, number: int) -> Attempt:
+        """Make `part`, the claim file of a batch, this attempt unless the attempt exists. Return the attempt,
+        which may be another batch's. Raises `OSError` if that is not known."""
+        name = f"{_prefix(incarnation)}{begin}-{number}"
+        path = self._folder / name
+        content = decode_json(path, link_exclusively(part, path), ClaimFile)
+        attempt = self._attempt(incarnation, name, content)
+        with self._lock:
+            self._known.setdefault(incarnation, {}).setdefault(begin, {})[number] = attempt
+        return attempt
+
+    def remove(self, incarnation: ShardIncarnation, attempt: Attempt) -> None:
+        """Remove a claim that has no meaning any more."""
+        (self._folder / claim_name(incarnation, attempt)).unlink(missing_ok=True)
+        with self._lock:
+            attempts = self._known[incarnation].get(attempt.begin, {})
+            attempts.pop(attempt.number, None)
+            if not attempts:
+                self._known[incarnation].pop(attempt.begin, None)
+
+    def any_exists(self, names: Iterable[str]) -> bool:
+        """Whether any of these claims is not yet removed."""
+        return any((self._folder / name).exists() for name in names)
+
+    def sync(self) -> None:
+        """Flush the names of the claims to disk."""
+        sync(self._folder)
+
+    def _attempt(self, incarnation: ShardIncarnation, name: str, content: ClaimFile) -> Attempt:
+        begin, number = (int(part) for part in name.removeprefix(_prefix(incarnation)).split("-"))
+        key = (incarnation.shard, incarnation.created, begin)
+        end = next((row[3] for row in content.ranges if row[:3] == key), None)
+        if end is None:
+            raise damaged(self._folder / name, f"it has no range from cursor {begin} on")
+        return Attempt(begin=begin, number=number, batch=content.batch, end=end)
+
+
+def claim_name(incarnation: ShardIncarnation, attempt: Attempt) -> str:
+    """The name of a claim."""
+    return f"{_prefix(incarnation)}{attempt.begin}-{attempt.number}"
+
+
+def _prefix(incarnation: ShardIncarnation) -> str:
+    return f"{incarnation.shard}-{incarnation.created}-"
