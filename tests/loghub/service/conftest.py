@@ -2,9 +2,11 @@
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.loghub.service.fsck_runs import Fsck, Reported
 from tests.loghub.service.rawclient import RawClient
 from tests.support import ServiceProcess, running_service
 
@@ -22,3 +24,9 @@ def client(service: ServiceProcess) -> Iterator[RawClient]:
     """For a project that is not there yet."""
     with RawClient(service, f"project{next(_numbers)}") as raw:
         yield raw
+
+
+@pytest.fixture
+def fsck(data: Path, capsys: pytest.CaptureFixture[str]) -> Fsck:
+    """Runs `loghub fsck` on the folder of the test's own fixture ``data``."""
+    return lambda *arguments: Reported(data, capsys, *arguments)

@@ -17,7 +17,6 @@ from tests.loghub.service.engines import STORE_ID, ManualClock, live
 from tests.loghub.service.fsck_runs import (
     FIRST,
     Fsck,
-    Reported,
     files,
     filled,
     first_groups,
@@ -40,11 +39,6 @@ def clock() -> ManualClock:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return filled(tmp_path / "d")
-
-
-@pytest.fixture
-def fsck(data: Path, capsys: pytest.CaptureFixture[str]) -> Fsck:
-    return lambda *arguments: Reported(data, capsys, *arguments)
 
 
 def test_a_whole_folder_is_whole(fsck: Fsck, data: Path) -> None:

@@ -15,7 +15,6 @@ from tests.loghub.service.engines import STORE_ID, ManualClock, live, request
 from tests.loghub.service.fsck_runs import (
     FIRST,
     Fsck,
-    Reported,
     files,
     filled,
     first_groups,
@@ -34,11 +33,6 @@ def clock() -> ManualClock:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return filled(tmp_path / "d")
-
-
-@pytest.fixture
-def fsck(data: Path, capsys: pytest.CaptureFixture[str]) -> Fsck:
-    return lambda *arguments: Reported(data, capsys, *arguments)
 
 
 async def _split(engine: Engine) -> None:
