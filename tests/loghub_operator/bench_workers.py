@@ -55,7 +55,8 @@ async def start_pod(kube: Kube, group: Worked) -> None:
     reported = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": _POD_STATUS}
     await kube.apply(reported, subresource="status")
     its = {"name": group.name, "namespace": group.namespace}
-    counted = {"replicas": 1, "readyReplicas": 1}
+    observed = {"observedGeneration": owner["metadata"]["generation"]}
+    counted = observed | dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), 1)
     reported = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": its, "status": counted}
     await kube.apply(reported, subresource="status")
 
