@@ -188,6 +188,10 @@ DENIED_IN_TEAM: dict[str, tuple[Document, str]] = {
         "an image that is not allowed",
     ),
     "another key": ({"credentialsSecret": {"name": "bank"}}, "Secret"),
+    "another Secret for the sink": (
+        {"pipeline": {"sink": {"credentialsSecret": {"name": "bank"}}}},
+        "Secret",
+    ),
     "another Secret in a variable": ({"worker": {"env": env("bank")}}, "Secret"),
     "another Secret in a variable of the template": (worker(env=env("bank")), "Secret"),
     "another Secret as variables": (worker(envFrom=[{"secretRef": {"name": "bank"}}]), "Secret"),

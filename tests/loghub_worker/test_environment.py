@@ -35,7 +35,8 @@ from loghub_worker.metrics import Counter, Figures, answer
 from loghub_worker.metrics_server import MetricsServer
 from loghub_worker.query.spark_session import FatalError, end_jvm, spark_settings, start_spark
 from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings
-from loghub_worker.sink.sinks import InvalidSinkError, make_sink
+from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.sinks import make_sink
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from loghub_worker.worker import WorkerRuntime
 from tests.loghub_worker.support import worker_config

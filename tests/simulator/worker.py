@@ -24,7 +24,7 @@ from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
 from loghub_worker.sink.commit_log import CommitLog
 from loghub_worker.sink.file_formats import JSON
-from loghub_worker.sink.sinks import FilesSink
+from loghub_worker.sink.files import FilesSink
 from tests.loghub_worker.support import worker_config
 from tests.simulator.faults import WorkerCrashed
 from tests.simulator.service import VirtualClock

@@ -28,6 +28,7 @@ class WorkerSettings:
     ignored: tuple[str, ...]
     consumer: str
     credentials_dir: str
+    sink_credentials_dir: Path | None = None
     drain_file: Path | None
     state_dir: Path
     status_file: Path
@@ -40,7 +41,12 @@ def read_settings(environment: Mapping[str, str]) -> WorkerSettings:
     """The settings in an environment. Raises `BadSettingsError` with the name of the variable."""
     optional = {
         name: environment.get(name)
-        for name in (contract.ENV_DRAIN_FILE, contract.ENV_TERMINATION_LOG, contract.ENV_CLASS_ARCHIVE)
+        for name in (
+            contract.ENV_SINK_CREDENTIALS_DIR,
+            contract.ENV_DRAIN_FILE,
+            contract.ENV_TERMINATION_LOG,
+            contract.ENV_CLASS_ARCHIVE,
+        )
     }
     config, ignored = _config(_required(environment, contract.ENV_CONFIG))
     return WorkerSettings(
@@ -48,6 +54,7 @@ def read_settings(environment: Mapping[str, str]) -> WorkerSettings:
         ignored=ignored,
         consumer=_required(environment, contract.ENV_CONSUMER),
         credentials_dir=_required(environment, contract.ENV_CREDENTIALS_DIR),
+        sink_credentials_dir=_path(optional[contract.ENV_SINK_CREDENTIALS_DIR]),
         state_dir=Path(_required(environment, contract.ENV_STATE_DIR)).absolute(),
         status_file=Path(_required(environment, contract.ENV_STATUS_FILE)),
         drain_file=_path(optional[contract.ENV_DRAIN_FILE]),

@@ -35,7 +35,9 @@ from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError, invalid,
 from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
 from loghub_worker.query.transform import empty_logs, make_transform, place_code
 from loghub_worker.settings import WorkerSettings, is_drain_requested
-from loghub_worker.sink.sinks import BatchSink, InvalidSinkError, make_sink
+from loghub_worker.sink.batch_sink import BatchSink, InvalidSinkError
+from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.sinks import make_sink
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 
 log = structlog.get_logger()
@@ -189,6 +191,7 @@ class WorkerRuntime:
                 self._config,
                 consumer=self._settings.consumer,
                 credentials_dir=self._settings.credentials_dir,
+                sink_credentials=SinkCredentials(self._settings.sink_credentials_dir),
                 scratch=self._exchange.folder,
                 now_unix_s=self._clock.unix_s(),
             )

@@ -69,6 +69,12 @@ class LogstoreSink(ApiModel):
     )
 
 
+class SinkCredentials(ApiModel):
+    """The Secret in this namespace with the credentials of a sink that is not a logstore."""
+
+    name: ObjectName = Field(description="Name of the Secret.")
+
+
 class Sink(ApiModel):
     """Where the rows are written. Exactly one sink is set."""
 
@@ -89,6 +95,13 @@ class Sink(ApiModel):
     json_: JsonSink | None = None
     console: ConsoleSink | None = None
     logstore: LogstoreSink | None = None
+    credentials_secret: SinkCredentials | None = Field(
+        default=None,
+        description=(
+            "The Secret in this namespace with the credentials of a sink that is not a logstore. The sink"
+            " says which keys it reads. A change takes effect without a restart."
+        ),
+    )
 
     @property
     def files(self) -> ParquetSink | JsonSink | None:

@@ -26,13 +26,19 @@ from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT
 from loghub_operator.settings import NO_DEFAULTS, WorkerDefaults
 
 CONTAINER = "worker"
-_OUR_VOLUMES = {"config", "credentials", "pod"}  # a pod template may replace state and tmp
+_OUR_VOLUMES = {
+    "config",
+    "credentials",
+    "sink-credentials",
+    "pod",
+}  # a pod template may replace state and tmp
 GRACE_S = DRAIN_TIMEOUT_S + AFTER_DRAIN_S
 USER = 10001
 # Begins the drain even if the image's entry point does not forward signals.
 PRE_STOP = ("python", "-m", "loghub_worker.pre_stop")
 _CONFIG = "/etc/loghub/worker"
 _CREDENTIALS = "/etc/loghub/credentials"
+_SINK_CREDENTIALS = "/etc/loghub/sink-credentials"
 _POD = "/etc/loghub/pod"
 _STATE = "/var/lib/loghub"
 # In addition to the JVM's heap: the rest of the JVM, the Python processes and their Arrow buffers; the limit
@@ -179,6 +185,8 @@ def _environment(resource: LogHubConsumerGroup) -> list[Document]:
         contract.ENV_METRICS_ADDRESS: f":{METRICS_PORT}",
         contract.ENV_TERMINATION_LOG: "/dev/termination-log",
     }
+    if resource.spec.pipeline.sink.credentials_secret is not None:
+        plain[contract.ENV_SINK_CREDENTIALS_DIR] = _SINK_CREDENTIALS
     name = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
     return [
         *(one.to_dict() for one in resource.spec.worker.env),
@@ -230,6 +238,8 @@ def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
         {"name": "state", "mountPath": _STATE},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
     ]
+    if resource.spec.pipeline.sink.credentials_secret is not None:
+        mounts.append({"name": "sink-credentials", "mountPath": _SINK_CREDENTIALS, "readOnly": True})
     if resource.spec.pipeline.sink.files is not None:
         mounts.append({"name": "sink", "mountPath": SINK_ROOT})
     if resource.spec.pipeline.on_failure.folder is not None:
@@ -257,6 +267,10 @@ def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
         {"name": "state", "emptyDir": {"sizeLimit": _STATE_LIMIT}},
         {"name": "tmp", "emptyDir": {"sizeLimit": _TMP_LIMIT}},
     ]
+    of_sink = resource.spec.pipeline.sink.credentials_secret
+    if of_sink is not None:
+        secret = {"secretName": of_sink.name, "defaultMode": 0o440}
+        volumes.append({"name": "sink-credentials", "secret": secret})
     files, code = resource.spec.pipeline.sink.files, _code_claim(resource)
     folder = resource.spec.pipeline.on_failure.folder
     claims = {

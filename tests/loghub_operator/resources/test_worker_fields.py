@@ -56,6 +56,20 @@ def test_each_sink_reaches_the_worker(sink: Document, wanted: contract.Sink, mou
     assert ("sink" in {one["name"] for one in pod(group)["volumes"]}) is mounted
 
 
+def test_the_credentials_of_a_sink_are_mounted_where_its_variable_says() -> None:
+    group = resource({"pipeline": {"sink": {"credentialsSecret": {"name": "bucket"}}}})
+    [volume] = [one for one in pod(group)["volumes"] if one.get("secret", {}).get("secretName") == "bucket"]
+    [container] = pod(group)["containers"]
+    [mount] = [one for one in container["volumeMounts"] if one["name"] == volume["name"]]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    assert (mount["readOnly"], variables[contract.ENV_SINK_CREDENTIALS_DIR]) == (True, mount["mountPath"])
+
+
+def test_without_credentials_of_a_sink_there_is_no_variable() -> None:
+    [container] = pod(resource())["containers"]
+    assert contract.ENV_SINK_CREDENTIALS_DIR not in {one["name"] for one in container["env"]}
+
+
 @pytest.mark.parametrize(
     ("target", "wanted", "mounted"),
     [

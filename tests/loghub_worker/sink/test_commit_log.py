@@ -20,7 +20,7 @@ from loghub_worker.sink.commit_log import (
     ShardIncarnation,
 )
 from loghub_worker.sink.file_formats import JSON
-from loghub_worker.sink.sinks import FilesSink
+from loghub_worker.sink.files import FilesSink
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
     END,

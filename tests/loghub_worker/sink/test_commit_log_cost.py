@@ -11,8 +11,9 @@ import pytest
 
 from loghub.worker_contract import ParquetSink
 from loghub_worker.batch_plan import Range
+from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, ShardIncarnation
-from loghub_worker.sink.sinks import InvalidSinkError, make_sink
+from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.support import worker_config
 
 GROUPS = 10

@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from loghub.worker_contract import ConsoleSink, JsonSink, ParquetSink, Sink
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
-from loghub_worker.sink.sinks import Console, FilesSink, make_sink
+from loghub_worker.sink.console import Console
+from loghub_worker.sink.files import FilesSink
+from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.support import worker_config
 
 pytestmark = pytest.mark.spark

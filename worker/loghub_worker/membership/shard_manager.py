@@ -1,7 +1,7 @@
 """The thread that manages the held shards: opens them, saves their checkpoints and measures their lag.
 
 It sends every request about a shard that is neither a heartbeat nor part of a batch, so that none of them
-delays a heartbeat. The sink decides where a shard resumes (`loghub_worker.sink.sinks`).
+delays a heartbeat. The sink decides where a shard resumes (`loghub_worker.sink.batch_sink`).
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from loghub_worker.log_service import (
 )
 from loghub_worker.membership.membership import HeldShard, ShardPhase, ShutdownMode
 from loghub_worker.membership.shared_membership import SharedState
+from loghub_worker.sink.batch_sink import BatchSink
 from loghub_worker.sink.commit_log import ShardIncarnation
-from loghub_worker.sink.sinks import BatchSink
 
 log = structlog.get_logger()
 

@@ -33,9 +33,9 @@ from loghub_worker.query.batch_errors import PYTHON_TIMEOUT, UNREACHABLE, failur
 from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
 from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError
 from loghub_worker.query.transform import Transform, empty_logs
+from loghub_worker.sink.batch_sink import BatchSink
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
-from loghub_worker.sink.sinks import BatchSink
 from loghub_worker.source.datasource import SourceOptions
 
 log = structlog.get_logger()

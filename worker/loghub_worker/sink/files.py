@@ -1,0 +1,99 @@
+"""The sink that writes files of one format into a folder, each log exactly once."""
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from loghub.worker_contract import JsonSink, ParquetSink
+from loghub_worker.batch_plan import Range
+from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.commit_log import CommitLog, EarlierLayoutError, ShardIncarnation, data_files
+from loghub_worker.sink.file_formats import JSON, PARQUET, FileFormat
+
+
+class FilesSink:
+    """Files of one format in a folder, each batch and range exactly once. A batch is one file, so its rows
+    become visible together."""
+
+    def __init__(self, folder: Path, commit_log: CommitLog, file_format: FileFormat) -> None:
+        self._folder = folder
+        self._commit_log = commit_log
+        self._file_format = file_format
+        self._created: dict[int, int] = {}
+
+    def check(self, empty: DataFrame) -> None:
+        trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
+        try:
+            self._write(empty, self._commit_log.stage(trial))
+        finally:
+            self._commit_log.discard(trial)
+
+    def open_shard(self, shard: ShardIncarnation) -> None:
+        self._created[shard.shard] = shard.created
+        self._commit_log.open_shard(shard)
+
+    def resume(
+        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+    ) -> int:
+        return self._commit_log.resume(shard, checkpoint, confirm=confirm, moved=moved)
+
+    def write(self, result: DataFrame, batch: str) -> int:
+        stage = self._commit_log.stage(batch)
+        self._write(result, stage)
+        rows = {path: self._file_format.count_rows(path) for path in data_files(stage)}
+        files = [path for path in rows if rows[path]]
+        if len(files) > 1:
+            joined = stage / f"_{files[0].name}"  # not a data file until it is complete
+            self._file_format.join(result.sparkSession, files, joined)
+            joined.rename(files[0])
+            files = files[:1]
+        for path in rows.keys() - set(files):
+            path.unlink()
+        return sum(rows.values())
+
+    def _write(self, result: DataFrame, stage: Path) -> None:
+        writer = result.write.mode("overwrite").format(self._file_format.name)
+        writer.options(**self._file_format.options).save(stage.as_uri())
+
+    def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
+        pairs = [(self._incarnation(shard_range.shard), shard_range) for shard_range in ranges]
+        self._commit_log.publish(batch, pairs, may_commit=may_commit)
+
+    def abort(self, batch: str) -> None:
+        # It has claimed nothing, so nobody needs to know how it ended.
+        self._commit_log.discard(batch)
+
+    def acknowledge(self, shard: int, checkpoint: int) -> None:
+        self._commit_log.acknowledge(self._incarnation(shard), checkpoint)
+
+    def _incarnation(self, shard: int) -> ShardIncarnation:
+        return ShardIncarnation(shard=shard, created=self._created[shard])
+
+
+def make_files_sink(
+    sink: ParquetSink | JsonSink, *, group_path: tuple[str, ...], owner: str, now_unix_s: float
+) -> FilesSink:
+    """The sink of these settings; `group_path` is project, logstore, group. What an earlier process of the
+    consumer `owner` left is settled. Raises `InvalidSinkError`, or `OSError` if the folder cannot be used."""
+    folder = _folder_of(sink)
+    try:
+        commit_log = CommitLog(folder, group_path=group_path)
+    except EarlierLayoutError as error:
+        raise InvalidSinkError(str(error)) from error
+    commit_log.check_folder()
+    commit_log.prune(owner=owner, now_unix_s=now_unix_s)
+    return FilesSink(folder, commit_log, JSON if isinstance(sink, JsonSink) else PARQUET)
+
+
+def _folder_of(sink: ParquetSink | JsonSink) -> Path:
+    if "://" in sink.path:
+        scheme = sink.path.split("://")[0]
+        raise InvalidSinkError(
+            f"a file sink writes to a folder of a mounted file system; {scheme}:// is not supported"
+        )
+    folder = Path(sink.path)
+    if not folder.is_absolute():
+        raise InvalidSinkError(f"a file sink needs an absolute path, not {sink.path!r}")
+    return folder
