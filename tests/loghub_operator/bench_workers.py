@@ -6,7 +6,7 @@ so that every shard keeps its holder.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -64,26 +64,9 @@ async def start_pod(kube: Kube, group: Worked) -> None:
 @contextmanager
 def consuming(groups: Sequence[Worked]) -> Iterator[None]:
     """Producers write to `BUSY_SHARDS` shards of each group every `BUSY_EVERY_S` seconds, and its worker
-    consumes what was written before; what it fails to do ends the bench."""
-    stop, failed = threading.Event(), list[LogHubException]()
-
-    def consume() -> None:
-        try:
-            while not stop.wait(BUSY_EVERY_S):
-                for one in groups:
-                    _consume_and_produce(one)
-        except LogHubException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=consume, name="consuming")
-    thread.start()
-    try:
+    consumes what was written before."""
+    with _repeating(_consume_and_produce, groups, every_s=BUSY_EVERY_S):
         yield
-    finally:
-        stop.set()
-        thread.join()
-    if failed:
-        raise failed[0]
 
 
 def _consume_and_produce(group: Worked) -> None:
@@ -102,22 +85,34 @@ def _consume_and_produce(group: Worked) -> None:
 
 @contextmanager
 def beating(groups: Sequence[Worked]) -> Iterator[None]:
-    """Their workers send heartbeats; a heartbeat that fails ends them, and the bench fails at its end."""
+    """Their workers send heartbeats."""
+    held: dict[str, tuple[int, ...]] = {}
+
+    def beat(group: Worked) -> None:
+        had = held.get(group.name, ())
+        held[group.name] = group.client.heartbeat(
+            group.name, group.name, consumer=f"{group.name}-0", held=had
+        )
+
+    with _repeating(beat, groups, every_s=HEARTBEAT_S):
+        yield
+
+
+@contextmanager
+def _repeating(act: Callable[[Worked], None], groups: Sequence[Worked], *, every_s: float) -> Iterator[None]:
+    """Do this for every group again and again, in a thread. A request that fails ends it, and is raised at
+    the end."""
     stop, failed = threading.Event(), list[LogHubException]()
 
-    def heartbeats() -> None:
-        held: dict[str, tuple[int, ...]] = {}
+    def run() -> None:
         try:
-            while not stop.wait(HEARTBEAT_S):
-                for one in groups:
-                    had = held.get(one.name, ())
-                    held[one.name] = one.client.heartbeat(
-                        one.name, one.name, consumer=f"{one.name}-0", held=had
-                    )
+            while not stop.wait(every_s):
+                for group in groups:
+                    act(group)
         except LogHubException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=heartbeats, name="heartbeats")
+    thread = threading.Thread(target=run, name=act.__name__)
     thread.start()
     try:
         yield

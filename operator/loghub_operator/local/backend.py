@@ -59,15 +59,14 @@ class LocalBackend:
         placement = self._placement(resource)
         recorded = self._record().group_record
         last_initial = last_initial_shard(recorded, service)
-        reset = None
-        if not workers:
-            reset = await self._log_service.observe_reset(
-                resource,
-                client,
-                service,
-                lambda: self._stored_checkpoints(resource),
-                last_initial_shard=last_initial,
-            )
+        reset = await self._log_service.observe_reset(
+            resource,
+            client,
+            service,
+            lambda: self._stored_checkpoints(resource),
+            has_workers=bool(workers),
+            last_initial_shard=last_initial,
+        )
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,

@@ -177,12 +177,14 @@ class LogServiceAccess:
         service: LogServiceObserved,
         stored: Callable[[], Awaitable[StoredCheckpoints]],
         *,
+        has_workers: bool,
         last_initial_shard: int | None,
     ) -> ResetObserved | None:
         """Observes what a checkpoint reset needs (`resolve_targets`); None if none is in progress, or if it
-        cannot continue now. ``stored`` raises ValueError with a message for users.
+        cannot continue now, because workers still run or the log service does not answer. ``stored`` raises
+        ValueError with a message for users.
         """
-        if isinstance(client, Unavailable) or not needs_observation(resource):
+        if has_workers or isinstance(client, Unavailable) or not needs_observation(resource):
             return None
         if not isinstance(service, Available) or service.group is None:
             return None

@@ -93,15 +93,14 @@ class Observer:
         desired = worker_spec(
             resource, config, image=self._settings.worker_image, defaults=self._settings.worker_defaults
         )
-        reset = None
-        if not workers:
-            reset = await self._log_service.observe_reset(
-                resource,
-                client,
-                service,
-                lambda: self._stored_checkpoints(resource),
-                last_initial_shard=last_initial,
-            )
+        reset = await self._log_service.observe_reset(
+            resource,
+            client,
+            service,
+            lambda: self._stored_checkpoints(resource),
+            has_workers=bool(workers),
+            last_initial_shard=last_initial,
+        )
         statuses = await reading
         unaddressed = await self._unaddressed(resource, without_service, service, credentials)
         return ObservedState(

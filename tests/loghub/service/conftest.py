@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.loghub.service.fsck_runs import Fsck, Reported
+from tests.loghub.service.engines import ManualClock
+from tests.loghub.service.fsck_runs import Fsck, Reported, filled
 from tests.loghub.service.rawclient import RawClient
 from tests.support import ServiceProcess, running_service
 
@@ -24,6 +25,17 @@ def client(service: ServiceProcess) -> Iterator[RawClient]:
     """For a project that is not there yet."""
     with RawClient(service, f"project{next(_numbers)}") as raw:
         yield raw
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The folder of a service that was stopped cleanly, with some log groups in one shard."""
+    return filled(tmp_path / "d")
 
 
 @pytest.fixture

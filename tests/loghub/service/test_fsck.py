@@ -18,7 +18,6 @@ from tests.loghub.service.fsck_runs import (
     FIRST,
     Fsck,
     files,
-    filled,
     first_groups,
     flip,
     only_lists,
@@ -29,16 +28,6 @@ from tests.loghub.service.fsck_runs import (
 )
 from tests.loghub.service.simdisk import SimDisk
 from tests.loghub.service.storage import old_format
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return filled(tmp_path / "d")
 
 
 def test_a_whole_folder_is_whole(fsck: Fsck, data: Path) -> None:

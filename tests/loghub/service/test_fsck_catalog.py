@@ -1,5 +1,6 @@
 """`loghub fsck`: log data that the catalog does not know, and catalogs that do not belong to the log data."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,23 +17,12 @@ from tests.loghub.service.fsck_runs import (
     FIRST,
     Fsck,
     files,
-    filled,
     first_groups,
     only_lists,
     put,
     segments,
     stored,
 )
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return filled(tmp_path / "d")
 
 
 async def _split(engine: Engine) -> None:
@@ -87,12 +77,26 @@ def test_logs_are_adopted_under_another_name(fsck: Fsck, data: Path, clock: Manu
     assert fsck().status == 0
 
 
+def no_description(path: Path) -> None:
+    path.unlink()
+
+
+def no_hash_key(path: Path) -> None:
+    described = json.loads(path.read_bytes())
+    path.write_text(json.dumps(described | {"begin_key": "z" * 32}))
+
+
+def no_text(path: Path) -> None:
+    path.write_bytes(b"\xff" * 100)
+
+
+@pytest.mark.parametrize("damage", [no_description, no_hash_key, no_text])
 def test_logs_without_a_description_are_read_to_their_end_while_new_shards_take_writes(
-    fsck: Fsck, data: Path, clock: ManualClock
+    fsck: Fsck, data: Path, clock: ManualClock, damage: Callable[[Path], None]
 ) -> None:
     _without_catalog(data)
-    for path in data.glob("logs/*/*/shard.json"):
-        path.unlink()
+    [description] = data.glob("logs/*/*/shard.json")
+    damage(description)
     refused = fsck("--accept-catalog", "--adopt", str(STORE_ID))
     assert refused.status == 2
     assert "ID=PROJECT/LOGSTORE" in refused.error
