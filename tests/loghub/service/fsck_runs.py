@@ -1,6 +1,7 @@
 """A data folder to damage, and runs of `loghub fsck` on it, for the tests of fsck."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,17 @@ def flip(segment: Path, text: bytes) -> None:
 def segment_of(data: Path, text: bytes) -> Path:
     (found,) = [path for path in segments(data) if text in path.read_bytes()]
     return found
+
+
+def as_killed(data: Path, clock: ManualClock, tmp_path: Path) -> None:
+    """The folder as a service leaves it that starts and is then killed."""
+
+    async def scenario(_: Engine) -> None:
+        shutil.copytree(data, tmp_path / "killed")
+
+    live(data, clock, scenario)
+    shutil.rmtree(data)
+    (tmp_path / "killed").rename(data)
 
 
 def filled(folder: Path) -> Path:

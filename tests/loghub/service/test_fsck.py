@@ -17,6 +17,7 @@ from tests.loghub.service.engines import STORE_ID, ManualClock, live
 from tests.loghub.service.fsck_runs import (
     FIRST,
     Fsck,
+    as_killed,
     files,
     first_groups,
     flip,
@@ -69,13 +70,7 @@ def test_without_a_clean_stop_the_log_goes_on_far_above_what_is_known(
     fsck: Fsck, data: Path, clock: ManualClock, tmp_path: Path
 ) -> None:
     """More may have been acknowledged than the database knows."""
-
-    async def scenario(engine: Engine) -> None:
-        shutil.copytree(data, tmp_path / "killed")
-
-    live(data, clock, scenario)
-    shutil.rmtree(data)
-    (tmp_path / "killed").rename(data)
+    as_killed(data, clock, tmp_path)
     flip(segment_of(data, b"first 29 "), b"first 29 ")
     assert fsck("--accept-loss", "all").status == 0
 

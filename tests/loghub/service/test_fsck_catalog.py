@@ -16,6 +16,7 @@ from tests.loghub.service.engines import STORE_ID, ManualClock, live, request
 from tests.loghub.service.fsck_runs import (
     FIRST,
     Fsck,
+    as_killed,
     files,
     first_groups,
     only_lists,
@@ -168,12 +169,7 @@ def test_a_catalog_of_another_folder_is_detected(
 def test_a_missing_write_ahead_log_is_detected(
     fsck: Fsck, data: Path, clock: ManualClock, tmp_path: Path
 ) -> None:
-    async def scenario(engine: Engine) -> None:
-        shutil.copytree(data, tmp_path / "killed")
-
-    live(data, clock, scenario)
-    shutil.rmtree(data)
-    (tmp_path / "killed").rename(data)
+    as_killed(data, clock, tmp_path)
     assert fsck().status == 0
     (data / "metadata.sqlite-wal").unlink()
     assert "write_ahead_log_missing" in only_lists(fsck, data).kinds
