@@ -107,7 +107,9 @@ class Adoption(StrEnum):
     """Whether this object may adopt a consumer group that existed before it. An adopted group gets the
     settings of this object, and its shards are shared with the consumers that it already has.
 
-    IF_IDLE: only if no consumer of others is live in it. Where the log service does not list consumers, those
+    IF_IDLE: only if no consumer of others is live in it. Consumers named like workers of this object are of
+    others while it has no pods; after a recreation of the object they are no longer live within the group's
+    timeout. Where the log service does not list consumers, those
     count that saved a checkpoint within five minutes, so a consumer that had nothing to read is not seen.
     ALWAYS: also if others consume it. NEVER: only a group that this object creates is consumed. A group that
     this object has created or adopted before is consumed in any case.

@@ -17,7 +17,11 @@ RECENT_S = 300.0
 
 
 def foreign_consumers(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
-    """Live consumers of the group that are not named like workers of this object.
+    """Live consumers of the group that are not workers of this object.
+
+    An object that neither owns the group nor has a StatefulSet or pods has no workers. A consumer with the
+    name of one is then a worker of an object of the same name, often in another cluster, or of this one
+    before it was recreated; in that case it is gone after the group's timeout.
 
     An endpoint without extensions does not list consumers: there they are those that saved a checkpoint
     within `RECENT_S`, so a consumer of a stream without logs is not seen.
@@ -25,8 +29,16 @@ def foreign_consumers(resource: LogHubConsumerGroup, observed: ObservedState) ->
     service = observed.service
     if not isinstance(service, Available) or service.group is None:
         return ()
+    live = _consumers(service, observed.at_unix_s)
+    if not (_is_own(observed) or observed.worker_set or observed.workers):
+        return live
     own = re.compile(re.escape(resource.metadata.name) + "-[0-9]+")
-    return tuple(name for name in _consumers(service, observed.at_unix_s) if not own.fullmatch(name))
+    return tuple(name for name in live if not own.fullmatch(name))
+
+
+def _is_own(observed: ObservedState) -> bool:
+    """Whether the object has created or adopted the group."""
+    return observed.group_record is not None and observed.group_record.is_about_ours
 
 
 def _consumers(service: Available, now: float) -> tuple[str, ...]:
@@ -44,10 +56,8 @@ def adoption_refusal(
     resource: LogHubConsumerGroup, observed: ObservedState, foreign: tuple[str, ...]
 ) -> str | None:
     """Why the object must not adopt the group, as a message for users; None: it may, or need not."""
-    service, record = observed.service, observed.group_record
-    if not isinstance(service, Available) or service.group is None:
-        return None
-    if record is not None and record.is_about_ours:
+    service = observed.service
+    if not isinstance(service, Available) or service.group is None or _is_own(observed):
         return None
     match resource.spec.adoption:
         case Adoption.NEVER:
@@ -58,5 +68,5 @@ def adoption_refusal(
             return None
     return (
         f"consumer group {resource.group} existed before this object, and {why}; choose another "
-        "consumerGroup, stop those consumers, or change spec.adoption"
+        "consumerGroup, stop those consumers and wait until they are no longer live, or change spec.adoption"
     )

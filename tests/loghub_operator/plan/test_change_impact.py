@@ -89,6 +89,11 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         dead_letter(folder={"path": "a", "volumeClaim": "c"}),
         R,
     ),
+    "pipeline.sink.credentialsSecret.name": (
+        {"pipeline": {"sink": {"credentialsSecret": {"name": "other"}}}},
+        {},
+        R,
+    ),
     "pipeline.sink.parquet.path": ({"pipeline": {"sink": {"parquet": {"path": "b"}}}}, {}, R),
     "pipeline.sink.parquet.volumeClaim": ({"pipeline": {"sink": {"parquet": {"volumeClaim": "b"}}}}, {}, R),
     "pipeline.sink.json.path": (
