@@ -45,6 +45,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from loghub.log_settings import LogSettings
+
 CONTRACT_VERSION = 1
 DRAIN_ANNOTATION = "loghub.dev/drain"
 DRAIN_REQUESTED = "true"
@@ -201,6 +203,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     drain_timeout_s: float  # how long a drain may take, after SIGTERM or a drain request
     batch_timeout_s: float = 600.0  # a micro-batch that takes longer is cancelled
     on_failure: OnFailure = OnFailure()
+    log: LogSettings = LogSettings()
 
 
 T = TypeVar("T", bound=msgspec.Struct)

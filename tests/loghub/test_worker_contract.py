@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from loghub import log_settings
 from loghub import worker_contract as contract
 from loghub.worker_contract import (
     CONTRACT_VERSION,
@@ -124,12 +125,16 @@ def test_every_setting_but_those_of_the_first_contract_has_a_default() -> None:
         contract.DeadLetterLogstore: {"project", "logstore"},
         contract.DeadLetterFolder: {"path"},
         contract.OnFailure: set(),
+        log_settings.LogSettings: set(),
+        log_settings.LogFile: set(),
     }
 
 
 def _structs() -> list[Any]:
     """Every structure that is part of the settings."""
-    kinds = [one for one in vars(contract).values() if isinstance(one, type)]
+    kinds = {
+        one for module in (contract, log_settings) for one in vars(module).values() if isinstance(one, type)
+    }
     reports = (ShardProgress, WorkerStatus, contract.FailingShard, contract.SkippedLogGroups)
     structs = [one for one in kinds if issubclass(one, msgspec.Struct) and one not in reports]
     public = [one for one in structs if not one.__name__.startswith("_")]

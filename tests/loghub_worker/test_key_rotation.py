@@ -1,4 +1,5 @@
-"""A worker process with a user function and JSON files, whose access key is rotated while it runs."""
+"""A worker process with a user function and JSON files, whose access key is rotated while it runs, and what
+is in its log."""
 
 import json
 import os
@@ -11,6 +12,7 @@ import pytest
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials
+from loghub.log_settings import LogFile, LogSettings
 from loghub.wire.errors import LogHubError
 from loghub.worker_contract import JsonSink, PythonPipeline
 from tests.loghub_worker.support import (
@@ -30,13 +32,19 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 OLD = {"accessKeyId": "testKeyId", "accessKeySecret": "testKeySecret"}
 NEW = {"accessKeyId": "nextKeyId", "accessKeySecret": "nextKeySecret", "securityToken": "token-of-sts"}
 CODE = """
+import logging
+
 from pyspark.sql import functions as F
 
 @F.udf("string")
 def shout(text):
     return text.upper()
 
+logging.basicConfig(format="user's own: %(message)s", force=True)
+
 def run(logs):
+    print("printed by the pipeline")
+    logging.getLogger("enrich").warning("logged by the pipeline")
     line = F.col("contents")["line"]
     return logs.select(F.col("contents")["id"].alias("id"), shout(line).alias("line"), line.alias("was"))
 """
@@ -112,6 +120,17 @@ def assert_no_key_in(texts: list[str]) -> None:
         assert not [text for text in texts if secret in text]
 
 
+def assert_file_has_the_worker_alone(output: str, in_file: str) -> None:
+    """Standard output and standard error have what the pipeline prints and logs, too, as it was."""
+    own = [line for line in output.splitlines(keepends=True) if line.startswith("{")]
+    assert "".join(own) == in_file
+    events = {json.loads(line)["event"] for line in own}
+    wanted = {"membership changed", "heartbeat answered", "batch delivered", "checkpoint saved", "draining"}
+    assert wanted <= events
+    assert "printed by the pipeline\n" in output
+    assert "user's own: logged by the pipeline\n" in output
+
+
 def test_a_new_key_restarts_no_worker_and_moves_no_shard(tmp_path: Path) -> None:
     sink = tmp_path / "sink"
     mount(tmp_path / "service" / "credentials", "first", OLD)
@@ -122,8 +141,10 @@ def test_a_new_key_restarts_no_worker_and_moves_no_shard(tmp_path: Path) -> None
         producer = Producer(prepare(service, shards=2))
         producer.put(groups=10)
         pipeline = PythonPipeline(function="enrich:run", files={"enrich.py": CODE})
+        settings = LogSettings(level="Debug", format="JSON", file=LogFile(folder=str(tmp_path / "logs")))
         worker = workers.start(
-            "w-0", worker_config(service.endpoint, JsonSink(path=str(sink)), pipeline=pipeline)
+            "w-0",
+            worker_config(service.endpoint, JsonSink(path=str(sink)), pipeline=pipeline, log=settings),
         )
         wait_for(producer.sent, sink, worker)
         assert all(row["line"] == row["was"].upper() for row in rows(sink))
@@ -137,8 +158,9 @@ def test_a_new_key_restarts_no_worker_and_moves_no_shard(tmp_path: Path) -> None
         assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
         log_text = (worker.folder / "log").read_text()
         assert log_text.count("shard opened") == 2, "no shard was lost and assigned again"
-        assert log_text.count("after=member") == 1
+        assert log_text.count('"after": "member"') == 1
         files = ("log", "config.json", "status.json")
         assert_no_key_in([(worker.folder / name).read_text() for name in files])
         assert_no_key_in([service.log.read_text()])
+        assert_file_has_the_worker_alone(log_text, (tmp_path / "logs" / "w-0.log").read_text())
     assert Counter(row["id"] for row in rows(sink)) == producer.sent

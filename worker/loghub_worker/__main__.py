@@ -16,10 +16,12 @@ from pathlib import Path
 import structlog
 
 from loghub.clock import SystemClock
+from loghub.log_settings import LogSettings
 from loghub.worker_contract import ENV_TERMINATION_LOG
+from loghub_worker.log_setup import configure_log, open_log_file
 from loghub_worker.pre_stop import record_pid
 from loghub_worker.query.spark_session import FatalError, end_jvm
-from loghub_worker.settings import BadSettingsError, read_settings
+from loghub_worker.settings import BadSettingsError, WorkerSettings, read_settings
 from loghub_worker.worker import WorkerRuntime
 
 log = structlog.get_logger()
@@ -30,13 +32,23 @@ TERMINATION_MESSAGE_BYTES = 4000  # the kubelet keeps 4096 bytes
 
 def main() -> int:
     """Run a worker until it ends, and return the exit status."""
-    configure_log()
+    configure_log(LogSettings())  # until the settings are known
     try:
         settings = read_settings(os.environ)
     except BadSettingsError as error:
         log.error("invalid settings", message=str(error))
         _write_termination_message(os.environ.get(ENV_TERMINATION_LOG), str(error))
         return INVALID_SETTINGS
+    log_file = open_log_file(settings)
+    configure_log(settings.config.log, log_file)
+    try:
+        return _run(settings)
+    finally:
+        if log_file is not None:
+            log_file.close()
+
+
+def _run(settings: WorkerSettings) -> int:
     if settings.ignored:
         log.warning("settings of another release are ignored", settings=", ".join(settings.ignored))
     try:
@@ -56,21 +68,6 @@ def main() -> int:
         )
         return FATAL
     return STOPPED
-
-
-def configure_log() -> None:
-    """Log lines for human readers. The processors are listed because structlog's default, where `rich` is
-    installed, shows each frame's local variables with an exception, and one of them may be a key."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 def _write_termination_message(path: Path | str | None, text: str) -> None:

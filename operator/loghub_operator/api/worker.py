@@ -7,6 +7,7 @@ from pydantic import Field
 from loghub_operator.api import patterns
 from loghub_operator.api.fields import ObjectName, Quantity, Seconds, once
 from loghub_operator.api.validation import ApiModel, Rule
+from loghub_operator.api.worker_log import WorkerLog
 
 
 class Resources(ApiModel):
@@ -71,7 +72,7 @@ class EnvVar(ApiModel):
 
 
 class Worker(ApiModel):
-    """The worker pods. Of this, `loghub up` uses the plain values of env."""
+    """The worker pods. Of this, `loghub up` uses log and the plain values of env."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
         default=None,
@@ -97,6 +98,7 @@ class Worker(ApiModel):
         "annotation, mounts, the minimum grace period) cannot be overridden.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
+    log: WorkerLog = Field(default=WorkerLog(), description="The log of the worker itself.")
     progress_deadline_seconds: Seconds = Field(
         default=600,
         description="A group that is not ready and makes no progress for this many seconds gets condition "

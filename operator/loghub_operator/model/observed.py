@@ -77,6 +77,7 @@ class Placement:
     needs_project_address: bool  # workers reach each project by a Service of that name
     code_root: str = ""  # the same for the claim with the pipeline's code
     dead_letter_root: str = ""  # the same for the claim of the dead letter
+    log_root: str = ""  # the same for the claim of the log file
     code: UserCode = UserCode()
 
 

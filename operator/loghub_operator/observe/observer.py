@@ -40,7 +40,7 @@ from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.pods import worker_from_pod
 from loghub_operator.observe.worker_reports import reports_of, statuses_of
 from loghub_operator.resources import backup_in, is_observed, is_ours, leads_to_the_service, worker_spec
-from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, SINK_ROOT
+from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, LOG_ROOT, SINK_ROOT
 from loghub_operator.resources.user_code import code_in, code_source
 from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
@@ -221,6 +221,7 @@ def placement_of(resource: LogHubConsumerGroup, settings: Settings) -> Placement
         sink_root=SINK_ROOT,
         code_root=CODE_ROOT,
         dead_letter_root=DEAD_LETTER_ROOT,
+        log_root=LOG_ROOT,
         needs_project_address=embedded and settings.project_namespace is not None,
     )
 

@@ -3,3 +3,4 @@
 SINK_ROOT = "/sink"
 CODE_ROOT = "/code"
 DEAD_LETTER_ROOT = "/dead-letter"
+LOG_ROOT = "/log"

@@ -18,7 +18,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
 from loghub_operator.resources.configmap import CONFIG_FILE, config_map, config_map_name
 from loghub_operator.resources.metadata import labels, metadata, workers_name
-from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, SINK_ROOT
+from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, LOG_ROOT, SINK_ROOT
 from loghub_operator.resources.services import METRICS_PORT, governing_service
 from loghub_operator.resources.strategic_merge import apply_pod_template
 from loghub_operator.resources.support_objects import disruption_budget, service_account
@@ -244,6 +244,8 @@ def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
         mounts.append({"name": "sink", "mountPath": SINK_ROOT})
     if resource.spec.pipeline.on_failure.folder is not None:
         mounts.append({"name": "dead-letter", "mountPath": DEAD_LETTER_ROOT})
+    if _log_claim(resource) is not None:
+        mounts.append({"name": "log", "mountPath": LOG_ROOT})
     if _code_claim(resource) is not None:
         mounts.append({"name": "code", "mountPath": CODE_ROOT, "readOnly": True})
     return mounts
@@ -252,6 +254,11 @@ def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
 def _code_claim(resource: LogHubConsumerGroup) -> str | None:
     python = resource.spec.pipeline.python
     return None if python is None or python.volume_claim is None else python.volume_claim.name
+
+
+def _log_claim(resource: LogHubConsumerGroup) -> str | None:
+    file = resource.spec.worker.log.file
+    return None if file is None else file.volume_claim
 
 
 def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
@@ -276,6 +283,7 @@ def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
     claims = {
         "sink": None if files is None else files.volume_claim,
         "dead-letter": None if folder is None else folder.volume_claim,
+        "log": _log_claim(resource),
         "code": code,
     }
     volumes += [

@@ -6,6 +6,7 @@ hash shows whether a running worker has other settings.
 
 import hashlib
 
+from loghub.log_settings import LogFile, LogSettings
 from loghub.worker_contract import (
     CONTRACT_VERSION,
     ConsoleSink,
@@ -62,6 +63,7 @@ def worker_config(
         drain_timeout_s=float(DRAIN_TIMEOUT_S),
         batch_timeout_s=float(spec.pipeline.batch_timeout_seconds),
         on_failure=_on_failure(resource, placement),
+        log=_log(resource, placement),
     )
 
 
@@ -134,4 +136,24 @@ def _on_failure(resource: LogHubConsumerGroup, placement: Placement) -> OnFailur
         max_consecutive=given.max_consecutive,
         max_per_hour=given.max_per_hour,
         dead_letter=dead_letter,
+    )
+
+
+def _log(resource: LogHubConsumerGroup, placement: Placement) -> LogSettings:
+    given = resource.spec.worker.log
+    file = given.file
+    if file is None:
+        return LogSettings(level=given.level.value, format=given.format.value)
+    folder = None
+    if file.volume_claim is not None:
+        folder = "/".join(filter(None, (placement.log_root, file.path)))
+    return LogSettings(
+        level=given.level.value,
+        format=given.format.value,
+        file=LogFile(
+            folder=folder,
+            max_size_mib=file.max_size_mib,
+            max_backups=file.max_backups,
+            compress=file.compress,
+        ),
     )

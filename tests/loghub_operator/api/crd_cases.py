@@ -59,6 +59,8 @@ DEPENDENCIES: dict[str, Document] = {
     "resetCheckpoints.to=Timestamp": {"resetCheckpoints": {"timestamp": "2026-01-31T08:00:00Z"}},
     "resetCheckpoints.to=ConfigMap": {"resetCheckpoints": {"configMapName": "kept"}},
     "resetCheckpoints.timestamp": {"resetCheckpoints": {"to": "Timestamp"}},
+    "worker.log.file.path": {"worker": {"log": {"file": {"volumeClaim": "logs"}}}},
+    "worker.log.file.maxSizeMiB": {"worker": {"log": {"file": {"volumeClaim": "logs"}}}},
     "startPosition.from=Timestamp": {"startPosition": {"timestamp": "2026-01-31T08:00:00Z"}},
     "startPosition.timestamp": {"startPosition": {"from": "Timestamp"}},
     "resetCheckpoints.configMapName": {"resetCheckpoints": {"to": "ConfigMap"}},

@@ -99,6 +99,16 @@ RULES |= (
             "spec.pipeline",
             "the sink must not be the logstore that is consumed",
         ),
+        "log-in-a-folder-of-no-volume": (
+            {"worker": {"log": {"file": {"path": "logs"}}}},
+            "spec.worker.log.file.path",
+            "path is a folder inside a volume; set volumeClaim, too",
+        ),
+        "log-that-fills-the-state-volume": (
+            {"worker": {"log": {"file": {"maxSizeMiB": 100}}}},
+            "spec.worker.log.file.maxSizeMiB",
+            "without volumeClaim, maxSizeMiB * (maxBackups + 1) must be at most 1024",
+        ),
         "to-zero-without-auto": (
             {"scaling": {"scaleToZero": {}}},
             "spec.scaling",

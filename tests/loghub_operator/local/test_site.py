@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from loghub.log_settings import LogFile, LogSettings
 from loghub.worker_contract import DeadLetterFolder, JsonSink, PythonPipeline
 from loghub_operator.api import InvalidResourceError, parse_resource
 from loghub_operator.local.manifest import CrFile
@@ -38,6 +39,13 @@ def test_the_code_is_read_from_the_same_file(tmp_path: Path) -> None:
     config = worker_config(parsed, site)
     assert config.pipeline == PythonPipeline(function="enrich:run", files=CODE)
     reject_cluster_references(parsed, file.code(parsed))
+
+
+def test_a_claim_of_the_log_file_is_a_folder(tmp_path: Path) -> None:
+    file = {"volumeClaim": "logs", "path": "a"}
+    parsed = resource({"worker": {"log": {"file": file}}})
+    site = local_placement(parsed, endpoint="http://x", volumes=tmp_path, code=UserCode())
+    assert worker_config(parsed, site).log == LogSettings(file=LogFile(folder=str(tmp_path / "logs" / "a")))
 
 
 def test_a_change_of_the_code_is_a_change_of_the_settings(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.loghub_operator.support.examples import Document, resource
 
 PLACEMENT = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=True)
 N, S, L, R = ChangeImpact.NONE, ChangeImpact.SCALE, ChangeImpact.RELOAD, ChangeImpact.ROLL
+LOG_CLAIM = {"worker": {"log": {"file": {"volumeClaim": "a"}}}}
 PYTHON = {"sql": None, "python": {"function": "m:f"}}
 
 
@@ -134,6 +135,14 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
     "worker.resources.requests": ({"worker": {"resources": {"requests": {"cpu": 2}}}}, {}, R),
     "worker.resources.limits": ({"worker": {"resources": {"limits": {"cpu": 2}}}}, {}, R),
     "worker.env": ({"worker": {"env": [{"name": "A", "value": "1"}]}}, {}, R),
+    "worker.log.level": ({"worker": {"log": {"level": "Debug"}}}, {}, R),
+    "worker.log.format": ({"worker": {"log": {"format": "JSON"}}}, {}, R),
+    # Nothing of it at its default is written, but that there is a file is.
+    "worker.log.file.volumeClaim": ({"worker": {"log": {"file": {"volumeClaim": "b"}}}}, LOG_CLAIM, R),
+    "worker.log.file.path": ({"worker": {"log": {"file": {"path": "b"}}}}, LOG_CLAIM, R),
+    "worker.log.file.maxSizeMiB": ({"worker": {"log": {"file": {"maxSizeMiB": 11}}}}, LOG_CLAIM, R),
+    "worker.log.file.maxBackups": ({"worker": {"log": {"file": {"maxBackups": 11}}}}, LOG_CLAIM, R),
+    "worker.log.file.compress": ({"worker": {"log": {"file": {"compress": True}}}}, LOG_CLAIM, R),
     "worker.podTemplate": ({"worker": {"podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}}}, {}, R),
     "checkpoint.intervalSeconds": ({"checkpoint": {"intervalSeconds": 1}}, {}, R),
     # What these come to is a number of workers, if anything.

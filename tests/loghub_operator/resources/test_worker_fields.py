@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from loghub import worker_contract as contract
+from loghub.log_settings import LogFile, LogSettings
 from loghub.worker_contract import encode_settings
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.model.observed import Placement, UserCode
@@ -20,6 +21,7 @@ PLACEMENT = Placement(
     sink_root="/sink",
     code_root="/code",
     dead_letter_root="/dead-letter",
+    log_root="/log",
     needs_project_address=True,
 )
 
@@ -105,11 +107,33 @@ def test_the_failure_policy_reaches_the_worker(
     assert mounts.get("dead-letter") == ("/dead-letter" if mounted else None)
 
 
+@pytest.mark.parametrize(
+    ("file", "folder", "claim"),
+    [
+        ({}, None, None),
+        ({"volumeClaim": "logs"}, "/log", "logs"),
+        ({"volumeClaim": "logs", "path": "a/b"}, "/log/a/b", "logs"),
+    ],
+)
+def test_the_log_reaches_the_worker(file: Document, folder: str | None, claim: str | None) -> None:
+    file = {"maxSizeMiB": 5, "maxBackups": 3, "compress": True, **file}
+    group = resource({"worker": {"log": {"level": "Debug", "format": "JSON", "file": file}}})
+    assert worker_config(group, PLACEMENT).log == LogSettings(
+        level="Debug",
+        format="JSON",
+        file=LogFile(folder=folder, max_size_mib=5, max_backups=3, compress=True),
+    )
+    claims = {one["name"]: one.get("persistentVolumeClaim") for one in pod(group)["volumes"]}
+    assert claims.get("log") == (claim and {"claimName": claim})
+    mounts = {one["name"]: one for one in pod(group)["containers"][0]["volumeMounts"]}
+    assert mounts.get("log") == (claim and {"name": "log", "mountPath": "/log"})
+
+
 def test_settings_with_their_defaults_are_not_written() -> None:
     """So a new setting that nobody uses restarts no worker, and workers of an earlier release take it."""
     config = worker_config(resource(), PLACEMENT)
     written = msgspec.json.decode(encode_settings(config))
-    assert {"batch_timeout_s", "on_failure"}.isdisjoint(written)
+    assert {"batch_timeout_s", "on_failure", "log"}.isdisjoint(written)
     assert msgspec.json.decode(encode_settings(config), type=contract.WorkerConfig) == config
     other = worker_config(resource({"pipeline": {"batchTimeoutSeconds": 60}}), PLACEMENT)
     assert msgspec.json.decode(encode_settings(other))["batch_timeout_s"] == 60.0

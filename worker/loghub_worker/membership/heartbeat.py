@@ -80,6 +80,7 @@ class HeartbeatThread:
             membership.answered(request.number, assigned, now=now)
             after = membership.state
         self._set_error(ReportedError())
+        log.debug("heartbeat answered", held=request.held, shards=assigned)
         if before is not after:
             log.info("membership changed", before=before, after=after, shards=assigned)
 

@@ -271,6 +271,7 @@ class ShardManager:
             force=False,
         )
         self._saved_s[shard] = self._clock.monotonic_s()
+        log.debug("checkpoint saved", shard=shard, position=position)
 
     # -- read-only shards and lag
 

@@ -327,6 +327,7 @@ class QueryRunner:
         self.totals.rows += written
         self._count_losses(counts)
         self._record(read.consumed, counts)
+        log.debug("batch delivered", batch=batch, shards=[r.shard for r in read.consumed], rows=written)
         self.failures.succeeded(read.consumed)
         return True
 

@@ -1,0 +1,61 @@
+"""`docs/migration.md`: a row names fields that the CRD has, and a test that exists unless it is missing."""
+
+import ast
+import functools
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aliyun.log.consumer.config import LogHubConfig
+
+from loghub_operator.api.crd import crd
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "migration.md"
+CODE = re.compile(r"`([^`]+)`")
+
+
+def rows(part: str = "") -> list[list[str]]:
+    """The cells of each row of the sections whose heading begins with this."""
+    found = []
+    for section in re.split(r"^## \d+ ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        if section.startswith(part):
+            table = [line for line in section.splitlines() if line.startswith("|")][2:]
+            found += [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    return found
+
+
+@functools.cache
+def names_of_tests() -> set[str]:
+    """The name of every test function."""
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in (ROOT / "tests").rglob("test_*.py"))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, functions)}
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_a_row_names_what_is_there_what_is_here_and_a_test_that_exists(row: list[str]) -> None:
+    there, here, shown_by = row
+    assert CODE.findall(there)
+    assert here
+    named = CODE.findall(shown_by)
+    assert bool(named) is not here.startswith("*missing*")
+    assert set(named) <= names_of_tests()
+
+
+@pytest.mark.parametrize(
+    "field", sorted({one for row in rows() for one in CODE.findall(row[1]) if one.startswith("spec.")})
+)
+def test_a_field_that_a_row_names_exists(field: str) -> None:
+    (version,) = crd()["spec"]["versions"]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    for name in field.split("."):
+        assert name in schema["properties"]
+        schema = schema["properties"][name]
+
+
+def test_every_option_of_the_python_library_has_a_row() -> None:
+    options = set(inspect.signature(LogHubConfig).parameters)
+    assert options == {name for row in rows("Python: `LogHubConfig`") for name in CODE.findall(row[0])}
