@@ -30,7 +30,7 @@ def compile_lock(name: str, sources: list[str]) -> None:
 def main() -> None:
     compile_lock("bootstrap", ["locks/bootstrap.in"])
     compile_lock("go", ["locks/go.in"])
-    every_extra = [f"--extra={extra}" for extra in ("service", "worker", "operator", "local")]
+    every_extra = [f"--extra={extra}" for extra in ("service", "worker", "operator", "local", "spark")]
     compile_lock("dev", ["pyproject.toml", *every_extra, "--group=dev"])
     for part in ("service", "worker", "operator"):
         # The image's versions are the tested ones: dev.txt constrains them.

@@ -19,7 +19,7 @@ import pytest
 from tests.cluster import dockerfile
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("loghub", "loghub_operator", "loghub_worker")
+PACKAGES = ("loghub", "loghub_operator", "loghub_spark", "loghub_worker")
 
 
 # Target -> the programs that its image runs.
@@ -161,6 +161,10 @@ def test_the_command_on_a_laptop_imports_what_its_extra_installs() -> None:
     result = distributions(imported("loghub_operator.local.cli"))
     assert result <= required("local")
     assert required("local") - required() <= result
+
+
+def test_the_data_source_imports_what_its_extra_installs() -> None:
+    assert required("spark") == required() | distributions(imported("loghub_spark"))
 
 
 def test_the_operators_lock_has_no_packages_of_the_user_interface() -> None:

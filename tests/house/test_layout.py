@@ -15,7 +15,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("loghub", "loghub_operator", "loghub_worker")
+PACKAGES = ("loghub", "loghub_operator", "loghub_spark", "loghub_worker")
 Import = tuple[str, str]
 
 
@@ -72,7 +72,7 @@ def circle(result: Iterable[Import]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("package", ["loghub_operator", "loghub_worker", "loghub.service"])
+@pytest.mark.parametrize("package", ["loghub_operator", "loghub_spark", "loghub_worker", "loghub.service"])
 def test_folders_import_only_from_layers_below(package: str) -> None:
     assert list(backward(package, imports())) == []
 

@@ -49,4 +49,4 @@ def test_the_workers_lock_with_pandas_is_the_workers_and_more() -> None:
 
 
 def test_the_dev_lock_has_every_package() -> None:
-    assert wanted("service", "worker", "operator", "local", "dev") <= pins("dev").keys()
+    assert wanted("service", "worker", "operator", "local", "spark", "dev") <= pins("dev").keys()

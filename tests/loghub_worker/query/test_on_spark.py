@@ -62,7 +62,7 @@ def test_invalid_sql_is_fatal_with_sparks_own_message(spark: SparkSession, sql: 
 
 
 class Reading:
-    """A query over `format("loghub")` whose positions the test writes, as a driver would."""
+    """A query over the worker's format whose positions the test writes, as a driver would."""
 
     def __init__(self, spark: SparkSession, service: ServiceProcess, folder: Path) -> None:
         folder.mkdir()

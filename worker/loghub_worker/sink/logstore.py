@@ -31,8 +31,7 @@ from pyspark.sql.types import (
 
 from loghub.atomic_file import replace_file
 from loghub.clock import SystemClock
-from loghub.wire.loggroup import encode
-from loghub_worker.log_service import Address, put_log_group, shared_client, shared_shard_keys
+from loghub_worker.log_service import Address, shared_client, shared_shard_keys
 from loghub_worker.sink.log_groups import (
     CONTENTS,
     HASH_KEY,
@@ -50,8 +49,10 @@ from loghub_worker.sink.log_groups import (
     route_by_hash_key,
     route_by_shard,
 )
+from loghub_worker.sink.put_rows import put_rows
 
-FORMAT = "loghub"
+# The worker's own. `loghub` is the format of `loghub_spark`, which may be registered in the same session.
+FORMAT = "loghub-worker"
 # Where a log was read; not written.
 POSITION = frozenset({"__cursor__", "__index__"})
 TEXTS = MapType(StringType(), StringType())
@@ -102,17 +103,9 @@ class LogstoreArrowWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:
-        target, rows = self.options.target, 0
-        client = shared_client(target.address)
-        builder: LogGroupBuilder | None = None
-        for batch in iterator:
-            builder = builder or self._builder(batch.schema.names)
-            for formed in builder.add(batch):
-                put_log_group(client, target.name, encode(formed.group), hash_key=formed.hash_key)
-            rows += batch.num_rows
-        for formed in builder.finish() if builder is not None else ():
-            put_log_group(client, target.name, encode(formed.group), hash_key=formed.hash_key)
-        return Put(rows)
+        target = self.options.target
+        written = put_rows(shared_client(target.address), target.name, iterator, self._builder)
+        return Put(written.rows)
 
     def _builder(self, columns: list[str]) -> LogGroupBuilder:
         target, source = self.options.target, self.options.source

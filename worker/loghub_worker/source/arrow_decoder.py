@@ -1,7 +1,8 @@
 """Decodes pulled log groups into rows in Arrow.
 
 One serialized LogGroupList (docs/sls-protocol.md 3) becomes one record batch of the view `logs`, without a
-Python object for each log.
+Python object for each log. A `Selection` names the columns that are made, and keys of the contents that
+become columns of their own.
 
 The fast path parses into UTF-8 columns and fails on a body that contains other bytes. Such a body is parsed
 again into binary columns, and each invalid text is decoded with U+FFFD in place of the invalid bytes; the
@@ -38,6 +39,18 @@ _Field = descriptor_pb2.FieldDescriptorProto
 _TIME_TYPES = {"Time": _Field.TYPE_UINT32, "Time_ns": _Field.TYPE_FIXED32}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The columns of the rows: those of the view, in this order, then a column of texts for each of `keys`.
+    It has the value of the first content with this key, and null for a log without one."""
+
+    view: tuple[str, ...] = tuple(SCHEMA.names)
+    keys: tuple[str, ...] = ()
+
+
+EVERYTHING = Selection()
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """The rows of one body, the number of its log groups, and that of its texts in which bytes were
@@ -48,21 +61,24 @@ class Decoded:
     replaced: int
 
 
-def decode(body: bytes, *, shard: int, first_cursor: int) -> Decoded:
+def decode(body: bytes, *, shard: int, first_cursor: int, selection: Selection = EVERYTHING) -> Decoded:
     """Decode one LogGroupList. Its first log group has the cursor `first_cursor`, and the others follow."""
+    texts = _Texts()
     try:
         parsed = _handler("text").list_to_record_batch([body])
     except Exception:  # noqa: BLE001 - ptars has one error type; an invalid body raises again below
-        return _decode_binary(body, shard=shard, first_cursor=first_cursor)
-    rows = _rows(parsed, shard=shard, first_cursor=first_cursor)
-    return Decoded(rows=rows, groups=_groups(parsed), replaced=0)
-
-
-def _decode_binary(body: bytes, *, shard: int, first_cursor: int) -> Decoded:
-    parsed = _handler("binary").list_to_record_batch([body])
-    texts = _Texts()
-    rows = _rows(parsed, shard=shard, first_cursor=first_cursor, texts=texts)
+        parsed = _handler("binary").list_to_record_batch([body])
+    made = _Columns(parsed, shard=shard, first_cursor=first_cursor, text=texts)
+    columns = {name: made.of_view(name) for name in selection.view}
+    columns |= {key: made.of_key(key) for key in selection.keys}
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), schema=schema_of(selection))
     return Decoded(rows=rows, groups=_groups(parsed), replaced=texts.replaced)
+
+
+def schema_of(selection: Selection) -> pa.Schema:
+    """The schema of the rows of a selection."""
+    texts = [pa.field(key, pa.string()) for key in selection.keys]
+    return pa.schema([*(SCHEMA.field(name) for name in selection.view), *texts])
 
 
 def _groups(parsed: pa.RecordBatch) -> int:
@@ -93,30 +109,60 @@ class _Texts:
             return value.decode("utf-8", errors="replace")
 
 
-def _rows(
-    parsed: pa.RecordBatch, *, shard: int, first_cursor: int, texts: _Texts | None = None
-) -> pa.RecordBatch:
-    text = texts or _Texts()
-    groups = parsed.column("LogGroups").flatten()  # one struct for each group
-    logs_of_group = groups.field("Logs")
-    group_of_log = pc.list_parent_indices(logs_of_group)
-    logs = logs_of_group.flatten()
-    per_group = {
-        "__topic__": pc.fill_null(text(groups.field("Topic")), ""),
-        "__source__": pc.fill_null(text(groups.field("Source")), ""),
-        "__tags__": _map(groups.field("LogTags"), text),
-        "__cursor__": pa.arange(first_cursor, first_cursor + len(groups)),
-    }
-    begins = logs_of_group.offsets.slice(0, len(groups))
-    index = pc.subtract(pa.arange(0, len(logs)), pc.subtract(begins, _first(begins)).take(group_of_log))
-    columns = {name: column.take(group_of_log) for name, column in per_group.items()} | {
-        "__time__": _time(logs),
-        "__time_ns__": _nanoseconds(logs),
-        "contents": _map(logs.field("Contents"), text),
-        "__shard__": pa.repeat(pa.scalar(shard, pa.int32()), len(logs)),
-        "__index__": index.cast(pa.int32()),
-    }
-    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+class _Columns:
+    """Makes the columns of one parsed LogGroupList, each only if it is selected."""
+
+    def __init__(self, parsed: pa.RecordBatch, *, shard: int, first_cursor: int, text: _Texts) -> None:
+        self._shard = shard
+        self._first_cursor = first_cursor
+        self._text = text
+        self._groups = parsed.column("LogGroups").flatten()  # one struct for each group
+        self._logs_of_group = self._groups.field("Logs")
+        self._group_of_log = pc.list_parent_indices(self._logs_of_group)
+        self._logs = self._logs_of_group.flatten()
+        self._pairs: tuple[pa.Array, pa.Array, pa.Array] | None = None
+
+    def of_view(self, name: str) -> pa.Array:
+        groups, logs = self._groups, self._logs
+        match name:
+            case "__time__":
+                return _time(logs)
+            case "__time_ns__":
+                return _nanoseconds(logs)
+            case "__topic__":
+                return self._of_group(pc.fill_null(self._text(groups.field("Topic")), ""))
+            case "__source__":
+                return self._of_group(pc.fill_null(self._text(groups.field("Source")), ""))
+            case "__tags__":
+                return self._of_group(_map(groups.field("LogTags"), self._text))
+            case "contents":
+                return _map(logs.field("Contents"), self._text)
+            case "__shard__":
+                return pa.repeat(pa.scalar(self._shard, pa.int32()), len(logs))
+            case "__cursor__":
+                return self._of_group(pa.arange(self._first_cursor, self._first_cursor + len(groups)))
+            case _:
+                return self._index()
+
+    def _of_group(self, column: pa.Array) -> pa.Array:
+        return column.take(self._group_of_log)
+
+    def _index(self) -> pa.Array:
+        begins = self._logs_of_group.offsets.slice(0, len(self._groups))
+        before = pc.subtract(begins, _first(begins)).take(self._group_of_log)
+        return pc.subtract(pa.arange(0, len(self._logs)), before).cast(pa.int32())
+
+    def of_key(self, key: str) -> pa.Array:
+        """The first value of this key in each log."""
+        if self._pairs is None:
+            contents = self._logs.field("Contents")
+            pairs = contents.flatten()
+            keys = pc.fill_null(self._text(pairs.field("Key")), "")
+            self._pairs = (keys, pairs.field("Value"), pc.list_parent_indices(contents))
+        keys, values, log_of_pair = self._pairs
+        here = pc.equal(keys, key)
+        first = pc.index_in(pa.arange(0, len(self._logs)), value_set=log_of_pair.filter(here))
+        return pc.fill_null(self._text(values.filter(here)), "").take(first)
 
 
 def _first(offsets: pa.Array) -> pa.Scalar:

@@ -1,6 +1,6 @@
-"""The Spark data source ``loghub``: shards of a logstore as a stream of rows.
+"""The Spark data source of a worker, ``loghub-worker``: shards of a logstore as a stream of rows.
 
-Spark loads it with ``spark.readStream.format("loghub")``. The positions file of
+Only the worker loads it; `loghub_spark` is the one for other programs. The positions file of
 `loghub_worker.exchange_files`, which the membership writes, determines which shards are read and from where,
 so shards may be added, removed and added again while the query runs.
 

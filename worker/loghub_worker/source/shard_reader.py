@@ -13,7 +13,7 @@ from loghub.client.port import LogHub, Pulled
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ReadCount, ReadFailure
 from loghub_worker.log_service import decode_cursor, encode_cursor
-from loghub_worker.source.arrow_decoder import decode
+from loghub_worker.source.arrow_decoder import EVERYTHING, Selection, decode
 
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
 
@@ -79,11 +79,16 @@ def require_count(pulled: Pulled, found: int) -> None:
 
 
 def read_range(
-    client: LogHub, logstore: str, shard_range: Range, counts: RangeCounts
+    client: LogHub,
+    logstore: str,
+    shard_range: Range,
+    counts: RangeCounts,
+    *,
+    selection: Selection = EVERYTHING,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one range, one record batch for each answer."""
+    """The rows of one range, one record batch for each answer. `selection` must have ``__cursor__``."""
     for first_cursor, pulled in pull_range(client, logstore, shard_range, counts):
-        decoded = decode(pulled.body, shard=shard_range.shard, first_cursor=first_cursor)
+        decoded = decode(pulled.body, shard=shard_range.shard, first_cursor=first_cursor, selection=selection)
         require_count(pulled, decoded.groups)
         rows = decoded.rows.filter(pc.less(decoded.rows.column("__cursor__"), shard_range.end))
         counts.logs += rows.num_rows

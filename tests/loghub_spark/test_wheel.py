@@ -1,0 +1,148 @@
+"""The built wheel in a fresh virtual environment, with the README's lines, against a running service."""
+
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PathDistribution, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from loghub.worker_contract import ENV_CLASS_ARCHIVE
+from loghub_spark.options import ENV_KEY_ID, ENV_KEY_SECRET
+from tests.loghub_spark.support import Writes, client_of
+from tests.support import ROOT, running_service
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
+
+GUARD_S = 600
+EXTRA = "spark"
+# As in the README, but with the key as options: what Spark records of it must not have the key.
+WITH_KEY = """
+options = dict(endpoint={endpoint!r}, project="demo", logstore="access")
+options |= dict(accessKeyId={id!r}, accessKeySecret={secret!r})
+rows = spark.readStream.format("loghub").options(**options, startingOffsets="earliest").load()
+rows = rows.selectExpr("contents['id'] AS id")
+query = rows.writeStream.format("csv").trigger(availableNow=True).option("checkpointLocation", {checkpoint!r})
+query.start({output!r}).awaitTermination()
+spark.read.format("loghub").options(**options).load().createOrReplaceTempView("logs")
+print("counted", spark.sql("SELECT count(*) FROM logs").first()[0])
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=GUARD_S, stdout=subprocess.DEVNULL)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def packages(of: Distribution, extra: str, found: dict[str, Distribution]) -> dict[str, Distribution]:
+    """The packages that a distribution requires with an extra, at any depth."""
+    for text in of.requires or ():
+        needed = Requirement(text)
+        if needed.marker is not None and not needed.marker.evaluate({"extra": extra}):
+            continue
+        if needed.name not in found:
+            found[needed.name] = distribution(needed.name)
+            packages(found[needed.name], "", found)
+    return found
+
+
+def top_level(of: Distribution) -> Iterator[Path]:
+    """What a distribution has in site-packages."""
+    names = {file.parts[0] for file in of.files or ()} - {"..", "__pycache__"}
+    yield from (Path(str(of.locate_file(name))) for name in sorted(names))
+
+
+def test_the_lines_of_the_readme_read_from_a_service(wheel: Path, tmp_path: Path) -> None:
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=True)
+    (site,) = place.glob("lib/python3*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+        needed = packages(PathDistribution(zipfile.Path(archive, f"{metadata}/")), EXTRA, {})
+    # Installing them would download half a gigabyte. pip still checks that nothing is missing.
+    for path in {one for found in needed.values() for one in top_level(found)}:
+        (site / path.name).symlink_to(path)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))
+    }
+    environment["PATH"] = f"{place / 'bin'}{os.pathsep}{environment['PATH']}"
+    install = ["pip", "install", "--no-index", "--quiet", f"{wheel}[{EXTRA}]"]
+    subprocess.run(install, env=environment, cwd=tmp_path, check=True, timeout=GUARD_S)
+    with running_service(tmp_path / "service") as service:
+        client = client_of(service)
+        client.create_project()
+        client.create_logstore("access", shards=2)
+        writes = Writes(client)
+        writes.put(10)
+        client.close()
+        key = service.credentials
+        blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+        (lines,) = (block for block in blocks if "loghub_spark" in block)
+        shown = "http://127.0.0.1:8080"
+        assert shown in lines
+        more = WITH_KEY.format(
+            endpoint=service.endpoint,
+            id=key.access_key_id,
+            secret=key.access_key_secret,
+            checkpoint=str(tmp_path / "checkpoint"),
+            output=str(tmp_path / "rows"),
+        )
+        environment |= {
+            ENV_KEY_ID: key.access_key_id,
+            ENV_KEY_SECRET: key.access_key_secret,
+            "SPARK_CONF_DIR": str(spark_conf(tmp_path)),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        run = subprocess.run(
+            ["python", "-c", lines.replace(shown, service.endpoint) + more],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=GUARD_S,
+            check=False,
+        )
+    assert run.returncode == 0, run.stderr[-4000:]
+    assert "|           __time__|line|" in run.stdout
+    assert run.stdout.count("2023-11-14") == 20
+    assert "counted 20" in run.stdout
+    copied = [line for file in (tmp_path / "rows").glob("*.csv") for line in file.read_text().split()]
+    assert sorted(copied) == sorted(writes.sent)
+    kept = [path for folder in ("events", "checkpoint") for path in (tmp_path / folder).rglob("*")]
+    recorded = "".join(path.read_text(errors="replace") for path in kept if path.is_file())
+    assert "BatchScan loghub" in recorded
+    for part in (key.access_key_id, key.access_key_secret):
+        assert part not in recorded + run.stdout + run.stderr
+
+
+def spark_conf(folder: Path) -> Path:
+    """A folder with Spark's settings: the event log, from which its history UI is made, is on."""
+    (folder / "conf").mkdir()
+    (folder / "events").mkdir()
+    java = ["-XX:TieredStopAtLevel=1"]
+    archive = os.environ.get(ENV_CLASS_ARCHIVE, "")
+    if archive and Path(archive).exists():
+        java += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    settings = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (folder / "events").as_uri(),
+        "spark.driver.extraJavaOptions": " ".join(java),
+    }
+    lines = (f"{name} {value}\n" for name, value in settings.items())
+    (folder / "conf" / "spark-defaults.conf").write_text("".join(lines))
+    return folder / "conf"

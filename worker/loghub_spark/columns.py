@@ -1,0 +1,180 @@
+"""The columns of the rows: those of the view `logs`, or those that the user declares with ``.schema(...)``.
+
+A declared column has the name of a column of the view, whose type it must have, or is a key of the contents,
+whose text is converted to its type. What is not declared is not decoded and never reaches the JVM.
+"""
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from loghub_spark.errors import LogstoreError, OptionError
+from loghub_worker.source.arrow_decoder import SCHEMA, Selection
+
+CURSOR = "__cursor__"
+VIEW: StructType = from_arrow_schema(SCHEMA)
+SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns to read, with their types in Arrow; `fail_fast` says what a text does that is no value of
+    its column's type: fail the read, or become null."""
+
+    schema: pa.Schema
+    fail_fast: bool
+
+    @property
+    def selection(self) -> Selection:
+        """What the decoder makes: always with the cursor, by which a range is cut to its end."""
+        view = tuple(name for name in self.schema.names if name in SCHEMA.names)
+        keys = tuple(name for name in self.schema.names if name not in SCHEMA.names)
+        return Selection(view=view if CURSOR in view else (*view, CURSOR), keys=keys)
+
+    def convert(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that the decoder made, with the declared types and order."""
+        cursors = rows.column(CURSOR)
+        columns = [
+            rows.column(field.name)
+            if field.name in SCHEMA.names
+            else self._typed(rows.column(field.name), field, cursors)
+            for field in self.schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _typed(self, texts: pa.Array, field: pa.Field, cursors: pa.Array) -> pa.Array:
+        if pa.types.is_string(field.type):
+            return texts
+        if pa.types.is_binary(field.type):
+            return texts.cast(pa.binary())
+        if (numbers := _numbers(texts, field.type)) is not None:
+            return numbers
+        distinct = texts.dictionary_encode()
+        values = [_value(text, field.type) for text in distinct.dictionary.to_pylist()]
+        if self.fail_fast and None in values:
+            wrong = values.index(None)
+            cursor = cursors[pc.index(distinct.indices, wrong).as_py()].as_py()
+            raise LogstoreError(
+                f"column {field.name}: {distinct.dictionary[wrong].as_py()[:SHOWN_CHARS]!r} at cursor"
+                f" {cursor} is no {field.type}; declare another type, or set the option mode to PERMISSIVE,"
+                " by which it is null"
+            )
+        return pa.array(values, field.type).take(distinct.indices)
+
+
+def columns_of(schema: StructType, *, fail_fast: bool) -> Columns:
+    """The columns of a schema. Raises `OptionError` for one that cannot be read so."""
+    names = [name.lower() for name in schema.names]
+    for declared in schema.fields:
+        name = declared.name
+        if names.count(name.lower()) > 1:
+            raise OptionError(f"column {name} is declared twice")
+        own = VIEW[name].dataType if name in VIEW.names else None
+        if own is not None and declared.dataType != own:
+            raise OptionError(
+                f"column {name} is {own.simpleString()}, not {declared.dataType.simpleString()}; cast it in"
+                " the query"
+            )
+        if name.startswith("__") and name.endswith("__") and own is None:
+            raise OptionError(f"there is no column {name}; the data source has {', '.join(VIEW.names)}")
+        if not declared.nullable:
+            raise OptionError(f"column {name} must be nullable: a log need not have every key")
+    try:
+        arrow = to_arrow_schema(schema, timezone="UTC")
+    except Exception as error:
+        raise OptionError(f"the declared schema has a type that cannot be read: {error}") from error
+    for field in arrow:
+        if field.name not in SCHEMA.names and not _is_supported(field.type):
+            raise OptionError(
+                f"column {field.name} cannot be {field.type}: declare it as STRING and take it apart in the"
+                " query, for example by from_json"
+            )
+    return Columns(arrow, fail_fast)
+
+
+def _is_supported(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_binary(kind) or _parser(kind) is not None
+
+
+def _numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """The numbers of texts that are all plain numbers, without an object for each; otherwise None."""
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return None
+    if pc.any(pc.match_substring_regex(texts, "[xX]")).as_py():
+        return None  # Arrow also reads hexadecimal numbers
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _value(text: str, kind: pa.DataType) -> Any:
+    """The value of a text, or None if it is no value of this type."""
+    parse = _parser(kind)
+    assert parse is not None  # `columns_of` has refused such a type
+    try:
+        # The conversion to Arrow checks the range of the type.
+        return pa.scalar(parse(text.strip()), kind).as_py() if text.strip() else None
+    except (ValueError, ArithmeticError, pa.ArrowException):
+        return None
+
+
+def _parser(kind: pa.DataType) -> Callable[[str], Any] | None:
+    if pa.types.is_boolean(kind):
+        return _boolean
+    if pa.types.is_integer(kind):
+        return _integer
+    if pa.types.is_floating(kind):
+        return _float
+    if pa.types.is_decimal(kind):
+        return lambda text: _decimal(text, kind.scale)
+    if pa.types.is_date(kind):
+        return datetime.date.fromisoformat
+    if pa.types.is_timestamp(kind):
+        return _utc if kind.tz is not None else _without_zone
+    return None
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[text.lower()] if _is_boolean(text) else _no()
+
+
+def _is_boolean(text: str) -> bool:
+    return text.lower() in ("true", "1", "false", "0")
+
+
+def _no() -> Any:
+    raise ValueError("no value of this type")
+
+
+def _integer(text: str) -> int:
+    return int(text) if text.isascii() and "_" not in text else _no()
+
+
+def _float(text: str) -> float:
+    return float(text) if text.isascii() and "_" not in text else _no()
+
+
+def _decimal(text: str, scale: int) -> Decimal:
+    try:
+        return Decimal(text).quantize(Decimal(1).scaleb(-scale)) if "_" not in text else _no()
+    except InvalidOperation as error:
+        raise ValueError(text) from error
+
+
+def _utc(text: str) -> datetime.datetime:
+    """A time without an offset is one of UTC."""
+    moment = datetime.datetime.fromisoformat(text)
+    return moment.replace(tzinfo=datetime.UTC) if moment.tzinfo is None else moment
+
+
+def _without_zone(text: str) -> datetime.datetime:
+    moment = datetime.datetime.fromisoformat(text)
+    return moment if moment.tzinfo is None else _no()

@@ -1,0 +1,260 @@
+"""Reads a logstore: a batch between two bounds, or a stream with Spark's own checkpoint.
+
+Spark calls the planning methods of a stream in one process for the life of the query, and `read` in others,
+on a copy of the reader (docs/spark.md 1). So a reader carries only options, and opens what it needs where it
+is called.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from loghub.clock import SystemClock
+from loghub.wire.cursor import MAX_CURSOR
+from loghub_spark.columns import Columns, columns_of
+from loghub_spark.connection import client_of, explained
+from loghub_spark.errors import DataLossError, LogstoreError
+from loghub_spark.offsets import (
+    Offset,
+    ShardView,
+    backlog,
+    beyond_end,
+    limited,
+    new_shards,
+    next_offset,
+    ranges_between,
+    split,
+)
+from loghub_spark.options import LATEST, Bound, ReadOptions, Use, read_options
+from loghub_spark.shards import Shards, check_inside
+from loghub_worker.batch_plan import Range
+from loghub_worker.source.shard_reader import RangeCounts, read_range
+
+log = logging.getLogger("loghub_spark")
+
+READ_ON = (
+    "Set failOnDataLoss to false to go on with what there is, or choose another start (for a stream with a"
+    " new checkpointLocation)"
+)
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """What one task reads; None: nothing, since Spark wants at least one partition."""
+
+    part: Range | None
+
+    def __post_init__(self) -> None:
+        super().__init__(None)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reader carries to where it reads."""
+
+    options: ReadOptions
+    columns: Columns
+
+    def shards(self) -> Shards:
+        where = self.options.connection
+        return Shards(client_of(where), where.logstore, only=self.options.shards)
+
+    def partitions(self, ranges: Sequence[Range]) -> list[RangePartition]:
+        options = self.options
+        if options.in_order:
+            return [RangePartition(one) for one in ranges if one.groups > 0]
+        cores = os.cpu_count() or 1
+        return [RangePartition(r) for r in split(ranges, min_partitions=options.min_partitions, cores=cores)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        if partition.part is None:
+            return
+        where, counts = self.options.connection, RangeCounts()
+        with explained(where):
+            for rows in read_range(
+                client_of(where),
+                where.logstore,
+                partition.part,
+                counts,
+                selection=self.columns.selection,
+            ):
+                self._check(partition.part, counts.missing)
+                if rows.num_rows:
+                    yield self.columns.convert(rows)
+        self._check(partition.part, counts.missing)
+        if counts.missing:
+            log.warning("%s", _lost(self.options, partition.part, counts.missing))
+
+    def _check(self, part: Range, missing: int) -> None:
+        if missing and self.options.fail_on_data_loss:
+            raise DataLossError(f"{_lost(self.options, part, missing)}. {READ_ON}")
+
+
+def plan_of(options: Mapping[str, str], schema: StructType, use: Use) -> Plan:
+    """Raises `OptionError`."""
+    parsed = read_options(options, use)
+    return Plan(parsed, columns_of(schema, fail_fast=parsed.fail_fast))
+
+
+def _lost(options: ReadOptions, part: Range, missing: int) -> str:
+    return (
+        f"{missing} log groups of {options.connection.name}, shard"
+        f" {part.shard}, from cursor {part.begin} to {part.end}, no longer exist: they expired, or were lost"
+    )
+
+
+class LogHubReader(DataSourceReader):
+    """Reads once, between two bounds that are resolved when Spark plans the query."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._plan.options
+        with explained(options.connection):
+            shards = self._plan.shards()
+            views = shards.views()
+            ends = {shard: view.end for shard, view in views.items()}
+            if options.end != Bound(everywhere=LATEST):
+                ends = shards.resolve(options.end, views)
+                # A time may be resolved to an end that has moved on since.
+                ends = {s: min(end, views[s].end) if options.end.unix_s else end for s, end in ends.items()}
+                check_inside(ends, views, "endingOffsets")
+            begins = _start(options, shards, views)
+        ranges = [Range(shard, begins[shard], ends[shard]) for shard in sorted(ends)]
+        return self._plan.partitions(ranges) or [RangePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._plan.read(partition)
+
+
+def _start(options: ReadOptions, shards: Shards, views: dict[int, ShardView]) -> dict[int, int]:
+    """The cursors at which the reading begins."""
+    if options.start == Bound(everywhere=LATEST):
+        return {shard: view.end for shard, view in views.items()}
+    begins = shards.resolve(options.start, views)
+    if options.start.by_shard is not None:
+        check_inside(begins, views, "startingOffsets")
+    return begins
+
+
+class LogHubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads on and on. The offsets in Spark's checkpoint say where each shard stands."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._given = (dict(options), schema)
+        self._shards: Shards | None = None
+        self._views: dict[int, ShardView] = {}
+        self._requested_s: float | None = None
+        self._last: dict[int, ShardView] | None = None  # for AvailableNow: the shards as they were then
+
+    @cached_property
+    def _plan(self) -> Plan:
+        """Not made by the constructor, whose errors Spark replaces by one of its own (docs/spark.md 1)."""
+        options, schema = self._given
+        return plan_of(options, schema, Use.STREAM_READ)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
+        options = self._plan.options
+        with explained(options.connection):
+            views = self._last or self._refreshed()
+            cursors = _start(options, self._known_shards(), views)
+        return Offset(cursors, logstore=options.connection.name).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with explained(self._plan.options.connection):
+            self._last = self._refreshed()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Any limit says that the options apply: Spark knows no other way for more than one of them."""
+        limits = self._plan.options.limits
+        return ReadMaxRows(limits.log_groups or limits.logs or 1) if limits else ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        options, here = self._plan.options, self._offset(start)
+        with explained(options.connection):
+            views = self._up_to_now(here)
+            self._check_loss(here, views)
+            allowed = backlog(here, views, in_order=options.in_order)
+            if options.limits and not isinstance(limit, ReadAllAvailable):
+                allowed = self._limited(here, allowed)
+            begins = self._known_shards().cursors(dict.fromkeys(new_shards(here, views), "begin"))
+        end = next_offset(here, views, begins=begins, allowed=allowed)
+        return start if end is here else end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        ends = {shard: view.end for shard, view in self._views.items()}
+        return Offset(ends, logstore=self._plan.options.connection.name).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self._plan.partitions(ranges_between(self._offset(start), self._offset(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._plan.read(partition)
+
+    def _offset(self, value: dict[str, Any]) -> Offset:
+        offset, name = Offset.from_json(value), self._plan.options.connection.name
+        if offset.logstore != name:
+            raise LogstoreError(
+                f"the checkpoint is of the logstore {offset.logstore}, and its cursors mean nothing in {name}"
+                "; use another checkpointLocation"
+            )
+        return offset
+
+    def _known_shards(self) -> Shards:
+        if self._shards is None:
+            self._shards = self._plan.shards()
+        return self._shards
+
+    def _refreshed(self) -> dict[int, ShardView]:
+        self._views = self._known_shards().views()
+        self._requested_s = SystemClock().monotonic_s()
+        return self._views
+
+    def _up_to_now(self, here: Offset) -> dict[int, ShardView]:
+        """The shards, requested no more often than the option says, whatever Spark's trigger does. With
+        AvailableNow they end where they ended at the start of the query."""
+        now = SystemClock().monotonic_s()
+        due = self._requested_s is None or now >= self._requested_s + self._plan.options.fetch_interval_s
+        views = self._refreshed() if due or beyond_end(here, self._views) else self._views
+        if self._last is None:
+            return views
+        return {
+            shard: replace(view, end=max(view.end, min(here.shards.get(shard, 0), views[shard].end)))
+            for shard, view in self._last.items()
+            if shard in views
+        }
+
+    def _limited(self, here: Offset, allowed: dict[int, int]) -> dict[int, int]:
+        limits = self._plan.options.limits
+        samples = self._known_shards().samples(here.shards, allowed) if limits.needs_sizes else {}
+        return limited(allowed, limits, samples)
+
+    def _check_loss(self, here: Offset, views: dict[int, ShardView]) -> None:
+        lost = [
+            f"shard {shard} was read up to cursor {here.shards[shard]}, but ends at {views[shard].end}"
+            for shard in beyond_end(here, views)
+        ]
+        lost += [
+            f"shard {shard} no longer exists, and was read up to cursor {here.shards[shard]} only"
+            for shard in sorted(here.shards.keys() - views.keys())
+            if here.shards[shard] < self._known_shards().final_ends.get(shard, MAX_CURSOR)
+        ]
+        if lost and self._plan.options.fail_on_data_loss:
+            raise DataLossError(f"the log service has lost logs: {'; '.join(lost)}. {READ_ON}")
+        for line in lost:
+            log.warning("%s", line)
