@@ -35,8 +35,8 @@ RUN if ! python3 -c 'import ensurepip'; then \
       && rm -rf /var/lib/apt/lists/*; \
     fi
 RUN python3 -m venv /opt/loghub
-# For networks with their own package index or certificate authority. Used only during the build and not
-# stored in the images.
+# For networks with their own package index or certificate authority, or, further below, with their own Maven
+# repository. Used only during the build and not stored in the images.
 ARG PIP_INDEX_URL
 ARG PIP_CERT
 
@@ -80,7 +80,7 @@ FROM base AS operator
 COPY --from=operator-packages /opt/loghub /opt/loghub
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_operator"]
 COPY loghub/__init__.py loghub/clock.py loghub/listening.py loghub/worker_contract.py /app/loghub/
-COPY loghub/log_settings.py /app/loghub/
+COPY loghub/log_settings.py loghub/sink_settings.py /app/loghub/
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
 COPY loghub/wire /app/loghub/wire
@@ -98,13 +98,18 @@ RUN if ! command -v java; then \
       && rm -rf /var/lib/apt/lists/*; \
     fi
 COPY --from=worker-packages /opt/loghub /opt/loghub
+# Spark's connector to Kafka (10 MB), before the archive of Spark's classes is made.
+ARG DEFAULT_ARTIFACT_REPOSITORY
+ARG PIP_CERT
+COPY worker/loghub_worker/spark_jars.py locks/jars.txt /opt/loghub/
+RUN python /opt/loghub/spark_jars.py /opt/loghub/jars.txt
 # A class data sharing archive for Spark's JVM halves the CPU time of a worker's start.
 COPY worker/loghub_worker/cds_archive.py /opt/loghub/
 RUN python /opt/loghub/cds_archive.py /opt/loghub/spark.jsa
 ENV LOGHUB_CLASS_ARCHIVE=/opt/loghub/spark.jsa
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
 COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/listening.py loghub/worker_contract.py /app/loghub/
-COPY loghub/log_settings.py /app/loghub/
+COPY loghub/log_settings.py loghub/sink_settings.py /app/loghub/
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
 COPY loghub/wire /app/loghub/wire

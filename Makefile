@@ -22,7 +22,7 @@ PYTEST = LOGHUB_TEST_TOTALS=$(TOTALS)/$(1).json $(PY) -m pytest
 # Installs Debian packages as root; LOGHUB_INSTALL=no declines.
 DEBIAN := sh operator/loghub_operator/demo/debian.sh
 
-.PHONY: help setup demo test test-parts test-cluster check check-deep bench lock crds clean
+.PHONY: help setup jars demo test test-parts test-cluster check check-deep bench lock crds clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,12 @@ $(READY): $(LOCKS) pyproject.toml
 	@rm -f $(VENV)/lib/python3*/site-packages/pyspark/python/lib/*.zip
 	@rm -f $(ARCHIVE)
 	@touch $@
+
+jars: $(READY) ## fetch Spark's connector to Kafka for the workers of `loghub up`; the worker's image has it
+	@sh operator/loghub_operator/demo/ensure_java.sh
+	@$(PY) -m loghub_worker.spark_jars locks/jars.txt
+	@# It is of the jars that were there when it was made.
+	@rm -f $(ARCHIVE)
 
 demo: $(READY) ## run the demo on this machine and verify its output; LOGS=file, ARGS=--keep
 	@sh operator/loghub_operator/demo/ensure_java.sh

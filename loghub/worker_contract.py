@@ -46,6 +46,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from loghub.log_settings import LogSettings
+from loghub.sink_settings import Sink
 
 CONTRACT_VERSION = 1
 DRAIN_ANNOTATION = "loghub.dev/drain"
@@ -73,42 +74,6 @@ SECURITY_TOKEN_FILE = "securityToken"  # noqa: S105 - a file's name, not a secre
 
 class UnsupportedContractError(Exception):
     """The settings are of another contract than this release's."""
-
-
-class ParquetSink(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="parquet"
-):
-    """Parquet files in one directory of a file system with atomic rename (a PVC or a local disk)."""
-
-    path: str  # absolute
-
-
-class JsonSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="json"):
-    """Files of JSON lines in one directory of such a file system."""
-
-    path: str  # absolute
-
-
-class ConsoleSink(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="console"
-):
-    """JSON lines on the worker's standard output."""
-
-    rows: int  # at most so many rows of a micro-batch are shown
-
-
-class LogstoreSink(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="logstore"
-):
-    """Another logstore of the same endpoint. With `keep_order`, the rows of a shard are written in the
-    order in which the shard has them."""
-
-    project: str
-    logstore: str
-    keep_order: bool = False
-
-
-Sink = ParquetSink | JsonSink | ConsoleSink | LogstoreSink
 
 
 class SqlPipeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="sql"):

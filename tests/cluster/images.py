@@ -26,7 +26,7 @@ BASE_SUITE = "bookworm"
 GUARD_S = 3600.0
 KEPT = 3
 # Build settings of this machine that reach package downloads; none is kept in an image.
-PASSED_ON = ("PIP_INDEX_URL", "PIP_CERT")
+PASSED_ON = ("PIP_INDEX_URL", "PIP_CERT", "DEFAULT_ARTIFACT_REPOSITORY")
 
 _PAUSE_DOCKERFILE = """FROM scratch
 COPY busybox /busybox

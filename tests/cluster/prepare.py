@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
-from tests import java
+from tests import java, kafka
 from tests.cluster import build, chart_tools, images, packages, paths, provider
 
 NICE = 10
@@ -45,6 +45,7 @@ def _steps(*, upstream: bool, cluster_only: bool) -> list[Callable[[], object]]:
     steps: list[Callable[[], object]] = [
         lambda: packages.install(packages.ALL if upstream else packages.FOR_APISERVER),
         java.install,
+        *([] if cluster_only else [kafka.install]),  # before the archive, which is of all jars
         _archive_classes,
     ]
     if upstream or not cluster_only:  # kind brings a Kubernetes of its own, but no apiserver without nodes

@@ -26,8 +26,13 @@ PACKAGES = ("loghub", "loghub_operator", "loghub_spark", "loghub_worker")
 PROGRAMS = {
     "service": ("loghub.service.__main__", "loghub.service.fsck.__main__"),
     "operator": ("loghub_operator.__main__",),
-    # The worker, the hook before its pod stops, and the program that the Dockerfile runs.
-    "worker": ("loghub_worker.__main__", "loghub_worker.pre_stop", "loghub_worker.cds_archive"),
+    # The worker, the hook before its pod stops, and the programs that the Dockerfile runs.
+    "worker": (
+        "loghub_worker.__main__",
+        "loghub_worker.pre_stop",
+        "loghub_worker.cds_archive",
+        "loghub_worker.spark_jars",
+    ),
 }
 # Imported, but not named in pyproject.toml: each belongs to another package, which pins it.
 PARTS = {"pydantic_core": "pydantic", "py4j": "pyspark"}

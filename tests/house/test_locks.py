@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LOCKS = sorted((ROOT / "locks").glob("*.txt"))
+JARS = ("jars", "kafka-broker")  # not of Python: tests/loghub_worker/test_spark_jars.py
+LOCKS = sorted(path for path in (ROOT / "locks").glob("*.txt") if path.stem not in JARS)
 PINNED = re.compile(r"^(?P<name>[A-Za-z0-9_.\-]+)==(?P<version>[^ ;\\]+)", re.MULTILINE)
 
 
@@ -32,6 +33,11 @@ def test_a_lock_names_no_index_and_hashes_every_package(lock: Path) -> None:
     assert "index-url" not in text
     blocks = re.split(r"\n(?=[a-z])", text.strip())
     assert [block.splitlines()[0] for block in blocks if "--hash=sha256:" not in block] == []
+
+
+@pytest.mark.parametrize("name", JARS)
+def test_a_lock_of_jars_names_no_repository(name: str) -> None:
+    assert "://" not in (ROOT / "locks" / f"{name}.txt").read_text()
 
 
 @pytest.mark.parametrize("part", ["service", "worker", "operator"])

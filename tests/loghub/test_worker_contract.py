@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from loghub import log_settings
+from loghub import log_settings, sink_settings
 from loghub import worker_contract as contract
 from loghub.worker_contract import (
     CONTRACT_VERSION,
     OnFailure,
-    ParquetSink,
     ShardProgress,
     SqlPipeline,
     UnsupportedContractError,
@@ -37,7 +36,7 @@ CONFIG = WorkerConfig(
     checkpoint_interval_s=0.0,
     trigger_interval_s=1.0,
     pipeline=SqlPipeline(text="SELECT 1"),
-    sink=ParquetSink(path="/sink/x"),
+    sink=sink_settings.ParquetSink(path="/sink/x"),
     cores=1,
     spark_memory=None,
     spark_conf={},
@@ -55,7 +54,7 @@ STATUS = WorkerStatus(
 )
 
 
-class NewerSink(ParquetSink, kw_only=True, tag="parquet"):
+class NewerSink(sink_settings.ParquetSink, kw_only=True, tag="parquet"):
     """Of the next release: one setting more, which is not used."""
 
     compression: str = "snappy"
@@ -115,10 +114,12 @@ def test_every_setting_but_those_of_the_first_contract_has_a_default() -> None:
     }
     assert required == {
         WorkerConfig: set(json.loads(encode_settings(CONFIG))),
-        contract.ParquetSink: {"path"},
-        contract.JsonSink: {"path"},
-        contract.ConsoleSink: {"rows"},
-        contract.LogstoreSink: {"project", "logstore"},
+        sink_settings.ParquetSink: {"path"},
+        sink_settings.JsonSink: {"path"},
+        sink_settings.ConsoleSink: {"rows"},
+        sink_settings.LogstoreSink: {"project", "logstore"},
+        sink_settings.KafkaSink: {"bootstrap_servers"},
+        sink_settings.SparkSink: {"format"},
         contract.SqlPipeline: {"text"},
         contract.PythonPipeline: {"function"},
         contract.CopyPipeline: set(),
@@ -132,9 +133,8 @@ def test_every_setting_but_those_of_the_first_contract_has_a_default() -> None:
 
 def _structs() -> list[Any]:
     """Every structure that is part of the settings."""
-    kinds = {
-        one for module in (contract, log_settings) for one in vars(module).values() if isinstance(one, type)
-    }
+    modules = (contract, log_settings, sink_settings)
+    kinds = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
     reports = (ShardProgress, WorkerStatus, contract.FailingShard, contract.SkippedLogGroups)
     structs = [one for one in kinds if issubclass(one, msgspec.Struct) and one not in reports]
     public = [one for one in structs if not one.__name__.startswith("_")]

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from loghub.client.http import HttpLogHub
-from loghub.worker_contract import ParquetSink
+from loghub.sink_settings import ParquetSink
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loghub.worker_contract import ENV_CLASS_ARCHIVE, ParquetSink
+from loghub.sink_settings import ParquetSink
+from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from tests.loghub_worker.support import worker_config
 
 if TYPE_CHECKING:  # so that tests without Spark do not wait for its import

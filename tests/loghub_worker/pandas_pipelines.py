@@ -8,7 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from loghub.worker_contract import ParquetSink, PythonPipeline
+from loghub.sink_settings import ParquetSink
+from loghub.worker_contract import PythonPipeline
 from loghub_worker.query.per_batch import per_batch_operations
 from loghub_worker.query.spark_session import start_spark
 from loghub_worker.query.transform import empty_logs, make_transform

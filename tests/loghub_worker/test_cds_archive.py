@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
-from loghub.worker_contract import ENV_CLASS_ARCHIVE, ParquetSink
+from loghub.sink_settings import ParquetSink
+from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from tests.loghub_worker.support import worker_config
 
 pytestmark = pytest.mark.spark

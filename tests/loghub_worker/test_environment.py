@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from loghub.clock import SystemClock
+from loghub.sink_settings import ConsoleSink, ParquetSink
 from loghub.wire.cursor import encode
 from loghub.worker_contract import (
     ENV_CONFIG,
@@ -22,7 +23,6 @@ from loghub.worker_contract import (
     SPARK_OWN,
     STATUS_FRESH_S,
     FailingShard,
-    ParquetSink,
     SkippedLogGroups,
     WorkerStatus,
 )
@@ -185,6 +185,28 @@ def test_a_folder_without_hard_links_is_refused_at_the_start(
         worker.run()
     assert raised.value.reason == "SinkUnavailable"
     assert [path.name for path in (tmp_path / "sink").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (InvalidSinkError("no such topic"), "InvalidSink"),
+        (ConnectionError("no answer"), "SinkUnavailable"),
+        (ValueError("no column"), "InvalidPipeline"),
+    ],
+)
+def test_what_the_check_of_a_sink_finds_is_a_reason(tmp_path: Path, error: Exception, reason: str) -> None:
+    variables = environment(tmp_path)
+    config = worker_config("http://x", ConsoleSink(rows=1))
+    Path(variables[ENV_CONFIG]).write_bytes(msgspec.json.encode(config))
+    worker = WorkerRuntime(read_settings(variables), SystemClock())
+
+    def check() -> None:
+        raise error
+
+    with pytest.raises(FatalError, match=str(error)) as raised:
+        worker._check_sink(check)
+    assert raised.value.reason == reason
 
 
 def membership_of_three_shards() -> Membership:

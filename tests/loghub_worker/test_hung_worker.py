@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from loghub.client.http import HttpLogHub
+from loghub.sink_settings import ParquetSink
 from loghub.wire.cursor import encode as encode_cursor
-from loghub.worker_contract import OnFailure, ParquetSink, PythonPipeline, WorkerConfig
+from loghub.worker_contract import OnFailure, PythonPipeline, WorkerConfig
 from tests.loghub_worker.query.poison import ids, put_around_a_poison
 from tests.loghub_worker.support import (
     GROUP,

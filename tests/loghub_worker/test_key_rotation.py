@@ -13,8 +13,9 @@ import pytest
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials
 from loghub.log_settings import LogFile, LogSettings
+from loghub.sink_settings import JsonSink
 from loghub.wire.errors import LogHubError
-from loghub.worker_contract import JsonSink, PythonPipeline
+from loghub.worker_contract import PythonPipeline
 from tests.loghub_worker.support import (
     GUARD_S,
     PROJECT,

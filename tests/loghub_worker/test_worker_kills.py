@@ -7,6 +7,7 @@ stopped first (SIGSTOP); if the moment is over by then, they continue. `tests/lo
 at each single step of the commit log, without Spark.
 """
 
+import json
 import signal
 import threading
 from collections import Counter
@@ -22,12 +23,14 @@ from typing import Protocol
 import pytest
 
 from loghub.client.http import HttpLogHub
+from loghub.sink_settings import KafkaSink, LogstoreSink, ParquetSink
 from loghub.wire.cursor import decode
-from loghub.worker_contract import LogstoreSink, ParquetSink, SqlPipeline, WorkerConfig
+from loghub.worker_contract import SqlPipeline, WorkerConfig
 from loghub_worker.batch_plan import Range
 from loghub_worker.failure.attempt_journal import AttemptJournal
 from loghub_worker.sink.commit_log import BatchDecision
 from loghub_worker.sink.exclusive_files import read_json
+from tests import kafka
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,
@@ -119,6 +122,20 @@ class LogstoreView:
     def last_begins(self) -> Mapping[int, int]:
         self.rows()
         return dict(self._begins)  # as of now
+
+
+class TopicView:
+    """A topic of Kafka."""
+
+    def __init__(self, broker: kafka.Broker, topic: str) -> None:
+        self._broker, self._topic = broker, topic
+
+    def last_begins(self) -> Mapping[int, int]:
+        begins: dict[int, int] = {}
+        for record in self._broker.records(self._topic):
+            shard, cursor, _ = kafka.place_of(record)
+            begins[shard] = max(cursor, begins.get(shard, 0))
+        return begins
 
 
 def checkpoints(client: HttpLogHub) -> dict[int, int]:
@@ -317,6 +334,35 @@ def test_a_logstore_has_every_line_and_repeats_at_most_one_batch_for_each_kill(
         assert [row for row in in_flight[number].values() if row.cursor not in batch[row.shard]] == []
         assert [row for row in rows if row.worker > number and row.cursor < saved[row.shard]] == []
     assert duplicates <= sum(map(len, in_flight))
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_kafka_has_every_line_and_readers_can_drop_what_is_repeated(tmp_path: Path, kills: int) -> None:
+    if missing := kafka.missing():
+        pytest.skip(missing)
+    with (
+        kafka.running_broker(tmp_path / "broker") as broker,
+        running_service(tmp_path / "service") as service,
+        worker_processes(tmp_path / "workers", service) as workers,
+    ):
+        client = prepare(service, shards=SHARDS, timeout_s=TIMEOUT_S)
+        sink = TopicView(broker, broker.create_topic("lines"))
+        config = worker_config(
+            service.endpoint,
+            KafkaSink(bootstrap_servers=broker.plain, topic="lines"),
+            timeout_s=TIMEOUT_S,
+            max_log_groups=MAX_LOG_GROUPS,
+        )
+        scene = Scene(service=service, client=client, workers=workers, sink=sink, config=lambda _: config)
+        sent = run(scene, kills).sent
+        records = broker.records("lines")
+    rows = {kafka.place_of(record): json.loads(record.value())["id"] for record in records}
+    print(
+        f"\n{kills} kills: {sent.total()} lines in, {len(records)} records out,"
+        f" {len(records) - len(rows)} duplicates, {len(rows)} without them"
+    )
+    assert Counter(rows.values()) == sent
+    assert len(records) - len(rows) <= kills * SHARDS * MAX_LOG_GROUPS * LOGS
 
 
 def written_after(saved: Mapping[int, int], rows: Sequence[Copied], *, by: int) -> dict[str, Copied]:

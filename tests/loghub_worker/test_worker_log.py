@@ -14,7 +14,8 @@ import structlog
 
 from loghub.log_settings import LogFile as LogFileSettings
 from loghub.log_settings import LogLevel, LogSettings
-from loghub.worker_contract import ParquetSink, encode_settings
+from loghub.sink_settings import ParquetSink
+from loghub.worker_contract import encode_settings
 from loghub_worker import __main__ as program
 from loghub_worker.log_file import LogFile
 from loghub_worker.log_setup import configure_log

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from loghub.client.port import LogHub
+from loghub.sink_settings import JsonSink
 from loghub.wire.loggroup import split
-from loghub.worker_contract import JsonSink, WorkerConfig
+from loghub.worker_contract import WorkerConfig
 from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, due_retries, next_plan
 from loghub_worker.exchange_files import Positions, ReadCount, Report, Retries
 from loghub_worker.failure.attempt_journal import AttemptJournal, Journal

@@ -31,13 +31,14 @@ from loghub_worker.metrics import Counter, Figures
 from loghub_worker.metrics_server import MetricsServer
 from loghub_worker.query.per_batch import refuse_per_batch
 from loghub_worker.query.query_counters import query_counters
-from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError, invalid, start_spark
+from loghub_worker.query.spark_session import FatalError, invalid, sink_failures, start_spark
 from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
 from loghub_worker.query.transform import empty_logs, make_transform, place_code
 from loghub_worker.settings import WorkerSettings, is_drain_requested
-from loghub_worker.sink.batch_sink import BatchSink, InvalidSinkError
+from loghub_worker.sink.batch_sink import BatchSink
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.sinks import make_sink
+from loghub_worker.spark_errors import SPARK_ERRORS
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 
 log = structlog.get_logger()
@@ -172,10 +173,11 @@ class WorkerRuntime:
         self._heartbeat.start()
 
     def _check_sink(self, check: Callable[[], None]) -> None:
-        try:
-            check()
-        except (*SPARK_ERRORS, ValueError) as error:
-            raise invalid(error) from error
+        with sink_failures():
+            try:
+                check()
+            except (*SPARK_ERRORS, ValueError) as error:
+                raise invalid(error) from error
         self._end_if_stopped()
 
     def _end_if_stopped(self) -> None:
@@ -186,7 +188,7 @@ class WorkerRuntime:
             raise _StoppedAtStart
 
     def _make_sink(self) -> BatchSink:
-        try:
+        with sink_failures():
             return make_sink(
                 self._config,
                 consumer=self._settings.consumer,
@@ -195,10 +197,6 @@ class WorkerRuntime:
                 scratch=self._exchange.folder,
                 now_unix_s=self._clock.unix_s(),
             )
-        except InvalidSinkError as error:
-            raise FatalError("InvalidSink", str(error)) from error
-        except OSError as error:
-            raise FatalError("SinkUnavailable", str(error)) from error
 
     def _make_dead_letters(self) -> DeadLetters | None:
         config = self._config

@@ -30,6 +30,11 @@ _SUFFIXES = {
 RELATIVE_PATH = r"^[A-Za-z0-9_=-][A-Za-z0-9_.=-]*(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*$"
 # module:function, as an entry point is spelled.
 FUNCTION = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$"
+# host:port, separated by commas.
+_HOST_PORT = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
+HOSTS_WITH_PORTS = rf"^{_HOST_PORT}(,{_HOST_PORT})*$"
+KAFKA_TOPIC = r"^[a-zA-Z0-9._-]+$"
+SPARK_FORMAT = r"^[A-Za-z][A-Za-z0-9._$-]*$"
 SPARK_MEMORY = r"^[1-9][0-9]{0,5}[mg]$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 DATA_KEY = r"^[-._a-zA-Z0-9]+$"

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, SPARK_OWN, SPARK_OWN_PREFIX, is_workers_own
 from loghub_operator.api import patterns
+from loghub_operator.api.connector_sinks import KafkaSink, SparkSink
 from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, RelativePath, Seconds
 from loghub_operator.api.on_failure import OnFailure
 from loghub_operator.api.validation import ApiModel, Rule
@@ -81,12 +82,17 @@ class Sink(ApiModel):
     RULES: ClassVar = (
         Rule(
             cel=(
-                "[has(self.parquet), has(self.json), has(self.console), has(self.logstore)]"
-                ".filter(given, given).size() == 1"
+                "[has(self.parquet), has(self.json), has(self.console), has(self.logstore), has(self.kafka),"
+                " has(self.spark)].filter(given, given).size() == 1"
             ),
-            message="exactly one sink must be set: parquet, json, console or logstore",
+            message="exactly one sink must be set: parquet, json, console, logstore, kafka or spark",
+            holds=lambda self: sum(one is not None for one in self.kinds) == 1,
+        ),
+        Rule(
+            cel="!has(self.kafka) || !has(self.kafka.sasl) || has(self.credentialsSecret)",
+            message="kafka.sasl needs credentialsSecret, with the keys username and password",
             holds=lambda self: (
-                sum(one is not None for one in (self.parquet, self.json_, self.console, self.logstore)) == 1
+                self.kafka is None or self.kafka.sasl is None or self.credentials_secret is not None
             ),
         ),
     )
@@ -95,6 +101,8 @@ class Sink(ApiModel):
     json_: JsonSink | None = None
     console: ConsoleSink | None = None
     logstore: LogstoreSink | None = None
+    kafka: KafkaSink | None = None
+    spark: SparkSink | None = None
     credentials_secret: SinkCredentials | None = Field(
         default=None,
         description=(
@@ -102,6 +110,11 @@ class Sink(ApiModel):
             " says which keys it reads. A change takes effect without a restart."
         ),
     )
+
+    @property
+    def kinds(self) -> tuple[ApiModel | None, ...]:
+        """Every sink, of which one is set."""
+        return self.parquet, self.json_, self.console, self.logstore, self.kafka, self.spark
 
     @property
     def files(self) -> ParquetSink | JsonSink | None:

@@ -234,7 +234,7 @@ class Spec(ApiModel):
         default=False,
         description=(
             "Consume in order: the shards that result from a split or merge wait until their parents "
-            "are consumed. A logstore sink also writes in order, so a change restarts its workers."
+            "are consumed. A logstore or Kafka sink also writes in order, so a change restarts its workers."
         ),
     )
     heartbeat_interval_seconds: Annotated[int, Field(ge=1, le=600)] = Field(

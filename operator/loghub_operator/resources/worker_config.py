@@ -7,19 +7,15 @@ hash shows whether a running worker has other settings.
 import hashlib
 
 from loghub.log_settings import LogFile, LogSettings
+from loghub.sink_settings import ConsoleSink, JsonSink, KafkaSink, LogstoreSink, ParquetSink, Sink, SparkSink
 from loghub.worker_contract import (
     CONTRACT_VERSION,
-    ConsoleSink,
     CopyPipeline,
     DeadLetterFolder,
     DeadLetterLogstore,
-    JsonSink,
-    LogstoreSink,
     OnFailure,
-    ParquetSink,
     Pipeline,
     PythonPipeline,
-    Sink,
     SqlPipeline,
     WorkerConfig,
     encode_settings,
@@ -111,6 +107,18 @@ def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:
         return JsonSink(path=f"{placement.sink_root}/{sink.json_.path}")
     if sink.console is not None:
         return ConsoleSink(rows=sink.console.rows)
+    if sink.kafka is not None:
+        return KafkaSink(
+            bootstrap_servers=sink.kafka.bootstrap_servers,
+            topic=sink.kafka.topic,
+            tls=sink.kafka.tls,
+            sasl=None if sink.kafka.sasl is None else sink.kafka.sasl.value,
+            compression=sink.kafka.compression.value,
+            max_request_bytes=sink.kafka.max_request_bytes,
+            keep_order=resource.spec.in_order,
+        )
+    if sink.spark is not None:
+        return SparkSink(format=sink.spark.format, options=dict(sink.spark.options))
     assert sink.logstore is not None  # a rule of the CR
     return LogstoreSink(
         project=sink.logstore.project or resource.spec.project,

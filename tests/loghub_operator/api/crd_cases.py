@@ -50,6 +50,9 @@ DEPENDENCIES: dict[str, Document] = {
     "pipeline.sink.json": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.console": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.logstore": {"pipeline": {"sink": {"parquet": None}}},
+    "pipeline.sink.kafka": {"pipeline": {"sink": {"parquet": None}}},
+    "pipeline.sink.kafka.sasl": {"pipeline": {"sink": {"credentialsSecret": {"name": "user"}}}},
+    "pipeline.sink.spark": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.onFailure.deadLetter": {"pipeline": {"onFailure": {"policy": "DeadLetter"}}},
     "pipeline.onFailure.policy=DeadLetter": {
         "pipeline": {"onFailure": {"deadLetter": {"logstore": {"name": "rejected"}}}}
@@ -69,6 +72,7 @@ DEPENDENCIES: dict[str, Document] = {
 RULED = {
     "endpoint": ("embedded", "http://" + "a" * 505),
     "spark.memory": ("1g", "999999m"),
+    "pipeline.sink.kafka.bootstrapServers": ("a:1", "a" * 2046 + ":1"),
 }
 FIRST_TIME, LONGEST_TIME = "1970-01-01T00:00:01Z", f"2026-01-31T08:00:00.{'0' * 38}+08:00"
 # The smallest valid value where a rule requires more than the schema.

@@ -45,4 +45,21 @@ PIPELINE_RULES: dict[str, tuple[Document, str, str]] = {
         "spec.pipeline.python",
         ("configMap and volumeClaim must not both be set; with neither, the code is in the worker's image"),
     ),
+    "sasl-without-a-secret": (
+        {
+            "pipeline": {
+                "sink": {"parquet": None, "kafka": {"bootstrapServers": "b:9092", "sasl": "SCRAM-SHA-512"}}
+            }
+        },
+        "spec.pipeline.sink",
+        "kafka.sasl needs credentialsSecret, with the keys username and password",
+    ),
+    "a-format-that-is-a-sink": (
+        {"pipeline": {"sink": {"parquet": None, "spark": {"format": "parquet"}}}},
+        "spec.pipeline.sink.spark.format",
+        (
+            "parquet, json, kafka, console and a logstore have sinks of their own in pipeline.sink;"
+            " parquet and json are written exactly once there"
+        ),
+    ),
 }

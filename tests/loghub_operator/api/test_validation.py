@@ -31,12 +31,12 @@ RULES: dict[str, tuple[Document, str, str]] = {
     "no-sink": (
         {"pipeline": {"sink": {"parquet": None}}},
         "spec.pipeline.sink",
-        "exactly one sink must be set: parquet, json, console or logstore",
+        "exactly one sink must be set: parquet, json, console, logstore, kafka or spark",
     ),
     "two-sinks": (
         {"pipeline": {"sink": {"logstore": {"name": "copy"}}}},
         "spec.pipeline.sink",
-        "exactly one sink must be set: parquet, json, console or logstore",
+        "exactly one sink must be set: parquet, json, console, logstore, kafka or spark",
     ),
     "endpoint-of-another-scheme": (
         {"endpoint": "ftp://example.com"},
@@ -257,6 +257,16 @@ ACCEPTED: dict[str, Document] = failure_cases.ACCEPTED | {
     "undo": {"resetCheckpoints": {"to": "ConfigMap", "configMapName": "kept", "nonce": "2"}},
     "json": {"pipeline": {"sink": {"parquet": None, "json": {"path": "a/b", "volumeClaim": "sink"}}}},
     "console": {"pipeline": {"sink": {"parquet": None, "console": {}}}},
+    "kafka": {
+        "pipeline": {
+            "sink": {
+                "parquet": None,
+                "kafka": {"bootstrapServers": "b-0:9092,[fd00::1]:9092", "topic": "t", "sasl": "PLAIN"},
+                "credentialsSecret": {"name": "user"},
+            }
+        }
+    },
+    "spark": {"pipeline": {"sink": {"parquet": None, "spark": {"format": "csv", "options": {"path": "/a"}}}}},
     "auto": {"scaling": {"mode": "Auto", "maxReplicas": 8, "workerCapacity": "12.5", "scaleToZero": {}}},
     "variables": {
         "worker": {

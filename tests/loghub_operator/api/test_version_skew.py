@@ -60,7 +60,7 @@ def test_a_users_file_may_have_any_metadata() -> None:
 
 
 def test_what_is_really_wrong_in_a_stored_object_is_refused() -> None:
-    newer = stored(spec={"pipeline": {"sink": {"parquet": None, "kafka": {"topic": "x"}}}})
+    newer = stored(spec={"pipeline": {"sink": {"parquet": None, "pulsar": {"topic": "x"}}}})
     with pytest.raises(InvalidResourceError) as caught:
         parse_stored(newer)
     assert [problem.path for problem in caught.value.problems] == ["spec.pipeline.sink"]
@@ -152,7 +152,7 @@ def test_a_phase_of_a_reset_that_another_release_recorded_stays_as_it_is() -> No
 
 
 UNREADABLE: Document = {
-    "pipeline": {"sink": {"parquet": None, "kafka": {}}},
+    "pipeline": {"sink": {"parquet": None, "pulsar": {}}},
     "scaling": {"mode": "Predictive"},
 }
 

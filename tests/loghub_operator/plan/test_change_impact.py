@@ -127,6 +127,37 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}},
         R,
     ),
+    **{
+        f"pipeline.sink.kafka.{name}": (
+            {"pipeline": {"sink": {"kafka": {name: value}}}},
+            {
+                "pipeline": {
+                    "sink": {
+                        "parquet": None,
+                        "kafka": {"bootstrapServers": "b:1"},
+                        "credentialsSecret": {"name": "user"},
+                    }
+                }
+            },
+            R,
+        )
+        for name, value in {
+            "bootstrapServers": "c:1",
+            "topic": "t",
+            "tls": True,
+            "sasl": "PLAIN",
+            "compression": "zstd",
+            "maxRequestBytes": 2048,
+        }.items()
+    },
+    **{
+        f"pipeline.sink.spark.{name}": (
+            {"pipeline": {"sink": {"spark": {name: value}}}},
+            {"pipeline": {"sink": {"parquet": None, "spark": {"format": "csv"}}}},
+            R,
+        )
+        for name, value in {"format": "orc", "options": {"path": "/a"}}.items()
+    },
     "spark.conf": ({"spark": {"conf": {"a": "b"}}}, {}, R),
     "spark.cores": ({"spark": {"cores": 2}}, {}, R),
     "spark.memory": ({"spark": {"memory": "1g"}}, {}, R),

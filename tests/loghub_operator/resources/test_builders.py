@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import yaml
 
+from loghub import sink_settings
 from loghub import worker_contract as contract
 from loghub.clock import SystemClock
 from loghub.worker_contract import WorkerConfig
@@ -109,7 +110,7 @@ def test_the_worker_can_read_the_config_map() -> None:
     result = config_map(example(), config)
     (text,) = result["data"].values()
     assert msgspec.json.decode(text, type=WorkerConfig) == config
-    assert config.sink == contract.ParquetSink(path="/sink/access")
+    assert config.sink == sink_settings.ParquetSink(path="/sink/access")
     assert result["immutable"] is True
     assert result["metadata"]["name"].endswith(config_hash(config))
 
@@ -179,7 +180,7 @@ def test_a_logstore_sink_needs_no_claim() -> None:
     group = example({"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}})
     pod = built(group)["spec"]["template"]["spec"]
     assert not [volume for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
-    assert worker_config(group, PLACEMENT).sink == contract.LogstoreSink(project="demo", logstore="copy")
+    assert worker_config(group, PLACEMENT).sink == sink_settings.LogstoreSink(project="demo", logstore="copy")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from loghub import sink_settings
 from loghub import worker_contract as contract
 from loghub.log_settings import LogFile, LogSettings
 from loghub.worker_contract import encode_settings
@@ -48,14 +49,55 @@ def test_every_field_of_a_batch_reaches_the_worker() -> None:
 @pytest.mark.parametrize(
     ("sink", "wanted", "mounted"),
     [
-        ({"json": {"path": "a/b", "volumeClaim": "c"}}, contract.JsonSink(path="/sink/a/b"), True),
-        ({"console": {}}, contract.ConsoleSink(rows=20), False),
+        ({"json": {"path": "a/b", "volumeClaim": "c"}}, sink_settings.JsonSink(path="/sink/a/b"), True),
+        ({"console": {}}, sink_settings.ConsoleSink(rows=20), False),
+        (
+            {"kafka": {"bootstrapServers": "b:1"}},
+            sink_settings.KafkaSink(bootstrap_servers="b:1"),
+            False,
+        ),
+        (
+            {
+                "kafka": {
+                    "bootstrapServers": "b:1",
+                    "topic": "t",
+                    "tls": True,
+                    "sasl": "SCRAM-SHA-256",
+                    "compression": "zstd",
+                    "maxRequestBytes": 2048,
+                },
+                "credentialsSecret": {"name": "user"},
+            },
+            sink_settings.KafkaSink(
+                bootstrap_servers="b:1",
+                topic="t",
+                tls=True,
+                sasl="SCRAM-SHA-256",
+                compression="zstd",
+                max_request_bytes=2048,
+            ),
+            False,
+        ),
+        (
+            {"spark": {"format": "csv", "options": {"path": "/a"}}},
+            sink_settings.SparkSink(format="csv", options={"path": "/a"}),
+            False,
+        ),
     ],
 )
-def test_each_sink_reaches_the_worker(sink: Document, wanted: contract.Sink, mounted: bool) -> None:
+def test_each_sink_reaches_the_worker(sink: Document, wanted: sink_settings.Sink, mounted: bool) -> None:
     group = resource({"pipeline": {"sink": {"parquet": None, **sink}}})
     assert worker_config(group, PLACEMENT).sink == wanted
     assert ("sink" in {one["name"] for one in pod(group)["volumes"]}) is mounted
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_group_in_order_keeps_the_order_of_keys_in_kafka(in_order: bool) -> None:
+    kafka = {"bootstrapServers": "b:1"}
+    group = resource({"inOrder": in_order, "pipeline": {"sink": {"parquet": None, "kafka": kafka}}})
+    sink = worker_config(group, PLACEMENT).sink
+    assert isinstance(sink, sink_settings.KafkaSink)
+    assert sink.keep_order is in_order
 
 
 def test_the_credentials_of_a_sink_are_mounted_where_its_variable_says() -> None:
@@ -143,14 +185,14 @@ def test_settings_with_their_defaults_are_not_written() -> None:
 def test_a_logstore_sink_keeps_the_order_if_the_group_consumes_in_order(in_order: bool) -> None:
     sink = {"parquet": None, "logstore": {"project": "other", "name": "copy"}}
     config = worker_config(resource({"inOrder": in_order, "pipeline": {"sink": sink}}), PLACEMENT)
-    assert config.sink == contract.LogstoreSink(project="other", logstore="copy", keep_order=in_order)
+    assert config.sink == sink_settings.LogstoreSink(project="other", logstore="copy", keep_order=in_order)
 
 
 def test_a_copy_has_no_query() -> None:
     sink = {"parquet": None, "logstore": {"name": "ls", "copy": True}}
     config = worker_config(resource({"inOrder": True, "pipeline": {"sql": None, "sink": sink}}), PLACEMENT)
     assert config.pipeline == contract.CopyPipeline()
-    assert config.sink == contract.LogstoreSink(project="demo", logstore="ls")
+    assert config.sink == sink_settings.LogstoreSink(project="demo", logstore="ls")
 
 
 def test_code_of_a_config_map_is_part_of_the_settings() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from loghub.client.port import GroupInfo, Position
+from loghub.sink_settings import ParquetSink
 from loghub.wire.cursor import decode
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.worker_contract import ParquetSink
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.log_service import ConsumerIdentity

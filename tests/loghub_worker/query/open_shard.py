@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loghub.worker_contract import OnFailure, ParquetSink
+from loghub.sink_settings import ParquetSink
+from loghub.worker_contract import OnFailure
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.exchange_files import ExchangeFiles, ReadCount
 from loghub_worker.failure.dead_letter import DeadLetters

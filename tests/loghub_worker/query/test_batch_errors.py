@@ -10,9 +10,10 @@ from pyspark.errors import PySparkException
 
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 from loghub_worker.failure.failure_policy import Cause
-from loghub_worker.query.batch_errors import failure_of, is_outage, java_causes
+from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.source.shard_reader import ShortReadError
+from loghub_worker.spark_errors import java_causes
 
 SHORT_READ = f"{ShortReadError.__module__}.{ShortReadError.__name__}"
 PYTHON = "org.apache.spark.api.python.PythonException"

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from loghub.client.http import HttpLogHub
 from loghub.clock import SystemClock
+from loghub.sink_settings import ParquetSink
 from loghub.wire.cursor import decode, encode
-from loghub.worker_contract import ParquetSink
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles, Positions
 from loghub_worker.query.batch_ranges import plan_of_batch

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StringType
 
 from loghub.client.http import HttpLogHub
+from loghub.sink_settings import ParquetSink
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import decode as decode_group
 from loghub.wire.loggroup import split
@@ -23,7 +24,6 @@ from loghub.worker_contract import (
     DeadLetterFolder,
     DeadLetterLogstore,
     OnFailure,
-    ParquetSink,
     SqlPipeline,
     WorkerConfig,
 )

@@ -17,7 +17,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from loghub_worker.query.spark_session import start_spark
-from loghub.worker_contract import ParquetSink
+from loghub.sink_settings import ParquetSink
 from tests.loghub_worker.support import worker_config
 
 folder = Path(sys.argv[1])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loghub.worker_contract import ParquetSink
+from loghub.sink_settings import ParquetSink
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, ShardIncarnation

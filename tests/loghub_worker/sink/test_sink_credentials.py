@@ -32,3 +32,14 @@ def test_a_value_that_cannot_be_read_is_an_outage(tmp_path: Path) -> None:
     (tmp_path / "password").mkdir()
     with pytest.raises(OSError, match="password"):
         SinkCredentials(tmp_path).get("password")
+
+
+def test_all_values_of_a_mounted_secret_are_read_without_the_kubelets_folders(tmp_path: Path) -> None:
+    data = tmp_path / "..2026_01_31"
+    data.mkdir()
+    (tmp_path / "..data").symlink_to(data.name)
+    for name in ("user", "password"):
+        (data / name).write_text(f"my-{name}\n")
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    assert SinkCredentials(tmp_path).all() == {"user": "my-user", "password": "my-password"}
+    assert NO_CREDENTIALS.all() == {}

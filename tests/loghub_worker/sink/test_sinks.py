@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.worker_contract import ConsoleSink, JsonSink, ParquetSink, Sink
+from loghub.sink_settings import ConsoleSink, JsonSink, ParquetSink, Sink
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
 from loghub_worker.sink.console import Console

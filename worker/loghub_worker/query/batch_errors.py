@@ -22,9 +22,9 @@ from loghub_worker.log_service import (
     rejects_content,
     to_reported_error,
 )
-from loghub_worker.query.spark_session import SPARK_ERRORS, first_lines
 from loghub_worker.query.transform import WITHOUT_PANDAS, PipelineError
 from loghub_worker.source.shard_reader import ShortReadError
+from loghub_worker.spark_errors import SPARK_ERRORS, first_lines, java_causes
 
 UNREACHABLE, PYTHON_TIMEOUT = "EndpointUnreachable", "PythonWorkerTimeout"
 SINK_UNAVAILABLE = "SinkUnavailable"
@@ -34,7 +34,6 @@ _PYTHON_TIMEOUT = re.compile(rf"(\[\w+\] )?{PYTHON_TIMEOUT_MESSAGE}")
 TRACEBACK = "Traceback (most recent call last):"
 SPARK_EXCEPTION = "org.apache.spark.SparkException"
 PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
-MAX_JAVA_CAUSES = 20
 MAX_MESSAGE_CHARS = 4000
 CANCELLED = "[SPARK_JOB_CANCELLED]"  # without a timeout: Spark stops
 # What a file system reports whatever is written; errors of a disk of Spark's own look the same.
@@ -113,17 +112,6 @@ def _examine_python(raised: re.Match[str], location: str) -> tuple[ReportedError
     advice = WITHOUT_PANDAS if message == "No module named 'pandas'" else ""
     cause = Cause.UNAVAILABLE if (module, name) == _SHORT_READ else Cause.REJECTED
     return ReportedError(PIPELINE_FAILED, f"{name}: {message}{location}{advice}"), cause
-
-
-def java_causes(error: Exception) -> list[tuple[str, str]]:
-    """The type and the message of an exception of the JVM and of each of its causes; empty if `error` is of
-    Python only."""
-    causes: list[tuple[str, str]] = []
-    at = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    while at is not None and len(causes) < MAX_JAVA_CAUSES:
-        causes.append((str(at.getClass().getName()), str(at.getMessage() or "")))
-        at = at.getCause()
-    return causes
 
 
 def _is_python_timeout(cause: tuple[str, str]) -> bool:

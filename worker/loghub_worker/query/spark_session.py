@@ -7,21 +7,22 @@ cannot start, the error has a reason and a message for the user.
 import contextlib
 import os
 import pwd
-import re
 import shutil
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, WorkerConfig, is_workers_own
+from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.source.datasource import LogHubDataSource
+from loghub_worker.spark_errors import SPARK_ERRORS, first_lines
 
 log = structlog.get_logger()
 
@@ -36,9 +37,6 @@ SECOND_COMPILER_LATER = (
     "-XX:Tier4CompileThreshold=60000",
     "-XX:Tier4BackEdgeThreshold=160000",
 )
-MESSAGE_LINES = 4  # of Spark's message that are reported; the query plan that follows does not help
-CAUSED_BY = "Caused by: "
-_FRAME_OF_JAVA = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)$")
 
 
 class FatalError(Exception):
@@ -180,15 +178,12 @@ def invalid(error: Exception) -> FatalError:
     return FatalError("InvalidPipeline", first_lines(error))
 
 
-def first_lines(error: BaseException) -> str:
-    """The part of a Spark error that a user needs: its first lines, and of a Java stack trace the root
-    cause."""
-    text = str(error).split("JVM stacktrace:")[0].strip()
-    lines = [line for line in text.splitlines() if line.strip() and not _FRAME_OF_JAVA.match(line)]
-    shown, causes = lines[:MESSAGE_LINES], [line for line in lines if line.startswith(CAUSED_BY)]
-    if causes and causes[-1] not in shown:
-        shown[-1] = causes[-1]
-    return "\n".join(shown)
-
-
-SPARK_ERRORS = (PySparkException, Py4JError)
+@contextmanager
+def sink_failures() -> Iterator[None]:
+    """Raise `FatalError` ``InvalidSink`` or ``SinkUnavailable`` for what is wrong with the sink."""
+    try:
+        yield
+    except InvalidSinkError as error:
+        raise FatalError("InvalidSink", str(error)) from error
+    except OSError as error:
+        raise FatalError("SinkUnavailable", str(error)) from error

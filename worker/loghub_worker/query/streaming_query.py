@@ -19,7 +19,8 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from loghub.worker_contract import CopyPipeline, LogstoreSink, WorkerConfig
+from loghub.sink_settings import LogstoreSink
+from loghub.worker_contract import CopyPipeline, WorkerConfig
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.exchange_files import ReadCount
 from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
@@ -31,12 +32,13 @@ from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.batch_errors import PYTHON_TIMEOUT, UNREACHABLE, failure_of, is_outage, query_error
 from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
-from loghub_worker.query.spark_session import SPARK_ERRORS, FatalError
+from loghub_worker.query.spark_session import FatalError
 from loghub_worker.query.transform import Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.source.datasource import SourceOptions
+from loghub_worker.spark_errors import SPARK_ERRORS
 
 log = structlog.get_logger()
 

@@ -21,8 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import loghub_worker
 from loghub.worker_contract import CopyPipeline, Pipeline, PythonPipeline, SqlPipeline
-from loghub_worker.query.spark_session import SPARK_ERRORS, VIEW, FatalError, first_lines, invalid
+from loghub_worker.query.spark_session import VIEW, FatalError, invalid
 from loghub_worker.source.datasource import LogHubDataSource
+from loghub_worker.spark_errors import SPARK_ERRORS, first_lines
 
 # Spark's Python processes would import a file with one of these names instead of a module that they need.
 RESERVED_MODULES = sys.stdlib_module_names | {"loghub", "loghub_worker", "py4j", "pyarrow", "pyspark"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from loghub.worker_contract import JsonSink, ParquetSink
+from loghub.sink_settings import JsonSink, ParquetSink
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import CommitLog, EarlierLayoutError, ShardIncarnation, data_files

@@ -136,7 +136,7 @@ class LogstoreWriter:
         columns that cannot be written, or whose order is lost."""
         rows = result.select(wire_columns(result.schema, keep_order=self._keep_order))
         if self._keep_order:
-            _require_order(rows)
+            require_order(rows)
         writer = rows.write.format(FORMAT).mode("append")
         writer.option("settings", self._options.to_option()).save()
         return int(Path(self._options.count_file).read_bytes())
@@ -206,9 +206,9 @@ def _column(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def _require_order(rows: DataFrame) -> None:
-    """The source yields the rows of a shard in their order, in one task. Only an exchange of rows between
-    tasks ends that."""
+def require_order(rows: DataFrame) -> None:
+    """Raise `ValueError` if the rows of a shard may lose their order. The source yields them in their order,
+    in one task. Only an exchange of rows between tasks ends that."""
     plan: Any = rows._jdf.queryExecution().executedPlan()
     if _SHUFFLE.search(plan.toString()):
         raise ValueError(

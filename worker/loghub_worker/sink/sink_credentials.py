@@ -27,6 +27,14 @@ class SinkCredentials:
         except FileNotFoundError:
             return None
 
+    def all(self) -> dict[str, str]:
+        """Every value by its name. Raises `OSError`."""
+        if self._folder is None:
+            return {}
+        # A mounted Secret has folders of its own, such as ..data, next to the files.
+        names = sorted(path.name for path in self._folder.iterdir() if path.is_file())
+        return {name: value for name in names if (value := self.get(name)) is not None}
+
     def require(self, name: str) -> str:
         """A value. Raises `InvalidSinkError` if it is absent, and `OSError`."""
         value = self.get(name)

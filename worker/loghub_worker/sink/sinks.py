@@ -1,7 +1,7 @@
 """Makes the sink that the settings name.
 
 Parquet files and JSON lines in a folder are written exactly once, through `loghub_worker.sink.commit_log`;
-another logstore and the worker's own output are written at least once.
+another logstore, Kafka, the formats that Spark writes and the worker's own output are written at least once.
 """
 
 import sys
@@ -9,13 +9,16 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from loghub.worker_contract import ConsoleSink, CopyPipeline, LogstoreSink, WorkerConfig
+from loghub.sink_settings import ConsoleSink, KafkaSink, LogstoreSink, SparkSink
+from loghub.worker_contract import CopyPipeline, WorkerConfig
 from loghub_worker.log_service import Address
 from loghub_worker.sink.batch_sink import AtLeastOnceSink, BatchSink
 from loghub_worker.sink.console import Console
 from loghub_worker.sink.files import make_files_sink
+from loghub_worker.sink.kafka import KafkaTopic
 from loghub_worker.sink.logstore import Logstore, LogstoreWriter
 from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
+from loghub_worker.sink.spark_format import SparkFormat
 
 COPIED_LOGS = "logs"  # the column with the number of logs in the log groups that a range was copied as
 
@@ -51,7 +54,7 @@ def make_sink(
     credentials_dir: str,
     scratch: Path,
     now_unix_s: float,
-    sink_credentials: SinkCredentials = NO_CREDENTIALS,  # noqa: ARG001 - no sink here needs any
+    sink_credentials: SinkCredentials = NO_CREDENTIALS,
 ) -> BatchSink:
     """The sink of a worker's settings. Raises `InvalidSinkError`, or `OSError` if its folder cannot be
     used."""
@@ -69,5 +72,14 @@ def make_sink(
         return LogstoreRows(LogstoreWriter(target, source, keep_order=sink.keep_order, scratch=scratch))
     if isinstance(sink, ConsoleSink):
         return Console(sink.rows, sys.stdout)
+    if isinstance(sink, KafkaSink):
+        return KafkaTopic(
+            sink,
+            sink_credentials,
+            client_id=f"loghub-{config.consumer_group}",
+            batch_timeout_s=config.batch_timeout_s,
+        )
+    if isinstance(sink, SparkSink):
+        return SparkFormat(sink, sink_credentials)
     group_path = (config.project, config.logstore, config.consumer_group)
     return make_files_sink(sink, group_path=group_path, owner=consumer, now_unix_s=now_unix_s)

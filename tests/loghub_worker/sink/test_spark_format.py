@@ -1,0 +1,141 @@
+"""The sink of any format, with formats that pyspark has and with a real database: Derby, in Spark's JVM."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from loghub.sink_settings import SparkSink
+from loghub_worker.query.batch_errors import failure_of, is_outage
+from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
+from loghub_worker.sink.spark_format import REDACT_OPTIONS, RejectedRowsError, SparkFormat, masked
+from tests.cluster import runs
+
+pytestmark = pytest.mark.spark
+DERBY = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession) -> DataFrame:
+    return spark.range(20).selectExpr("CAST(id AS INT) AS id", "concat('ü ', id) AS line").repartition(2)
+
+
+def sink(name: str, credentials: SinkCredentials = NO_CREDENTIALS, **options: str) -> SparkFormat:
+    return SparkFormat(SparkSink(format=name, options=options), credentials)
+
+
+def secret(folder: Path, **values: str) -> SinkCredentials:
+    folder.mkdir(exist_ok=True)
+    for name, value in values.items():
+        (folder / name).write_text(f"{value}\n")
+    return SinkCredentials(folder)
+
+
+@pytest.mark.parametrize("name", ["csv", "orc"])
+def test_each_batch_is_added_to_the_rows_before(
+    spark: SparkSession, rows: DataFrame, tmp_path: Path, name: str
+) -> None:
+    target = sink(name, path=str(tmp_path / "out"))
+    target.check(rows.limit(0))
+    assert [target.write(rows, batch) for batch in "ab"] == [20, 20]
+    read = spark.read.format(name).schema(rows.schema).load(str(tmp_path / "out"))
+    assert sorted(map(tuple, read.collect())) == sorted(2 * list(map(tuple, rows.collect())))
+
+
+def test_options_of_the_secret_override_the_others(rows: DataFrame, tmp_path: Path) -> None:
+    credentials = secret(tmp_path / "secret", path=str(tmp_path / "right"))
+    assert sink("csv", credentials, path=str(tmp_path / "wrong"), header="true").write(rows, "b") == 20
+    assert not (tmp_path / "wrong").exists()
+    texts = [file.read_text() for file in (tmp_path / "right").glob("*.csv")]
+    assert {text.splitlines()[0] for text in texts} == {"id,line"}
+
+
+def test_rows_are_in_a_database_and_a_later_password_is_used(
+    spark: SparkSession, rows: DataFrame, tmp_path: Path
+) -> None:
+    url = f"jdbc:derby:{tmp_path}/db;create=true"
+    options = {"url": url, "dbtable": "lines", "driver": DERBY}
+    credentials = secret(tmp_path / "secret", user="me", password="first")
+    target = sink("jdbc", credentials, **options)
+    target.check(rows.limit(0))
+    assert target.write(rows, "b") == 20
+    secret(tmp_path / "secret", password="second")
+    assert target.write(rows, "c") == 20  # Derby accepts every password
+    read = spark.read.format("jdbc").options(**options, user="me", password="x").load()
+    assert read.count() == 40
+
+
+def test_a_row_that_the_target_refuses_is_of_its_log_group(
+    spark: SparkSession, rows: DataFrame, tmp_path: Path
+) -> None:
+    options = {"url": f"jdbc:derby:{tmp_path}/db;create=true", "dbtable": "lines", "driver": DERBY}
+    target = sink("jdbc", **options, createTableColumnTypes="line VARCHAR(8)")
+    target.check(rows.limit(0))
+    with pytest.raises(Exception, match="truncation") as caught:
+        target.write(rows.selectExpr("id", "repeat(line, 9) AS line"), "b")
+    assert not is_outage(caught.value)
+    assert "truncation" in failure_of(caught.value).message
+
+
+def test_a_format_without_its_jars_names_the_image(rows: DataFrame) -> None:
+    with pytest.raises(InvalidSinkError, match=r"no format 'iceberg'.*worker\.image"):
+        sink("iceberg").check(rows.limit(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("csv", {}, "path"),
+        ("jdbc", {"url": "jdbc:nothing:x", "dbtable": "t"}, "No suitable driver"),
+        ("jdbc", {"url": "jdbc:derby:memory:x", "dbtable": "t", "driver": "a.B"}, "a.B"),
+    ],
+)
+def test_wrong_options_are_found_without_rows(
+    rows: DataFrame, name: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidSinkError, match=message):
+        sink(name, **options).check(rows.limit(0))
+
+
+def test_a_target_that_does_not_answer_is_unavailable(rows: DataFrame) -> None:
+    (free,) = runs.free_ports(1)
+    options = {"url": f"jdbc:hive2://127.0.0.1:{free}/x", "dbtable": "t"}
+    target = sink("jdbc", **options, driver="org.apache.hive.jdbc.HiveDriver")
+    with pytest.raises(ConnectionError, match="Could not open client transport"):
+        target.write(rows, "b")
+
+
+def test_a_credential_in_an_error_is_masked(rows: DataFrame, tmp_path: Path) -> None:
+    target = sink("csv", secret(tmp_path / "secret", compression="hidden"), path=str(tmp_path / "out"))
+    with pytest.raises(RejectedRowsError) as caught:
+        target.write(rows, "b")
+    with pytest.raises(InvalidSinkError) as invalid:
+        target.check(rows.limit(0))
+    shown = f"{failure_of(caught.value).message} {invalid.value} {caught.value.__cause__}"
+    assert "***" in shown
+    assert "hidden" not in shown
+    assert masked("a b a", ["a", ""]) == "*** b ***"
+
+
+def test_options_are_in_no_plan(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
+    """The plan of a write, as the log and a user interface show it."""
+    spark.conf.set(REDACT_OPTIONS, "nothing")
+    sink("csv", secret(tmp_path / "secret", anything="hidden"), path=str(tmp_path / "o")).write(rows, "b")
+    options: Any = spark._jvm.java.util.HashMap()  # type: ignore[union-attr]
+    options.put("anything", "hidden")
+    conf = spark._jsparkSession.sessionState().conf()
+    scala = spark._jvm.scala.jdk.javaapi.CollectionConverters.asScala(options)  # type: ignore[union-attr]
+    seq = spark._jvm.scala.collection.immutable.Map  # type: ignore[union-attr]
+    assert "hidden" not in conf.redactOptions(getattr(seq, "from")(scala)).toString()
+
+
+def test_a_query_that_fails_is_not_an_error_of_the_sink(rows: DataFrame, tmp_path: Path) -> None:
+    failing = rows.selectExpr("assert_true(id < 3, 'three') AS x")
+    with pytest.raises(PySparkException) as caught:
+        sink("csv", path=str(tmp_path / "o")).write(failing, "b")
+    assert re.search("three", failure_of(caught.value).message)
+    assert not is_outage(caught.value)

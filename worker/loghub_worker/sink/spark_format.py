@@ -1,0 +1,100 @@
+"""The sink of any format that Spark writes, by `DataFrameWriter.save`, at least once.
+
+Nothing can be said about such a format in general. Rows of a batch that failed midway may be visible, and the
+batch is delivered again as a whole. `append` is shared with the Kafka sink.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import DataFrame
+
+from loghub.sink_settings import SparkSink
+from loghub_worker.sink.batch_sink import AtLeastOnceSink, InvalidSinkError
+from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.spark_errors import SPARK_ERRORS, first_lines, java_causes
+
+# Spark shows the options of a write in plans, also in those of its log. They may be credentials, whatever
+# they are called, and whatever spark.conf says.
+REDACT_OPTIONS = "spark.sql.redaction.options.regex"
+EVERYTHING = "(?s).*"
+MASK = "***"
+NOT_FOUND = "[DATA_SOURCE_NOT_FOUND]"
+# The target cannot be reached, whatever the rows are.
+OUTAGES = (
+    "java.net.ConnectException",
+    "java.net.NoRouteToHostException",
+    "java.net.SocketTimeoutException",
+    "java.net.UnknownHostException",
+    "java.sql.SQLNonTransientConnectionException",
+    "java.sql.SQLRecoverableException",
+    "java.sql.SQLTransientConnectionException",
+)
+
+
+class RejectedRowsError(Exception):
+    """The format failed, and its message was changed because it contained a credential."""
+
+
+class SparkFormat(AtLeastOnceSink):
+    """The rows in one format of Spark's."""
+
+    def __init__(self, sink: SparkSink, credentials: SinkCredentials) -> None:
+        self._format = sink.format
+        self._options = sink.options
+        self._credentials = credentials
+
+    def check(self, empty: DataFrame) -> None:
+        """Write no rows: a wrong option, a target that cannot be reached and a column without a type in the
+        target show then. Raises `InvalidSinkError` or `OSError`."""
+        self._append(empty, at_start=True)
+
+    def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
+        return self._append(result, at_start=False)
+
+    def _append(self, rows: DataFrame, *, at_start: bool) -> int:
+        secrets = self._credentials.all()
+        try:
+            return append(rows, self._format, self._options | secrets)
+        except Py4JNetworkError:  # the JVM has exited
+            raise
+        except SPARK_ERRORS as error:
+            self._translate(error, secrets, at_start=at_start)
+
+    def _translate(self, error: Exception, secrets: Mapping[str, str], *, at_start: bool) -> NoReturn:
+        message = masked(first_lines(error), secrets.values())
+        # Without the cause: its text may have a credential.
+        causes = java_causes(error)
+        if any(name in OUTAGES for name, _ in causes):
+            raise ConnectionError(f"{self._format}: {message}") from None
+        if any(text.startswith(NOT_FOUND) for _, text in causes):
+            raise InvalidSinkError(
+                f"Spark knows no format {self._format!r}: build an image from the worker's, put the jars of"
+                " the format into the folder jars of its pyspark, and set it as worker.image; without a"
+                " cluster, put them into that folder of your virtual environment"
+            ) from None
+        if at_start:
+            raise InvalidSinkError(f"{self._format}: {message}") from None
+        if masked(str(error), secrets.values()) != str(error):
+            raise RejectedRowsError(message) from None
+        raise error
+
+
+def append(rows: DataFrame, name: str, options: Mapping[str, str]) -> int:
+    """Append the rows in a format of Spark's, and return their number."""
+    rows.sparkSession.conf.set(REDACT_OPTIONS, EVERYTHING)
+    kept = rows.persist()  # otherwise `count` would read the logs again
+    try:
+        kept.write.format(name).options(**options).mode("append").save()
+        return kept.count()
+    finally:
+        kept.unpersist()
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, MASK)
+    return text
