@@ -84,6 +84,7 @@ check-deep: $(READY) ## run the long searches, then the tests on a real Kubernet
 bench: $(READY) ## run the benchmarks: start of the service, worker CPU against the vendor SDK, commit log, operator with 500 groups (20 minutes)
 	$(PY) -m tests.loghub.bench_recovery
 	$(PY) -m tests.loghub_worker.bench_throughput
+	$(PY) -m tests.loghub_worker.bench_processor
 	$(PY) -m tests.loghub_worker.bench_commit_log
 	$(PY) -m tests.loghub_operator.bench_scale
 

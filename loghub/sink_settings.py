@@ -8,18 +8,41 @@ from typing import Literal
 import msgspec
 
 
+class S3Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The object storage of a path ``s3://bucket/prefix``. Its credentials are the files ``accessKeyId``,
+    ``secretAccessKey`` and, for temporary ones, ``sessionToken`` in ``LOGHUB_SINK_CREDENTIALS_DIR``; without
+    them the identity of the environment or of the machine is used."""
+
+    endpoint: str | None = None  # URL without the bucket; None: Amazon S3
+    region: str | None = None  # None: that of the environment, else us-east-1
+    virtual_hosted: bool = False  # whether the bucket is a part of the host name
+    allow_http: bool = False  # an http endpoint is refused without it
+
+
 class ParquetSink(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="parquet"
 ):
-    """Parquet files in one directory of a file system with atomic rename (a PVC or a local disk)."""
+    """Parquet files in one directory of a file system with atomic rename (a PVC or a local disk), or under
+    one prefix of a bucket."""
 
-    path: str  # absolute
+    path: str  # absolute, or s3://bucket/prefix
+    s3: S3Settings | None = None  # None: the defaults
 
 
 class JsonSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="json"):
-    """Files of JSON lines in one directory of such a file system."""
+    """Files of JSON lines in one such directory, or under such a prefix."""
 
-    path: str  # absolute
+    path: str  # absolute, or s3://bucket/prefix
+    s3: S3Settings | None = None  # None: the defaults
+
+
+class DeltaSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="delta"):
+    """A Delta table in one such directory, or under such a prefix."""
+
+    path: str  # absolute, or s3://bucket/prefix
+    s3: S3Settings | None = None  # None: the defaults
+    partition_by: tuple[str, ...] = ()  # of a table that the sink creates; one that exists must have the same
+    add_columns: bool = False  # whether the table gets the columns of the query that it lacks
 
 
 class ConsoleSink(
@@ -63,4 +86,21 @@ class SparkSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     options: dict[str, str] = {}
 
 
-Sink = ParquetSink | JsonSink | ConsoleSink | LogstoreSink | KafkaSink | SparkSink
+class PostgresqlSink(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="postgresql"
+):
+    """A table of a PostgreSQL database. The user and the password are files in the folder of
+    `ENV_SINK_CREDENTIALS_DIR`."""
+
+    host: str
+    port: int = 5432
+    database: str
+    schema: str = "public"
+    table: str
+    ssl_mode: Literal["verify-full", "verify-ca", "disable"] = "verify-full"
+    create_table: bool = False  # with the columns of the query, if it does not exist
+
+
+Sink = (
+    ParquetSink | JsonSink | DeltaSink | ConsoleSink | LogstoreSink | PostgresqlSink | KafkaSink | SparkSink
+)

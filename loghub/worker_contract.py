@@ -268,20 +268,21 @@ class WorkerReason(StrEnum):
     than pipeline.batchTimeoutSeconds. It is cancelled and divided; if it cannot be cancelled, the worker
     gives up its shards and exits. WORKER_ENDED: an earlier process of this worker ended during the
     micro-batch, for example because memory ran out; smaller ones are tried. DEAD_LETTER_UNAVAILABLE: the dead
-    letter cannot be written; the shard waits. INVALID_SINK: the sink's settings are invalid.
-    SINK_UNAVAILABLE: the sink cannot be written, for example because the disk is full, permissions are
-    missing or the volume has no hard links; a worker that holds shards retries first. STATE_UNAVAILABLE: the
-    worker's own state directory cannot be written, for example because its volume is full; the worker
-    retries. JAVA_MISSING: the worker's image, or this machine, has no Java. SPARK_NOT_STARTED: Spark rejected
-    its settings, see spark.conf. SPARK_DRIVER_EXITED: Spark's JVM exited, often because it ran out of memory;
-    raise spark.memory. INTERNAL_ERROR: a defect in the worker; please report it. PYTHON_WORKER_TIMEOUT:
-    Spark's Python processes do not start in time because the worker has too little CPU; raise
-    worker.resources. ENDPOINT_UNREACHABLE: the endpoint does not answer. PROJECT_NOT_FOUND,
-    LOGSTORE_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND: the endpoint answers, and the project, logstore or group
-    does not exist; the operator recreates the group. AUTHENTICATION_FAILED: the access key is missing or
-    unknown, or lacks the permission. CLOCK_SKEWED: the clocks of the node and of the log service differ too
-    much. UNSUPPORTED_SETTINGS: the settings are of another contract than that of the worker's image, or have
-    a value that the image does not know; use an image of the operator's release. POSITION_BEYOND_END: a shard
+    letter cannot be written; the shard waits. INVALID_SINK: the sink's settings are invalid, or the query's
+    columns do not fit its table; the message names them. SINK_UNAVAILABLE: the sink cannot be written, for
+    example because the disk is full, permissions are missing, the volume has no hard links or the database
+    does not answer; a worker that holds shards retries first. STATE_UNAVAILABLE: the worker's own state
+    directory cannot be written, for example because its volume is full; the worker retries. JAVA_MISSING: the
+    worker's image, or this machine, has no Java. SPARK_NOT_STARTED: Spark rejected its settings, see
+    spark.conf. SPARK_DRIVER_EXITED: Spark's JVM exited, often because it ran out of memory; raise
+    spark.memory. INTERNAL_ERROR: a defect in the worker; please report it. PYTHON_WORKER_TIMEOUT: Spark's
+    Python processes do not start in time because the worker has too little CPU; raise worker.resources.
+    ENDPOINT_UNREACHABLE: the endpoint does not answer. PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND,
+    CONSUMER_GROUP_NOT_FOUND: the endpoint answers, and the project, logstore or group does not exist; the
+    operator recreates the group. AUTHENTICATION_FAILED: the access key is missing or unknown, or lacks the
+    permission. CLOCK_SKEWED: the clocks of the node and of the log service differ too much.
+    UNSUPPORTED_SETTINGS: the settings are of another contract than that of the worker's image, or have a
+    value that the image does not know; use an image of the operator's release. POSITION_BEYOND_END: a shard
     ends before the position from which the worker would continue, because the log service has lost logs or
     was restored; see condition Degraded. The worker reads its other shards."""
 

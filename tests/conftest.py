@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 from tests import java
-from tests.cluster.fixtures import apiserver, apiserver_of_its_own  # noqa: F401 - fixtures
+from tests.cluster.fixtures import apiserver, apiserver_of_its_own, s3, versitygw  # noqa: F401 - fixtures
 from tests.totals import pytest_terminal_summary  # noqa: F401 - a hook
 
 # No deadline and no fresh randomness: other work on the machine must not fail a test, and the
@@ -30,6 +30,7 @@ MARKS = {
     "actionlint": "tools",
     "keda_client": "tools",
     "health": "tools",
+    "versitygw": "tools",
     "cluster": "node",
 }
 REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"

@@ -1,4 +1,4 @@
-"""Fixtures that provide a real apiserver or a real cluster.
+"""Fixtures that provide a real apiserver, a real cluster or a real S3 server.
 
 Tests elsewhere import these by name in their `conftest.py` (``from tests.cluster.fixtures import
 apiserver``).
@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import apiserver as api
-from tests.cluster import build, chart_tools, packages, paths, provider, require, runs
+from tests.cluster import build, chart_tools, packages, paths, provider, require, runs, s3_server
 from tests.cluster.compiling import Recipe
 from tests.cluster.provider import Cluster
+from tests.cluster.s3_server import S3Server, running_s3_server
 
 CLUSTER_LOCK_GUARD_S = 3600.0
 
@@ -76,6 +77,19 @@ def keda_client() -> Path:
 def health() -> Path:
     """kstatus and the Lua of Argo CD (`tools/health`)."""
     return _tool(chart_tools.HEALTH, chart_tools.health)
+
+
+@pytest.fixture(scope="session")
+def versitygw() -> Path:
+    """The program of a real S3 server."""
+    return _tool(s3_server.VERSITYGW, s3_server.program)
+
+
+@pytest.fixture(scope="session")
+def s3(versitygw: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A running S3 server for all tests that do not stop it."""
+    with running_s3_server(versitygw, tmp_path_factory.mktemp("s3")) as server:
+        yield server
 
 
 def _tool(recipe: Recipe, get: Callable[[], Path]) -> Path:

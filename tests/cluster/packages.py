@@ -1,7 +1,7 @@
 """The programs that Debian packages provide: checks whether they are installed, and installs them.
 
-One table of what the upstream cluster and the image builder need besides the compiled programs. The demo's
-`debian.sh` installs packages for demo and tests alike.
+One table of what the upstream cluster, the image builder and the tests of sinks need besides the compiled
+programs. The demo's `debian.sh` installs packages for demo and tests alike.
 
 ``python -m tests.cluster.packages``  install what is missing (root, with apt-get)
 """
@@ -32,7 +32,9 @@ FOR_IMAGES = {
     "busybox-static": "busybox",
     "debian-archive-keyring": "/usr/share/keyrings/debian-archive-keyring.gpg",
 }
-ALL = {**FOR_APISERVER, **FOR_NODE, **FOR_IMAGES}
+# What the tests of sinks write to.
+FOR_SINKS = {"postgresql": "pg_ctlcluster"}
+ALL = {**FOR_APISERVER, **FOR_SINKS, **FOR_NODE, **FOR_IMAGES}
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from tests import java, kafka
-from tests.cluster import build, chart_tools, images, packages, paths, provider
+from tests.cluster import build, chart_tools, images, packages, paths, provider, s3_server
 
 NICE = 10
 
@@ -43,7 +43,9 @@ def prepare(*, cluster_only: bool = False) -> list[str]:
 def _steps(*, upstream: bool, cluster_only: bool) -> list[Callable[[], object]]:
     """In this order: seconds first, and images last, which only the last tests need."""
     steps: list[Callable[[], object]] = [
-        lambda: packages.install(packages.ALL if upstream else packages.FOR_APISERVER),
+        lambda: packages.install(
+            packages.ALL if upstream else {**packages.FOR_APISERVER, **packages.FOR_SINKS}
+        ),
         java.install,
         *([] if cluster_only else [kafka.install]),  # before the archive, which is of all jars
         _archive_classes,
@@ -51,6 +53,8 @@ def _steps(*, upstream: bool, cluster_only: bool) -> list[Callable[[], object]]:
     if upstream or not cluster_only:  # kind brings a Kubernetes of its own, but no apiserver without nodes
         steps.append(build.ensure)
     steps.append(chart_tools.ensure_all)  # after the programs that they share packages with
+    if not cluster_only:
+        steps.append(s3_server.program)
     if upstream:
         steps.append(_build_images)
     return steps

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import java, locked
-from tests.cluster import build, chart_tools, compiling, images, packages, prepare, provider
+from tests.cluster import build, chart_tools, compiling, images, packages, prepare, provider, s3_server
 
 
 @pytest.fixture
@@ -60,10 +60,10 @@ def test_missing_packages_are_named_with_the_command_to_install_them(monkeypatch
 @pytest.mark.parametrize(
     ("chosen", "cluster_only", "steps"),
     [
-        ("upstream", False, "packages java build tools images"),
-        ("kind", False, "packages java build tools"),
+        ("upstream", False, "packages java build tools s3 images"),
+        ("kind", False, "packages java build tools s3"),
         ("kind", True, "packages java tools"),
-        ("", False, "packages java build tools"),  # neither Docker nor root
+        ("", False, "packages java build tools s3"),  # neither Docker nor root
     ],
 )
 def test_each_selection_of_tests_prepares_what_it_needs(
@@ -88,6 +88,7 @@ def test_each_selection_of_tests_prepares_what_it_needs(
     monkeypatch.setattr(prepare, "_archive_classes", lambda: None)
     monkeypatch.setattr(build, "ensure", fail)
     monkeypatch.setattr(chart_tools, "ensure_all", lambda: done.append("tools"))
+    monkeypatch.setattr(s3_server, "program", lambda: done.append("s3"))
     monkeypatch.setattr(images, "ensure_all", lambda: done.append("images"))
     problems = prepare.prepare(cluster_only=cluster_only)
     assert " ".join(done) == steps, "one that fails keeps none of the others from being done"

@@ -26,12 +26,14 @@ PACKAGES = ("loghub", "loghub_operator", "loghub_spark", "loghub_worker")
 PROGRAMS = {
     "service": ("loghub.service.__main__", "loghub.service.fsck.__main__"),
     "operator": ("loghub_operator.__main__",),
-    # The worker, the hook before its pod stops, and the programs that the Dockerfile runs.
+    # The worker, the hook before its pod stops, the programs that the Dockerfile runs, and what a user's own
+    # program imports.
     "worker": (
         "loghub_worker.__main__",
         "loghub_worker.pre_stop",
         "loghub_worker.cds_archive",
         "loghub_worker.spark_jars",
+        "loghub_worker.api",
     ),
 }
 # Imported, but not named in pyproject.toml: each belongs to another package, which pins it.
@@ -170,6 +172,11 @@ def test_the_command_on_a_laptop_imports_what_its_extra_installs() -> None:
 
 def test_the_data_source_imports_what_its_extra_installs() -> None:
     assert required("spark") == required() | distributions(imported("loghub_spark"))
+
+
+def test_a_program_with_the_processor_api_imports_what_its_extra_installs() -> None:
+    result = distributions(imported("loghub_worker.api"))
+    assert result == required("consumer")
 
 
 def test_the_operators_lock_has_no_packages_of_the_user_interface() -> None:

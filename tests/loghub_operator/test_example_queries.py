@@ -74,6 +74,20 @@ def test_access_log_parses_what_it_can_and_keeps_every_line(spark: Any) -> None:
     assert parsed[2] == parsed[3] == ("", "", "", None, None)
 
 
+def test_postgresql_writes_the_columns_of_an_access_log(spark: Any) -> None:
+    (document,) = resources_in((ROOT / "deploy" / "examples" / "postgresql.yaml").read_text())
+    pipeline = parse_resource(document).spec.pipeline
+    assert pipeline.sink.postgresql is not None
+    assert pipeline.sink.postgresql.ssl_mode == "verify-full"
+    spark.sql(_view()).createOrReplaceTempView("logs")
+    found = {row["line"]: row.asDict() for row in spark.sql(pipeline.sql).collect()}
+    assert found.keys() == {*LINES, None}
+    first = found[LINES[0]]
+    assert (first["client"], first["path"], first["status"], first["tags"]) == (
+        "192.0.2.1", "/a/b?c=1", 200, {"a": "b"},
+    )  # fmt: skip
+
+
 def test_copy_logstore_copies_without_a_query() -> None:
     (document,) = resources_in((ROOT / "deploy" / "examples" / "copy-logstore.yaml").read_text())
     assert parse_resource(document).spec.pipeline.copies

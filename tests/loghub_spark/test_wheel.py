@@ -63,8 +63,9 @@ def top_level(of: Distribution) -> Iterator[Path]:
     yield from (Path(str(of.locate_file(name))) for name in sorted(names))
 
 
-def test_the_lines_of_the_readme_read_from_a_service(wheel: Path, tmp_path: Path) -> None:
-    place = tmp_path / "venv"
+def installed(wheel: Path, folder: Path) -> dict[str, str]:
+    """The environment of a new virtual environment in this folder that has the wheel."""
+    place = folder / "venv"
     venv.create(place, with_pip=True)
     (site,) = place.glob("lib/python3*/site-packages")
     with zipfile.ZipFile(wheel) as archive:
@@ -78,7 +79,12 @@ def test_the_lines_of_the_readme_read_from_a_service(wheel: Path, tmp_path: Path
     }
     environment["PATH"] = f"{place / 'bin'}{os.pathsep}{environment['PATH']}"
     install = ["pip", "install", "--no-index", "--quiet", f"{wheel}[{EXTRA}]"]
-    subprocess.run(install, env=environment, cwd=tmp_path, check=True, timeout=GUARD_S)
+    subprocess.run(install, env=environment, cwd=folder, check=True, timeout=GUARD_S)
+    return environment
+
+
+def test_the_lines_of_the_readme_read_from_a_service(wheel: Path, tmp_path: Path) -> None:
+    environment = installed(wheel, tmp_path)
     with running_service(tmp_path / "service") as service:
         client = client_of(service)
         client.create_project()

@@ -15,6 +15,7 @@ from statistics import median
 
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation
+from loghub_worker.sink.folder_storage import FolderStorage
 
 GROUPS, REPEATS = 100, 5
 
@@ -23,7 +24,7 @@ class Bench:
     """A worker that holds all shards and saves no checkpoint by itself."""
 
     def __init__(self, folder: Path, shards: int) -> None:
-        self.commit_log = CommitLog(folder, group_path=("p", "l", "g"))
+        self.commit_log = CommitLog(FolderStorage(folder, group_path=("p", "l", "g")))
         self.shards = [ShardIncarnation(shard=shard, created=1) for shard in range(shards)]
         self.position = 0
         self.batches = 0

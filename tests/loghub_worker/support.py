@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count, islice
@@ -50,6 +50,9 @@ def _lines(file: Path) -> Iterator[str]:
     with file.open(encoding="utf-8", errors="replace") as text:
         for line in text:
             yield line.rstrip("\n")
+
+
+NO_VARIABLES: Mapping[str, str] = {}
 
 
 class Producer:
@@ -138,7 +141,16 @@ def worker_environment(folder: Path, *, name: str, credentials_dir: Path) -> dic
 class WorkerProcess:
     """A real ``python -m loghub_worker``."""
 
-    def __init__(self, folder: Path, config: WorkerConfig, *, name: str, credentials_dir: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: WorkerConfig,
+        *,
+        name: str,
+        credentials_dir: Path,
+        environment: Mapping[str, str] = NO_VARIABLES,
+    ) -> None:
+        """`environment` has further variables."""
         self.name = name
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +159,8 @@ class WorkerProcess:
         self._status = self.folder / "status.json"
         self._log = (self.folder / "log").open("ab")
         self._status.unlink(missing_ok=True)
-        self._environment = worker_environment(self.folder, name=name, credentials_dir=credentials_dir)
+        variables = worker_environment(self.folder, name=name, credentials_dir=credentials_dir)
+        self._environment = variables | environment
         self.process = subprocess.Popen(
             [sys.executable, "-m", "loghub_worker"],
             cwd=ROOT,
@@ -242,13 +255,22 @@ def processes_of(worker: WorkerProcess) -> dict[int, tuple[str, str]]:
 class Workers:
     """Worker processes that end with the test."""
 
-    def __init__(self, folder: Path, credentials_dir: Path) -> None:
+    def __init__(
+        self, folder: Path, credentials_dir: Path, environment: Mapping[str, str] = NO_VARIABLES
+    ) -> None:
         self._folder = folder
         self._credentials_dir = credentials_dir
+        self._environment = environment
         self._started: list[WorkerProcess] = []
 
     def start(self, name: str, config: WorkerConfig) -> WorkerProcess:
-        worker = WorkerProcess(self._folder, config, name=name, credentials_dir=self._credentials_dir)
+        worker = WorkerProcess(
+            self._folder,
+            config,
+            name=name,
+            credentials_dir=self._credentials_dir,
+            environment=self._environment,
+        )
         self._started.append(worker)
         return worker
 
@@ -258,8 +280,10 @@ class Workers:
 
 
 @contextmanager
-def worker_processes(folder: Path, service: ServiceProcess) -> Iterator[Workers]:
-    workers = Workers(folder, service.credentials_dir)
+def worker_processes(
+    folder: Path, service: ServiceProcess, environment: Mapping[str, str] = NO_VARIABLES
+) -> Iterator[Workers]:
+    workers = Workers(folder, service.credentials_dir, environment)
     try:
         yield workers
     finally:

@@ -8,13 +8,14 @@ import subprocess
 import threading
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from loghub.clock import SystemClock
-from loghub.sink_settings import ConsoleSink, ParquetSink
+from loghub.sink_settings import ConsoleSink, DeltaSink, ParquetSink
 from loghub.wire.cursor import encode
 from loghub.worker_contract import (
     ENV_CONFIG,
@@ -158,15 +159,16 @@ def test_requesting_a_stop_acquires_no_lock(tmp_path: Path, monkeypatch: pytest.
     assert membership.status().phase == "starting", "the request is respected: nothing has begun"
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/x", "oss://bucket/x", "hdfs://host/x", "relative/path"])
+@pytest.mark.parametrize("path", ["s3a://bucket/x", "oss://bucket/x", "hdfs://host/x", "relative/path"])
 def test_a_sink_path_that_is_not_an_absolute_folder_is_refused(path: str) -> None:
     config = worker_config("http://x", ParquetSink(path=path))
     with pytest.raises(InvalidSinkError, match=r"absolute path|mounted file system"):
         make_sink(config, consumer="w-0", credentials_dir="/k", scratch=Path("/x"), now_unix_s=0)
 
 
+@pytest.mark.parametrize("kind", [ParquetSink, DeltaSink])
 def test_a_folder_without_hard_links_is_refused_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     """Some network file systems have none. On a read-only or full one, an earlier step fails the same way."""
 
@@ -174,7 +176,7 @@ def test_a_folder_without_hard_links_is_refused_at_the_start(
         raise OSError(95, "Operation not supported")
 
     variables = environment(tmp_path)
-    sink = ParquetSink(path=str(tmp_path / "sink"))
+    sink = kind(path=str(tmp_path / "sink"))
     Path(variables[ENV_CONFIG]).write_bytes(msgspec.json.encode(worker_config("http://x", sink)))
     worker = WorkerRuntime(read_settings(variables), SystemClock())
     monkeypatch.setattr(os, "link", refused)

@@ -5,7 +5,9 @@ With ``-s`` the number of faults of each kind is printed.
 """
 
 import os
+import secrets
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +19,6 @@ from loghub.service.storage import recovery
 from loghub.service.storage.data_folder import remove_tree
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.commit_log import ABORTED, BatchDecision, CommitLog
-from loghub_worker.sink.exclusive_files import unlinked_file
 from tests.simulator.faults import Fault
 from tests.simulator.run import run_schedule, run_schedules
 from tests.simulator.worker import SimFilesSink, SimWorker
@@ -88,11 +89,14 @@ def test_a_commit_log_that_believes_what_link_returns_is_found(monkeypatch: pyte
     """It takes its own decision for that of another, and removes the staged files of a committed batch."""
 
     def decide(self: CommitLog, batch: str, decision: BatchDecision) -> BatchDecision:
-        with unlinked_file(self._parts, msgspec.json.encode(decision)) as part:
-            try:
-                os.link(part, self._decision_path(batch))
-            except FileExistsError:
-                return ABORTED
+        part = Path(self._storage.describe(f"parts/{batch}-{secrets.token_hex(8)}"))
+        part.write_bytes(msgspec.json.encode(decision))
+        try:
+            os.link(part, self._storage.describe(f"batches/{batch}.json"))
+        except FileExistsError:
+            return ABORTED
+        finally:
+            part.unlink()
         return decision
 
     monkeypatch.setattr(CommitLog, "_decide", decide)

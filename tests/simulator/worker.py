@@ -26,6 +26,7 @@ from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
 from loghub_worker.sink.commit_log import CommitLog
 from loghub_worker.sink.file_formats import JSON
 from loghub_worker.sink.files import FilesSink
+from loghub_worker.sink.folder_storage import FolderStorage
 from tests.loghub_worker.support import worker_config
 from tests.simulator.faults import WorkerCrashed
 from tests.simulator.service import VirtualClock
@@ -146,11 +147,12 @@ class SimWorker:
         self.client = client
         self.exchange = MemoryExchange()
         timings = MembershipTimings(interval_s=INTERVAL_S, timeout_s=TIMEOUT_S, margin_s=MARGIN_S)
-        self.shared_state = SimSharedState(Membership(timings), self.exchange, clock)  # type: ignore[arg-type]
+        self.shared_state = SimSharedState(Membership(timings), self.exchange, clock)
         identity = ConsumerIdentity(logstore=LOGSTORE, group=GROUP, consumer=name)
-        commit_log = CommitLog(folder, group_path=("proj", LOGSTORE, GROUP), at_step=at_step)
+        storage = FolderStorage(folder, group_path=("proj", LOGSTORE, GROUP))
+        commit_log = CommitLog(storage, at_step=at_step)
         commit_log.prune(owner=name, now_unix_s=clock.unix_s())
-        sink = SimFilesSink(folder, commit_log, JSON)
+        sink = SimFilesSink(commit_log, JSON)
         self.heartbeat = HeartbeatThread(self.shared_state, client, identity)
         self.manager = ShardManager(self.shared_state, client, sink, identity, config=config())
         self._offsets = state / name / "offsets"
@@ -159,6 +161,7 @@ class SimWorker:
             config=config(),
             consumer=name,
             credentials_dir="",
+            exchange=self.exchange,  # type: ignore[arg-type]
             scratch=state / name,
             journal=state / f"{name}.json",
         )

@@ -45,9 +45,6 @@ log = structlog.get_logger()
 
 STEP_S = 0.4  # how often the drain file and the threads are checked
 STATUS_S = 1.0
-# The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
-# seconds, so that a commit has time to finish.
-MARGIN_FRACTION, MAX_MARGIN_S = 0.2, 5.0
 MAX_LEAVE_S = 10.0  # for the leave call of a worker that ends itself; its session ends in any case
 
 
@@ -72,10 +69,7 @@ class WorkerRuntime:
             logstore=config.logstore, group=config.consumer_group, consumer=settings.consumer
         )
         self._exchange = ExchangeFiles(_empty_folder(settings.state_dir / "exchange"))
-        margin_s = min(MAX_MARGIN_S, config.timeout_s * MARGIN_FRACTION)
-        timings = MembershipTimings(
-            interval_s=config.heartbeat_interval_s, timeout_s=config.timeout_s, margin_s=margin_s
-        )
+        timings = MembershipTimings.of(interval_s=config.heartbeat_interval_s, timeout_s=config.timeout_s)
         chance = random.SystemRandom().random
         self._shared_state = SharedState(
             Membership(timings, random=chance), self._exchange, clock, random=chance
@@ -153,6 +147,7 @@ class WorkerRuntime:
                 config=self._config,
                 consumer=self._settings.consumer,
                 credentials_dir=self._settings.credentials_dir,
+                exchange=self._exchange,
                 scratch=self._settings.state_dir / "query",
                 journal=self._settings.state_dir / "attempts.json",
                 dead_letters=dead_letters,

@@ -35,12 +35,19 @@ _HOST_PORT = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
 HOSTS_WITH_PORTS = rf"^{_HOST_PORT}(,{_HOST_PORT})*$"
 KAFKA_TOPIC = r"^[a-zA-Z0-9._-]+$"
 SPARK_FORMAT = r"^[A-Za-z][A-Za-z0-9._$-]*$"
+SINK_HOST = (
+    r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)$"  # a name, or an address
+)
+POSTGRESQL_NAME = r"^[A-Za-z_][A-Za-z0-9_$-]*$"
 SPARK_MEMORY = r"^[1-9][0-9]{0,5}[mg]$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 DATA_KEY = r"^[-._a-zA-Z0-9]+$"
 NONCE = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _HOST = r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"  # a name, or an address
 ENDPOINT = rf"^https?://{_HOST}(:[0-9]{{1,5}})?/?$"
+# A bucket's name, and keys as they are spelled everywhere without quoting; no dot segments.
+S3_URL = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*$"
+REGION = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 # The host of an SLS endpoint with what surrounds it, in lower case.
 _SLS_HOST = r"//[a-z0-9.-]+[.]log[.]aliyuncs[.]com(:|/|$)"
 # What the apiserver accepts as format date-time and CEL can read.

@@ -7,36 +7,30 @@ from pydantic import Field
 from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, SPARK_OWN, SPARK_OWN_PREFIX, is_workers_own
 from loghub_operator.api import patterns
 from loghub_operator.api.connector_sinks import KafkaSink, SparkSink
+from loghub_operator.api.delta_sink import DeltaSink
 from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, RelativePath, Seconds
 from loghub_operator.api.on_failure import OnFailure
+from loghub_operator.api.postgresql_sink import PostgresqlSink
+from loghub_operator.api.sink_location import SinkLocation
 from loghub_operator.api.validation import ApiModel, Rule
 
-Claim = Annotated[
-    ObjectName,
-    Field(description="Name of a PersistentVolumeClaim in this namespace; every worker mounts it."),
-]
+
+class ParquetSink(SinkLocation):
+    """Parquet files in a folder of a PersistentVolumeClaim or under a prefix of a bucket; each log exactly
+    once.
+
+    Each micro-batch is one file, which appears complete and in one step. A volume must support hard links,
+    an object storage create-only writes. The subfolder `_loghub` holds files that are not part of the data
+    yet: read `*.parquet` of the folder itself."""
 
 
-class ParquetSink(ApiModel):
-    """Parquet files in a folder of a PersistentVolumeClaim; each log exactly once.
+class JsonSink(SinkLocation):
+    """JSON Lines files in a folder of a PersistentVolumeClaim or under a prefix of a bucket; each log exactly
+    once.
 
-    Each micro-batch is one file, which appears complete and in one step. The volume must support hard
-    links. The subfolder `_loghub` holds files that are not part of the data yet: read `*.parquet` of the
-    folder itself."""
-
-    path: RelativePath = Field(description="Folder inside the volume.")
-    volume_claim: Claim
-
-
-class JsonSink(ApiModel):
-    """JSON Lines files in a folder of a PersistentVolumeClaim; each log exactly once.
-
-    Each micro-batch is one file, which appears complete and in one step. The volume must support hard links.
-    The subfolder `_loghub` holds files that are not part of the data yet: read `*.json` of the folder itself.
-    """
-
-    path: RelativePath = Field(description="Folder inside the volume.")
-    volume_claim: Claim
+    Each micro-batch is one file, which appears complete and in one step. A volume must support hard links,
+    an object storage create-only writes. The subfolder `_loghub` holds files that are not part of the data
+    yet: read `*.json` of the folder itself."""
 
 
 class ConsoleSink(ApiModel):
@@ -82,10 +76,13 @@ class Sink(ApiModel):
     RULES: ClassVar = (
         Rule(
             cel=(
-                "[has(self.parquet), has(self.json), has(self.console), has(self.logstore), has(self.kafka),"
-                " has(self.spark)].filter(given, given).size() == 1"
+                "[has(self.parquet), has(self.json), has(self.delta), has(self.console), has(self.logstore),"
+                " has(self.postgresql), has(self.kafka), has(self.spark)].filter(given, given).size() == 1"
             ),
-            message="exactly one sink must be set: parquet, json, console, logstore, kafka or spark",
+            message=(
+                "exactly one sink must be set: parquet, json, delta, console, logstore, postgresql, kafka or"
+                " spark"
+            ),
             holds=lambda self: sum(one is not None for one in self.kinds) == 1,
         ),
         Rule(
@@ -95,12 +92,20 @@ class Sink(ApiModel):
                 self.kafka is None or self.kafka.sasl is None or self.credentials_secret is not None
             ),
         ),
+        Rule(
+            field="credentialsSecret",
+            cel="!has(self.postgresql) || has(self.credentialsSecret)",
+            message="postgresql needs credentialsSecret, with username and password",
+            holds=lambda self: self.postgresql is None or self.credentials_secret is not None,
+        ),
     )
 
     parquet: ParquetSink | None = None
     json_: JsonSink | None = None
+    delta: DeltaSink | None = None
     console: ConsoleSink | None = None
     logstore: LogstoreSink | None = None
+    postgresql: PostgresqlSink | None = None
     kafka: KafkaSink | None = None
     spark: SparkSink | None = None
     credentials_secret: SinkCredentials | None = Field(
@@ -114,12 +119,26 @@ class Sink(ApiModel):
     @property
     def kinds(self) -> tuple[ApiModel | None, ...]:
         """Every sink, of which one is set."""
-        return self.parquet, self.json_, self.console, self.logstore, self.kafka, self.spark
+        return (
+            self.parquet,
+            self.json_,
+            self.delta,
+            self.console,
+            self.logstore,
+            self.postgresql,
+            self.kafka,
+            self.spark,
+        )
 
     @property
-    def files(self) -> ParquetSink | JsonSink | None:
-        """The sink if it writes files on a volume."""
-        return self.parquet or self.json_
+    def location(self) -> SinkLocation | None:
+        """Where the sink writes, if it writes files."""
+        return self.parquet or self.json_ or self.delta
+
+    @property
+    def volume_claim(self) -> str | None:
+        """The volume that the sink writes to, if it does."""
+        return None if self.location is None else self.location.volume_claim
 
 
 class Trigger(ApiModel):

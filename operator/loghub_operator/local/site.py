@@ -21,14 +21,14 @@ def local_placement(
 ) -> Placement:
     """The placement on this machine. A claim is a folder of the same name; a loopback address needs no host
     name for the project."""
-    files, python = resource.spec.pipeline.sink.files, resource.spec.pipeline.python
+    written, python = resource.spec.pipeline.sink.volume_claim, resource.spec.pipeline.python
     claim = None if python is None else python.volume_claim
     rejected = resource.spec.pipeline.on_failure.folder
     log_file = resource.spec.worker.log.file
     log_claim = None if log_file is None else log_file.volume_claim
     return Placement(
         endpoint=endpoint,
-        sink_root=str(volumes / files.volume_claim if files is not None else volumes),
+        sink_root=str(volumes / written if written is not None else volumes),
         needs_project_address=False,
         code_root=str(volumes / claim.name if claim is not None else volumes),
         dead_letter_root=str(volumes / rejected.volume_claim if rejected is not None else volumes),

@@ -240,7 +240,7 @@ def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
     ]
     if resource.spec.pipeline.sink.credentials_secret is not None:
         mounts.append({"name": "sink-credentials", "mountPath": _SINK_CREDENTIALS, "readOnly": True})
-    if resource.spec.pipeline.sink.files is not None:
+    if resource.spec.pipeline.sink.volume_claim is not None:
         mounts.append({"name": "sink", "mountPath": SINK_ROOT})
     if resource.spec.pipeline.on_failure.folder is not None:
         mounts.append({"name": "dead-letter", "mountPath": DEAD_LETTER_ROOT})
@@ -278,13 +278,12 @@ def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
     if of_sink is not None:
         secret = {"secretName": of_sink.name, "defaultMode": 0o440}
         volumes.append({"name": "sink-credentials", "secret": secret})
-    files, code = resource.spec.pipeline.sink.files, _code_claim(resource)
     folder = resource.spec.pipeline.on_failure.folder
     claims = {
-        "sink": None if files is None else files.volume_claim,
+        "sink": resource.spec.pipeline.sink.volume_claim,
         "dead-letter": None if folder is None else folder.volume_claim,
         "log": _log_claim(resource),
-        "code": code,
+        "code": _code_claim(resource),
     }
     volumes += [
         {"name": name, "persistentVolumeClaim": {"claimName": claim}}

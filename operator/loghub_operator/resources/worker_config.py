@@ -7,7 +7,18 @@ hash shows whether a running worker has other settings.
 import hashlib
 
 from loghub.log_settings import LogFile, LogSettings
-from loghub.sink_settings import ConsoleSink, JsonSink, KafkaSink, LogstoreSink, ParquetSink, Sink, SparkSink
+from loghub.sink_settings import (
+    ConsoleSink,
+    DeltaSink,
+    JsonSink,
+    KafkaSink,
+    LogstoreSink,
+    ParquetSink,
+    PostgresqlSink,
+    S3Settings,
+    Sink,
+    SparkSink,
+)
 from loghub.worker_contract import (
     CONTRACT_VERSION,
     CopyPipeline,
@@ -20,12 +31,15 @@ from loghub.worker_contract import (
     WorkerConfig,
     encode_settings,
 )
+from loghub_operator.api.delta_sink import SchemaEvolution
 from loghub_operator.api.pipeline import Spark
+from loghub_operator.api.sink_location import SinkLocation
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Placement
 
 DEFAULT_MEMORY = "512m"  # as in `loghub_worker.query.spark_session`
 DRAIN_TIMEOUT_S = 30
+_HEAP_OF_A_TASK = 10  # bytes of heap for each byte of the logs that a task reads for a table
 # After the drain has ended: the last heartbeat, the leave call and its retries.
 AFTER_DRAIN_S = 15
 
@@ -47,7 +61,7 @@ def worker_config(
         last_initial_shard=last_initial_shard,
         fetch_interval_s=float(spec.fetch.interval_seconds),
         max_log_groups=spec.fetch.max_log_groups,
-        max_bytes=spec.fetch.max_bytes,
+        max_bytes=_max_bytes(resource),
         checkpoint_interval_s=float(spec.checkpoint.interval_seconds),
         trigger_interval_s=float(spec.pipeline.trigger.interval_seconds),
         pipeline=_pipeline(resource, placement),
@@ -83,6 +97,15 @@ def drain_timeout_s(resource: LogHubConsumerGroup) -> float:
     return DRAIN_TIMEOUT_S + resource.spec.timeout_seconds + AFTER_DRAIN_S
 
 
+def _max_bytes(resource: LogHubConsumerGroup) -> int:
+    """The limit of bytes for a shard in a micro-batch. On the way to a table, the rows of each running task
+    are in the heap several times (docs/sinks.md 3.4)."""
+    spec = resource.spec
+    if spec.pipeline.sink.postgresql is None:
+        return spec.fetch.max_bytes
+    return min(spec.fetch.max_bytes, (heap_mib(spec.spark) << 20) // (_HEAP_OF_A_TASK * spec.spark.cores))
+
+
 def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
     pipeline = resource.spec.pipeline
     if pipeline.copies:
@@ -102,11 +125,28 @@ def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
 def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:
     sink = resource.spec.pipeline.sink
     if sink.parquet is not None:
-        return ParquetSink(path=f"{placement.sink_root}/{sink.parquet.path}")
+        return ParquetSink(path=_path(sink.parquet, placement), s3=_s3(sink.parquet))
     if sink.json_ is not None:
-        return JsonSink(path=f"{placement.sink_root}/{sink.json_.path}")
+        return JsonSink(path=_path(sink.json_, placement), s3=_s3(sink.json_))
+    if sink.delta is not None:
+        return DeltaSink(
+            path=_path(sink.delta, placement),
+            s3=_s3(sink.delta),
+            partition_by=sink.delta.partition_by,
+            add_columns=sink.delta.schema_evolution is SchemaEvolution.ADD_COLUMNS,
+        )
     if sink.console is not None:
         return ConsoleSink(rows=sink.console.rows)
+    if sink.postgresql is not None:
+        return PostgresqlSink(
+            host=sink.postgresql.host,
+            port=sink.postgresql.port,
+            database=sink.postgresql.database,
+            schema=sink.postgresql.schema_,
+            table=sink.postgresql.table,
+            ssl_mode=sink.postgresql.ssl_mode.value,
+            create_table=sink.postgresql.create_table,
+        )
     if sink.kafka is not None:
         return KafkaSink(
             bootstrap_servers=sink.kafka.bootstrap_servers,
@@ -124,6 +164,22 @@ def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:
         project=sink.logstore.project or resource.spec.project,
         logstore=sink.logstore.name,
         keep_order=resource.spec.in_order and not sink.logstore.copy_,
+    )
+
+
+def _path(location: SinkLocation, placement: Placement) -> str:
+    return location.url or f"{placement.sink_root}/{location.path}"
+
+
+def _s3(location: SinkLocation) -> S3Settings | None:
+    given = location.s3
+    if given is None:
+        return None
+    return S3Settings(
+        endpoint=given.endpoint,
+        region=given.region,
+        virtual_hosted=given.virtual_hosted,
+        allow_http=given.allow_http,
     )
 
 

@@ -48,8 +48,24 @@ DEPENDENCIES: dict[str, Document] = {
     "timeoutSeconds": {"heartbeatIntervalSeconds": 1},
     "pipeline.python": {"pipeline": {"sql": None}},
     "pipeline.sink.json": {"pipeline": {"sink": {"parquet": None}}},
+    "pipeline.sink.json.path": {"pipeline": {"sink": {"json": {"volumeClaim": "a"}}}},
+    "pipeline.sink.json.volumeClaim": {"pipeline": {"sink": {"json": {"path": "a"}}}},
+    "pipeline.sink.json.s3": {"pipeline": {"sink": {"json": {"url": "s3://bucket"}}}},
+    "pipeline.sink.delta": {"pipeline": {"sink": {"parquet": None}}},
+    "pipeline.sink.delta.path": {"pipeline": {"sink": {"delta": {"volumeClaim": "a"}}}},
+    "pipeline.sink.delta.volumeClaim": {"pipeline": {"sink": {"delta": {"path": "a"}}}},
+    "pipeline.sink.delta.s3": {"pipeline": {"sink": {"delta": {"url": "s3://bucket"}}}},
+    "pipeline.sink.delta.partitionBy": {"pipeline": {"sink": {"delta": {"url": "s3://bucket"}}}},
+    "pipeline.sink.delta.schemaEvolution": {"pipeline": {"sink": {"delta": {"url": "s3://bucket"}}}},
+    "pipeline.sink.parquet.url": {"pipeline": {"sink": {"parquet": {"path": None, "volumeClaim": None}}}},
+    "pipeline.sink.parquet.s3": {
+        "pipeline": {"sink": {"parquet": {"path": None, "volumeClaim": None, "url": "s3://bucket"}}}
+    },
     "pipeline.sink.console": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.logstore": {"pipeline": {"sink": {"parquet": None}}},
+    "pipeline.sink.postgresql": {
+        "pipeline": {"sink": {"parquet": None, "credentialsSecret": {"name": "database"}}}
+    },
     "pipeline.sink.kafka": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.kafka.sasl": {"pipeline": {"sink": {"credentialsSecret": {"name": "user"}}}},
     "pipeline.sink.spark": {"pipeline": {"sink": {"parquet": None}}},
@@ -72,11 +88,19 @@ DEPENDENCIES: dict[str, Document] = {
 RULED = {
     "endpoint": ("embedded", "http://" + "a" * 505),
     "spark.memory": ("1g", "999999m"),
+    "pipeline.sink.parquet.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
+    "pipeline.sink.json.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
+    "pipeline.sink.delta.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
+    "pipeline.sink.delta.s3.endpoint": ("https://a", "https://" + "a" * 504),
+    "pipeline.sink.parquet.s3.endpoint": ("https://a", "https://" + "a" * 504),
+    "pipeline.sink.json.s3.endpoint": ("https://a", "https://" + "a" * 504),
     "pipeline.sink.kafka.bootstrapServers": ("a:1", "a" * 2046 + ":1"),
 }
 FIRST_TIME, LONGEST_TIME = "1970-01-01T00:00:01Z", f"2026-01-31T08:00:00.{'0' * 38}+08:00"
 # The smallest valid value where a rule requires more than the schema.
 SMALLEST = {
+    "pipeline.sink.json": {"path": "a", "volumeClaim": "a"},
+    "pipeline.sink.delta": {"path": "a", "volumeClaim": "a"},
     "pipeline.onFailure.deadLetter": {"logstore": {"name": "rejected"}},
     "worker.env.0.valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}},
     "scaling.workerCapacity": 1,
@@ -304,7 +328,10 @@ def many(path: Path, count: int) -> list[Any]:
     if key:
         number = schema_at((*item, key))["type"] == "integer"
         return [least(item) | {key: n if number else f"n{n}"} for n in range(count)]
-    return [n if schema_at(item)["type"] == "integer" else least(item) for n in range(count)]
+    if schema_at(item)["type"] == "integer":
+        return list(range(count))
+    differ = schema_at(path).get(LIST) == "set"
+    return [f"{least(item)}{n}" if differ else least(item) for n in range(count)]
 
 
 # A whole object

@@ -63,3 +63,35 @@ PIPELINE_RULES: dict[str, tuple[Document, str, str]] = {
         ),
     ),
 }
+
+_LOCATION = "either path and volumeClaim, or url must be set"
+_S3 = "s3 describes the storage of url, which is not set"
+_HTTP = "an http endpoint is used only with allowHttp: true"
+_VOLUME = {"path": "a", "volumeClaim": "a"}
+_HTTP_ONLY = {"endpoint": "http://minio:9000"}
+
+
+def _file_sink(kind: str, location: Document) -> Document:
+    nothing = {"path": None, "volumeClaim": None}
+    return {"pipeline": {"sink": {"parquet": None, kind: nothing | location}}}
+
+
+for kind in ("parquet", "json", "delta"):
+    at = f"spec.pipeline.sink.{kind}"
+    PIPELINE_RULES |= {
+        f"{kind}-nowhere": (_file_sink(kind, {}), at, _LOCATION),
+        f"{kind}-without-a-volume": (_file_sink(kind, {"path": "a"}), at, _LOCATION),
+        f"{kind}-without-a-path": (_file_sink(kind, {"volumeClaim": "a"}), at, _LOCATION),
+        f"{kind}-at-two-places": (_file_sink(kind, _VOLUME | {"url": "s3://bucket"}), at, _LOCATION),
+        f"{kind}-with-a-path-in-a-bucket": (
+            _file_sink(kind, {"path": "a", "url": "s3://bucket"}),
+            at,
+            _LOCATION,
+        ),
+        f"{kind}-with-s3-on-a-volume": (_file_sink(kind, _VOLUME | {"s3": {}}), at, _S3),
+        f"{kind}-over-http": (
+            _file_sink(kind, {"url": "s3://bucket", "s3": _HTTP_ONLY}),
+            f"{at}.s3.endpoint",
+            _HTTP,
+        ),
+    }

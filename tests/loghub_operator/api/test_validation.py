@@ -11,7 +11,7 @@ import yaml
 
 from loghub.worker_contract import SPARK_OWN
 from loghub_operator.api import parse_resource, resources_in
-from tests.loghub_operator.api import failure_cases
+from tests.loghub_operator.api import failure_cases, sink_cases
 from tests.loghub_operator.api.crd_cases import nodes, place, root
 from tests.loghub_operator.api.pipeline_rules import PIPELINE_RULES
 from tests.loghub_operator.api.problems import problems
@@ -27,16 +27,6 @@ RULES: dict[str, tuple[Document, str, str]] = {
         {"scaling": {"minReplicas": 3, "maxReplicas": 2}},
         "spec.scaling",
         "minReplicas must not be greater than maxReplicas",
-    ),
-    "no-sink": (
-        {"pipeline": {"sink": {"parquet": None}}},
-        "spec.pipeline.sink",
-        "exactly one sink must be set: parquet, json, console, logstore, kafka or spark",
-    ),
-    "two-sinks": (
-        {"pipeline": {"sink": {"logstore": {"name": "copy"}}}},
-        "spec.pipeline.sink",
-        "exactly one sink must be set: parquet, json, console, logstore, kafka or spark",
     ),
     "endpoint-of-another-scheme": (
         {"endpoint": "ftp://example.com"},
@@ -93,6 +83,7 @@ RULES: dict[str, tuple[Document, str, str]] = {
 RULES |= (
     PIPELINE_RULES
     | failure_cases.RULES
+    | sink_cases.RULES
     | {
         "sink-is-the-source-of-a-named-project": (
             {"pipeline": {"sink": {"parquet": None, "logstore": {"project": "demo", "name": "access"}}}},
@@ -230,65 +221,58 @@ RULES |= {
     for name in (*SPARK_OWN, "spark.ui.port")
 }
 
-ACCEPTED: dict[str, Document] = failure_cases.ACCEPTED | {
-    "minimal": {},
-    "time": {"startPosition": {"from": "Timestamp", "timestamp": "2026-01-31T08:00:00+08:00"}},
-    "real-endpoint": {"endpoint": "https://cn-hangzhou.log.aliyuncs.com"},
-    "loopback-endpoint": {"endpoint": "http://127.0.0.1:8080"},
-    "endpoint-of-IPv6": {"endpoint": "http://[fd00::7]:8080"},
-    "endpoint-of-IPv4-in-IPv6": {"endpoint": "https://[64:FF9B::192.0.2.7]/"},
-    "copy": {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "access-copy"}}}},
-    "timeout-of-two-heartbeats": {"heartbeatIntervalSeconds": 10, "timeoutSeconds": 20},
-    "one-number-of-workers": {"scaling": {"minReplicas": 3, "maxReplicas": 3}},
-    "one-number-of-shards": {"scaling": {"shards": {"minShards": 8, "maxShards": 8}}},
-    "greatest-rate": {"scaling": {"workerCapacity": "1M"}},
-    "whole-rate": {"scaling": {"workerCapacity": 250}},
-    "least-rate": {"scaling": {"workerCapacity": "0.001"}},
-    "same-logstore-of-another-project": {
-        "pipeline": {"sink": {"parquet": None, "logstore": {"project": "other", "name": "access"}}}
-    },
-    "python": {"pipeline": {"sql": None, "python": {"function": "enrich.lines:run"}}},
-    "python-of-a-config-map": {
-        "pipeline": {"sql": None, "python": {"function": "a:b", "configMap": {"name": "c"}}}
-    },
-    "python-of-a-claim": {
-        "pipeline": {"sql": None, "python": {"function": "a:b", "volumeClaim": {"name": "v", "path": "a/b"}}}
-    },
-    "undo": {"resetCheckpoints": {"to": "ConfigMap", "configMapName": "kept", "nonce": "2"}},
-    "json": {"pipeline": {"sink": {"parquet": None, "json": {"path": "a/b", "volumeClaim": "sink"}}}},
-    "console": {"pipeline": {"sink": {"parquet": None, "console": {}}}},
-    "kafka": {
-        "pipeline": {
-            "sink": {
-                "parquet": None,
-                "kafka": {"bootstrapServers": "b-0:9092,[fd00::1]:9092", "topic": "t", "sasl": "PLAIN"},
-                "credentialsSecret": {"name": "user"},
+ACCEPTED: dict[str, Document] = (
+    failure_cases.ACCEPTED
+    | sink_cases.ACCEPTED
+    | {
+        "minimal": {},
+        "time": {"startPosition": {"from": "Timestamp", "timestamp": "2026-01-31T08:00:00+08:00"}},
+        "real-endpoint": {"endpoint": "https://cn-hangzhou.log.aliyuncs.com"},
+        "loopback-endpoint": {"endpoint": "http://127.0.0.1:8080"},
+        "endpoint-of-IPv6": {"endpoint": "http://[fd00::7]:8080"},
+        "endpoint-of-IPv4-in-IPv6": {"endpoint": "https://[64:FF9B::192.0.2.7]/"},
+        "timeout-of-two-heartbeats": {"heartbeatIntervalSeconds": 10, "timeoutSeconds": 20},
+        "one-number-of-workers": {"scaling": {"minReplicas": 3, "maxReplicas": 3}},
+        "one-number-of-shards": {"scaling": {"shards": {"minShards": 8, "maxShards": 8}}},
+        "greatest-rate": {"scaling": {"workerCapacity": "1M"}},
+        "whole-rate": {"scaling": {"workerCapacity": 250}},
+        "least-rate": {"scaling": {"workerCapacity": "0.001"}},
+        "python": {"pipeline": {"sql": None, "python": {"function": "enrich.lines:run"}}},
+        "python-of-a-config-map": {
+            "pipeline": {"sql": None, "python": {"function": "a:b", "configMap": {"name": "c"}}}
+        },
+        "python-of-a-claim": {
+            "pipeline": {
+                "sql": None,
+                "python": {"function": "a:b", "volumeClaim": {"name": "v", "path": "a/b"}},
             }
-        }
-    },
-    "spark": {"pipeline": {"sink": {"parquet": None, "spark": {"format": "csv", "options": {"path": "/a"}}}}},
-    "auto": {"scaling": {"mode": "Auto", "maxReplicas": 8, "workerCapacity": "12.5", "scaleToZero": {}}},
-    "variables": {
-        "worker": {
-            "env": [
-                {"name": "A", "value": ""},
-                {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
-                {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "b.txt"}}},
-            ],
-            "podTemplate": {"spec": {"nodeSelector": {"disk": "ssd"}}},
-        }
-    },
-    "resetCheckpoints": {
+        },
+        "undo": {"resetCheckpoints": {"to": "ConfigMap", "configMapName": "kept", "nonce": "2"}},
+        "auto": {"scaling": {"mode": "Auto", "maxReplicas": 8, "workerCapacity": "12.5", "scaleToZero": {}}},
+        "variables": {
+            "worker": {
+                "env": [
+                    {"name": "A", "value": ""},
+                    {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                    {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "b.txt"}}},
+                ],
+                "podTemplate": {"spec": {"nodeSelector": {"disk": "ssd"}}},
+            }
+        },
         "resetCheckpoints": {
-            "to": "Timestamp",
-            "timestamp": "2026-01-31T08:00:00Z",
-            "shards": [0, 3],
-            "nonce": "again-2",
-        }
-    },
-    "settings-of-spark": {"spark": {"memory": "1g", "conf": {"spark.sql.session.timeZone": "Asia/Shanghai"}}},
-    "whole-cpus": {"worker": {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}}}},
-}
+            "resetCheckpoints": {
+                "to": "Timestamp",
+                "timestamp": "2026-01-31T08:00:00Z",
+                "shards": [0, 3],
+                "nonce": "again-2",
+            }
+        },
+        "settings-of-spark": {
+            "spark": {"memory": "1g", "conf": {"spark.sql.session.timeZone": "Asia/Shanghai"}}
+        },
+        "whole-cpus": {"worker": {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}}}},
+    }
+)
 
 
 def test_every_rule_of_the_crd_has_a_case() -> None:

@@ -19,9 +19,17 @@ N, S, L, R = ChangeImpact.NONE, ChangeImpact.SCALE, ChangeImpact.RELOAD, ChangeI
 LOG_CLAIM = {"worker": {"log": {"file": {"volumeClaim": "a"}}}}
 PYTHON = {"sql": None, "python": {"function": "m:f"}}
 
+BUCKET = {"url": "s3://bucket/a", "path": None, "volumeClaim": None}
+
 
 def dead_letter(**target: Document) -> Document:
     return {"pipeline": {"onFailure": {"policy": "DeadLetter", "deadLetter": target}}}
+
+
+def postgresql(**settings: object) -> Document:
+    table = {"host": "h", "database": "d", "table": "t", **settings}
+    sink = {"parquet": None, "postgresql": table, "credentialsSecret": {"name": "s"}}
+    return {"pipeline": {"sink": sink}}
 
 
 # Field -> a change of it, what the spec must have before, and its impact.
@@ -97,6 +105,21 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
     ),
     "pipeline.sink.parquet.path": ({"pipeline": {"sink": {"parquet": {"path": "b"}}}}, {}, R),
     "pipeline.sink.parquet.volumeClaim": ({"pipeline": {"sink": {"parquet": {"volumeClaim": "b"}}}}, {}, R),
+    **{
+        f"pipeline.sink.{kind}.{field}": (
+            {"pipeline": {"sink": {kind: change}}},
+            {"pipeline": {"sink": {"parquet": None, kind: BUCKET}}},
+            R,
+        )
+        for kind in ("parquet", "json", "delta")
+        for field, change in {
+            "url": {"url": "s3://bucket/b"},
+            "s3.endpoint": {"s3": {"endpoint": "https://a"}},
+            "s3.region": {"s3": {"region": "eu-west-1"}},
+            "s3.virtualHosted": {"s3": {"virtualHosted": True}},
+            "s3.allowHttp": {"s3": {"allowHttp": True}},
+        }.items()
+    },
     "pipeline.sink.json.path": (
         {"pipeline": {"sink": {"json": {"path": "b"}}}},
         {"pipeline": {"sink": {"parquet": None, "json": {"path": "a", "volumeClaim": "a"}}}},
@@ -107,11 +130,31 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         {"pipeline": {"sink": {"parquet": None, "json": {"path": "a", "volumeClaim": "a"}}}},
         R,
     ),
+    **{
+        f"pipeline.sink.delta.{field}": (
+            {"pipeline": {"sink": {"delta": {field: value}}}},
+            {"pipeline": {"sink": {"parquet": None, "delta": {"path": "a", "volumeClaim": "a"}}}},
+            R,
+        )
+        for field, value in {
+            "path": "b",
+            "volumeClaim": "b",
+            "partitionBy": ["day"],
+            "schemaEvolution": "AddColumns",
+        }.items()
+    },
     "pipeline.sink.console.rows": (
         {"pipeline": {"sink": {"console": {"rows": 2}}}},
         {"pipeline": {"sink": {"parquet": None, "console": {}}}},
         R,
     ),
+    "pipeline.sink.postgresql.host": (postgresql(host="other"), postgresql(), R),
+    "pipeline.sink.postgresql.port": (postgresql(port=5433), postgresql(), R),
+    "pipeline.sink.postgresql.database": (postgresql(database="other"), postgresql(), R),
+    "pipeline.sink.postgresql.schema": (postgresql(schema="other"), postgresql(), R),
+    "pipeline.sink.postgresql.table": (postgresql(table="other"), postgresql(), R),
+    "pipeline.sink.postgresql.sslMode": (postgresql(sslMode="verify-ca"), postgresql(), R),
+    "pipeline.sink.postgresql.createTable": (postgresql(createTable=True), postgresql(), R),
     "pipeline.sink.logstore.project": (
         {"pipeline": {"sink": {"logstore": {"project": "other"}}}},
         {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}},

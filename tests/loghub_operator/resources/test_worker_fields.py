@@ -47,13 +47,48 @@ def test_every_field_of_a_batch_reaches_the_worker() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spark", "given", "wanted"),
+    [
+        ({}, 64 << 20, (512 << 20) // 10),
+        ({"cores": 2}, 64 << 20, (512 << 20) // 20),
+        ({"memory": "1g"}, 64 << 20, 64 << 20),
+        ({}, 100_000, 100_000),
+    ],
+)
+def test_a_table_gets_batches_that_fit_into_the_heap(spark: Document, given: int, wanted: int) -> None:
+    table = {"host": "h", "database": "d", "table": "t"}
+    sink = {"parquet": None, "postgresql": table, "credentialsSecret": {"name": "c"}}
+    group = resource({"pipeline": {"sink": sink}, "spark": spark, "fetch": {"maxBytes": given}})
+    assert worker_config(group, PLACEMENT).max_bytes == wanted
+
+
+@pytest.mark.parametrize(
     ("sink", "wanted", "mounted"),
     [
         ({"json": {"path": "a/b", "volumeClaim": "c"}}, sink_settings.JsonSink(path="/sink/a/b"), True),
-        ({"console": {}}, sink_settings.ConsoleSink(rows=20), False),
+        (
+            {"json": {"url": "s3://bucket/a/b"}},
+            sink_settings.JsonSink(path="s3://bucket/a/b"),
+            False,
+        ),
         (
             {"kafka": {"bootstrapServers": "b:1"}},
             sink_settings.KafkaSink(bootstrap_servers="b:1"),
+            False,
+        ),
+        (
+            {
+                "json": {
+                    "url": "s3://bucket",
+                    "s3": {"endpoint": "http://m:1", "region": "r", "virtualHosted": True, "allowHttp": True},
+                }
+            },
+            sink_settings.JsonSink(
+                path="s3://bucket",
+                s3=sink_settings.S3Settings(
+                    endpoint="http://m:1", region="r", virtual_hosted=True, allow_http=True
+                ),
+            ),
             False,
         ),
         (
@@ -81,6 +116,28 @@ def test_every_field_of_a_batch_reaches_the_worker() -> None:
         (
             {"spark": {"format": "csv", "options": {"path": "/a"}}},
             sink_settings.SparkSink(format="csv", options={"path": "/a"}),
+            False,
+        ),
+        (
+            {
+                "delta": {
+                    "path": "a/b",
+                    "volumeClaim": "c",
+                    "partitionBy": ["day"],
+                    "schemaEvolution": "AddColumns",
+                }
+            },
+            sink_settings.DeltaSink(path="/sink/a/b", partition_by=("day",), add_columns=True),
+            True,
+        ),
+        ({"delta": {"url": "s3://bucket/a"}}, sink_settings.DeltaSink(path="s3://bucket/a"), False),
+        ({"console": {}}, sink_settings.ConsoleSink(rows=20), False),
+        (
+            {
+                "postgresql": {"host": "h", "database": "d", "schema": "s", "table": "t", "port": 1},
+                "credentialsSecret": {"name": "c"},
+            },
+            sink_settings.PostgresqlSink(host="h", port=1, database="d", schema="s", table="t"),
             False,
         ),
     ],

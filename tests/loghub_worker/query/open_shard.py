@@ -120,6 +120,7 @@ class OpenShard:
                 ),
                 consumer="w-0",
                 credentials_dir="/k",
+                exchange=self.exchange,
                 scratch=self._scratch,
                 journal=folder / "attempts.json",
                 dead_letters=dead_letters,

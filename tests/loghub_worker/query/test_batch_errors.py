@@ -12,6 +12,7 @@ from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 from loghub_worker.failure.failure_policy import Cause
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.query.transform import PipelineError
+from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.source.shard_reader import ShortReadError
 from loghub_worker.spark_errors import java_causes
 
@@ -120,6 +121,14 @@ def test_the_cause_of_an_error_follows_from_sparks_own_types(name: str) -> None:
     causes, cause, reason = CASES[name]
     failure = failure_of(spark_error(*causes))
     assert (failure.cause, failure.reason) == (cause, reason)
+
+
+def test_a_table_that_does_not_take_the_columns_any_more_is_not_due_to_the_logs() -> None:
+    """Another writer has changed it. No log group is divided, skipped or dead-lettered because of it."""
+    error = InvalidSinkError("column 'x' is long in the query and string in the table")
+    failure = failure_of(error)
+    assert is_outage(error)
+    assert (failure.cause, failure.reason) == (Cause.UNAVAILABLE, "InvalidSink")
 
 
 @pytest.mark.parametrize("code", ["ENOSPC", "ESTALE", "EACCES", "ETIMEDOUT", "EHOSTDOWN", "ENODEV", "EMFILE"])

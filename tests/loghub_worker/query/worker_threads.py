@@ -58,6 +58,7 @@ class WorkerThreads:
                 config=config,
                 consumer=name,
                 credentials_dir=str(credentials_dir),
+                exchange=exchange,
                 scratch=folder / "query",
                 journal=folder / "attempts.json",
                 dead_letters=dead_letters,

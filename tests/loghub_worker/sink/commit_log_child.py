@@ -1,25 +1,58 @@
 """A small worker that uses the commit log, as a process of its own, so that it can be killed at any step.
 
-`test_commit_log` runs it, with files of text lines in place of Parquet. The log service is a folder with one
-checkpoint file for each shard. A shard's log group at cursor c is the line ``shard:c``.
+`test_commit_log` runs it, with files of text lines in place of Parquet. The sink is a folder or, where a file
+says so, a bucket that is the same folder to the tests. The log service is a folder with one checkpoint file
+for each shard. A shard's log group at cursor c is the line ``shard:c``.
 
 Run: ``python -m tests.loghub_worker.sink.commit_log_child FOLDER STEP N`` kills itself at the N-th time of
 STEP (``-`` for never).
 """
 
 import os
+import secrets
 import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import msgspec
+
+from loghub.sink_settings import S3Settings
 from loghub_worker.batch_plan import Range
+from loghub_worker.sink.bucket import Bucket
+from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import CommitLog, SessionLostError, ShardIncarnation
+from loghub_worker.sink.folder_storage import FolderStorage
+from loghub_worker.sink.sink_credentials import SinkCredentials
 
 BEGIN, END, SHARDS = 100, 130, (0, 1)
 GROUPS = 10  # log groups per shard and batch
 FILES = 2  # per batch
+GROUP_PATH = ("p", "l", "g")
+BUCKET = "bucket.json"
+
+
+class BucketOfATest(msgspec.Struct):
+    """The file that makes the sink of a folder a bucket."""
+
+    url: str
+    endpoint: str
+    credentials: str  # a folder
+
+    def open(self) -> Bucket:
+        settings = S3Settings(endpoint=self.endpoint, allow_http=True)
+        return Bucket(self.url, settings, SinkCredentials(Path(self.credentials)))
+
+
+def storage_in(folder: Path, name: str) -> FolderStorage | BucketStorage:
+    """The sink that all workers of a folder share, as the worker of this name uses it."""
+    description = folder / BUCKET
+    if not description.exists():
+        return FolderStorage(folder / "sink", group_path=GROUP_PATH)
+    bucket = msgspec.json.decode(description.read_bytes(), type=BucketOfATest).open()
+    local = folder / "local" / f"{name}-{secrets.token_hex(4)}"
+    return BucketStorage(bucket, local, group_path=GROUP_PATH)
 
 
 class LineWorker:
@@ -35,12 +68,15 @@ class LineWorker:
     ) -> None:
         self.checkpoints = folder / "checkpoints"
         self.checkpoints.mkdir(exist_ok=True)
-        self.commit_log = CommitLog(folder / "sink", group_path=("p", "l", "g"), at_step=at_step)
+        self.storage = storage_in(folder, name)
+        self.commit_log = CommitLog(self.storage, at_step=at_step)
         self.at_step = at_step
         self.may_commit = may_commit
         self.name = name
         self.positions: dict[int, int] = {}
         self.batches = 0
+        self.end = END
+        self.groups: Callable[[], int] = lambda: GROUPS  # of the next range
 
     def incarnation(self, shard: int) -> ShardIncarnation:
         return ShardIncarnation(shard=shard, created=1)
@@ -75,11 +111,11 @@ class LineWorker:
 
     def deliver(self, *, save: bool = True) -> bool:
         """Deliver one batch of the assigned shards; return False if all are at their end."""
-        begins = sorted((s, p) for s, p in self.positions.items() if p < END)
-        ranges = [Range(s, p, min(p + GROUPS, END)) for s, p in begins]
+        begins = sorted((s, p) for s, p in self.positions.items() if p < self.end)
+        ranges = [Range(s, p, min(p + self.groups(), self.end)) for s, p in begins]
         if not ranges:
             return False
-        batch = f"{self.name}-{os.getpid()}-{self.batches}"
+        batch = f"{self.name}-{os.getpid()}{id(self):x}-{self.batches}"
         self.batches += 1
         lines = [f"{r.shard}:{cursor}" for r in ranges for cursor in range(r.begin, r.end)]
         stage = self.commit_log.stage(batch)

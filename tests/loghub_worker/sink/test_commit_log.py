@@ -21,6 +21,7 @@ from loghub_worker.sink.commit_log import (
 )
 from loghub_worker.sink.file_formats import JSON
 from loghub_worker.sink.files import FilesSink
+from loghub_worker.sink.folder_storage import FolderStorage
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
     END,
@@ -60,27 +61,27 @@ def leftovers(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(("step", "nth"), STEPS, ids=IDS)
 def test_after_a_kill_at_a_step_the_next_worker_delivers_the_rest_once(
-    tmp_path: Path, step: str, nth: int
+    site: Path, step: str, nth: int
 ) -> None:
     command = [
         sys.executable,
         "-m",
         "tests.loghub_worker.sink.commit_log_child",
-        str(tmp_path),
+        str(site),
         step,
         str(nth),
     ]
     run = subprocess.run(command, cwd=ROOT, timeout=GUARD_S, check=False)
     assert run.returncode == -signal.SIGKILL, "the step was never reached"
-    LineWorker(tmp_path, "second").run()
-    assert delivered(tmp_path) == everything()
-    assert leftovers(tmp_path) == []
+    LineWorker(site, "second").run()
+    assert delivered(site) == everything()
+    assert leftovers(site) == []
 
 
 @pytest.mark.parametrize(("step", "nth"), STEPS, ids=IDS)
 @pytest.mark.parametrize("reassigned", [(0,), (1,), (0, 1)], ids=["first shard", "second shard", "both"])
 def test_a_worker_stalled_at_a_step_does_not_disturb_its_successor(
-    tmp_path: Path, step: str, nth: int, reassigned: tuple[int, ...]
+    site: Path, step: str, nth: int, reassigned: tuple[int, ...]
 ) -> None:
     """The first worker stalls at a step for so long that its shards are assigned to the second, which
     delivers them to their end. Then the first continues and finds that its session is over. A third worker
@@ -96,7 +97,7 @@ def test_a_worker_stalled_at_a_step_does_not_disturb_its_successor(
             reached.set()
             assert go_on.wait(GUARD_S)
 
-    first = LineWorker(tmp_path, "first", at_step=at_step, may_commit=lambda: not lost.is_set())
+    first = LineWorker(site, "first", at_step=at_step, may_commit=lambda: not lost.is_set())
     saved_by_first = first.save
     # The service refuses checkpoints of a consumer that does not hold the shard.
     first.save = lambda shard, position: None if lost.is_set() else saved_by_first(shard, position)  # type: ignore[method-assign]
@@ -111,19 +112,19 @@ def test_a_worker_stalled_at_a_step_does_not_disturb_its_successor(
     thread.start()
     assert reached.wait(GUARD_S)
     lost.set()
-    second = LineWorker(tmp_path, "second")
+    second = LineWorker(site, "second")
     second.assign(reassigned)
     while second.deliver():
         pass
     go_on.set()
     thread.join(GUARD_S)
     assert not thread.is_alive()
-    LineWorker(tmp_path, "third").run()
-    assert delivered(tmp_path) == everything()
+    LineWorker(site, "third").run()
+    assert delivered(site) == everything()
 
 
-def test_a_range_that_was_delivered_cannot_be_delivered_again(tmp_path: Path) -> None:
-    first, second = LineWorker(tmp_path, "first"), LineWorker(tmp_path, "second")
+def test_a_range_that_was_delivered_cannot_be_delivered_again(site: Path) -> None:
+    first, second = LineWorker(site, "first"), LineWorker(site, "second")
     second.assign(SHARDS)
     first.assign(SHARDS)
     first.deliver(save=False)
@@ -133,22 +134,22 @@ def test_a_range_that_was_delivered_cannot_be_delivered_again(tmp_path: Path) ->
     assert second.positions == dict.fromkeys(SHARDS, BEGIN + GROUPS)
 
 
-def test_checkpoint_moved_back_on_purpose_delivers_again(tmp_path: Path) -> None:
-    worker = LineWorker(tmp_path, "first")
+def test_checkpoint_moved_back_on_purpose_delivers_again(site: Path) -> None:
+    worker = LineWorker(site, "first")
     worker.run()
-    (tmp_path / "checkpoints" / "0").write_text(str(BEGIN + 3))
-    second = LineWorker(tmp_path, "second")
+    (site / "checkpoints" / "0").write_text(str(BEGIN + 3))
+    second = LineWorker(site, "second")
     second.assign((0,))
     assert second.positions == {0: BEGIN + 3}
     while second.deliver():
         pass
-    counts = delivered(tmp_path)
+    counts = delivered(site)
     assert counts - everything() == everything() - delivered_before(BEGIN + 3)
 
 
-def test_checkpoint_moved_to_the_begin_of_an_unsaved_batch_delivers_it_again(tmp_path: Path) -> None:
+def test_checkpoint_moved_to_the_begin_of_an_unsaved_batch_delivers_it_again(site: Path) -> None:
     """The one case in which the cursors alone look like a crash."""
-    worker = LineWorker(tmp_path, "first")
+    worker = LineWorker(site, "first")
     worker.assign((0,))
     worker.deliver(save=False)
     commit_log, incarnation = worker.commit_log, worker.incarnation(0)
@@ -167,32 +168,32 @@ def delivered_before(cursor: int) -> Counter[str]:
     return lines + Counter(f"1:{c}" for c in range(BEGIN, END))
 
 
-def test_checkpoint_moved_into_an_unsaved_range_delivers_again_from_there(tmp_path: Path) -> None:
-    worker = LineWorker(tmp_path, "first")
+def test_checkpoint_moved_into_an_unsaved_range_delivers_again_from_there(site: Path) -> None:
+    worker = LineWorker(site, "first")
     worker.assign((0,))
     worker.deliver(save=False)  # died before its checkpoint; then an operator moved it
-    (tmp_path / "checkpoints" / "0").write_text(str(BEGIN + 3))
-    second = LineWorker(tmp_path, "second")
+    (site / "checkpoints" / "0").write_text(str(BEGIN + 3))
+    second = LineWorker(site, "second")
     second.assign((0,))
     assert second.positions == {0: BEGIN + 3}
 
 
-def test_a_recreated_logstore_ignores_the_claims_of_the_old_one(tmp_path: Path) -> None:
-    worker = LineWorker(tmp_path, "first")
+def test_a_recreated_logstore_ignores_the_claims_of_the_old_one(site: Path) -> None:
+    worker = LineWorker(site, "first")
     worker.assign((0,))
     worker.deliver(save=False)
     assert worker.resume(ShardIncarnation(shard=0, created=2), BEGIN) == BEGIN
 
 
-def test_nothing_is_visible_if_the_session_ends_before_the_decision(tmp_path: Path) -> None:
-    worker = LineWorker(tmp_path, "first")
+def test_nothing_is_visible_if_the_session_ends_before_the_decision(site: Path) -> None:
+    worker = LineWorker(site, "first")
     worker.assign(SHARDS)
     worker.may_commit = lambda: False
     with pytest.raises(SessionLostError):
         worker.deliver()
-    assert delivered(tmp_path) == {}
-    LineWorker(tmp_path, "second").run()
-    assert delivered(tmp_path) == everything()
+    assert delivered(site) == {}
+    LineWorker(site, "second").run()
+    assert delivered(site) == everything()
 
 
 def test_prune_removes_only_old_aborts(tmp_path: Path) -> None:
@@ -209,12 +210,12 @@ def test_prune_removes_only_old_aborts(tmp_path: Path) -> None:
     assert worker.resume(worker.incarnation(0), BEGIN) == BEGIN + GROUPS
 
 
-def test_no_gap_between_two_unsaved_batches(tmp_path: Path) -> None:
-    worker = LineWorker(tmp_path, "first")
+def test_no_gap_between_two_unsaved_batches(site: Path) -> None:
+    worker = LineWorker(site, "first")
     worker.assign(SHARDS)
     worker.deliver(save=False)
     worker.deliver(save=False)
-    second = LineWorker(tmp_path, "second")
+    second = LineWorker(site, "second")
     second.assign(SHARDS)
     assert second.positions == dict.fromkeys(SHARDS, BEGIN + 2 * GROUPS)
     ranges = [(worker.incarnation(0), Range(0, BEGIN, BEGIN + 1))]
@@ -261,7 +262,7 @@ def test_the_staged_files_are_removed_if_the_disk_is_full_at_the_claim(
 
 
 def commit_log_with(folder: Path, record: str, content: bytes) -> CommitLog:
-    commit_log = CommitLog(folder, group_path=("p", "l", "g"))
+    commit_log = CommitLog(FolderStorage(folder, group_path=("p", "l", "g")))
     (folder / "_loghub" / "p" / "l" / "g" / record).write_bytes(content)
     return commit_log
 
@@ -309,8 +310,8 @@ def test_a_damaged_decision_does_not_prevent_the_start(tmp_path: Path) -> None:
 
 def test_batches_that_fail_before_they_claim_anything_leave_nothing_behind(tmp_path: Path) -> None:
     """A pipeline may fail for months, and each worker reads all decisions when it starts."""
-    commit_log = CommitLog(tmp_path, group_path=("p", "l", "g"))
-    sink = FilesSink(tmp_path, commit_log, JSON)
+    commit_log = CommitLog(FolderStorage(tmp_path, group_path=("p", "l", "g")))
+    sink = FilesSink(commit_log, JSON)
     for batch in ("w-0-1", "w-0-2"):
         commit_log.stage(batch).mkdir()
         sink.abort(batch)

@@ -13,6 +13,7 @@ from loghub.sink_settings import ParquetSink
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, ShardIncarnation
+from loghub_worker.sink.folder_storage import FolderStorage
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.support import worker_config
 
@@ -23,7 +24,7 @@ class Holder:
     """A worker that holds some shards and acknowledges nothing by itself."""
 
     def __init__(self, folder: Path, shards: int) -> None:
-        self.commit_log = CommitLog(folder, group_path=("p", "l", "g"))
+        self.commit_log = CommitLog(FolderStorage(folder, group_path=("p", "l", "g")))
         self.shards = [ShardIncarnation(shard=shard, created=1) for shard in range(shards)]
         self.position = self.batches = 0
         for shard in self.shards:
@@ -118,7 +119,7 @@ def test_decisions_of_batches_whose_shards_moved_are_removed_with_their_last_cla
     for first in (0, 1):
         holder = Holder(tmp_path, 2)
         holder.publish()
-        other = CommitLog(tmp_path, group_path=("p", "l", "g"))
+        other = CommitLog(FolderStorage(tmp_path, group_path=("p", "l", "g")))
         moved = holder.shards[1]
         other.open_shard(moved)
         assert other.resume(moved, 0, confirm=lambda: None) == GROUPS
@@ -147,7 +148,7 @@ def test_claims_of_the_earlier_layout_are_an_error_that_says_what_to_do(tmp_path
 
 
 def test_files_that_never_got_their_name_are_removed_when_they_are_old(tmp_path: Path) -> None:
-    commit_log = CommitLog(tmp_path, group_path=("p", "l", "g"))
+    commit_log = CommitLog(FolderStorage(tmp_path, group_path=("p", "l", "g")))
     part = tmp_path / "_loghub/p/l/g/parts/left"
     part.touch()
     now = part.stat().st_mtime

@@ -83,9 +83,9 @@ def stalled(service: Service, step: str, nth: int) -> Iterator[LineWorker]:
 
 @pytest.mark.parametrize(("step", "nth"), STEPS)
 @pytest.mark.parametrize("batches", [0, 1, 9])
-def test_no_line_is_delivered_twice(tmp_path: Path, step: str, nth: int, batches: int) -> None:
+def test_no_line_is_delivered_twice(site: Path, step: str, nth: int, batches: int) -> None:
     """The second worker delivers so many batches, and the rest of them once the first has gone on."""
-    service = Service(tmp_path)
+    service = Service(site)
     second = service.worker("second")
     with stalled(service, step, nth):
         service.holder = "second"
@@ -97,11 +97,11 @@ def test_no_line_is_delivered_twice(tmp_path: Path, step: str, nth: int, batches
             pass
     except RangeTakenError:  # the first has opened a shard after it
         second.run()
-    assert delivered(tmp_path) == everything()
+    assert delivered(site) == everything()
 
 
-def test_the_worker_that_opened_a_shard_last_is_the_one_that_delivers_it(tmp_path: Path) -> None:
-    service = Service(tmp_path)
+def test_the_worker_that_opened_a_shard_last_is_the_one_that_delivers_it(site: Path) -> None:
+    service = Service(site)
     first, second = service.worker("first"), service.worker("second")
     first.assign(SHARDS)
     second.assign((0,))
@@ -111,4 +111,4 @@ def test_the_worker_that_opened_a_shard_last_is_the_one_that_delivers_it(tmp_pat
     with pytest.raises(RangeTakenError, match="shard 0 was opened by another worker"):
         second.deliver()
     first.deliver()
-    assert delivered(tmp_path).total() > 0
+    assert delivered(site).total() > 0

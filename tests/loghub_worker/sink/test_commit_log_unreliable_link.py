@@ -1,16 +1,15 @@
-"""Hard links whose outcome is not what the call says, as on NFS: a reply is lost and the repeated request
-finds the link there (link(2), BUGS), a request is carried out later than its error, or a client reports an
-existing file as success. Nothing is lost and nothing is delivered twice."""
+"""Hard links and create-only PUTs whose outcome is not what the call says (`unreliable_create`): nothing is
+lost and nothing is delivered twice."""
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.commit_log import CommitLog, RangeTakenError, SessionLostError
+from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.folder_storage import FolderStorage
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
     END,
@@ -21,78 +20,18 @@ from tests.loghub_worker.sink.commit_log_child import (
     lines_of,
 )
 from tests.loghub_worker.sink.test_commit_log_takeover import DiedError, die_at
-
-# Two claims and a decision for each of the three batches.
-LINKS = range(1, 10)
-REAL_LINK = os.link
-
-
-class UnreliableLink:
-    """`os.link`, whose `nth` call is not what it says; all calls if `nth` is 0."""
-
-    def __init__(self, nth: int, lie: Callable[["UnreliableLink", Path, Path], None]) -> None:
-        self.calls = 0
-        self.delayed: list[tuple[Path, Path]] = []
-        self.before: Callable[[], None] = lambda: None
-        self._nth = nth
-        self._lie = lie
-
-    def __call__(self, source: Path, target: Path) -> None:
-        self.calls += 1
-        delayed, self.delayed = self.delayed, []
-        for pair in delayed:
-            link_if_absent(*pair)
-        if self._nth in (0, self.calls):
-            before, self.before = self.before, lambda: None
-            before()
-            self._lie(self, source, target)
-        else:
-            REAL_LINK(source, target)
-
-
-def link_if_absent(source: Path, target: Path) -> None:
-    if source.exists() and not target.exists():
-        REAL_LINK(source, target)
-
-
-def done_but_reported_as_existing(_: UnreliableLink, source: Path, target: Path) -> None:
-    link_if_absent(source, target)
-    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-
-
-def done_but_reported_as_failed(_: UnreliableLink, source: Path, target: Path) -> None:
-    link_if_absent(source, target)
-    raise OSError(errno.EIO, os.strerror(errno.EIO), str(target))
-
-
-def failed(_: UnreliableLink, source: Path, target: Path) -> None:
-    raise OSError(errno.EIO, os.strerror(errno.EIO), str(target))
-
-
-def done_later_than_reported_as_failed(link: UnreliableLink, source: Path, target: Path) -> None:
-    # A link to a copy, since the caller removes its file after the error.
-    copy = source.with_name(f"{source.name}.in-flight")
-    copy.write_bytes(source.read_bytes())
-    link.delayed.append((copy, target))
-    raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), str(target))
-
-
-def existing_but_reported_as_done(_: UnreliableLink, source: Path, target: Path) -> None:
-    link_if_absent(source, target)
-
-
-def not_done_but_reported_as_done(_: UnreliableLink, source: Path, target: Path) -> None:
-    """Do nothing."""
-
-
-LIES = [
+from tests.loghub_worker.sink.unreliable_create import (
+    LIES,
+    Lie,
     done_but_reported_as_existing,
     done_but_reported_as_failed,
-    done_later_than_reported_as_failed,
     failed,
-    existing_but_reported_as_done,
     not_done_but_reported_as_done,
-]
+    unreliable,
+)
+
+# Two claims and a decision for each of the three batches.
+CREATED = range(1, 10)
 lies = pytest.mark.parametrize("lie", LIES, ids=[lie.__name__ for lie in LIES])
 
 
@@ -108,82 +47,78 @@ def run_with_retries(worker: LineWorker) -> None:
 
 
 @lies
-@pytest.mark.parametrize("nth", LINKS)
-def test_the_worker_itself_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int, lie: object
-) -> None:
-    link = UnreliableLink(nth, lie)  # type: ignore[arg-type]
-    monkeypatch.setattr(os, "link", link)
-    run_with_retries(LineWorker(tmp_path, "first"))
+@pytest.mark.parametrize("nth", CREATED)
+def test_the_worker_itself_goes_on(site: Path, monkeypatch: pytest.MonkeyPatch, nth: int, lie: Lie) -> None:
+    link = unreliable(site, monkeypatch, nth, lie)
+    run_with_retries(LineWorker(site, "first"))
     assert link.calls >= nth, "the call was never reached"
-    LineWorker(tmp_path, "second").run()
-    assert delivered(tmp_path) == everything()
+    LineWorker(site, "second").run()
+    assert delivered(site) == everything()
 
 
 @lies
-@pytest.mark.parametrize("nth", LINKS)
+@pytest.mark.parametrize("nth", CREATED)
 @pytest.mark.parametrize("step", [None, "decided", "file moved"], ids=["error", "decided", "file moved"])
 def test_the_worker_dies_and_the_next_holder_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int, lie: object, step: str | None
+    site_of_many: Path, monkeypatch: pytest.MonkeyPatch, nth: int, lie: Lie, step: str | None
 ) -> None:
     """It dies with the error of the call if there is one, otherwise right after its next batch is decided,
     while it moves the files, or, without a step, at its end."""
-    link = UnreliableLink(nth, lie)  # type: ignore[arg-type]
-    monkeypatch.setattr(os, "link", link)
+    link = unreliable(site_of_many, monkeypatch, nth, lie)
 
     def at_step(name: str) -> None:
         if name == step and link.calls >= nth:
             raise DiedError
 
     try:
-        LineWorker(tmp_path, "first", at_step=at_step).run()
+        LineWorker(site_of_many, "first", at_step=at_step).run()
     except (OSError, RangeTakenError, DiedError):
         assert link.calls >= nth
-    run_with_retries(LineWorker(tmp_path, "second"))
-    assert delivered(tmp_path) == everything()
+    run_with_retries(LineWorker(site_of_many, "second"))
+    assert delivered(site_of_many) == everything()
 
 
 @lies
 def test_a_batch_that_was_aborted_stays_aborted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: object
+    site: Path, monkeypatch: pytest.MonkeyPatch, lie: Lie
 ) -> None:
     """The writer's session ends before the decision, and the abort's link is unreliable."""
-    worker = LineWorker(tmp_path, "first")
+    worker = LineWorker(site, "first")
     worker.assign((0,))
     worker.may_commit = lambda: False
-    monkeypatch.setattr(os, "link", UnreliableLink(2, lie))  # type: ignore[arg-type]
+    unreliable(site, monkeypatch, 2, lie)
     with pytest.raises(SessionLostError):
         worker.deliver()
-    assert delivered(tmp_path) == {}
-    run_with_retries(LineWorker(tmp_path, "second"))
-    assert delivered(tmp_path) == everything()
+    assert delivered(site) == {}
+    run_with_retries(LineWorker(site, "second"))
+    assert delivered(site) == everything()
 
 
 @lies
 def test_the_next_holder_aborts_an_undecided_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: object
+    site: Path, monkeypatch: pytest.MonkeyPatch, lie: Lie
 ) -> None:
     """The first link of the next holder is the decision on the batch that the first worker left undecided."""
-    worker = LineWorker(tmp_path, "first", at_step=die_at("session checked"))
+    worker = LineWorker(site, "first", at_step=die_at("session checked"))
     worker.assign((0, 1))
     with pytest.raises(DiedError):
         worker.deliver()
-    monkeypatch.setattr(os, "link", UnreliableLink(1, lie))  # type: ignore[arg-type]
-    run_with_retries(LineWorker(tmp_path, "second"))
-    assert delivered(tmp_path) == everything()
+    unreliable(site, monkeypatch, 1, lie)
+    run_with_retries(LineWorker(site, "second"))
+    assert delivered(site) == everything()
 
 
 @lies
 def test_a_range_that_another_batch_claimed_in_the_meantime_has_one_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: object
+    site: Path, monkeypatch: pytest.MonkeyPatch, lie: Lie
 ) -> None:
     """A worker that lost the shard claims the range just before its holder does, and dies. The holder is
     given any answer; it commits, and dies before its checkpoint."""
-    stale = LineWorker(tmp_path, "stale", at_step=die_at("range claimed"))
+    stale = LineWorker(site, "stale", at_step=die_at("range claimed"))
     stale.assign((0,))
-    holder = LineWorker(tmp_path, "holder")
+    holder = LineWorker(site, "holder")
     holder.assign((0,))
-    link = UnreliableLink(1, lie)  # type: ignore[arg-type]
+    link = unreliable(site, monkeypatch, 1, lie)
 
     def claim_as_stale() -> None:
         link.calls = 1
@@ -191,67 +126,65 @@ def test_a_range_that_another_batch_claimed_in_the_meantime_has_one_owner(
             stale.deliver()
 
     link.before = claim_as_stale
-    monkeypatch.setattr(os, "link", link)
     for _ in range(20):
         try:
             holder.deliver(save=False)
             break
         except (OSError, RangeTakenError):
             holder.assign((0,))
-    last = LineWorker(tmp_path, "last")
+    last = LineWorker(site, "last")
     last.assign((0,))
     assert last.positions == {0: BEGIN + GROUPS}
     while last.deliver():
         pass
-    assert delivered(tmp_path) == lines_of(0, BEGIN, END)
+    assert delivered(site) == lines_of(0, BEGIN, END)
 
 
 @lies
 def test_a_commit_after_another_holder_aborted_the_batch_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: object
+    site: Path, monkeypatch: pytest.MonkeyPatch, lie: Lie
 ) -> None:
     """The session check succeeds, the process stalls, the next holder aborts the batch and delivers the
     range; then the writer tries to commit, and is given any answer."""
-    writer = LineWorker(tmp_path, "writer")
+    writer = LineWorker(site, "writer")
     writer.assign((0,))
-    link = UnreliableLink(2, lie)  # type: ignore[arg-type]
+    link = unreliable(site, monkeypatch, 2, lie)
 
     def deliver_as_next_holder() -> None:
         link.calls = 1000
-        LineWorker(tmp_path, "next").run()
+        LineWorker(site, "next").run()
 
     link.before = deliver_as_next_holder
-    monkeypatch.setattr(os, "link", link)
     with pytest.raises((RangeTakenError, OSError)):
         writer.deliver()
-    assert delivered(tmp_path) == everything()
+    assert delivered(site) == everything()
 
 
 @lies
 def test_a_batch_that_failed_before_it_was_published_is_aborted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: object
+    site: Path, monkeypatch: pytest.MonkeyPatch, lie: Lie
 ) -> None:
     """Whatever the link of the abort says, the error that ended the batch is not replaced by another one."""
-    worker = LineWorker(tmp_path, "first")
+    worker = LineWorker(site, "first")
     commit_log = worker.commit_log
     commit_log.stage("failed").mkdir()
     (commit_log.stage("failed") / "part-0.parquet").write_text("rows")
-    monkeypatch.setattr(os, "link", UnreliableLink(1, lie))  # type: ignore[arg-type]
+    unreliable(site, monkeypatch, 1, lie)
     commit_log.abort("failed")
     assert not commit_log.stage("failed").exists()
-    assert delivered(tmp_path) == {}
+    assert delivered(site) == {}
 
 
 def test_a_folder_that_accepts_links_is_usable_whatever_the_calls_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit_log = CommitLog(tmp_path / "sink", group_path=("p", "l", "g"))
-    monkeypatch.setattr(os, "link", UnreliableLink(0, done_but_reported_as_existing))
-    commit_log.check_folder()
+    storage = FolderStorage(tmp_path / "sink", group_path=("p", "l", "g"))
+    unreliable(tmp_path, monkeypatch, 0, done_but_reported_as_existing)
+    storage.try_out()
     for lie in (failed, not_done_but_reported_as_done):
-        monkeypatch.setattr(os, "link", UnreliableLink(0, lie))
+        unreliable(tmp_path, monkeypatch, 0, lie)
         with pytest.raises(OSError, match=r"."):
-            commit_log.check_folder()
+            storage.try_out()
 
 
 def test_a_decision_that_cannot_be_read_keeps_the_staged_files(
@@ -264,7 +197,7 @@ def test_a_decision_that_cannot_be_read_keeps_the_staged_files(
     commit_log, shard = worker.commit_log, worker.incarnation(0)
     commit_log.stage("b").mkdir()
     (commit_log.stage("b") / "part-0.parquet").write_text("0:100")
-    monkeypatch.setattr(os, "link", UnreliableLink(2, done_but_reported_as_failed))
+    unreliable(tmp_path, monkeypatch, 2, done_but_reported_as_failed)
     real_read = Path.read_bytes
 
     def unreadable(path: Path) -> bytes:

@@ -9,12 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.sink_settings import ConsoleSink, JsonSink, ParquetSink, Sink
+from loghub.sink_settings import ConsoleSink, JsonSink, ParquetSink, S3Settings, Sink
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
 from loghub_worker.sink.console import Console
 from loghub_worker.sink.files import FilesSink
+from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.sinks import make_sink
+from tests.cluster.s3_server import S3Server
 from tests.loghub_worker.support import worker_config
 
 pytestmark = pytest.mark.spark
@@ -106,6 +108,36 @@ def test_a_batch_without_rows_creates_no_file(kind: Any, frame: DataFrame, tmp_p
     assert sink.write(frame.limit(0), "w-0-empty") == 0
     sink.publish("w-0-empty", (Range(0, 10, 20),), lambda: True)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["_loghub"]
+
+
+@pytest.mark.parametrize("kind", [ParquetSink, JsonSink])
+def test_a_batch_in_a_bucket_is_published_once_and_completely(
+    kind: Any, frame: DataFrame, tmp_path: Path, s3: S3Server
+) -> None:
+    folder = s3.bucket(f"spark-{kind.__name__.lower()}") / "raw" / "lines"
+    settings = S3Settings(endpoint=s3.endpoint, allow_http=True)
+    keys = SinkCredentials(s3.credentials(tmp_path / "keys"))
+    config = worker_config("http://x", kind(path=f"s3://{folder.parents[1].name}/raw/lines", s3=settings))
+    sink = make_sink(
+        config,
+        consumer="w-0",
+        credentials_dir="/k",
+        scratch=tmp_path,
+        now_unix_s=0,
+        sink_credentials=keys,
+    )
+    sink.check(frame.limit(0))
+    assert resumed(sink, 10) == 10
+    assert sink.write(frame, "w-0-first") == len(ROWS)
+    assert contents(folder) == []
+    sink.publish("w-0-first", (Range(0, 10, 20),), lambda: True)
+    assert contents(folder) == ROWS
+    assert sink.write(frame, "w-0-again") == len(ROWS)
+    with pytest.raises(RangeTakenError):
+        sink.publish("w-0-again", (Range(0, 10, 20),), lambda: True)
+    assert contents(folder) == ROWS
+    assert resumed(sink, 10) == 20
+    assert list((tmp_path / "sink-stage").iterdir()) == []
 
 
 def test_the_console_shows_the_first_rows_and_counts_all(frame: DataFrame) -> None:

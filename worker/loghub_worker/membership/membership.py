@@ -17,7 +17,13 @@ from enum import StrEnum
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.batch_plan import Range, smoothed
 
+# The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
+# seconds.
+MARGIN_FRACTION, MAX_MARGIN_S = 0.2, 5.0
 FIRST_RETRY_S = 1.0  # after a failed heartbeat; further pauses are longer, up to an interval
+
+
+RELEASED = -1  # `HeldShard.revoked_version` once the source no longer reads the shard
 
 
 class ShardPhase(StrEnum):
@@ -54,6 +60,12 @@ class MembershipTimings:
     timeout_s: float
     margin_s: float  # the worker's session ends this much earlier than the service's
 
+    @classmethod
+    def of(cls, *, interval_s: float, timeout_s: float) -> "MembershipTimings":
+        """With the usual margin, which leaves a commit time to finish."""
+        margin_s = min(MAX_MARGIN_S, timeout_s * MARGIN_FRACTION)
+        return cls(interval_s=interval_s, timeout_s=timeout_s, margin_s=margin_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldShard:
@@ -66,6 +78,7 @@ class HeldShard:
     position: int | None = None  # cursor at which the next batch begins; everything before is in the sink
     saved: int | None = None  # checkpoint that the service accepted
     revoked_version: int = 0  # version of the positions that first omitted it
+    refused: bool = False  # the service reports that it is not assigned to this consumer
     logs: int = 0
     group_bytes: float | None = None  # mean size of its log groups
 
@@ -282,7 +295,7 @@ class Membership:
             self._revoke(held)
         held = self._find(shard, epoch)
         if held is not None:
-            self._put(replace(held, saved=held.position))
+            self._put(replace(held, saved=held.position, refused=True))
             self._finish_drains()
 
     def reopen(self, shard: int) -> None:
@@ -321,6 +334,19 @@ class Membership:
                 )
                 self._put(replace(held, position=shard_range.end, logs=count, group_bytes=size))
 
+    def moved(self, shard: int, *, epoch: int, position: int, now: float) -> bool:
+        """Continue this assignment of the shard at `position`, which may lie before the present one. False if
+        it has ended, or the session has: then another consumer may have the shard."""
+        self._fence_if_due(now)
+        held = self._find(shard, epoch)
+        may_move = held is not None and held.phase in (ShardPhase.OPEN, ShardPhase.DRAINING)
+        if held is None or not may_move or held.refused or self.state is not MemberState.MEMBER:
+            return False
+        if held.position != position:
+            self.version += 1
+            self._put(replace(held, position=position))
+        return True
+
     def unsaved(self) -> tuple[HeldShard, ...]:
         """The shards whose position the service does not have yet."""
         return tuple(s for s in self.shards if s.position is not None and s.saved != s.position)
@@ -346,6 +372,13 @@ class Membership:
         """The source plans by this version; every batch planned before it has ended."""
         self._seen_version = max(self._seen_version, min(version, self.version))
         self._finish_drains()
+
+    def source_released(self, shard: int, *, epoch: int) -> None:
+        """The source no longer reads this draining shard, whatever it does with the others."""
+        held = self._find(shard, epoch)
+        if held is not None and held.phase is ShardPhase.DRAINING:
+            self._put(replace(held, revoked_version=RELEASED))
+            self._finish_drains()
 
     def _finish_drains(self) -> None:
         for shard in self.shards:

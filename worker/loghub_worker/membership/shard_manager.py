@@ -1,7 +1,7 @@
 """The thread that manages the held shards: opens them, saves their checkpoints and measures their lag.
 
 It sends every request about a shard that is neither a heartbeat nor part of a batch, so that none of them
-delays a heartbeat. The sink decides where a shard resumes (`loghub_worker.sink.batch_sink`).
+delays a heartbeat. The record decides where a shard resumes (`loghub_worker.sink.shard_record`).
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import structlog
 
 from loghub.client.port import LogHub, ShardInfo
 from loghub.wire.errors import LogHubError, LogHubException
-from loghub.worker_contract import WorkerConfig, first_position
+from loghub.worker_contract import first_position
 from loghub_worker.backoff import Backoff
 from loghub_worker.exchange_files import Report
 from loghub_worker.log_service import (
@@ -22,9 +22,10 @@ from loghub_worker.log_service import (
     to_reported_error,
 )
 from loghub_worker.membership.membership import HeldShard, ShardPhase, ShutdownMode
+from loghub_worker.membership.ports import ShardSettings
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.sink.batch_sink import BatchSink
-from loghub_worker.sink.commit_log import ShardIncarnation
+from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.shard_record import ShardRecord
 
 log = structlog.get_logger()
 
@@ -47,14 +48,14 @@ class ShardManager:
         self,
         shared_state: SharedState,
         client: LogHub,
-        sink: BatchSink,
+        record: ShardRecord,
         identity: ConsumerIdentity,
         *,
-        config: WorkerConfig,
+        config: ShardSettings,
     ) -> None:
         self._shared_state = shared_state
         self._client = client
-        self._sink = sink
+        self._record = record
         self._exchange = shared_state.exchange
         self._clock = shared_state.clock
         self._logstore = identity.logstore
@@ -153,13 +154,13 @@ class ShardManager:
         moved."""
         shard = held.shard
         incarnation = ShardIncarnation(shard=shard, created=self._shard_info(shard).created_unix_s)
-        self._sink.open_shard(incarnation)
+        self._record.open_shard(incarnation)
         checkpoints = self._client.get_checkpoints(self._logstore, self._group, shard)
         last = next((c for c in checkpoints if c.shard == shard and c.cursor), None)
         moved = last is not None and not last.consumer and self._client.has_extensions()
         cursor = last.cursor if last else self._first_cursor(shard)
         checkpoint = decode_cursor(cursor)
-        position = self._sink.resume(
+        position = self._record.resume(
             incarnation, checkpoint, confirm=lambda: self._require_held(held), moved=moved
         )
         position = max(position, self._oldest(shard, position))
@@ -168,7 +169,7 @@ class ShardManager:
         if last is None or moved or position != checkpoint:
             self._require_held(held)
             self._save(shard, position)
-        self._sink.acknowledge(shard, position)
+        self._record.acknowledge(shard, position)
         return position, position
 
     def _first_cursor(self, shard: int) -> str:
@@ -224,6 +225,18 @@ class ShardManager:
                 if now >= self._not_before_s.get(shard.shard, now) and self._is_current(shard):
                     self._try_save(shard)
 
+    def save_now(self, shard: int, *, epoch: int) -> None:
+        """Save the position of this assignment of a shard. Raises `LogHubException`; ``ConsumerNotMatch`` if
+        the assignment has ended."""
+        with self._saving:
+            with self._shared_state.use() as (membership, _):
+                held = next((s for s in membership.shards if (s.shard, s.epoch) == (shard, epoch)), None)
+            if held is None or held.position is None:
+                raise LogHubError("ConsumerNotMatch", 400, f"shard {shard} is no longer assigned here")
+            if held.saved != held.position:
+                self._require_held(held)
+                self._try_save(held, retried=False)
+
     def _is_due(self, shard: HeldShard, *, now: float) -> bool:
         """Whether to save now. Another consumer waits for a shard that is being released, and for the end of
         a read-only shard, so these are saved immediately."""
@@ -249,13 +262,15 @@ class ShardManager:
                 f"shard {shard.shard} was assigned to another consumer while it was opened",
             )
 
-    def _try_save(self, shard: HeldShard) -> None:
+    def _try_save(self, shard: HeldShard, *, retried: bool = True) -> None:
         assert shard.position is not None
         try:
             self._save(shard.shard, shard.position)
-            self._sink.acknowledge(shard.shard, shard.position)
+            self._record.acknowledge(shard.shard, shard.position)
         except (LogHubException, OSError) as error:
             self._postpone(shard, error)
+            if not retried:
+                raise
             return
         self._succeeded(shard)
         with self._shared_state.use() as (membership, _):

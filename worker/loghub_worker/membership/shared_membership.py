@@ -13,9 +13,10 @@ import structlog
 from loghub.clock import Clock
 from loghub.worker_contract import WorkerReason
 from loghub_worker.backoff import without_jitter
-from loghub_worker.exchange_files import ExchangeFiles, Positions
+from loghub_worker.exchange_files import Positions
 from loghub_worker.log_service import ReportedError
 from loghub_worker.membership.membership import Membership
+from loghub_worker.membership.ports import Exchange
 
 log = structlog.get_logger()
 
@@ -28,7 +29,7 @@ class SharedState:
     def __init__(
         self,
         membership: Membership,
-        exchange: ExchangeFiles,
+        exchange: Exchange,
         clock: Clock,
         *,
         random: Callable[[], float] = without_jitter,

@@ -23,11 +23,12 @@ from loghub_worker.log_service import (
     to_reported_error,
 )
 from loghub_worker.query.transform import WITHOUT_PANDAS, PipelineError
+from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
 from loghub_worker.source.shard_reader import ShortReadError
 from loghub_worker.spark_errors import SPARK_ERRORS, first_lines, java_causes
 
 UNREACHABLE, PYTHON_TIMEOUT = "EndpointUnreachable", "PythonWorkerTimeout"
-SINK_UNAVAILABLE = "SinkUnavailable"
+SINK_UNAVAILABLE, INVALID_SINK = "SinkUnavailable", "InvalidSink"
 # Spark gives a new Python process ten seconds (docs/spark.md 8).
 PYTHON_TIMEOUT_MESSAGE = "Python worker failed to connect back"
 _PYTHON_TIMEOUT = re.compile(rf"(\[\w+\] )?{PYTHON_TIMEOUT_MESSAGE}")
@@ -53,8 +54,10 @@ _SHORT_READ = (f"{ShortReadError.__module__}.", ShortReadError.__name__)
 
 def is_outage(error: Exception) -> bool:
     """Whether no batch can succeed now, of whichever shard: Spark's JVM has exited, or the folder of the sink
-    cannot be used. The user's own errors of this type arrive as `PipelineError`."""
-    return isinstance(error, Py4JNetworkError | OSError) and not isinstance(error, LogHubException)
+    cannot be used, or the sink does not take the query's columns any more. The user's own errors of these
+    types arrive as `PipelineError`."""
+    outages = Py4JNetworkError | OSError | InvalidSinkError
+    return isinstance(error, outages) and not isinstance(error, LogHubException)
 
 
 def failure_of(error: Exception) -> Failure:
@@ -75,6 +78,10 @@ def _examine(error: Exception) -> tuple[ReportedError, Cause]:
     if isinstance(error, LogHubException):
         return to_reported_error(error), Cause.REJECTED if rejects_content(error) else Cause.UNAVAILABLE
     if isinstance(error, PipelineError):
+        return ReportedError(PIPELINE_FAILED, str(error)), Cause.REJECTED
+    if isinstance(error, InvalidSinkError):
+        return ReportedError(INVALID_SINK, str(error)), Cause.UNAVAILABLE
+    if isinstance(error, RowsRejectedError):
         return ReportedError(PIPELINE_FAILED, str(error)), Cause.REJECTED
     if isinstance(error, OSError):
         return ReportedError(SINK_UNAVAILABLE, str(error)), Cause.UNAVAILABLE

@@ -127,6 +127,8 @@ def spark_settings(
         # It needs pandas, and warns if that is missing; a user whose image has it may enable it.
         "spark.sql.execution.pythonUDF.arrow.enabled": "false",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        # A sink that reads the rows in this process reads them task by task, whatever a batch has in all.
+        "spark.driver.maxResultSize": "0",
         "spark.log.level": "ERROR",  # Spark warns of every batch that takes longer than the trigger
         "spark.ui.showConsoleProgress": "false",
     }

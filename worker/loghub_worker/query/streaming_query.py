@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from loghub.sink_settings import LogstoreSink
 from loghub.worker_contract import CopyPipeline, WorkerConfig
 from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.exchange_files import ReadCount
+from loghub_worker.exchange_files import ExchangeFiles, ReadCount
 from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
 from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.failure.failure_handler import FailureHandler, Settlement, failure_settings
@@ -34,7 +34,7 @@ from loghub_worker.query.batch_errors import PYTHON_TIMEOUT, UNREACHABLE, failur
 from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
 from loghub_worker.query.spark_session import FatalError
 from loghub_worker.query.transform import Transform, empty_logs
-from loghub_worker.sink.batch_sink import BatchSink
+from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.source.datasource import SourceOptions
@@ -43,7 +43,8 @@ from loghub_worker.spark_errors import SPARK_ERRORS
 log = structlog.get_logger()
 
 # Consecutive failures of the whole query, or of the sink as a whole, without a batch between; from then on
-# any that is not in `RETRIED_FOREVER` is fatal. Logs that cannot be delivered never lead to one.
+# any is fatal that is not in `RETRIED_FOREVER`, and not due to a server of the sink's. Logs that cannot be
+# delivered never lead to one.
 MAX_FAILURES = 10
 MAX_PAUSE_S = 30.0
 # Retries succeed once the endpoint is back, or other processes leave CPU.
@@ -71,6 +72,7 @@ class QuerySettings:
     config: WorkerConfig
     consumer: str  # part of the name of each batch
     credentials_dir: str
+    exchange: ExchangeFiles  # those of the shared state
     scratch: Path  # Spark's checkpoint directory, emptied before each start
     journal: Path  # file of `loghub_worker.failure.attempt_journal`
     dead_letters: DeadLetters | None = None  # if the group's policy is a dead letter
@@ -97,7 +99,7 @@ class QueryRunner:
         self._shard_manager = shard_manager
         self._transform = transform
         self._sink = sink
-        self._exchange = shared_state.exchange
+        self._exchange = settings.exchange
         self._clock = shared_state.clock
         self._scratch = settings.scratch
         self._consumer = settings.consumer
@@ -185,14 +187,15 @@ class QueryRunner:
                 "SparkDriverExited",
                 "Spark's JVM exited, often because it ran out of memory; raise spark.memory",
             ) from error
-        self.error = query_error(self._batch_error or error)
-        self._batch_error = None
+        cause, self._batch_error = self._batch_error or error, None
+        self.error = query_error(cause)
         reason = self.error.reason
         self._failures += 1
         log.warning(
             "query failed", reason=reason, message=self.error.message, consecutive_failures=self._failures
         )
-        if self._failures >= MAX_FAILURES and reason not in RETRIED_FOREVER:
+        is_retried = reason in RETRIED_FOREVER or isinstance(cause, SinkUnreachableError)
+        if self._failures >= MAX_FAILURES and not is_retried:
             raise FatalError(reason, self.error.message) from error
 
     def _pause_s(self) -> float:

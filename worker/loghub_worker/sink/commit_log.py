@@ -1,10 +1,10 @@
-"""Exactly-once delivery into a folder: decides once which cursor range of which shard has which files.
+"""Exactly-once delivery of files: decides once which cursor range of which shard has which files.
 
-A batch becomes visible by one atomic step on a POSIX folder, and no range of a shard can become visible
-twice, whichever worker attempts it and whenever, including a worker that was stopped for an hour between any
-two steps.
+A batch becomes visible by one atomic step, and no range of a shard can become visible twice, whichever worker
+attempts it and whenever, including a worker that was stopped for an hour between any two steps. The steps are
+those of a `LogStorage`: a POSIX folder, or a prefix of a bucket.
 
-Under ``<folder>/_loghub/<project>/<logstore>/<group>/``:
+Under ``<sink>/_loghub/<project>/<logstore>/<group>/``:
 
 ``stage/<batch>/``     files of a batch, written but not yet part of the sink
 ``range-claims/<shard>-<created>-<begin>-<number>``  the claim of the batch that delivers that shard from
@@ -12,12 +12,11 @@ Under ``<folder>/_loghub/<project>/<logstore>/<group>/``:
                        number counts the attempts at one cursor: the next attempt is possible only
                        once the batch of the previous one was aborted. The last attempt is in effect
 ``openings/<shard>-<created>``  the worker that opened the shard last, and may deliver it
-``batches/<batch>.json``  the decision on a batch, made once by hard link: committed, with its
+``batches/<batch>.json``  the decision on a batch, created only if absent: committed, with its
                        claims and files, or aborted
-``parts/``             files that are about to get one of these names
 
 A batch claims each of its ranges, checks that no other worker has opened one of the shards, then decides
-itself committed, then moves its files into the folder. A worker that is assigned a shard opens it, reads the
+itself committed, then moves its files into the sink. A worker that is assigned a shard opens it, reads the
 claims, then requests the checkpoint, and searches for the claim there. It completes a committed batch
 (finishes its moves), and the shard resumes at the range's end. It decides an undecided batch aborted, after
 which the batch's writer can no longer commit it. So of two workers that both believe to hold a shard, the
@@ -33,7 +32,6 @@ purpose, gets one more attempt, of a batch that never commits.
 """
 
 import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,30 +40,15 @@ import msgspec
 import structlog
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.exclusive_files import (
-    DamagedRecordError,
-    age_s,
-    create_exclusively,
-    decode_json,
-    read_json,
-    sync,
-    unlinked_file,
-)
+from loghub_worker.sink.log_storage import DamagedRecordError, LogStorage, create, decode_json, read_json
 from loghub_worker.sink.range_claims import Attempt, ClaimFile, RangeClaims, ShardIncarnation, claim_name
 from loghub_worker.sink.shard_openings import ShardOpenings
 
-__all__ = [
-    "CommitLog",
-    "EarlierLayoutError",
-    "RangeTakenError",
-    "SessionLostError",
-    "ShardIncarnation",
-    "data_files",
-]
+__all__ = ["CommitLog", "RangeTakenError", "SessionLostError", "ShardIncarnation"]
 
 log = structlog.get_logger()
 
-FOLDER = "_loghub"  # readers of a folder of Parquet or JSON skip names that begin with an underscore
+BATCHES = "batches"
 MAX_ATTEMPTS = 100  # attempts of other workers that may come first before a claim fails
 TOMBSTONE_S = 86_400.0  # an abort is kept for this long, since its batch's writer may still run
 REMEMBERED_DECISIONS = 1024  # of this process's own batches, so that an acknowledgement need not read them
@@ -77,10 +60,6 @@ class RangeTakenError(Exception):
 
 class SessionLostError(Exception):
     """The worker's session is over, so it may no longer deliver; nothing of the batch became visible."""
-
-
-class EarlierLayoutError(Exception):
-    """The folder has claims of an earlier release, which this one does not read."""
 
 
 class BatchDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,43 +78,22 @@ def _ignore_step(_step: str) -> None:
 
 
 class CommitLog:
-    """The records of one group in one sink folder. Several workers use them at the same time."""
+    """The records of one group in one sink. Several workers use them at the same time."""
 
-    def __init__(
-        self, folder: Path, *, group_path: tuple[str, ...], at_step: Callable[[str], None] = _ignore_step
-    ) -> None:
-        """`group_path` is project, logstore, group. `at_step` is called after each step with its name (tests
-        end or hold the process there). Raises `EarlierLayoutError`."""
-        self.folder = folder
-        self._home = folder.joinpath(FOLDER, *group_path)
-        self._batches = self._home / "batches"
-        self._parts = self._home / "parts"
+    def __init__(self, storage: LogStorage, *, at_step: Callable[[str], None] = _ignore_step) -> None:
+        """`at_step` is called after each step with its name (tests end or hold the process there)."""
+        self._storage = storage
         self._at_step = at_step
         self._decisions: dict[str, BatchDecision] = {}
-        self._claims = RangeClaims(self._home / "range-claims")
-        self._openings = ShardOpenings(self._home / "openings")
+        self._claims = RangeClaims(storage)
+        self._openings = ShardOpenings(storage)
         self._found: dict[ShardIncarnation, dict[int, Attempt]] = {}  # the claims of shards being opened
-        for path in (self._batches, self._parts, self._home / "stage"):
-            path.mkdir(parents=True, exist_ok=True)
-        earlier = self._home / "claims"
-        if earlier.is_dir() and any(earlier.iterdir()):
-            raise EarlierLayoutError(
-                f"{earlier} has range claims of an earlier release, which this one does not read: run the"
-                " workers of that release once more and suspend the group, which saves the checkpoints and"
-                " removes the claims"
-            )
-
-    def check_folder(self) -> None:
-        """Raises `OSError` if the folder is not writable, or does not support hard links."""
-        trial = self._batches / f"trial-{secrets.token_hex(8)}"  # never read: decisions end in .json
-        create_exclusively(self._parts, trial, bytes(4096))
-        trial.unlink()
 
     # -- delivering a batch
 
     def stage(self, batch: str) -> Path:
         """Where the files of a batch are written before they are part of the sink."""
-        return self._home / "stage" / batch
+        return self._storage.stage(batch)
 
     def publish(
         self,
@@ -151,7 +109,7 @@ class CommitLog:
         """
         ordered = sorted(ranges, key=lambda pair: pair[1])
         try:
-            files = _seal(self.stage(batch))
+            files = self._storage.seal(batch)
             self._at_step("sealed")
             claims = self._claim_all(batch, ordered)
             # A worker that opens a shard from now on finds the claim and aborts this batch. If one has opened
@@ -159,9 +117,9 @@ class CommitLog:
             if not may_commit():
                 raise SessionLostError
             self._at_step("session checked")
-            for incarnation, _ in ordered:
-                if not self._openings.is_last(incarnation):
-                    raise RangeTakenError(f"shard {incarnation.shard} was opened by another worker")
+            lost = self._openings.lost(incarnation for incarnation, _ in ordered)
+            if lost is not None:
+                raise RangeTakenError(f"shard {lost.shard} was opened by another worker")
             self._at_step("openings checked")
         except (RangeTakenError, SessionLostError, OSError):
             self.abort(batch)
@@ -187,59 +145,54 @@ class CommitLog:
             self.discard(batch)
 
     def discard(self, batch: str) -> None:
-        """Remove the staging folder of a batch, with all files that are not part of the sink."""
-        shutil.rmtree(self.stage(batch), ignore_errors=True)
+        """Remove what is staged of a batch: all its files that are not part of the sink."""
+        self._storage.discard(batch)
 
     def _claim_all(self, batch: str, ordered: list[tuple[ShardIncarnation, Range]]) -> list[str]:
         """Claim all ranges of a batch and return the names of the claims."""
         rows = [(i.shard, i.created, r.begin, r.end) for i, r in ordered]
         names = []
-        with unlinked_file(self._parts, _claim_file(batch, rows)) as part:
+        with self._storage.creating(_claim_file(batch, rows)) as create_as:
             for incarnation, shard_range in ordered:
-                names.append(self._claim(batch, part, incarnation, shard_range.begin))
+                names.append(self._claim(batch, create_as, incarnation, shard_range.begin))
                 self._at_step("range claimed")
-        self._claims.sync()
+        self._claims.flush()
         self._at_step("all ranges claimed")
         return names
 
-    def _claim(self, batch: str, part: Path, incarnation: ShardIncarnation, begin: int) -> str:
+    def _claim(
+        self, batch: str, create_as: Callable[[str], bytes], incarnation: ShardIncarnation, begin: int
+    ) -> str:
         last = self._claims.last(incarnation, begin)
         for _ in range(MAX_ATTEMPTS):
             if last is not None and self._settle(last.batch):
                 break
             number = 0 if last is None else last.number + 1
-            last = self._claims.claim(part, incarnation, begin, number)
+            last = self._claims.claim(create_as, incarnation, begin, number)
             if last.batch == batch:
                 return claim_name(incarnation, last)
         raise RangeTakenError(f"another batch delivers shard {incarnation.shard} from cursor {begin} on")
 
     def _decide(self, batch: str, decision: BatchDecision) -> BatchDecision:
         """Make this decision unless one was made. Return the decision in effect."""
-        path = self._decision_path(batch)
-        content = create_exclusively(self._parts, path, msgspec.json.encode(decision))
-        sync(self._batches)
-        in_effect = decode_json(path, content, BatchDecision)
+        name = _decision_name(batch)
+        content = create(self._storage, name, msgspec.json.encode(decision))
+        self._storage.flush(BATCHES)
+        in_effect = decode_json(self._storage, name, content, BatchDecision)
         if in_effect.committed:
             self._decisions[batch] = in_effect
             if len(self._decisions) > REMEMBERED_DECISIONS:
                 del self._decisions[next(iter(self._decisions))]
         return in_effect
 
-    def _decision_path(self, batch: str) -> Path:
-        return self._batches / f"{batch}.json"
-
     def _move_files(self, batch: str, files: Iterable[str]) -> None:
-        """Move the files of a committed batch into the folder. Several workers may do this at the same
-        time."""
+        """Move the files of a committed batch into the sink. Several workers may do this at the same time."""
         for name in files:
-            target = self.folder / f"{Path(name).stem}-{batch}{Path(name).suffix}"
-            try:
-                (self.stage(batch) / name).rename(target)
-            except FileNotFoundError:
-                if not target.exists():
-                    log.warning("a file of a committed batch does not exist", file=str(target))
+            target = f"{Path(name).stem}-{batch}{Path(name).suffix}"
+            if not self._storage.place(batch, name, target):
+                log.warning("a file of a committed batch does not exist", file=target)
             self._at_step("file moved")
-        sync(self.folder)
+        self._storage.flush_files()
         self.discard(batch)
 
     # -- resuming a shard
@@ -283,8 +236,8 @@ class CommitLog:
         """Let a committed range be delivered again if a batch reads it. If the attempt exists already,
         another worker has done so."""
         row = (incarnation.shard, incarnation.created, begin, begin)
-        with unlinked_file(self._parts, _claim_file(f"reopened-{secrets.token_hex(8)}", [row])) as part:
-            self._claims.claim(part, incarnation, begin, number)
+        with self._storage.creating(_claim_file(f"reopened-{secrets.token_hex(8)}", [row])) as create_as:
+            self._claims.claim(create_as, incarnation, begin, number)
 
     def acknowledge(self, incarnation: ShardIncarnation, checkpoint: int) -> None:
         """The service has this checkpoint: remove the claims before it, which are no longer needed."""
@@ -298,40 +251,42 @@ class CommitLog:
 
     def _settle(self, batch: str) -> bool:
         """Complete a committed batch and abort an undecided one. Returns whether the batch is committed."""
-        decision = read_json(self._decision_path(batch), BatchDecision) or self._decide(batch, ABORTED)
+        decision = self._read_decision(batch) or self._decide(batch, ABORTED)
         if not decision.committed:
             self.discard(batch)
-        elif self.stage(batch).exists():
-            sync(self._batches)  # the one who decided may not have done so yet
+        elif self._storage.is_staged(batch):
+            self._storage.flush(BATCHES)  # the one who decided may not have done so yet
             self._move_files(batch, decision.files)
         return decision.committed
 
     def _forget_if_unclaimed(self, batch: str) -> None:
-        path = self._decision_path(batch)
-        decision = self._decisions.get(batch) or read_json(path, BatchDecision)
+        decision = self._decisions.get(batch) or self._read_decision(batch)
         # An abort must outlive its batch's writer; `prune` removes it. The claims are acknowledged shard by
         # shard, so the last one shows soonest that some are left.
         if decision is None or not decision.committed or self._claims.any_exists(reversed(decision.claims)):
             return
-        path.unlink(missing_ok=True)
+        self._storage.remove(_decision_name(batch))
         self._decisions.pop(batch, None)
+
+    def _read_decision(self, batch: str) -> BatchDecision | None:
+        return read_json(self._storage, _decision_name(batch), BatchDecision)
 
     def prune(self, *, owner: str, now_unix_s: float) -> None:
         """Settle what an earlier process of this consumer left staged (batches are named
         ``<consumer>-<token>``), and what any worker left staged for longer than `TOMBSTONE_S`. Remove aborts
         of that age, and files that never got their name."""
-        for stage in (self._home / "stage").iterdir():
-            if stage.name.rpartition("-")[0] == owner or age_s(stage, now_unix_s) > TOMBSTONE_S:
+        for batch, age_s in self._storage.staged_ages_s(now_unix_s).items():
+            if batch.rpartition("-")[0] == owner or age_s > TOMBSTONE_S:
                 with _damage_logged():
-                    self._settle(stage.name)
-        for path in self._batches.glob("*.json"):
+                    self._settle(batch)
+        for name, age_s in self._storage.ages_s(BATCHES, now_unix_s).items():
+            if not name.endswith(".json") or age_s <= TOMBSTONE_S:
+                continue
             with _damage_logged():
-                decision = read_json(path, BatchDecision)
-                if decision is not None and not decision.committed and age_s(path, now_unix_s) > TOMBSTONE_S:
-                    path.unlink(missing_ok=True)
-        for part in self._parts.iterdir():
-            if age_s(part, now_unix_s) > TOMBSTONE_S:
-                part.unlink(missing_ok=True)
+                decision = self._read_decision(name.removesuffix(".json"))
+                if decision is not None and not decision.committed:
+                    self._storage.remove(f"{BATCHES}/{name}")
+        self._storage.remove_parts(older_than_s=TOMBSTONE_S, now_unix_s=now_unix_s)
 
 
 @contextmanager
@@ -347,17 +302,5 @@ def _claim_file(batch: str, rows: list[tuple[int, int, int, int]]) -> bytes:
     return msgspec.json.encode(ClaimFile(batch=batch, ranges=rows))
 
 
-def data_files(stage: Path) -> list[Path]:
-    """The files that a reader of the folder reads: neither Spark's own files, nor empty ones."""
-    files = (path for path in stage.glob("*") if not path.name.startswith((".", "_")))
-    return sorted(path for path in files if path.is_file() and path.stat().st_size)
-
-
-def _seal(stage: Path) -> list[str]:
-    """The names of the staged data files, all of them flushed to disk."""
-    files = data_files(stage)
-    for path in files:
-        sync(path)
-    if stage.exists():
-        sync(stage)
-    return [path.name for path in files]
+def _decision_name(batch: str) -> str:
+    return f"{BATCHES}/{batch}.json"

@@ -14,15 +14,6 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
-
-import msgspec
-
-T = TypeVar("T")
-
-
-class DamagedRecordError(OSError):
-    """A file is there, but has not the content that was written: only a person can tell what it was."""
 
 
 @contextmanager
@@ -54,12 +45,6 @@ def link_exclusively(part: Path, path: Path) -> bytes:
         raise (failure or reported) from None
 
 
-def create_exclusively(folder: Path, path: Path, content: bytes) -> bytes:
-    """Create `path` with this content unless it exists. Return its content, as `link_exclusively` does."""
-    with unlinked_file(folder, content) as part:
-        return link_exclusively(part, path)
-
-
 def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -67,27 +52,6 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def read_json(path: Path, kind: type[T]) -> T | None:
-    """The content of a file; None if it does not exist. Raises `DamagedRecordError`."""
-    try:
-        return decode_json(path, path.read_bytes(), kind)
-    except FileNotFoundError:
-        return None
-
-
-def decode_json(path: Path, content: bytes, kind: type[T]) -> T:
-    """The content of the file `path`, decoded. Raises `DamagedRecordError`."""
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise damaged(path, str(error)) from error
-
-
-def damaged(path: Path, why: str) -> DamagedRecordError:
-    """The error for a file with a content that was never written."""
-    return DamagedRecordError(errno.EIO, f"the record is damaged ({why})", str(path))
 
 
 def age_s(path: Path, now_unix_s: float) -> float:

@@ -1,4 +1,5 @@
-"""The sink that writes files of one format into a folder, each log exactly once."""
+"""The sink that writes files of one format into a folder or under a prefix of a bucket, each log exactly
+once."""
 
 import secrets
 from collections.abc import Callable
@@ -6,19 +7,23 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from loghub.sink_settings import JsonSink, ParquetSink
+from loghub.sink_settings import JsonSink, ParquetSink, S3Settings
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_sink import InvalidSinkError
-from loghub_worker.sink.commit_log import CommitLog, EarlierLayoutError, ShardIncarnation, data_files
+from loghub_worker.sink.bucket import SCHEME, Bucket
+from loghub_worker.sink.bucket_storage import BucketStorage
+from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation
 from loghub_worker.sink.file_formats import JSON, PARQUET, FileFormat
+from loghub_worker.sink.folder_storage import EarlierLayoutError, FolderStorage
+from loghub_worker.sink.log_storage import LogStorage, data_files
+from loghub_worker.sink.sink_credentials import SinkCredentials
 
 
 class FilesSink:
-    """Files of one format in a folder, each batch and range exactly once. A batch is one file, so its rows
+    """Files of one format in one place, each batch and range exactly once. A batch is one file, so its rows
     become visible together."""
 
-    def __init__(self, folder: Path, commit_log: CommitLog, file_format: FileFormat) -> None:
-        self._folder = folder
+    def __init__(self, commit_log: CommitLog, file_format: FileFormat) -> None:
         self._commit_log = commit_log
         self._file_format = file_format
         self._created: dict[int, int] = {}
@@ -73,27 +78,39 @@ class FilesSink:
 
 
 def make_files_sink(
-    sink: ParquetSink | JsonSink, *, group_path: tuple[str, ...], owner: str, now_unix_s: float
+    sink: ParquetSink | JsonSink,
+    credentials: SinkCredentials,
+    *,
+    group_path: tuple[str, ...],
+    owner: str,
+    scratch: Path,
+    now_unix_s: float,
 ) -> FilesSink:
     """The sink of these settings; `group_path` is project, logstore, group. What an earlier process of the
-    consumer `owner` left is settled. Raises `InvalidSinkError`, or `OSError` if the folder cannot be used."""
-    folder = _folder_of(sink)
-    try:
-        commit_log = CommitLog(folder, group_path=group_path)
-    except EarlierLayoutError as error:
-        raise InvalidSinkError(str(error)) from error
-    commit_log.check_folder()
+    consumer `owner` left is settled. Raises `InvalidSinkError`, or `OSError` if the place cannot be used."""
+    storage = _storage_of(sink, credentials, group_path, scratch)
+    storage.try_out()
+    commit_log = CommitLog(storage)
     commit_log.prune(owner=owner, now_unix_s=now_unix_s)
-    return FilesSink(folder, commit_log, JSON if isinstance(sink, JsonSink) else PARQUET)
+    return FilesSink(commit_log, JSON if isinstance(sink, JsonSink) else PARQUET)
 
 
-def _folder_of(sink: ParquetSink | JsonSink) -> Path:
+def _storage_of(
+    sink: ParquetSink | JsonSink, credentials: SinkCredentials, group_path: tuple[str, ...], scratch: Path
+) -> LogStorage:
+    if sink.path.startswith(SCHEME):
+        bucket = Bucket(sink.path, sink.s3 or S3Settings(), credentials)
+        return BucketStorage(bucket, scratch / "sink-stage", group_path=group_path)
     if "://" in sink.path:
         scheme = sink.path.split("://")[0]
         raise InvalidSinkError(
-            f"a file sink writes to a folder of a mounted file system; {scheme}:// is not supported"
+            f"a file sink writes to a folder of a mounted file system or to s3://; {scheme}:// is not"
+            " supported"
         )
     folder = Path(sink.path)
     if not folder.is_absolute():
         raise InvalidSinkError(f"a file sink needs an absolute path, not {sink.path!r}")
-    return folder
+    try:
+        return FolderStorage(folder, group_path=group_path)
+    except EarlierLayoutError as error:
+        raise InvalidSinkError(str(error)) from error

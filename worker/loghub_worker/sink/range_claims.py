@@ -1,24 +1,24 @@
 """The range claims of the commit log: which batch delivers a shard from which cursor.
 
 ``<shard>-<created>-<begin>-<number>`` is the claim of the batch that delivers the shard from `begin`; the
-number counts the attempts at one cursor, and the last attempt is in effect. All claims of a batch are links
-to one file, which lists its ranges, so a batch flushes one file and one folder, however many shards it
-reads.
+number counts the attempts at one cursor, and the last attempt is in effect. All claims of a batch have one
+content, which lists its ranges. In a folder they are links to one file, so a batch flushes one file and one
+folder, however many shards it reads.
 
 A process lists the folder when it resumes a shard, and remembers the names from then on. What a batch and
 an acknowledgement cost therefore does not depend on how many claims are not yet acknowledged. A claim that
-another process makes in the meantime is found when the link to its name fails."""
+another process makes in the meantime is found when its name cannot be created."""
 
-import os
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
-from loghub_worker.sink.exclusive_files import damaged, decode_json, link_exclusively, read_json, sync
+from loghub_worker.sink.log_storage import LogStorage, damaged, decode_json, read_json
+
+_FOLDER = "range-claims"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,23 +47,20 @@ class Attempt:
 
 
 class RangeClaims:
-    """The claims in one folder, which several workers use at the same time. Thread-safe."""
+    """The claims in one storage, which several workers use at the same time. Thread-safe."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, storage: LogStorage) -> None:
+        self._storage = storage
         self._lock = threading.Lock()
         self._known: dict[ShardIncarnation, dict[int, dict[int, Attempt]]] = {}  # by begin and number
-        folder.mkdir(parents=True, exist_ok=True)
 
     def read(self, incarnation: ShardIncarnation) -> dict[int, Attempt]:
-        """The claims in effect by begin, read from the folder now."""
-        prefix = _prefix(incarnation)
-        with os.scandir(self._folder) as entries:
-            claim = re.compile(rf"{prefix}\d+-\d+")  # others may have put other files here
-            names = [entry.name for entry in entries if claim.fullmatch(entry.name)]
+        """The claims in effect by begin, read from the storage now."""
+        claim = re.compile(rf"{_prefix(incarnation)}\d+-\d+")  # others may have put other files here
+        names = [name for name in self._storage.names(_FOLDER) if claim.fullmatch(name)]
         found: dict[int, dict[int, Attempt]] = {}
         for name in names:
-            content = read_json(self._folder / name, ClaimFile)
+            content = read_json(self._storage, _path(name), ClaimFile)
             if content is not None:  # it may have been acknowledged just now
                 attempt = self._attempt(incarnation, name, content)
                 found.setdefault(attempt.begin, {})[attempt.number] = attempt
@@ -87,12 +84,13 @@ class RangeClaims:
             known = self._known[incarnation]
             return sorted(attempt for begin in known if begin < cursor for attempt in known[begin].values())
 
-    def claim(self, part: Path, incarnation: ShardIncarnation, begin: int, number: int) -> Attempt:
-        """Make `part`, the claim file of a batch, this attempt unless the attempt exists. Return the attempt,
-        which may be another batch's. Raises `OSError` if that is not known."""
+    def claim(
+        self, create_as: Callable[[str], bytes], incarnation: ShardIncarnation, begin: int, number: int
+    ) -> Attempt:
+        """Make this attempt unless it exists; `create_as` creates records with the `ClaimFile` of a batch.
+        Return the attempt, which may be another batch's. Raises `OSError` if that is not known."""
         name = f"{_prefix(incarnation)}{begin}-{number}"
-        path = self._folder / name
-        content = decode_json(path, link_exclusively(part, path), ClaimFile)
+        content = decode_json(self._storage, _path(name), create_as(_path(name)), ClaimFile)
         attempt = self._attempt(incarnation, name, content)
         with self._lock:
             self._known.setdefault(incarnation, {}).setdefault(begin, {})[number] = attempt
@@ -100,7 +98,7 @@ class RangeClaims:
 
     def remove(self, incarnation: ShardIncarnation, attempt: Attempt) -> None:
         """Remove a claim that has no meaning any more."""
-        (self._folder / claim_name(incarnation, attempt)).unlink(missing_ok=True)
+        self._storage.remove(_path(claim_name(incarnation, attempt)))
         with self._lock:
             attempts = self._known[incarnation].get(attempt.begin, {})
             attempts.pop(attempt.number, None)
@@ -109,18 +107,18 @@ class RangeClaims:
 
     def any_exists(self, names: Iterable[str]) -> bool:
         """Whether any of these claims is not yet removed."""
-        return any((self._folder / name).exists() for name in names)
+        return any(self._storage.exists(_path(name)) for name in names)
 
-    def sync(self) -> None:
-        """Flush the names of the claims to disk."""
-        sync(self._folder)
+    def flush(self) -> None:
+        """Make the names of the claims durable."""
+        self._storage.flush(_FOLDER)
 
     def _attempt(self, incarnation: ShardIncarnation, name: str, content: ClaimFile) -> Attempt:
         begin, number = (int(part) for part in name.removeprefix(_prefix(incarnation)).split("-"))
         key = (incarnation.shard, incarnation.created, begin)
         end = next((row[3] for row in content.ranges if row[:3] == key), None)
         if end is None:
-            raise damaged(self._folder / name, f"it has no range from cursor {begin} on")
+            raise damaged(self._storage, _path(name), f"it has no range from cursor {begin} on")
         return Attempt(begin=begin, number=number, batch=content.batch, end=end)
 
 
@@ -131,3 +129,7 @@ def claim_name(incarnation: ShardIncarnation, attempt: Attempt) -> str:
 
 def _prefix(incarnation: ShardIncarnation) -> str:
     return f"{incarnation.shard}-{incarnation.created}-"
+
+
+def _path(name: str) -> str:
+    return f"{_FOLDER}/{name}"

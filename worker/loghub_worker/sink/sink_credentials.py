@@ -17,6 +17,11 @@ class SinkCredentials:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
+    @property
+    def given(self) -> bool:
+        """Whether there is a folder, so that only its values are used."""
+        return self._folder is not None
+
     def get(self, name: str) -> str | None:
         """A value, without a line break at its end; None if it is absent. Raises `OSError` if it cannot be
         read."""
@@ -34,6 +39,11 @@ class SinkCredentials:
         # A mounted Secret has folders of its own, such as ..data, next to the files.
         names = sorted(path.name for path in self._folder.iterdir() if path.is_file())
         return {name: value for name in names if (value := self.get(name)) is not None}
+
+    def file(self, name: str) -> Path | None:
+        """The file of a value, for libraries that read it themselves; None if it is absent."""
+        path = None if self._folder is None else self._folder / name
+        return path if path is not None and path.is_file() else None
 
     def require(self, name: str) -> str:
         """A value. Raises `InvalidSinkError` if it is absent, and `OSError`."""

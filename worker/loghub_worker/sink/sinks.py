@@ -1,7 +1,9 @@
 """Makes the sink that the settings name.
 
-Parquet files and JSON lines in a folder are written exactly once, through `loghub_worker.sink.commit_log`;
-another logstore, Kafka, the formats that Spark writes and the worker's own output are written at least once.
+Parquet files and JSON lines in a folder or a bucket are written exactly once, through
+`loghub_worker.sink.commit_log`, a Delta table through its own log, and rows in a table of PostgreSQL through
+`loghub_worker.sink.postgresql.delivered_ranges`; another logstore, Kafka, the formats that Spark writes and
+the worker's own output are written at least once.
 """
 
 import sys
@@ -9,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from loghub.sink_settings import ConsoleSink, KafkaSink, LogstoreSink, SparkSink
+from loghub.sink_settings import ConsoleSink, DeltaSink, KafkaSink, LogstoreSink, PostgresqlSink, SparkSink
 from loghub.worker_contract import CopyPipeline, WorkerConfig
 from loghub_worker.log_service import Address
 from loghub_worker.sink.batch_sink import AtLeastOnceSink, BatchSink
@@ -17,6 +19,7 @@ from loghub_worker.sink.console import Console
 from loghub_worker.sink.files import make_files_sink
 from loghub_worker.sink.kafka import KafkaTopic
 from loghub_worker.sink.logstore import Logstore, LogstoreWriter
+from loghub_worker.sink.postgresql.table_sink import make_table_sink
 from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
 from loghub_worker.sink.spark_format import SparkFormat
 
@@ -62,14 +65,7 @@ def make_sink(
     if isinstance(sink, LogstoreSink):
         if isinstance(config.pipeline, CopyPipeline):
             return LogGroupCopies()
-        target, source = (
-            Logstore(
-                address=Address(endpoint=config.endpoint, project=project, credentials_dir=credentials_dir),
-                name=name,
-            )
-            for project, name in ((sink.project, sink.logstore), (config.project, config.logstore))
-        )
-        return LogstoreRows(LogstoreWriter(target, source, keep_order=sink.keep_order, scratch=scratch))
+        return _rows_to_logstore(sink, config, credentials_dir=credentials_dir, scratch=scratch)
     if isinstance(sink, ConsoleSink):
         return Console(sink.rows, sys.stdout)
     if isinstance(sink, KafkaSink):
@@ -82,4 +78,44 @@ def make_sink(
     if isinstance(sink, SparkSink):
         return SparkFormat(sink, sink_credentials)
     group_path = (config.project, config.logstore, config.consumer_group)
-    return make_files_sink(sink, group_path=group_path, owner=consumer, now_unix_s=now_unix_s)
+    if isinstance(sink, PostgresqlSink):
+        return make_table_sink(
+            sink,
+            sink_credentials,
+            group_path=group_path,
+            owner=consumer,
+            batch_timeout_s=config.batch_timeout_s,
+        )
+    if isinstance(sink, DeltaSink):
+        # Only here: it loads a large library.
+        from loghub_worker.sink.delta import make_delta_sink
+
+        return make_delta_sink(
+            sink,
+            sink_credentials,
+            group_path=group_path,
+            owner=consumer,
+            scratch=scratch,
+            now_unix_s=now_unix_s,
+        )
+    return make_files_sink(
+        sink,
+        sink_credentials,
+        group_path=group_path,
+        owner=consumer,
+        scratch=scratch,
+        now_unix_s=now_unix_s,
+    )
+
+
+def _rows_to_logstore(
+    sink: LogstoreSink, config: WorkerConfig, *, credentials_dir: str, scratch: Path
+) -> LogstoreRows:
+    target, source = (
+        Logstore(
+            address=Address(endpoint=config.endpoint, project=project, credentials_dir=credentials_dir),
+            name=name,
+        )
+        for project, name in ((sink.project, sink.logstore), (config.project, config.logstore))
+    )
+    return LogstoreRows(LogstoreWriter(target, source, keep_order=sink.keep_order, scratch=scratch))

@@ -15,8 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf import descriptor_pb2, descriptor_pool
 from ptars import HandlerPool, PtarsConfig
+
+from loghub_worker.source.list_descriptor import TextKind, list_descriptor
 
 TEXTS = pa.map_(pa.string(), pa.string())
 SCHEMA = pa.schema(
@@ -35,8 +36,6 @@ SCHEMA = pa.schema(
 )
 
 NANOSECONDS = 1_000_000_000
-_Field = descriptor_pb2.FieldDescriptorProto
-_TIME_TYPES = {"Time": _Field.TYPE_UINT32, "Time_ns": _Field.TYPE_FIXED32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +52,17 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The rows of one body, the number of its log groups, and that of its texts in which bytes were
-    replaced."""
+    """The rows of one body, the row at which each of its log groups begins, with the number of all rows at
+    the
+    end, and the number of its texts in which bytes were replaced."""
 
     rows: pa.RecordBatch
-    groups: int
+    first_rows: pa.Array
     replaced: int
+
+    @property
+    def groups(self) -> int:
+        return max(0, len(self.first_rows) - 1)
 
 
 def decode(body: bytes, *, shard: int, first_cursor: int, selection: Selection = EVERYTHING) -> Decoded:
@@ -72,7 +76,7 @@ def decode(body: bytes, *, shard: int, first_cursor: int, selection: Selection =
     columns = {name: made.of_view(name) for name in selection.view}
     columns |= {key: made.of_key(key) for key in selection.keys}
     rows = pa.RecordBatch.from_arrays(list(columns.values()), schema=schema_of(selection))
-    return Decoded(rows=rows, groups=_groups(parsed), replaced=texts.replaced)
+    return Decoded(rows=rows, first_rows=_first_rows(parsed), replaced=texts.replaced)
 
 
 def schema_of(selection: Selection) -> pa.Schema:
@@ -81,8 +85,9 @@ def schema_of(selection: Selection) -> pa.Schema:
     return pa.schema([*(SCHEMA.field(name) for name in selection.view), *texts])
 
 
-def _groups(parsed: pa.RecordBatch) -> int:
-    return len(parsed.column("LogGroups").flatten())
+def _first_rows(parsed: pa.RecordBatch) -> pa.Array:
+    offsets = parsed.column("LogGroups").flatten().field("Logs").offsets
+    return pc.subtract(offsets, _first(offsets))
 
 
 class _Texts:
@@ -192,40 +197,7 @@ def _map(pairs: pa.ListArray, text: _Texts) -> pa.Array:
 
 
 @cache
-def _handler(kind: str) -> Any:
-    """The parser of LogGroupList, created once per process. ``kind`` is ``text`` or ``binary``."""
-    text = _Field.TYPE_STRING if kind == "text" else _Field.TYPE_BYTES
-    file = descriptor_pb2.FileDescriptorProto(name=f"loghub_{kind}.proto", package=kind, syntax="proto2")
-    for name, fields in _messages(text).items():
-        message = file.message_type.add(name=name)
-        for number, (field, label, type_) in fields.items():
-            of = {"type_name": f".{kind}.{type_}"} if isinstance(type_, str) else {"type": type_}
-            described = message.field.add(name=field, number=number, label=label, **of)
-            if isinstance(type_, str):
-                described.type = _Field.TYPE_MESSAGE
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    described = pool.FindMessageTypeByName(f"{kind}.LogGroupList")
+def _handler(kind: TextKind) -> Any:
+    """The parser of LogGroupList, created once per process."""
+    described = list_descriptor(kind)
     return HandlerPool([described.file], PtarsConfig()).get_for_message(described)
-
-
-def _messages(text: int) -> dict[str, dict[int, tuple[str, int, int | str]]]:
-    """The messages by field number. No field is required: as in other decoders, a missing field is empty."""
-    optional, repeated = _Field.LABEL_OPTIONAL, _Field.LABEL_REPEATED
-    pair: dict[int, tuple[str, int, int | str]] = {1: ("Key", optional, text), 2: ("Value", optional, text)}
-    return {
-        "Content": pair,
-        "LogTag": pair,
-        "Log": {
-            1: ("Time", optional, _TIME_TYPES["Time"]),
-            2: ("Contents", repeated, "Content"),
-            4: ("Time_ns", optional, _TIME_TYPES["Time_ns"]),
-        },
-        "LogGroup": {
-            1: ("Logs", repeated, "Log"),
-            3: ("Topic", optional, text),
-            4: ("Source", optional, text),
-            6: ("LogTags", repeated, "LogTag"),
-        },
-        "LogGroupList": {1: ("LogGroups", repeated, "LogGroup")},
-    }

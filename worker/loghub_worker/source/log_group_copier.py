@@ -60,7 +60,7 @@ class LogGroupCopier:
             hash_key = self._begin_key(shard_range.shard)
             for first_cursor, pulled in pull_range(self._source, self._logstore, shard_range, counts):
                 log_groups = list(split(pulled.body))
-                require_count(pulled, len(log_groups))
+                require_count(pulled.count, len(log_groups))
                 for cursor, log_group in enumerate(log_groups, first_cursor):
                     if cursor >= shard_range.end:
                         break

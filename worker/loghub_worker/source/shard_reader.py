@@ -71,11 +71,12 @@ def pull_range(
         cursor = after
 
 
-def require_count(pulled: Pulled, found: int) -> None:
-    """Raises `ShortReadError` if the answer has another number of log groups than it says: they are numbered
-    by that number, and some may be missing."""
-    if found != pulled.count:
-        raise ShortReadError(f"an answer has {found} log groups and says that it has {pulled.count}")
+def require_count(promised: int, found: int) -> None:
+    """Raises `ShortReadError` if an answer has another number of log groups than it says: they are numbered
+    by
+    that number, and some may be missing."""
+    if found != promised:
+        raise ShortReadError(f"an answer has {found} log groups and says that it has {promised}")
 
 
 def read_range(
@@ -89,7 +90,7 @@ def read_range(
     """The rows of one range, one record batch for each answer. `selection` must have ``__cursor__``."""
     for first_cursor, pulled in pull_range(client, logstore, shard_range, counts):
         decoded = decode(pulled.body, shard=shard_range.shard, first_cursor=first_cursor, selection=selection)
-        require_count(pulled, decoded.groups)
+        require_count(pulled.count, decoded.groups)
         rows = decoded.rows.filter(pc.less(decoded.rows.column("__cursor__"), shard_range.end))
         counts.logs += rows.num_rows
         counts.bytes += len(pulled.body)

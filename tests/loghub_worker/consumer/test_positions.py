@@ -1,0 +1,161 @@
+"""Where a shard continues: seek, pause, and positions that do not exist."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loghub.client.port import Pulled
+from loghub.wire.cursor import decode, encode
+from loghub.wire.errors import LogHubError, MalformedCursor
+from loghub_worker.api import Consumer, LogBatch, NotAssignedError, Tracker
+from tests.loghub_worker.consumer.support import (
+    RecordingListener,
+    Seen,
+    Site,
+    released,
+    running,
+    save,
+    wait_for,
+)
+
+
+@pytest.mark.parametrize(("to", "skipped"), [("begin", 0), ("end", 6), (1, 0), ("cursor", 4)])
+def test_the_listener_may_seek_before_the_first_batch(site: Site, to: str | int, skipped: int) -> None:
+    site.prepare()
+    ids = site.put(3)
+    target = encode(decode(site.begin()) + 2) if to == "cursor" else to
+    seen = Seen()
+    consumer: list[Consumer] = []
+    listener = RecordingListener(
+        lambda shards: [consumer[0].seek(shard, target) for shard in shards] and None
+    )
+    consumer.append(Consumer(site.settings(), seen.factory, listener))
+    with running(consumer[0]):
+        wait_for(lambda: "initialize 0" in seen.calls, "the shard")
+        ids += site.put()
+        wait_for(lambda: site.saved() == site.ends(), "the end")
+    assert seen.ids() == ids[skipped:]
+
+
+def test_a_seek_while_a_batch_is_processed_takes_effect_after_it(site: Site) -> None:
+    site.prepare()
+    ids = site.put(3)
+    runs, may_end = threading.Event(), threading.Event()
+
+    def process(logs: LogBatch, tracker: Tracker) -> None:
+        runs.set()
+        may_end.wait(60)
+
+    seen = Seen(process)
+    consumer = Consumer(site.settings(max_bytes=1), seen.factory)
+    with running(consumer), released(may_end):
+        assert runs.wait(60)
+        consumer.seek(0, "begin")
+        may_end.set()
+        wait_for(lambda: consumer.position(0) == site.ends()[0], "the end")
+        with pytest.raises(MalformedCursor):
+            consumer.seek(0, "yesterday")
+        with pytest.raises(NotAssignedError):
+            consumer.seek(7, "begin")
+    assert seen.ids() == ids[:2] + ids
+
+
+def test_a_paused_shard_gets_nothing_until_it_is_resumed(site: Site) -> None:
+    site.prepare(shards=2)
+    seen = Seen()
+    consumer = Consumer(site.settings(), seen.factory)
+    with running(consumer):
+        wait_for(lambda: consumer.assignment() == (0, 1), "the shards")
+        consumer.pause([0])
+        paused, others = site.put(2), site.put(2, shard=1)
+        wait_for(lambda: site.saved()[1] == site.ends()[1], "the other shard")
+        others += site.put(2, shard=1)
+        wait_for(lambda: seen.ids(1) == others, "more of the other shard")
+        assert seen.ids(0) == []
+        consumer.resume([0])
+        wait_for(lambda: seen.ids(0) == paused, "the resumed shard")
+
+
+def test_log_groups_that_no_longer_exist_are_skipped(site: Site) -> None:
+    """The service clamps a cursor before the oldest log group, as it does once those before it expired."""
+    site.prepare()
+    ids = site.put(2)
+    seen = Seen()
+    consumer = Consumer(site.settings(), seen.factory)
+    with running(consumer):
+        wait_for(lambda: site.saved() == site.ends(), "the end")
+        consumer.seek(0, encode(decode(site.begin()) - 1000))
+        wait_for(lambda: seen.ids() == ids + ids, "the oldest log group")
+        wait_for(lambda: consumer.position(0) == site.ends()[0], "the position")
+
+
+def test_an_expired_cursor_that_the_log_service_calls_invalid_is_skipped_too(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the real SLS may (docs/sls-protocol.md 7.8); the service of the tests does not."""
+    site.prepare()
+    ids = site.put(2)
+    seen = Seen()
+    consumer = Consumer(site.settings(), seen.factory)
+    pull_logs, begin = consumer._client.pull_logs, decode(site.begin())
+
+    def strict(logstore: str, shard: int, *, cursor: str, count: int) -> object:
+        if decode(cursor) < begin:
+            raise LogHubError("InvalidCursor", 400, "it has expired")
+        return pull_logs(logstore, shard, cursor=cursor, count=count)
+
+    monkeypatch.setattr(consumer._client, "pull_logs", strict)
+    listener = RecordingListener(lambda _: consumer.seek(0, encode(begin - 9)))
+    consumer._listener = listener
+    with running(consumer):
+        wait_for(lambda: seen.ids() == ids, "the oldest log group")
+
+
+def test_a_position_beyond_the_end_is_reported_and_harms_no_other_shard(site: Site) -> None:
+    site.prepare(shards=2)
+    seen = Seen(save)
+    consumer = Consumer(site.settings(), seen.factory)
+    with running(consumer):
+        wait_for(lambda: consumer.assignment() == (0, 1), "the shards")
+        consumer.seek(0, encode(decode(site.ends()[0]) + 5))
+        wait_for(lambda: bool(consumer.errors()), "the error")
+        (error,) = consumer.errors()
+        assert (error.shard, error.reason) == (0, "PositionBeyondEnd")
+        assert "5 log groups beyond" in error.message
+        others = site.put(1, shard=1)
+        wait_for(lambda: seen.ids(1) == others, "the other shard")
+        ids = site.put(1)
+        consumer.seek(0, "begin")
+        wait_for(lambda: seen.ids(0) == ids, "the shard after the seek")
+        wait_for(lambda: consumer.errors() == (), "the error to be gone")
+
+
+def test_answers_that_are_damaged_are_pulled_again_and_end_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One cannot be decoded, one has fewer log groups than it says, one ends before its log groups do."""
+    site.prepare()
+    ids = site.put(2)
+    for limits in ({}, {"max_logs": 100}):
+        seen = Seen(lambda logs, tracker: None)
+        consumer = Consumer(site.settings(**limits), seen.factory)
+        pull_logs, begin = consumer._client.pull_logs, site.begin()
+        damage: list[Callable[..., Pulled]] = [
+            lambda pulled: replace(pulled, body=b"not protobuf"),
+            lambda pulled: replace(pulled, body=b""),
+            lambda pulled, begin=begin: replace(pulled, next_cursor=begin),
+        ]
+
+        def damaged(
+            *arguments: object, pull_logs: Any = pull_logs, damage: Any = damage, **named: object
+        ) -> Pulled:
+            pulled: Pulled = pull_logs(*arguments, **named)
+            return damage.pop()(pulled) if damage and pulled.count else pulled
+
+        monkeypatch.setattr(consumer._client, "pull_logs", damaged)
+        with running(consumer):
+            wait_for(lambda seen=seen: seen.ids() == ids, "the sound answer")
+        assert damage == []

@@ -1,0 +1,319 @@
+"""A bucket of a real S3 server as a sink: which storages are refused, what errors say, what is left over."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from loghub.sink_settings import JsonSink, ParquetSink, S3Settings
+from loghub_worker.batch_plan import Range
+from loghub_worker.sink import bucket as bucket_module
+from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.bucket import PART_BYTES, Bucket, ObjectStorageError
+from loghub_worker.sink.bucket_storage import BucketStorage
+from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, RangeTakenError
+from loghub_worker.sink.files import make_files_sink
+from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
+from tests.cluster.s3_server import S3Server, running_s3_server
+from tests.loghub_worker.sink.commit_log_child import (
+    BEGIN,
+    END,
+    GROUP_PATH,
+    BucketOfATest,
+    LineWorker,
+    delivered,
+    everything,
+    storage_in,
+)
+from tests.loghub_worker.sink.conftest import bucket_in
+from tests.loghub_worker.sink.unreliable_create import REAL_CREATE
+
+FOREVER_S = 1e10  # after any time at which a test wrote an object
+PRESENT_S = 0.0
+HOME = "sink/_loghub/p/l/g"
+
+
+@pytest.fixture
+def described(tmp_path: Path, s3: S3Server) -> BucketOfATest:
+    """A bucket whose objects are the files in ``sink``."""
+    return bucket_in(tmp_path, s3)
+
+
+def storage(tmp_path: Path) -> BucketStorage:
+    found = storage_in(tmp_path, "w")
+    assert isinstance(found, BucketStorage)
+    return found
+
+
+# Which storages are refused
+
+
+def test_a_storage_with_create_only_writes_is_accepted_and_left_as_it_was(
+    tmp_path: Path, described: BucketOfATest
+) -> None:
+    storage(tmp_path).try_out()
+    assert [path for path in (tmp_path / "sink").rglob("*") if path.is_file()] == []
+
+
+def ignores_the_condition(bucket: Bucket, key: str, content: bytes) -> bool:
+    """As storages without If-None-Match do."""
+    bucket_module.obstore.put(bucket._connect(), key, content)
+    return True
+
+
+class ChecksBeforeItWrites:
+    """A storage that looks whether the key exists, and writes later: right for one writer at a time."""
+
+    def __init__(self) -> None:
+        self._checked = threading.Barrier(8)
+
+    def __call__(self, bucket: Bucket, key: str, content: bytes) -> bool:
+        is_absent = not bucket.exists(key)
+        if is_absent:
+            self._checked.wait()
+            ignores_the_condition(bucket, key, content)
+        return is_absent
+
+
+@pytest.mark.parametrize("create", [ignores_the_condition, ChecksBeforeItWrites()])
+def test_a_storage_that_lets_two_writers_win_is_refused(
+    tmp_path: Path,
+    described: BucketOfATest,
+    monkeypatch: pytest.MonkeyPatch,
+    create: Callable[[Bucket, str, bytes], bool],
+) -> None:
+    monkeypatch.setattr(Bucket, "create", lambda bucket, key, content: create(bucket, key, content))
+    with pytest.raises(InvalidSinkError, match="lets several writers create one object"):
+        storage(tmp_path).try_out()
+    assert [path for path in (tmp_path / "sink").rglob("*") if path.is_file()] == []
+
+
+def test_a_storage_that_reports_a_conflict_and_overwrites_is_refused(
+    tmp_path: Path, described: BucketOfATest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create(bucket: Bucket, key: str, content: bytes) -> bool:
+        is_absent = REAL_CREATE(bucket, key, content)
+        ignores_the_condition(bucket, key, content)
+        return is_absent
+
+    monkeypatch.setattr(Bucket, "create", create)
+    with pytest.raises(InvalidSinkError, match="lets several writers create one object"):
+        storage(tmp_path).try_out()
+
+
+def test_a_storage_with_a_late_listing_is_refused(
+    tmp_path: Path, described: BucketOfATest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bucket, "times", lambda bucket, folder: {})
+    with pytest.raises(InvalidSinkError, match="does not list what was just written"):
+        storage(tmp_path).try_out()
+
+
+@pytest.mark.parametrize(
+    ("path", "settings", "message"),
+    [
+        ("s3://", S3Settings(), "s3://bucket/prefix"),
+        ("s3://b", S3Settings(endpoint="http://x:1"), "allowHttp"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(path: str, settings: S3Settings, message: str) -> None:
+    with pytest.raises(InvalidSinkError, match=message):
+        Bucket(path, settings, NO_CREDENTIALS)
+
+
+def test_a_secret_without_the_keys_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSinkError, match="accessKeyId"):
+        Bucket("s3://b", S3Settings(), SinkCredentials(tmp_path))
+
+
+# Bad targets
+
+
+def make(sink: ParquetSink | JsonSink, keys: Path, scratch: Path) -> object:
+    return make_files_sink(
+        sink, SinkCredentials(keys), group_path=GROUP_PATH, owner="w", scratch=scratch, now_unix_s=0
+    )
+
+
+def test_a_wrong_key_and_an_absent_bucket_say_what_to_do(tmp_path: Path, s3: S3Server) -> None:
+    settings = S3Settings(endpoint=s3.endpoint, allow_http=True)
+    s3.bucket("denied")
+    wrong = s3.credentials(tmp_path / "wrong", secret_access_key="somethingElse")
+    with pytest.raises(OSError, match=r"SignatureDoesNotMatch.*secretAccessKey is not that") as caught:
+        make(ParquetSink(path="s3://denied/a", s3=settings), wrong, tmp_path)
+    assert "somethingElse" not in str(caught.value)
+    assert s3.access_key_id not in str(caught.value)
+    right = s3.credentials(tmp_path / "right")
+    with pytest.raises(OSError, match=r"NoSuchBucket.*create the bucket"):
+        make(JsonSink(path="s3://nowhere/a", s3=settings), right, tmp_path)
+
+
+def test_an_absent_bucket_is_not_an_absent_record(tmp_path: Path, s3: S3Server) -> None:
+    """Otherwise a decision that was made would count as not made while a bucket is away."""
+    settings = S3Settings(endpoint=s3.endpoint, allow_http=True)
+    bucket = Bucket("s3://nowhere", settings, SinkCredentials(s3.credentials(tmp_path / "keys")))
+    for ask in (bucket.read, bucket.exists, bucket.times, lambda key: bucket.copy(key, "b")):
+        with pytest.raises(ObjectStorageError, match="NoSuchBucket"):
+            ask("a")
+
+
+def test_a_rotated_key_takes_effect_with_the_next_request(
+    tmp_path: Path, s3: S3Server, described: BucketOfATest
+) -> None:
+    bucket = described.open()
+    assert bucket.create("a", b"1")
+    s3.credentials(Path(described.credentials), secret_access_key="old")
+    with pytest.raises(ObjectStorageError, match="SignatureDoesNotMatch"):
+        bucket.read("a")
+    s3.credentials(Path(described.credentials))
+    assert bucket.read("a") == b"1"
+    (Path(described.credentials) / "secretAccessKey").unlink()
+    with pytest.raises(ObjectStorageError, match="lacks accessKeyId or secretAccessKey"):
+        bucket.read("a")
+
+
+def test_a_file_larger_than_a_part_arrives_whole(tmp_path: Path, described: BucketOfATest) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(range(256)) * (PART_BYTES // 256 * 2 + 1))
+    described.open().upload("large", file)
+    assert (tmp_path / "sink" / "large").read_bytes() == file.read_bytes()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path, versitygw: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """A server that may be stopped; requests to it are given up soon."""
+    monkeypatch.setattr(bucket_module, "RETRY_TIMEOUT_S", 1)
+    monkeypatch.setattr(bucket_module, "REQUEST_TIMEOUT_S", 0.3)
+    with running_s3_server(versitygw, tmp_path / "server") as server:
+        yield server
+
+
+@pytest.mark.parametrize("outage", ["ended", "silent"])
+def test_a_worker_goes_on_after_an_outage_in_a_batch(
+    tmp_path: Path, own_server: S3Server, outage: str
+) -> None:
+    bucket_in(tmp_path, own_server)
+    steps: list[str] = []
+
+    def at_step(step: str) -> None:
+        steps.append(step)
+        if step == "all ranges claimed" and steps.count(step) == 2:
+            own_server.stop() if outage == "ended" else own_server.signal(signal.SIGSTOP)
+
+    worker = LineWorker(tmp_path, "first", at_step=at_step)
+    with pytest.raises(ObjectStorageError, match="no answer from the object storage"):
+        worker.run()
+    with pytest.raises(ObjectStorageError):
+        worker.run()
+    own_server.start() if outage == "ended" else own_server.signal(signal.SIGCONT)
+    worker.run()
+    assert delivered(tmp_path) == everything()
+
+
+# What is left over
+
+
+def test_files_and_trials_of_a_killed_worker_are_removed_at_its_next_start(
+    tmp_path: Path, described: BucketOfATest
+) -> None:
+    bucket = described.open()
+    records = "_loghub/p/l/g"
+    for batch in ("w-1-aa", "w-10-bb"):
+        assert bucket.create(f"{records}/stage/{batch}/part-0.parquet", b"rows")
+    assert bucket.create(f"{records}/trials/t/0", b"0")
+    commit_log = CommitLog(storage(tmp_path))
+    commit_log.prune(owner="w-1", now_unix_s=PRESENT_S)
+    stage = tmp_path / HOME / "stage"
+    assert [path.name for path in stage.iterdir()] == ["w-10-bb"]
+    with pytest.raises(RangeTakenError):
+        LineWorker(tmp_path, "w").commit_log.publish("w-1-aa", [], may_commit=lambda: True)
+    commit_log.prune(owner="w-1", now_unix_s=FOREVER_S)
+    assert not stage.exists()
+    assert not (tmp_path / HOME / "trials").exists()
+    assert FOREVER_S > TOMBSTONE_S
+
+
+def test_a_reader_of_the_prefix_sees_a_batch_whole_once_it_is_committed(
+    tmp_path: Path, described: BucketOfATest
+) -> None:
+    """At no step is there a part of a file, or a file of a batch that may still be aborted."""
+    seen: list[tuple[str, int]] = []
+    worker = LineWorker(tmp_path, "w", at_step=lambda step: seen.append((step, len(delivered(tmp_path)))))
+    worker.assign((0,))
+    worker.deliver()
+    decided = [step for step, _ in seen].index("decided")
+    assert {lines for _, lines in seen[: decided + 1]} == {0}
+    assert [lines for step, lines in seen if step == "file moved"] == [5, 10]
+
+
+def test_the_last_opener_wins_among_many(tmp_path: Path, described: BucketOfATest) -> None:
+    openers = [storage(tmp_path) for _ in range(6)]
+    tokens: dict[int, str] = {}
+
+    def open_often(number: int) -> None:
+        for _ in range(5):
+            tokens[number] = openers[number].open("0-1")
+
+    with ThreadPoolExecutor(len(openers)) as pool:
+        list(pool.map(open_often, range(len(openers))))
+    last = openers[0].last_openings(["0-1", "1-1"])
+    assert list(last) == ["0-1"]
+    assert len(set(tokens.values())) == len(tokens), "each token is one opening's"
+    assert last["0-1"] == str(max(map(int, tokens.values())))
+
+
+def test_an_opening_that_arrives_late_undoes_no_later_one(
+    tmp_path: Path, described: BucketOfATest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request of an opening was repeated, and its first copy is carried out when others have opened the
+    shard and have removed the opening."""
+    first = LineWorker(tmp_path, "first")
+    sent: list[tuple[Bucket, str, bytes]] = []
+
+    def create(bucket: Bucket, key: str, content: bytes) -> bool:
+        sent.append((bucket, key, content))
+        return REAL_CREATE(bucket, key, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "create", create)
+        first.assign((0,))
+    second = LineWorker(tmp_path, "second")
+    second.assign((0,))
+    second.deliver()
+    for late in sent:
+        REAL_CREATE(*late)
+    with pytest.raises(RangeTakenError):
+        first.deliver()
+    while second.deliver():
+        pass
+    assert second.positions == {0: END}
+    assert delivered(tmp_path).total() == END - BEGIN
+
+
+def test_the_requests_of_a_batch_do_not_depend_on_what_is_not_acknowledged(
+    tmp_path: Path, described: BucketOfATest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = LineWorker(tmp_path, "w")
+    worker.assign((0,))
+    real, requests = Bucket._connect, 0
+
+    def connect(bucket: Bucket) -> object:
+        nonlocal requests
+        requests += 1
+        return real(bucket)
+
+    monkeypatch.setattr(Bucket, "_connect", connect)
+    costs = []
+    for begin in range(BEGIN, BEGIN + 12, 3):
+        before = requests
+        batch = f"w-{begin}"
+        worker.commit_log.stage(batch).mkdir()
+        (worker.commit_log.stage(batch) / "part-0.parquet").write_text("x")
+        ranges = [(worker.incarnation(0), Range(0, begin, begin + 3))]
+        worker.commit_log.publish(batch, ranges, may_commit=lambda: True)
+        costs.append(requests - before)
+    # The file, the claim, the openings, the decision, the copy, and what is staged no more.
+    assert costs == [1 + 2 + 1 + 2 + 2 + 1] * 4

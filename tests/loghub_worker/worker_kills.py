@@ -1,0 +1,177 @@
+"""Kills real workers at chosen moments while producers write, for `tests.loghub_worker.test_worker_kills`.
+
+So that a kill cannot miss its moment, all processes of the worker are stopped first (SIGSTOP); if the moment
+is over by then, they continue.
+"""
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import cycle
+
+from loghub.client.http import HttpLogHub
+from loghub.wire.cursor import decode
+from loghub.worker_contract import WorkerConfig
+from loghub_worker.batch_plan import Range
+from loghub_worker.failure.attempt_journal import AttemptJournal
+from tests.loghub_worker.sink_views import SinkView
+from tests.loghub_worker.support import (
+    GROUP,
+    GUARD_S,
+    LOGSTORE,
+    PROJECT,
+    Producer,
+    WorkerProcess,
+    Workers,
+    all_saved,
+)
+from tests.support import ServiceProcess, wait_until
+
+SHARDS, LOGS, MAX_LOG_GROUPS, TIMEOUT_S = 3, 10, 40, 8
+PAUSE_S = 0.05  # between two log groups of the producer
+
+
+class Moment(StrEnum):
+    """When a worker is killed."""
+
+    JOB = "in a Spark job, before the sink has the batch"
+    SINK = "after the sink has a batch, before its checkpoint"
+    CHECKPOINT = "right after a checkpoint"
+
+
+def checkpoints(client: HttpLogHub) -> dict[int, int]:
+    shards = client.group_status(LOGSTORE, GROUP).shards
+    return {s.shard: decode(s.checkpoint) if s.checkpoint else 0 for s in shards}
+
+
+class Victim:
+    """A worker that is killed at a moment of its second batch, or of a later one."""
+
+    def __init__(self, worker: WorkerProcess, moment: Moment, sink: SinkView, client: HttpLogHub) -> None:
+        self.worker = worker
+        self._moment = moment
+        self._sink = sink
+        self._client = client
+        self._state = worker.folder / "state"
+        self._journal = AttemptJournal(self._state / "attempts.json")
+
+    @property
+    def running(self) -> tuple[Range, ...]:
+        """The ranges of the running batch."""
+        return self._journal.read().running
+
+    def kill(self) -> None:
+        self._wait_for_a_batch()
+        self._first = self.running
+        self._begins, self._checkpoints = self._sink.last_begins(), checkpoints(self._client)
+        wait_until(self._is_caught, self._moment, guard_s=GUARD_S)
+        self.worker.kill_all()
+
+    def _wait_for_a_batch(self) -> None:
+        """The journal may be that of an earlier process until this one runs."""
+        for what, condition in (
+            ("the worker to run", lambda: self.worker.phase == "running"),
+            ("a batch", lambda: bool(self.running)),
+        ):
+            wait_until(condition, what, guard_s=GUARD_S)
+
+    def _is_caught(self) -> bool:
+        """Whether the moment has come. All processes of the worker are stopped then."""
+        assert self.worker.process.poll() is None, self.worker.log_tail()
+        if not self._is_now():
+            return False
+        try:
+            self.worker.signal_all(signal.SIGSTOP)
+            is_caught = self._is_now()
+        except BaseException:
+            self.worker.kill_all()
+            raise
+        if not is_caught:
+            self.worker.signal_all(signal.SIGCONT)
+        return is_caught
+
+    def _is_now(self) -> bool:
+        if self._moment is Moment.JOB:
+            running = self.running
+            return (
+                running not in ((), self._first) and self._is_read(running) and not self._is_in_sink(running)
+            )
+        saved = checkpoints(self._client)
+        if self._moment is Moment.CHECKPOINT:
+            return any(saved[shard] > before for shard, before in self._checkpoints.items())
+        begins = self._sink.last_begins()
+        new = [shard for shard, begin in begins.items() if begin > self._begins.get(shard, -1)]
+        return any(begins[shard] >= saved[shard] for shard in new)
+
+    def _is_read(self, ranges: tuple[Range, ...]) -> bool:
+        """Whether a task of the running job has read one of the ranges: it has written the count, and the
+        driver has not yet taken it."""
+        counted = {path.name.partition("-")[2] for path in self._state.glob("exchange/counts/*.json")}
+        return any(f"{part.shard}.json" in counted for part in ranges)
+
+    def _is_in_sink(self, ranges: tuple[Range, ...]) -> bool:
+        begins = self._sink.last_begins()
+        return any(begins.get(part.shard, -1) >= part.begin for part in ranges)
+
+
+@contextmanager
+def producing(service: ServiceProcess) -> Iterator[Producer]:
+    """Write log groups while the body runs."""
+    with closing(HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)) as client:
+        producer, stop = Producer(client), threading.Event()
+
+        def produce() -> None:
+            while not stop.wait(PAUSE_S):
+                producer.put(groups=1, logs=LOGS)
+
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(produce)
+            try:
+                yield producer
+            finally:
+                stop.set()
+            writing.result()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A service with a group, and what its workers get. `config` maps the number of a worker to its
+    settings."""
+
+    service: ServiceProcess
+    client: HttpLogHub
+    workers: Workers
+    sink: SinkView
+    config: Callable[[int], WorkerConfig]
+
+    def start(self, number: int) -> WorkerProcess:
+        """The second worker has another name than the first one, the third the name of the second one, and so
+        on."""
+        return self.workers.start(f"w-{(number + 1) // 2}", self.config(number))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What was sent, and the checkpoint of each shard after each kill."""
+
+    sent: Counter[str]
+    checkpoints: list[dict[int, int]]
+
+
+def run(scene: Scene, kills: int) -> Outcome:
+    """Kill so many workers while producers write, and let one more deliver the rest."""
+    after_kills = []
+    with producing(scene.service) as producer:
+        for number, moment in zip(range(kills), cycle(Moment), strict=False):
+            Victim(scene.start(number), moment, scene.sink, scene.client).kill()
+            after_kills.append(checkpoints(scene.client))
+        last = scene.start(kills)
+        wait_until(lambda: last.phase == "running", "the last worker to run", guard_s=GUARD_S)
+    wait_until(lambda: bool(last.phase) and all_saved(scene.client), "the last checkpoints", guard_s=GUARD_S)
+    assert last.end(signal.SIGTERM) == 0, last.log_tail()
+    return Outcome(sent=producer.sent, checkpoints=after_kills)

@@ -1,0 +1,1 @@
+"""The runtime of `loghub_worker.api`: shards in threads, without Spark."""

@@ -1,0 +1,69 @@
+"""What a program implements, or is given: processor, tracker, listener, and the errors."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from loghub_worker.consumer.batch import LogBatch
+
+
+class ShardLostError(Exception):
+    """Another consumer may have the shard, so nothing of it can be saved here any more."""
+
+
+class NotAssignedError(LookupError):
+    """This consumer does not hold the shard."""
+
+
+class Tracker(Protocol):
+    """The checkpoint of one shard. Thread-safe."""
+
+    shard: int
+
+    def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
+        """Note the checkpoint: everything before `cursor` is done. Without a cursor, that is everything up to
+        and including the batch that `process` has, or had last.
+
+        `persist` sends it to the log service before this returns; otherwise it is sent within
+        `ConsumerSettings.checkpoint_interval_s`, and when the shard is given up. Raises `ShardLostError`,
+        with `persist` also `LogHubException` if the log service cannot be reached or refuses; it stays noted
+        then, and is sent later. Raises `MalformedCursor` for what is not a cursor."""
+
+    def get(self) -> str:
+        """The checkpoint as last noted, which the log service may not have yet."""
+
+
+class Processor(ABC):
+    """Processes one shard, from its assignment until it is given up. Each method may be ``async``. All run in
+    one thread, which no other shard shares."""
+
+    def initialize(self, shard: int) -> Awaitable[None] | None:  # noqa: B027 - usually there is nothing to do
+        """Called first. If it raises, it is called again after a pause."""
+
+    @abstractmethod
+    def process(self, logs: LogBatch, tracker: Tracker) -> Awaitable[str | None] | str | None:
+        """Process a batch. Return None, or a cursor: the shard then continues there. If it raises, the same
+        logs come again after a pause. Nothing is saved unless the tracker is asked to."""
+
+    def shutdown(self, tracker: Tracker) -> Awaitable[None] | None:  # noqa: B027
+        """Called last, when the shard is given up or lost; `tracker.save` raises `ShardLostError` if lost."""
+
+
+ProcessorFactory = Callable[[], Processor]
+
+
+class Listener:
+    """Learns which shards come and go. Its methods are called by the thread that runs `Consumer.run`, one at
+    a
+    time; an exception ends the consumer. Heartbeats continue meanwhile."""
+
+    def on_assigned(self, shards: tuple[int, ...]) -> None:
+        """Called before the shards are processed; `Consumer.seek` and `pause` may be used."""
+
+    def on_revoked(self, shards: tuple[int, ...]) -> None:
+        """The shards are being given up and no batch of them runs any more; `Consumer.commit` may be used.
+        `Processor.shutdown` follows."""
+
+    def on_lost(self, shards: tuple[int, ...]) -> None:
+        """Other consumers may have the shards already; nothing can be saved. A batch of them may still
+        run."""

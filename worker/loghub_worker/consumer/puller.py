@@ -1,0 +1,127 @@
+"""The threads that pull: at most so many requests in flight, for whichever shard is due."""
+
+import threading
+
+import structlog
+
+from loghub.client.port import LogHub, Pulled
+from loghub.wire.errors import Code, LogHubError, LogHubException
+from loghub_worker.consumer import shard_flow
+from loghub_worker.consumer.batch import PulledBody
+from loghub_worker.consumer.settings import ConsumerSettings
+from loghub_worker.consumer.shard_flow import Pull, PullResult
+from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
+from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor, to_reported_error
+from loghub_worker.source.end_cursors import POSITION_BEYOND_END
+from loghub_worker.source.shard_reader import ShortReadError
+
+log = structlog.get_logger()
+
+
+class Puller:
+    """Pulls for every shard of the table."""
+
+    def __init__(self, table: ShardTable, client: LogHub, settings: ConsumerSettings) -> None:
+        self._table = table
+        self._client = client
+        self._logstore = settings.logstore
+        self._interval_s = settings.fetch_interval_s
+        self._counts_logs = settings.max_logs is not None
+        self._threads = [
+            threading.Thread(target=self._run, name=f"pull-{number}", daemon=True)
+            for number in range(settings.max_pulls)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """No further pull begins; those in flight end by themselves."""
+        self._table.stop_pulls()
+
+    def _run(self) -> None:
+        try:
+            while (due := self._table.await_pull()) is not None:
+                self._pull(*due)
+        except BaseException as failure:
+            self._table.fail(failure)
+            raise
+
+    def _pull(self, slot: ShardSlot, pull: Pull) -> None:
+        try:
+            pulled = self._client.pull_logs(
+                self._logstore, pull.shard, cursor=encode_cursor(pull.cursor), count=pull.count
+            )
+            self._received(slot, pull, pulled)
+        except LogHubError as error:
+            if error.code != Code.INVALID_CURSOR or not self._skipped_expired(slot, pull):
+                self._failed(slot, pull, self._reason_of(pull, error))
+        except (LogHubException, ShortReadError) as error:
+            self._failed(slot, pull, to_reported_error(error))
+
+    def _received(self, slot: ShardSlot, pull: Pull, pulled: Pulled) -> None:
+        after = decode_cursor(pulled.next_cursor) if pulled.next_cursor else pull.cursor
+        first = after - pulled.count
+        if first < pull.cursor:
+            raise ShortReadError(
+                f"an answer at cursor {pull.cursor} has {pulled.count} log groups and ends at cursor {after}"
+            )
+        body = PulledBody(pulled.body, shard=pull.shard, first=first, count=pulled.count)
+        if self._counts_logs and pulled.count:
+            _ = body.decoded  # here, and not under the lock of the table
+        result = PullResult(
+            groups=pulled.count,
+            bytes=len(pulled.body),
+            after=after,
+            is_end=pulled.end_of_shard or after == pull.cursor,
+        )
+        if first > pull.cursor:
+            self._log_expired(pull, oldest=first)
+        self._table.receive(slot, pull, result, body, interval_s=self._interval_s)
+
+    def _log_expired(self, pull: Pull, *, oldest: int) -> None:
+        log.warning(
+            "log groups expired before they were read",
+            shard=pull.shard,
+            position=pull.cursor,
+            log_groups=oldest - pull.cursor,
+        )
+
+    def _skipped_expired(self, slot: ShardSlot, pull: Pull) -> bool:
+        """Whether the cursor was invalid because its log group has expired: the shard then continues with the
+        oldest one."""
+        try:
+            oldest = decode_cursor(self._client.get_cursor(self._logstore, pull.shard, "begin"))
+        except LogHubException:
+            return False
+        if oldest <= pull.cursor:
+            return False
+        self._log_expired(pull, oldest=oldest)
+        self._table.apply(slot, lambda flow, now: shard_flow.expired(flow, pull, oldest=oldest, now=now))
+        return True
+
+    def _reason_of(self, pull: Pull, error: LogHubError) -> ReportedError:
+        if error.code != Code.INVALID_CURSOR:
+            return to_reported_error(error)
+        try:
+            end = decode_cursor(self._client.get_cursor(self._logstore, pull.shard, "end"))
+        except LogHubException as unknown:
+            return to_reported_error(unknown)
+        if pull.cursor <= end:
+            return to_reported_error(error)
+        return ReportedError(
+            POSITION_BEYOND_END,
+            f"the position {encode_cursor(pull.cursor)} lies {pull.cursor - end} log groups beyond the"
+            f" shard's end {encode_cursor(end)}: the log service has lost logs that were consumed, or was"
+            " restored, or the consumer sought the position. Seek to another position",
+        )
+
+    def _failed(self, slot: ShardSlot, pull: Pull, error: ReportedError) -> None:
+        if error.reason != slot.pull_error.reason:
+            log.warning(
+                "shard not read, will retry", shard=pull.shard, reason=error.reason, message=error.message
+            )
+        slot.pull_error = error
+        retries = self._table.retries
+        self._table.apply(slot, lambda flow, now: shard_flow.pull_failed(flow, retries=retries, now=now))

@@ -1,0 +1,393 @@
+"""One held shard as a state machine: what to pull, when to process, how to give it up.
+
+Everything is a value: an event is a function from one `ShardFlow` and the time to the next, and `next_step`
+and `next_pull` say what to do. `loghub_worker.consumer.shard_runner` carries out the steps,
+`loghub_worker.consumer.puller` the pulls; a batch is processed while the next logs are pulled.
+
+The phases, with the function that leads from one to the next:
+
+==============  ===========================================  ==============================================
+phase           what happens                                 leaves it
+==============  ===========================================  ==============================================
+OPENING         `initialize`, repeated until it succeeds     `initialized` -> PULLING, PAUSING
+PULLING         logs are awaited for a batch                 `batch_began` -> PROCESSING; `paused` -> PAUSING
+PROCESSING      `process` has a batch                        `batch_done` -> PULLING, PAUSING;
+                                                             `batch_failed`, `rolled_back` ->
+                                                             ROLLING_BACK, PAUSING
+ROLLING_BACK    waits; then the same logs, or those from     `batch_began` -> PROCESSING (the same logs);
+                the cursor that `process` returned           `roll_back_ended` -> PULLING; `paused` -> PAUSING
+PAUSING         nothing is pulled nor processed              `resumed` -> PULLING, ROLLING_BACK
+DRAINING        given up: a running batch ends, then         `shut_down` -> ENDED
+                `on_revoked`, `shutdown`
+LOST            another consumer may have it: a running      `shut_down` -> ENDED
+                batch ends, then `shutdown`; saves nothing
+ENDED           nothing
+==============  ===========================================  ==============================================
+
+From every phase but LOST and ENDED, `revoked` leads to DRAINING and `lost` to LOST. `sought` changes no phase
+but that of ROLLING_BACK, to PULLING. Cursors are integers; times are seconds of the monotonic clock.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+
+from loghub_worker.backoff import Backoff
+from loghub_worker.batch_plan import BatchLimits, smoothed
+
+PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
+
+
+class FlowPhase(StrEnum):
+    """The state of a shard in a consumer; the module has the table."""
+
+    OPENING = "opening"
+    PULLING = "pulling"
+    PROCESSING = "processing"
+    ROLLING_BACK = "rolling back"
+    PAUSING = "pausing"
+    DRAINING = "draining"
+    LOST = "lost"
+    ENDED = "ended"
+
+
+ENDING = (FlowPhase.DRAINING, FlowPhase.LOST, FlowPhase.ENDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveLimits:
+    """When a batch is complete: it has this many logs or bytes, or its first log group waits for so long."""
+
+    max_logs: int | None
+    max_bytes: int
+    max_wait_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffered:
+    """What was pulled and not yet handed over. `logs` counts no further than a limit needs, and is 0 without
+    one; `since_s` is when the first of it arrived."""
+
+    groups: int = 0
+    logs: int = 0
+    bytes: int = 0
+    since_s: float = 0.0
+
+
+NOTHING = Buffered()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFlow:
+    """One assignment of a shard. `generation` tells answers to earlier pulls, which count no longer."""
+
+    shard: int
+    epoch: int  # of `loghub_worker.membership.membership.HeldShard`
+    position: int  # everything before it was processed
+    read_to: int  # cursor of the next pull
+    phase: FlowPhase = FlowPhase.OPENING
+    generation: int = 0
+    is_initialized: bool = False
+    is_paused: bool = False
+    is_busy: bool = False  # user code of the shard runs
+    is_announced: bool = False  # the listener knows that the shard is given up
+    keeps_batch: bool = False  # the failed batch is processed again
+    is_pulling: bool = False  # a request is in flight
+    pull_due_s: float = 0.0
+    pull_failures: int = 0  # consecutive
+    due_s: float = 0.0  # of the next attempt, in OPENING and ROLLING_BACK
+    failures: int = 0  # consecutive, of the processor
+    held_bytes: int = 0  # pulled and not yet processed
+    asked_bytes: int = 0  # that the request in flight may bring, about
+    group_bytes: float | None = None  # mean size of its log groups
+
+
+# -- what to do
+
+
+class Step(Enum):
+    """What the thread of a shard does next."""
+
+    INITIALIZE = "initialize"
+    PROCESS = "process"  # the batch that failed, if there is one, or the next one
+    SHUT_DOWN = "shutdown"
+    WAIT = "wait"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """The next step; for WAIT also when to ask again if nothing happens, or None: not before."""
+
+    step: Step
+    at_s: float | None = None
+
+
+_WAIT = NextStep(Step.WAIT)
+
+
+def next_step(
+    flow: ShardFlow, buffered: Buffered, limits: ReceiveLimits, *, is_full: bool, now: float
+) -> NextStep:
+    """What the thread of the shard, which is idle, does next. `is_full`: no more may be pulled."""
+    match flow.phase:
+        case FlowPhase.ENDED:
+            return NextStep(Step.END)
+        case FlowPhase.DRAINING | FlowPhase.LOST:
+            if not flow.is_announced:
+                return _WAIT
+            return NextStep(Step.SHUT_DOWN)
+        case FlowPhase.OPENING:
+            return _at(flow.due_s, Step.INITIALIZE, now)
+        case FlowPhase.ROLLING_BACK:
+            return _at(flow.due_s, Step.PROCESS if flow.keeps_batch else Step.WAIT, now)
+        case FlowPhase.PULLING:
+            return _at(_ready_s(buffered, limits, is_full=is_full), Step.PROCESS, now)
+        case _:
+            return _WAIT
+
+
+def _at(due_s: float | None, step: Step, now: float) -> NextStep:
+    if due_s is None:
+        return _WAIT
+    return NextStep(step) if now >= due_s else NextStep(Step.WAIT, due_s)
+
+
+def _ready_s(buffered: Buffered, limits: ReceiveLimits, *, is_full: bool) -> float | None:
+    """When the buffered log groups are a batch; None: not before more arrive."""
+    if not buffered.groups:
+        return None
+    has_logs = limits.max_logs is not None and buffered.logs >= limits.max_logs
+    if is_full or has_logs or buffered.bytes >= limits.max_bytes:
+        return buffered.since_s
+    return buffered.since_s + limits.max_wait_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """Request so many log groups, of so many bytes together, about, from a cursor on."""
+
+    shard: int
+    generation: int
+    cursor: int
+    count: int
+    bytes: int
+
+
+def share_bytes(flow: ShardFlow, *, max_bytes: int, shards: int, used_bytes: int) -> int:
+    """How much the shard may hold: an equal part of `max_bytes`, so that a processor that never returns does
+    not keep the others from pulling, and not more than is free, since those that came first may hold more.
+    `used_bytes` is the sum of what all shards hold and have requested."""
+    return min(max_bytes // max(1, shards), flow.held_bytes + max(0, max_bytes - used_bytes))
+
+
+def pull_due_s(flow: ShardFlow, *, share_bytes: int) -> float | None:
+    """When to pull; None: not as things are. `share_bytes` is what the shard may hold."""
+    if flow.is_pulling or flow.is_paused or not flow.is_initialized or flow.phase in ENDING:
+        return None
+    if flow.held_bytes and flow.held_bytes >= share_bytes:
+        return None
+    return flow.pull_due_s
+
+
+def next_pull(flow: ShardFlow, *, share_bytes: int) -> Pull:
+    """The pull that is due: as much as the share has room for, and at least one log group."""
+    room = max(1, share_bytes - flow.held_bytes)
+    count = BatchLimits(log_groups=PULL_LOG_GROUPS, bytes=room).groups_of(flow.group_bytes)
+    size = room if flow.group_bytes is None else min(room, round(count * flow.group_bytes))
+    return Pull(shard=flow.shard, generation=flow.generation, cursor=flow.read_to, count=count, bytes=size)
+
+
+# -- events of the processor
+
+
+def user_code_began(flow: ShardFlow) -> ShardFlow:
+    """`initialize` or `shutdown` runs."""
+    return replace(flow, is_busy=True)
+
+
+def initialized(flow: ShardFlow, *, now: float) -> ShardFlow:
+    """`initialize` has returned."""
+    flow = replace(flow, is_busy=False, is_initialized=True, failures=0, pull_due_s=now)
+    return flow if flow.phase in ENDING else replace(flow, phase=_idle(flow))
+
+
+def initialize_failed(flow: ShardFlow, *, retries: Backoff, now: float) -> ShardFlow:
+    """`initialize` has raised: it is called again later."""
+    return replace(_failed(flow, retries=retries, now=now), is_busy=False)
+
+
+def batch_began(flow: ShardFlow) -> ShardFlow:
+    """`process` runs."""
+    return replace(flow, phase=FlowPhase.PROCESSING, is_busy=True)
+
+
+def batch_done(flow: ShardFlow, *, end: int, size: int, generation: int) -> ShardFlow:
+    """`process` has returned. `generation` is that of the batch: a later one was sought meanwhile."""
+    flow = _after_batch(flow, size=size, generation=generation)
+    flow = replace(flow, failures=0)
+    return replace(flow, position=end) if generation == flow.generation else flow
+
+
+def batch_failed(flow: ShardFlow, *, size: int, generation: int, retries: Backoff, now: float) -> ShardFlow:
+    """`process` has raised: it gets the same logs again, unless the position was sought or the shard is given
+    up."""
+    if generation != flow.generation or flow.phase in ENDING:
+        return _after_batch(flow, size=size, generation=generation)
+    flow = _failed(replace(flow, is_busy=False), retries=retries, now=now)
+    return replace(flow, phase=_waiting(flow), keeps_batch=True)
+
+
+def rolled_back(
+    flow: ShardFlow, *, to: int, size: int, generation: int, retries: Backoff, now: float
+) -> ShardFlow:
+    """`process` has returned a cursor: the shard continues there. The first time it does so at once; without
+    a batch that succeeds in between, it waits longer each time."""
+    flow = _after_batch(flow, size=size, generation=generation)
+    if generation != flow.generation or flow.phase in ENDING:
+        return flow
+    failed = _failed(flow, retries=retries, now=now)
+    due_s = failed.due_s if flow.failures else now
+    return replace(_moved(failed, to=to, now=due_s), phase=_waiting(flow), due_s=due_s)
+
+
+def roll_back_ended(flow: ShardFlow, *, now: float) -> ShardFlow:
+    """The logs from the returned cursor on may be processed, once it is time."""
+    is_due = flow.phase is FlowPhase.ROLLING_BACK and not flow.keeps_batch and now >= flow.due_s
+    return replace(flow, phase=_idle(flow)) if is_due else flow
+
+
+def shut_down(flow: ShardFlow) -> ShardFlow:
+    """`shutdown` has returned, or there was no processor."""
+    return replace(flow, phase=FlowPhase.ENDED, is_busy=False, held_bytes=0)
+
+
+def _after_batch(flow: ShardFlow, *, size: int, generation: int) -> ShardFlow:
+    held = flow.held_bytes - size if generation == flow.generation else flow.held_bytes
+    flow = replace(flow, is_busy=False, held_bytes=max(0, held), keeps_batch=False)
+    return flow if flow.phase in ENDING else replace(flow, phase=_idle(flow))
+
+
+def _failed(flow: ShardFlow, *, retries: Backoff, now: float) -> ShardFlow:
+    failures = flow.failures + 1
+    return replace(flow, failures=failures, due_s=now + retries.pause_s(failures))
+
+
+def _idle(flow: ShardFlow) -> FlowPhase:
+    return FlowPhase.PAUSING if flow.is_paused else FlowPhase.PULLING
+
+
+def _waiting(flow: ShardFlow) -> FlowPhase:
+    return FlowPhase.PAUSING if flow.is_paused else FlowPhase.ROLLING_BACK
+
+
+# -- events of the pulls
+
+
+def pull_began(flow: ShardFlow, pull: Pull) -> ShardFlow:
+    """The request is in flight."""
+    return replace(flow, is_pulling=True, asked_bytes=pull.bytes)
+
+
+def _pull_ended(flow: ShardFlow) -> ShardFlow:
+    return replace(flow, is_pulling=False, asked_bytes=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullResult:
+    """An answer: log groups and bytes, the cursor after it, and whether nothing follows now."""
+
+    groups: int
+    bytes: int
+    after: int
+    is_end: bool
+
+
+def pulled(flow: ShardFlow, pull: Pull, result: PullResult, *, interval_s: float, now: float) -> ShardFlow:
+    """The answer to `pull`. At the end of the shard the next pull follows after the fetch interval, and
+    otherwise at once. An answer of an earlier generation counts no longer."""
+    flow = replace(_pull_ended(flow), pull_failures=0)
+    if pull.generation != flow.generation:
+        return flow
+    is_idle = not flow.held_bytes and not result.groups  # everything before the answer's end was processed
+    return replace(
+        flow,
+        read_to=result.after,
+        position=result.after if is_idle else flow.position,
+        pull_due_s=now + interval_s if result.is_end else now,
+        held_bytes=flow.held_bytes + result.bytes,
+        group_bytes=smoothed(flow.group_bytes, read_bytes=result.bytes, groups=result.groups),
+    )
+
+
+def pull_failed(flow: ShardFlow, *, retries: Backoff, now: float) -> ShardFlow:
+    """The request has failed: it is sent again later."""
+    failures = flow.pull_failures + 1
+    pause_s = retries.pause_s(failures)
+    return replace(_pull_ended(flow), pull_failures=failures, pull_due_s=now + pause_s)
+
+
+def expired(flow: ShardFlow, pull: Pull, *, oldest: int, now: float) -> ShardFlow:
+    """The log groups up to `oldest` no longer exist: the shard continues there."""
+    flow = _pull_ended(flow)
+    if pull.generation != flow.generation or oldest <= flow.read_to:
+        return flow
+    position = oldest if not flow.held_bytes else flow.position
+    return replace(flow, read_to=oldest, position=position, pull_due_s=now)
+
+
+# -- events of the user and of the group
+
+
+def sought(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
+    """The shard continues at another cursor; what was pulled is discarded. A batch that is being processed
+    ends, but its end is not the position."""
+    if flow.phase in ENDING:
+        return flow
+    flow = _moved(flow, to=to, now=now)
+    return replace(flow, phase=_idle(flow)) if flow.phase is FlowPhase.ROLLING_BACK else flow
+
+
+def _moved(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
+    return replace(
+        flow,
+        position=to,
+        read_to=to,
+        generation=flow.generation + 1,
+        keeps_batch=False,
+        held_bytes=0,
+        pull_due_s=now,
+        pull_failures=0,
+    )
+
+
+def paused(flow: ShardFlow) -> ShardFlow:
+    """No further batch is handed over; what was pulled stays. A batch that failed comes again afterwards."""
+    flow = replace(flow, is_paused=True)
+    idle = (FlowPhase.PULLING, FlowPhase.ROLLING_BACK)
+    return replace(flow, phase=FlowPhase.PAUSING) if flow.phase in idle else flow
+
+
+def resumed(flow: ShardFlow, *, now: float) -> ShardFlow:
+    """The shard is processed again."""
+    if not flow.is_paused:
+        return flow
+    flow = replace(flow, is_paused=False, pull_due_s=now)
+    if flow.phase is not FlowPhase.PAUSING:
+        return flow
+    return replace(flow, phase=FlowPhase.ROLLING_BACK if flow.keeps_batch else FlowPhase.PULLING)
+
+
+def revoked(flow: ShardFlow) -> ShardFlow:
+    """The group gives the shard to another consumer, or this one stops."""
+    return flow if flow.phase in ENDING else replace(flow, phase=FlowPhase.DRAINING)
+
+
+def lost(flow: ShardFlow) -> ShardFlow:
+    """Another consumer may have the shard already."""
+    has_ended = flow.phase in (FlowPhase.LOST, FlowPhase.ENDED)
+    return flow if has_ended else replace(flow, phase=FlowPhase.LOST)
+
+
+def announced(flow: ShardFlow) -> ShardFlow:
+    """The listener knows that the shard was revoked or lost."""
+    return replace(flow, is_announced=True)

@@ -1,0 +1,243 @@
+"""The shards of a consumer and the lock around them: their flows, what was pulled, and who waits for what.
+
+User code, the pulls and the caller of `Consumer.run` run in different threads. Each of them applies its event
+to a `ShardFlow` under this lock. Nothing that blocks is done under it, nor anything of the membership.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from loghub.clock import Clock
+from loghub_worker.backoff import Backoff
+from loghub_worker.consumer import shard_flow
+from loghub_worker.consumer.batch import LogBatch, PulledBody
+from loghub_worker.consumer.buffer import ShardBuffer
+from loghub_worker.consumer.processor import NotAssignedError
+from loghub_worker.consumer.shard_flow import (
+    ENDING,
+    FlowPhase,
+    NextStep,
+    Pull,
+    PullResult,
+    ReceiveLimits,
+    ShardFlow,
+    Step,
+    next_pull,
+    next_step,
+    pull_due_s,
+    share_bytes,
+)
+from loghub_worker.exchange_files import Positions, Report
+from loghub_worker.log_service import ReportedError
+
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
+Event = Callable[[ShardFlow, float], ShardFlow]
+
+
+@dataclass(slots=True)
+class ShardSlot:
+    """One assignment of a shard. `kept` is the batch that is being processed, or failed."""
+
+    flow: ShardFlow
+    buffer: ShardBuffer
+    changed: threading.Condition
+    kept: tuple[LogBatch, int] | None = None  # with its generation
+    end: int | None = None  # cursor after the last log group, as last observed
+    pull_error: ReportedError = field(default_factory=ReportedError)
+    user_error: ReportedError = field(default_factory=ReportedError)
+
+
+class ShardTable:
+    """`failure` is an error of user code that must end the consumer."""
+
+    def __init__(
+        self,
+        limits: ReceiveLimits,
+        clock: Clock,
+        *,
+        max_buffered_bytes: int,
+        random: Callable[[], float],
+    ) -> None:
+        self.clock = clock
+        self.retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=random)
+        self._limits = limits
+        self._max_buffered_bytes = max_buffered_bytes
+        self.lock = threading.Lock()
+        self._slots: dict[int, ShardSlot] = {}
+        # Of the threads that pull, one waits for the time of the next pull, and the others until it has one.
+        self._pull_changed = threading.Condition(self.lock)
+        self._leader_left = threading.Condition(self.lock)
+        self._has_leader = False
+        self._stopped = False
+        self._on_change: Callable[[], None] = lambda: None
+        self.failure: BaseException | None = None
+
+    def call_on_change(self, on_change: Callable[[], None]) -> None:
+        """Call this after a change that the caller of `Consumer.run` may act on."""
+        self._on_change = on_change
+
+    # -- the port `loghub_worker.membership.ports.Exchange`
+
+    def write_positions(self, positions: Positions) -> None:
+        """Nobody reads them: the shards continue from their flows."""
+
+    def report(self) -> Report:
+        """The ends that the pulls observed."""
+        with self.lock:
+            ends = {number: slot.end for number, slot in self._slots.items() if slot.end is not None}
+        return Report(version=-1, ends=ends)
+
+    # -- shards
+
+    def add(self, shard: int, *, epoch: int, position: int) -> ShardSlot:
+        with self.lock:
+            slot = ShardSlot(
+                flow=ShardFlow(shard=shard, epoch=epoch, position=position, read_to=position),
+                buffer=ShardBuffer(shard, self._limits),
+                changed=threading.Condition(self.lock),
+            )
+            self._slots[shard] = slot
+            return slot
+
+    def remove(self, shard: int) -> None:
+        with self.lock:
+            del self._slots[shard]
+            self._pull_changed.notify()  # the others have larger shares
+
+    def flows(self) -> dict[int, ShardFlow]:
+        with self.lock:
+            return {number: slot.flow for number, slot in self._slots.items()}
+
+    def slot(self, shard: int) -> ShardSlot:
+        """Raises `NotAssignedError`, also for a shard that is lost."""
+        with self.lock:
+            slot = self._slots.get(shard)
+        if slot is None or slot.flow.phase in (FlowPhase.LOST, FlowPhase.ENDED):
+            raise NotAssignedError(f"shard {shard} is not assigned to this consumer")
+        return slot
+
+    def working(self) -> dict[int, ShardSlot]:
+        """The shards that are neither lost nor ended."""
+        with self.lock:
+            over = (FlowPhase.LOST, FlowPhase.ENDED)
+            return {number: slot for number, slot in self._slots.items() if slot.flow.phase not in over}
+
+    def apply(self, slot: ShardSlot, event: Event) -> ShardFlow:
+        """Apply an event at the present time, and wake the threads that it concerns."""
+        with self.lock:
+            return self._apply(slot, event)
+
+    def _apply(self, slot: ShardSlot, event: Event) -> ShardFlow:
+        before = slot.flow
+        slot.flow = event(before, self.clock.monotonic_s())
+        if slot.flow.generation != before.generation:
+            slot.buffer.clear()
+        if slot.flow != before:
+            slot.changed.notify_all()
+            if not slot.flow.is_pulling:
+                self._pull_changed.notify()
+            if slot.flow.phase in ENDING:
+                self._on_change()
+        return slot.flow
+
+    def fail(self, failure: BaseException) -> None:
+        """User code has ended in a way that must end the consumer."""
+        with self.lock:
+            self.failure = self.failure or failure
+        self._on_change()
+
+    # -- the thread of a shard
+
+    def await_step(self, slot: ShardSlot) -> Step:
+        """Wait until there is something to do for a shard. A batch to process is then in `slot.kept`."""
+        with self.lock:
+            while True:
+                now = self.clock.monotonic_s()
+                self._apply(slot, lambda flow, now: shard_flow.roll_back_ended(flow, now=now))
+                step = self._next_step(slot, now)
+                if step.step is not Step.WAIT:
+                    self._begin(slot, step.step)
+                    return step.step
+                slot.changed.wait(None if step.at_s is None else max(0.0, step.at_s - now))
+
+    def _next_step(self, slot: ShardSlot, now: float) -> NextStep:
+        is_full = slot.flow.held_bytes >= self._share_bytes(slot.flow, self._used_bytes())
+        return next_step(slot.flow, slot.buffer.summary, self._limits, is_full=is_full, now=now)
+
+    def _begin(self, slot: ShardSlot, step: Step) -> None:
+        if step is Step.PROCESS:
+            if slot.kept is None or not slot.flow.keeps_batch:
+                slot.kept = (slot.buffer.take(), slot.flow.generation)
+            self._apply(slot, lambda flow, _: shard_flow.batch_began(flow))
+        elif step in (Step.INITIALIZE, Step.SHUT_DOWN):
+            self._apply(slot, lambda flow, _: shard_flow.user_code_began(flow))
+
+    def end_batch(self, slot: ShardSlot, event: Event) -> ShardFlow:
+        """Apply the event that ends a batch."""
+        with self.lock:
+            flow = self._apply(slot, event)
+            if not flow.keeps_batch:
+                slot.kept = None
+            return flow
+
+    # -- pulls
+
+    def _used_bytes(self) -> int:
+        return sum(slot.flow.held_bytes + slot.flow.asked_bytes for slot in self._slots.values())
+
+    def _share_bytes(self, flow: ShardFlow, used_bytes: int) -> int:
+        return share_bytes(
+            flow, max_bytes=self._max_buffered_bytes, shards=len(self._slots), used_bytes=used_bytes
+        )
+
+    def await_pull(self) -> tuple[ShardSlot, Pull] | None:
+        """Wait until a pull is due and begin it; None once the table is stopped."""
+        with self.lock:
+            while not self._stopped:
+                if self._has_leader:
+                    self._leader_left.wait()
+                    continue
+                due = self._next_due()
+                now = self.clock.monotonic_s()
+                if due is None or due[0] > now:
+                    self._has_leader = True
+                    self._pull_changed.wait(None if due is None else due[0] - now)
+                    self._has_leader = False
+                    continue
+                slot = self._slots[due[1]]
+                share = self._share_bytes(slot.flow, self._used_bytes())
+                pull = next_pull(slot.flow, share_bytes=share)
+                slot.flow = shard_flow.pull_began(slot.flow, pull)
+                self._leader_left.notify()
+                return slot, pull
+            return None
+
+    def _next_due(self) -> tuple[float, int] | None:
+        used = self._used_bytes()
+        all_due = (
+            (pull_due_s(slot.flow, share_bytes=self._share_bytes(slot.flow, used)), number)
+            for number, slot in self._slots.items()
+        )
+        return min(((at_s, number) for at_s, number in all_due if at_s is not None), default=None)
+
+    def stop_pulls(self) -> None:
+        with self.lock:
+            self._stopped = True
+            self._pull_changed.notify_all()
+            self._leader_left.notify_all()
+
+    def receive(
+        self, slot: ShardSlot, pull: Pull, result: PullResult, body: PulledBody, *, interval_s: float
+    ) -> None:
+        """Apply the answer to a pull. The log groups of an earlier generation are discarded."""
+        with self.lock:
+            now = self.clock.monotonic_s()
+            if pull.generation == slot.flow.generation and result.groups:
+                slot.buffer.add(body, now=now)
+            slot.end = result.after if result.is_end else None
+            slot.pull_error = ReportedError()
+            self._apply(
+                slot,
+                lambda flow, now: shard_flow.pulled(flow, pull, result, interval_s=interval_s, now=now),
+            )

@@ -1,0 +1,79 @@
+"""The checkpoint of one shard, as its processor sees it."""
+
+import threading
+from collections.abc import Callable
+
+from loghub.wire.errors import LogHubError
+from loghub_worker.consumer.processor import ShardLostError
+from loghub_worker.log_service import decode_cursor, encode_cursor
+from loghub_worker.membership.shard_manager import NOT_HELD, ShardManager
+from loghub_worker.membership.shared_membership import SharedState
+
+
+class Checkpoints:
+    """Notes and saves the checkpoints of the held shards. Thread-safe."""
+
+    def __init__(self, shared_state: SharedState, shard_manager: ShardManager) -> None:
+        self._shared_state = shared_state
+        self._shard_manager = shard_manager
+
+    def note(self, shard: int, *, epoch: int, position: int) -> None:
+        """The shard manager sends it later. Raises `ShardLostError`."""
+        with self._shared_state.use() as (membership, now):
+            is_ours = membership.moved(shard, epoch=epoch, position=position, now=now)
+        if not is_ours:
+            raise ShardLostError(f"shard {shard} is no longer assigned to this consumer")
+
+    def send(self, shard: int, *, epoch: int) -> None:
+        """Send what was noted. Raises `ShardLostError` and `LogHubException`."""
+        try:
+            self._shard_manager.save_now(shard, epoch=epoch)
+        except LogHubError as error:
+            if error.code in NOT_HELD:
+                raise ShardLostError(f"shard {shard}: {error.message}") from error
+            raise
+
+
+class ShardTracker:
+    """The `loghub_worker.consumer.processor.Tracker` of one assignment."""
+
+    def __init__(self, checkpoints: Checkpoints, *, shard: int, epoch: int, position: int) -> None:
+        self.shard = shard
+        self._checkpoints = checkpoints
+        self._epoch = epoch
+        self._noting = threading.Lock()
+        self._noted = position
+        self._done = position  # what `save` means without a cursor
+        self._ahead: int | None = None  # noted while a batch is being processed
+
+    def begin_batch(self, end: int) -> None:
+        """`process` is called with a batch that ends there."""
+        with self._noting:
+            self._done, self._ahead = end, None
+
+    def end_batch(self, position: int) -> None:
+        """No batch is being processed, and everything before `position` was."""
+        with self._noting:
+            self._done, self._ahead = position, None
+
+    def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
+        given = None if cursor is None else decode_cursor(cursor)
+        with self._noting:
+            self._ahead = self._note(self._done if given is None else given)
+        if persist:
+            self._checkpoints.send(self.shard, epoch=self._epoch)
+
+    def commit(self, position: Callable[[], int]) -> None:
+        """Save what was processed, or what the running batch has saved already, which is further. Raises as
+        `save` does."""
+        with self._noting:
+            self._note(position() if self._ahead is None else self._ahead)
+        self._checkpoints.send(self.shard, epoch=self._epoch)
+
+    def _note(self, position: int) -> int:
+        self._checkpoints.note(self.shard, epoch=self._epoch, position=position)
+        self._noted = position
+        return position
+
+    def get(self) -> str:
+        return encode_cursor(self._noted)

@@ -1,0 +1,30 @@
+"""What the membership's threads need of the program around them.
+
+Two programs use them: the worker on Spark, whose source is in other processes and whose sink may keep a
+record of its own (`loghub_worker.sink.shard_record`), and the consumers of `loghub_worker.api`.
+"""
+
+from typing import Literal, Protocol
+
+from loghub_worker.exchange_files import Positions, Report
+
+
+class Exchange(Protocol):
+    """How the shards reach what reads them, and how that reports."""
+
+    def write_positions(self, positions: Positions) -> None:
+        """What may be read from now on. Raises `OSError`; the next change writes again."""
+
+    def report(self) -> Report:
+        """What was observed last. A version of -1 says nothing of the batches that have ended."""
+
+
+class ShardSettings(Protocol):
+    """The settings of the shard manager; `loghub.worker_contract.WorkerConfig` explains them."""
+
+    @property
+    def start_position(self) -> Literal["begin", "end"] | int: ...
+    @property
+    def last_initial_shard(self) -> int | None: ...
+    @property
+    def checkpoint_interval_s(self) -> float: ...

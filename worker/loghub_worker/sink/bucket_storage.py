@@ -1,0 +1,199 @@
+"""The storage of a commit log under a prefix of a bucket.
+
+Spark writes a batch into a local folder. `seal` uploads its files below ``_loghub/``, where readers do not
+look, and `place` copies each to its name within the storage, so that a reader finds a file whole or not at
+all.
+
+A record is created by a PUT that succeeds only if the key does not exist (If-None-Match), and then read,
+since a PUT that was repeated after a lost answer reports its own object as existing. Nothing is ever
+overwritten with other content: a request that was given up may still arrive, and would undo what came after
+it. So an opening is not one object as on a disk, but the highest number below ``openings/<name>/``.
+"""
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Barrier
+
+import structlog
+
+from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.bucket import Bucket, ObjectStorageError
+from loghub_worker.sink.log_storage import FOLDER, data_files
+
+log = structlog.get_logger()
+
+RACES, RACERS = 5, 8  # how often `try_out` lets so many writers create one key
+MAX_OPENINGS = 100  # of others that may come first before an opening fails
+
+
+class BucketStorage:
+    """`LogStorage` in a bucket that honours create-only writes. Files are staged in the local folder `local`,
+    which is this process's own and is emptied first."""
+
+    def __init__(self, bucket: Bucket, local: Path, *, group_path: tuple[str, ...]) -> None:
+        """`group_path` is project, logstore, group."""
+        self._bucket = bucket
+        self._home = "/".join((FOLDER, *group_path))
+        self._local = local
+        shutil.rmtree(local, ignore_errors=True)
+        local.mkdir(parents=True)
+
+    def try_out(self) -> None:
+        """Raises `InvalidSinkError` if the storage lets two writers create one key. Some storages ignore the
+        condition of a PUT, and some check it first and write later, so that of many writers several win."""
+        trial = f"trials/{secrets.token_hex(8)}"
+        keys = [self._key(f"{trial}/{number}") for number in range(RACES)]
+        with ThreadPoolExecutor(RACERS) as pool:
+            winners = [self._has_one_winner(pool, key) for key in keys]
+        listed = len(self.names(trial))
+        self._bucket.remove(keys)
+        if not all(winners):
+            raise InvalidSinkError(
+                f"{self._bucket.url}: the object storage lets several writers create one object (it ignores"
+                " If-None-Match, or does not check it in one step), so exactly-once delivery is not possible"
+                " there; use another storage or a volume"
+            )
+        if listed != len(keys):
+            raise InvalidSinkError(
+                f"{self._bucket.url}: the object storage does not list what was just written, so exactly-once"
+                " delivery is not possible there; use another storage or a volume"
+            )
+
+    def _has_one_winner(self, pool: ThreadPoolExecutor, key: str) -> bool:
+        """Whether of several writers at most one creates a key, and what it wrote stays. If an answer was
+        lost, it may be that none of them knows that it won."""
+        ready = Barrier(RACERS)
+
+        def write(content: bytes) -> bool:
+            ready.wait()
+            return self._bucket.create(key, content)
+
+        contents = [str(number).encode() for number in range(RACERS)]
+        created = list(pool.map(write, contents))
+        won = [content for content, was_first in zip(contents, created, strict=True) if was_first]
+        if len(won) > 1 or self._bucket.create(key, b"later"):
+            return False
+        return self._bucket.read(key) in (won or contents)
+
+    def describe(self, name: str) -> str:
+        return f"{self._bucket.url}/{self._key(name)}"
+
+    def _key(self, name: str) -> str:
+        return f"{self._home}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        return self._bucket.read(self._key(name))
+
+    @contextmanager
+    def creating(self, content: bytes) -> Iterator[Callable[[str], bytes]]:
+        def create_as(name: str) -> bytes:
+            there = self._create(name, content)
+            if there is None:
+                raise ObjectStorageError(f"{self.describe(name)} was written but is not there any more")
+            return there
+
+        yield create_as
+
+    def _create(self, name: str, content: bytes) -> bytes | None:
+        """The content that is there afterwards; None if it was removed since."""
+        failure: OSError | None = None
+        try:
+            self._bucket.create(self._key(name), content)
+        except ObjectStorageError as error:
+            failure = error
+        there = self.read(name)
+        if there is None and failure is not None:
+            raise failure
+        return there
+
+    def flush(self, folder: str) -> None:
+        """An object is durable once its PUT is answered."""
+
+    def exists(self, name: str) -> bool:
+        return self._bucket.exists(self._key(name))
+
+    def names(self, folder: str) -> list[str]:
+        return list(self._bucket.times(self._key(folder)))
+
+    def ages_s(self, folder: str, now_unix_s: float) -> Mapping[str, float]:
+        return {name: now_unix_s - at for name, at in self._bucket.times(self._key(folder)).items()}
+
+    def remove(self, name: str) -> None:
+        self._bucket.remove([self._key(name)])
+
+    def open(self, name: str) -> str:
+        """Create the next number, which must be the highest one afterwards: another opener may have made more
+        of them, and have removed this one, since the numbers were listed."""
+        token = secrets.token_hex(16).encode()
+        for _ in range(MAX_OPENINGS):
+            number = max(self._openings(name), default=-1) + 1
+            if self._create(f"openings/{name}/{number}", token) != token:
+                continue
+            numbers = self._openings(name)
+            if max(numbers, default=-1) == number:
+                earlier = [f"openings/{name}/{one}" for one in numbers if one < number]
+                self._bucket.remove(map(self._key, earlier))
+                return str(number)
+        raise ObjectStorageError(f"{self.describe('openings')}/{name}: others open it all the time")
+
+    def _openings(self, name: str) -> list[int]:
+        return [int(one) for one in self.names(f"openings/{name}") if one.isdecimal()]
+
+    def last_openings(self, names: Iterable[str]) -> Mapping[str, str]:
+        """One listing for all of them."""
+        wanted = set(names)
+        last: dict[str, int] = {}
+        for path in self.names("openings"):
+            name, _, number = path.partition("/")
+            if name in wanted and number.isdecimal():
+                last[name] = max(int(number), last.get(name, -1))
+        return {name: str(number) for name, number in last.items()}
+
+    def stage(self, batch: str) -> Path:
+        return self._local / batch
+
+    def seal(self, batch: str) -> list[str]:
+        files = data_files(self.stage(batch))
+        for file in files:
+            self._bucket.upload(self._staged(batch, file.name), file)
+            file.unlink()
+        return [file.name for file in files]
+
+    def _staged(self, batch: str, name: str) -> str:
+        return self._key(f"stage/{batch}/{name}")
+
+    def is_staged(self, batch: str) -> bool:
+        return bool(self.names(f"stage/{batch}"))
+
+    def place(self, batch: str, name: str, target: str) -> bool:
+        staged = self._staged(batch, name)
+        if not self._bucket.copy(staged, target):
+            return self._bucket.exists(target)
+        self._bucket.remove([staged])
+        return True
+
+    def flush_files(self) -> None:
+        """A copy is durable once it is answered."""
+
+    def discard(self, batch: str) -> None:
+        shutil.rmtree(self.stage(batch), ignore_errors=True)
+        try:
+            self._bucket.remove(self._staged(batch, name) for name in self.names(f"stage/{batch}"))
+        except OSError as error:
+            log.warning("staged files are left over for now", batch=batch, message=str(error))
+
+    def staged_ages_s(self, now_unix_s: float) -> Mapping[str, float]:
+        ages: dict[str, float] = {}
+        for path, age_s in self.ages_s("stage", now_unix_s).items():
+            batch = path.partition("/")[0]
+            ages[batch] = min(age_s, ages.get(batch, age_s))
+        return ages
+
+    def remove_parts(self, *, older_than_s: float, now_unix_s: float) -> None:
+        """Trials that were not ended. Only the storage itself can find uploads that were not completed."""
+        old = [name for name, age_s in self.ages_s("trials", now_unix_s).items() if age_s > older_than_s]
+        self._bucket.remove(self._key(f"trials/{name}") for name in old)

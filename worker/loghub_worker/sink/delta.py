@@ -1,0 +1,259 @@
+"""The sink that writes a Delta table, each log exactly once.
+
+Spark writes a batch as Parquet files into a staging folder. They get their final names in the table, where
+no reader sees them, and one commit adds them together with the positions of the batch's shards
+(`loghub_worker.sink.delta_positions`). No row passes through the driver.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from loghub.sink_settings import DeltaSink as DeltaSettings
+from loghub.sink_settings import S3Settings
+from loghub_worker.batch_plan import Range
+from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.bucket import SCHEME, Bucket
+from loghub_worker.sink.bucket_storage import BucketStorage
+from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.delta_files import BucketFiles, FolderFiles, TableFiles
+from loghub_worker.sink.delta_options import s3_options
+from loghub_worker.sink.delta_positions import Move, TablePosition, delivered, resumption
+from loghub_worker.sink.delta_schema import (
+    Field,
+    TableDescription,
+    missing_columns,
+    partitioning,
+    query_fields,
+)
+from loghub_worker.sink.delta_statistics import rows_and_statistics
+from loghub_worker.sink.delta_table import AddedFile, Table
+from loghub_worker.sink.log_storage import FOLDER
+from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.sink_credentials import SinkCredentials
+
+# Without it Spark writes timestamps in a form without statistics.
+TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # as Spark names the folder of a null, or of an empty text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """The columns of the query, and which of them may be null."""
+
+    fields: tuple[Field, ...]
+    nullable: Mapping[str, bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A file that Spark has written, and what the table will say of it."""
+
+    path: Path
+    partition_values: Mapping[str, str | None]
+    stats: str
+
+
+class DeltaSink:
+    """The rows in a Delta table, each batch and range exactly once."""
+
+    def __init__(
+        self, table: Table, files: TableFiles, *, partition_by: Sequence[str], add_columns: bool
+    ) -> None:
+        """`add_columns`: the table gets the columns of the query that it lacks."""
+        self._table = table
+        self._files = files
+        self._wanted = tuple(partition_by)
+        self._add_columns = add_columns
+        self._query: Query | None = None
+        self._fitting: TableDescription | None = None
+        self._shards: dict[int, ShardIncarnation] = {}
+        self._positions: dict[ShardIncarnation, TablePosition] = {}
+        self._staged: dict[str, list[StagedFile]] = {}
+
+    # -- the table and the query
+
+    def check(self, empty: DataFrame) -> None:
+        schema = msgspec.json.decode(empty.schema.json())
+        nullable = {field["name"]: bool(field["nullable"]) for field in schema["fields"]}
+        self._query = query = Query(fields=query_fields(schema), nullable=nullable)
+        partitioning(query.fields, self._wanted)
+        self._table.create(query.fields, self._wanted)
+        table = self._table.describe()
+        if missing := self._missing(query, table):
+            self._table.add_columns(missing)
+            table = self._table.describe()
+        self._require_fit(table)
+        trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
+        try:
+            self._write(empty, trial)
+        finally:
+            self._files.discard(trial)
+
+    def _missing(self, query: Query, table: TableDescription) -> tuple[Field, ...]:
+        missing = missing_columns(table, query.fields, self._wanted, nullable=query.nullable)
+        if missing and not self._add_columns:
+            names = ", ".join(repr(field["name"]) for field in missing)
+            raise InvalidSinkError(
+                f"the query does not fit the table, which has no column {names}: leave the column out, or let"
+                " the sink add it with schemaEvolution: AddColumns"
+            )
+        return missing
+
+    def _require_fit(self, table: TableDescription) -> None:
+        """Raises `InvalidSinkError` unless what was written for the query fits the table."""
+        if table == self._fitting or self._query is None:
+            return
+        if self._missing(self._query, table):
+            raise InvalidSinkError("the table has lost a column of the query")
+        if self._fitting is not None and table.partition_columns != self._fitting.partition_columns:
+            raise InvalidSinkError("the table has got other partition columns")
+        self._fitting = table
+
+    # -- shards
+
+    def open_shard(self, shard: ShardIncarnation) -> None:
+        position = self._table.position(shard)
+        self._shards[shard.shard] = shard
+        self._positions[shard] = position
+
+    def resume(
+        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+    ) -> int:
+        # The position is the one that was found before the checkpoint was requested: a worker that has
+        # delivered something since then has changed it, and moving the shard back then fails.
+        found = self._positions[shard]
+        confirm()
+        resumed = resumption(found, checkpoint, moved=moved)
+        if resumed.after is not None:
+            move = Move(shard=shard, before=found, after=resumed.after)
+            try:
+                self._table.commit(f"moved-{secrets.token_hex(8)}", [move], may_commit=lambda: True)
+            except RangeTakenError as error:
+                raise OSError(f"shard {shard.shard} was not moved back: {error}") from error
+            self._positions[shard] = resumed.after
+        return resumed.cursor
+
+    def acknowledge(self, shard: int, checkpoint: int) -> None:
+        """Do nothing: the table keeps one position for each shard, whatever the checkpoint."""
+
+    # -- batches
+
+    def write(self, result: DataFrame, batch: str) -> int:
+        self._write(result, batch)
+        stage = self._files.stage(batch)
+        staged, total = [], 0
+        for path in sorted(stage.rglob("*.parquet")):
+            inside = path.relative_to(stage).parts
+            if path.name.startswith(("_", ".")):
+                continue  # Spark's own
+            rows, stats = rows_and_statistics(path)
+            if rows:
+                values = dict(_partition_value(folder) for folder in inside[:-1])
+                staged.append(StagedFile(path=path, partition_values=values, stats=stats))
+            total += rows
+        self._staged[batch] = staged
+        return total
+
+    def _write(self, result: DataFrame, batch: str) -> None:
+        result.sparkSession.conf.set(*TIMESTAMPS)
+        columns = self._fitting.partition_columns if self._fitting is not None else self._wanted
+        writer = result.write.mode("overwrite").format("parquet").partitionBy(*columns)
+        writer.save(self._files.stage(batch).as_uri())
+
+    def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
+        staged = self._staged.pop(batch, None)
+        try:
+            if staged == []:  # nothing to add; a worker that reads the ranges again finds no rows either
+                if not may_commit():
+                    raise SessionLostError
+                return
+            moves = [self._move(shard_range) for shard_range in ranges]
+            self._publish(batch, staged or [], moves, may_commit)
+            for move in moves:
+                self._positions[move.shard] = move.after
+        finally:
+            self._files.discard(batch)
+
+    def _move(self, shard_range: Range) -> Move:
+        shard = self._shards[shard_range.shard]
+        before = self._positions[shard]
+        after = delivered(before, begin=shard_range.begin, end=shard_range.end)
+        if after is None:
+            raise RangeTakenError(
+                f"the table has shard {shard.shard} beyond cursor {shard_range.begin} already"
+            )
+        return Move(shard=shard, before=before, after=after)
+
+    def _publish(
+        self, batch: str, staged: list[StagedFile], moves: list[Move], may_commit: Callable[[], bool]
+    ) -> None:
+        token = batch.rpartition("-")[2]  # a path in the log would need quoting, if a consumer's name does
+        names = [f"part-{number:05}-{token}.parquet" for number in range(len(staged))]
+        is_tried = False
+        try:
+            added = [self._place(file, name) for file, name in zip(staged, names, strict=True)]
+            self._files.placed()
+            is_tried = True
+            self._table.commit(batch, moves, added, may_commit=may_commit, check=self._require_fit)
+        except Exception as error:
+            # After other errors of a commit it may have been made, or may yet be.
+            if not is_tried or isinstance(error, RangeTakenError | SessionLostError | InvalidSinkError):
+                for name in names:
+                    self._files.remove(name)
+            raise
+
+    def _place(self, file: StagedFile, name: str) -> AddedFile:
+        found = file.path.stat()
+        self._files.place(file.path, name)
+        self._table.at_step("file placed")
+        return AddedFile(
+            path=name,
+            size=found.st_size,
+            modified_ms=int(found.st_mtime * 1000),
+            partition_values=file.partition_values,
+            stats=file.stats,
+        )
+
+    def abort(self, batch: str) -> None:
+        self._staged.pop(batch, None)
+        self._files.discard(batch)
+
+
+def _partition_value(folder: str) -> tuple[str, str | None]:
+    """A partition column and its value, from the name of a folder of Spark: ``column=value``, escaped."""
+    name, _, value = folder.partition("=")
+    return unquote(name), None if value == NULL_PARTITION else unquote(value)
+
+
+def make_delta_sink(
+    sink: DeltaSettings,
+    credentials: SinkCredentials,
+    *,
+    group_path: tuple[str, ...],
+    owner: str,
+    scratch: Path,
+    now_unix_s: float,
+) -> DeltaSink:
+    """The sink of these settings; `group_path` is project, logstore, group. Raises `InvalidSinkError`, or
+    `OSError` if its place cannot be used."""
+    settings = sink.s3 or S3Settings()
+    files: TableFiles
+    if sink.path.startswith(SCHEME):
+        bucket = Bucket(sink.path, settings, credentials)
+        BucketStorage(bucket, scratch / "sink-trial", group_path=group_path).try_out()
+        files = BucketFiles(bucket, scratch / "sink-stage")
+    elif not Path(sink.path).is_absolute():
+        raise InvalidSinkError(f"a Delta table needs an absolute path or an s3:// URL, not {sink.path!r}")
+    else:
+        folder = Path(sink.path)
+        files = FolderFiles(folder, folder.joinpath(FOLDER, *group_path, "stage"))
+        files.prepare(owner=owner, now_unix_s=now_unix_s)
+    table = Table(sink.path, group_path=group_path, options=partial(s3_options, settings, credentials))
+    return DeltaSink(table, files, partition_by=sink.partition_by, add_columns=sink.add_columns)

@@ -1,0 +1,110 @@
+"""The data files of a Delta table: where a batch is staged, and how its files come into the table.
+
+A file that no commit has is invisible. It is removed by the one who placed it, once it is certain that no
+commit ever has it. What a process leaves that ends in between is removed by VACUUM, which waits for days:
+nobody else can know whether that process goes on.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from loghub_worker.sink.bucket import Bucket
+from loghub_worker.sink.exclusive_files import age_s, link_exclusively, sync, unlinked_file
+
+log = structlog.get_logger()
+
+ABANDONED_S = 86_400.0  # no batch takes that long
+
+
+class TableFiles(Protocol):
+    """The data files in one place."""
+
+    def stage(self, batch: str) -> Path:
+        """Where the files of a batch are written first. Spark creates the folder."""
+
+    def place(self, file: Path, name: str) -> None:
+        """Give a staged file its name in the table, and make it durable. Raises `OSError`."""
+
+    def placed(self) -> None:
+        """Make the names durable. Raises `OSError`."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file that no commit has. What cannot be removed is left."""
+
+    def discard(self, batch: str) -> None:
+        """Remove the staging folder of a batch."""
+
+
+class FolderFiles:
+    """In a folder. Files are staged below it, so that they need not be copied."""
+
+    def __init__(self, folder: Path, stage: Path) -> None:
+        self._folder = folder
+        self._stage = stage
+
+    def prepare(self, *, owner: str, now_unix_s: float) -> None:
+        """Remove what earlier processes have left staged: of this consumer (batches are named
+        ``<consumer>-<token>``), and of any after a day. One of them that goes on finds its files gone, and
+        its batch fails. Raises `OSError` if the folder is not writable or does not support hard links, which
+        commits are made with."""
+        self._stage.mkdir(parents=True, exist_ok=True)
+        trial = self._stage / f"{owner}-trial"
+        with unlinked_file(self._stage, bytes(4096)) as part:
+            link_exclusively(part, trial)
+        trial.unlink()
+        for path in self._stage.iterdir():
+            if path.name.rpartition("-")[0] == owner or age_s(path, now_unix_s) > ABANDONED_S:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+    def stage(self, batch: str) -> Path:
+        return self._stage / batch
+
+    def place(self, file: Path, name: str) -> None:
+        sync(file)
+        file.rename(self._folder / name)
+
+    def placed(self) -> None:
+        sync(self._folder)
+
+    def remove(self, name: str) -> None:
+        try:
+            (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("a file that is not part of the table is left", message=str(error))
+
+    def discard(self, batch: str) -> None:
+        shutil.rmtree(self.stage(batch), ignore_errors=True)
+
+
+class BucketFiles:
+    """Under a prefix of a bucket. Files are staged in a folder of this worker, which is empty when it
+    starts."""
+
+    def __init__(self, bucket: Bucket, stage: Path) -> None:
+        self._bucket = bucket
+        self._stage = stage
+
+    def stage(self, batch: str) -> Path:
+        return self._stage / batch
+
+    def place(self, file: Path, name: str) -> None:
+        self._bucket.upload(name, file)
+        file.unlink()
+
+    def placed(self) -> None:
+        """An object is durable once it is written."""
+
+    def remove(self, name: str) -> None:
+        try:
+            self._bucket.remove([name])
+        except OSError as error:
+            log.warning("a file that is not part of the table is left", message=str(error))
+
+    def discard(self, batch: str) -> None:
+        shutil.rmtree(self.stage(batch), ignore_errors=True)

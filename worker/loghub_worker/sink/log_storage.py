@@ -1,0 +1,124 @@
+"""What the commit log needs of the place that it keeps its records and the files of batches in.
+
+`folder_storage` has it for a POSIX folder, `bucket_storage` for object storage. The commit log, its claims
+and its openings are the same on both.
+"""
+
+import errno
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+FOLDER = "_loghub"  # readers of a folder of Parquet or JSON skip names that begin with an underscore
+
+
+class DamagedRecordError(OSError):
+    """A record is there, but has not the content that was written: only a person can tell what it was."""
+
+
+class LogStorage(Protocol):
+    """The steps of a commit log, for one group in one sink. Several machines take them at the same time; what
+    one has done, all others find at once. A record has a name such as ``batches/b.json``. All methods raise
+    `OSError`. After an error a step may have been taken, or may still be."""
+
+    def try_out(self) -> None:
+        """Raises if the steps cannot be taken here."""
+
+    # -- records
+
+    def describe(self, name: str) -> str:
+        """Where a record is, for people."""
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a record; None if it does not exist."""
+
+    def creating(self, content: bytes) -> AbstractContextManager[Callable[[str], bytes]]:
+        """A function that creates the record of a name with this content unless it exists, and returns the
+        content of the record that is there afterwards. So that content is `content` if and only if this call
+        or an equal one was first, whatever the storage reported."""
+
+    def flush(self, folder: str) -> None:
+        """Make the names of the records in a folder durable."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a record of this name."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, without the folder."""
+
+    def ages_s(self, folder: str, now_unix_s: float) -> Mapping[str, float]:
+        """The names in a folder, and for how many seconds each has been there."""
+
+    def remove(self, name: str) -> None:
+        """Remove a record if it exists."""
+
+    # -- openings
+
+    def open(self, name: str) -> str:
+        """Become the last one that has opened what has this name. Return a token of this opening, which is
+        like no other."""
+
+    def last_openings(self, names: Iterable[str]) -> Mapping[str, str]:
+        """The token of the last opening of each name that was ever opened."""
+
+    # -- the files of batches
+
+    def stage(self, batch: str) -> Path:
+        """The local folder into which the files of a batch are written."""
+
+    def seal(self, batch: str) -> list[str]:
+        """Make the files of a batch durable, where every machine can place them. Return their names."""
+
+    def is_staged(self, batch: str) -> bool:
+        """Whether files of a batch are left that any machine can place."""
+
+    def place(self, batch: str, name: str, target: str) -> bool:
+        """Give a sealed file its name in the sink. Several machines may do this at the same time. Returns
+        False if the file is neither staged nor there."""
+
+    def flush_files(self) -> None:
+        """Make the names of placed files durable."""
+
+    def discard(self, batch: str) -> None:
+        """Remove what is staged of a batch. Raises nothing: `prune` finds what is left over."""
+
+    def staged_ages_s(self, now_unix_s: float) -> Mapping[str, float]:
+        """The batches of which something is staged, and for how many seconds."""
+
+    def remove_parts(self, *, older_than_s: float, now_unix_s: float) -> None:
+        """Remove what was begun so long ago and has no name yet."""
+
+
+def create(storage: LogStorage, name: str, content: bytes) -> bytes:
+    """Create one record, as `LogStorage.creating` does."""
+    with storage.creating(content) as create_as:
+        return create_as(name)
+
+
+def read_json(storage: LogStorage, name: str, kind: type[T]) -> T | None:
+    """The content of a record; None if it does not exist. Raises `DamagedRecordError`."""
+    content = storage.read(name)
+    return None if content is None else decode_json(storage, name, content, kind)
+
+
+def decode_json(storage: LogStorage, name: str, content: bytes, kind: type[T]) -> T:
+    """The content of a record, decoded. Raises `DamagedRecordError`."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise damaged(storage, name, str(error)) from error
+
+
+def damaged(storage: LogStorage, name: str, why: str) -> DamagedRecordError:
+    """The error for a record with a content that was never written."""
+    return DamagedRecordError(errno.EIO, f"the record is damaged ({why})", storage.describe(name))
+
+
+def data_files(stage: Path) -> list[Path]:
+    """The files that a reader of the folder reads: neither Spark's own files, nor empty ones."""
+    files = (path for path in stage.glob("*") if not path.name.startswith((".", "_")))
+    return sorted(path for path in files if path.is_file() and path.stat().st_size)
