@@ -49,7 +49,7 @@ def test_known_settings_leave_nothing_to_report(tmp_path: Path) -> None:
     ("changed", "named"),
     [
         ({"contract_version": CONTRACT_VERSION + 1}, f"contract {CONTRACT_VERSION + 1}"),
-        ({"sink": {"kind": "kafka", "topic": "x"}}, "kafka"),
+        ({"sink": {"kind": "pulsar", "topic": "x"}}, "pulsar"),
         ({"max_bytes": "many"}, "max_bytes"),
     ],
     ids=str,

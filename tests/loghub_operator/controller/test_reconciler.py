@@ -189,7 +189,7 @@ def _of_a_newer_release(kind: type[Action], **metadata: str) -> Stage:
 def _invalid(kind: type[Action], *, spec: dict[str, Any] | None = None, **metadata: str) -> Stage:
     """With a sink that this release does not know, so that it has none."""
     stage = _of_a_newer_release(kind, **metadata)
-    stage.stored["spec"]["pipeline"]["sink"] = {"kafka": {"topic": "x"}}
+    stage.stored["spec"]["pipeline"]["sink"] = {"pulsar": {"topic": "x"}}
     stage.stored["spec"].update(spec or {})
     return stage
 
@@ -229,7 +229,7 @@ def test_a_deleted_object_that_cannot_be_parsed_follows_its_deletion_policy() ->
     wanted: list[str] = []
     for step in (one for one in ALL if one.story == "delete-with-group"):
         stage = Stage(step)
-        stage.stored["spec"]["pipeline"]["sink"] = {"kafka": {"topic": "x"}}
+        stage.stored["spec"]["pipeline"]["sink"] = {"pulsar": {"topic": "x"}}
         asyncio.run(stage.play())
         assert [recorded(action) for action in stage.done] == list(step.actions)
         wanted += [action["action"] for action in step.actions]

@@ -28,6 +28,7 @@ from tests.loghub_worker.sink.postgresql.line_worker import (
     everything,
     sink_settings,
 )
+from tests.loghub_worker.support import GUARD_S
 from tests.postgresql_server import (
     DATABASE,
     PASSWORDS,
@@ -90,7 +91,7 @@ def restart(server: PostgresqlServer, how: signal.Signals) -> None:
 def dropping(port: int, *, forward: bool) -> Iterator[int]:
     """The port of a proxy that ends the connection at its first COMMIT that follows a COPY. With `forward`,
     the server gets it and only the reply is lost."""
-    done = threading.Event()
+    done, forwarded, lost = threading.Event(), threading.Event(), threading.Event()
 
     def pump(client: socket.socket, server: socket.socket) -> None:
         copied = False
@@ -99,8 +100,9 @@ def dropping(port: int, *, forward: bool) -> Iterator[int]:
             if copied and b"COMMIT" in data and not done.is_set():
                 done.set()
                 if forward:
+                    forwarded.set()
                     server.sendall(data)
-                    server.recv(1 << 16)
+                    assert lost.wait(GUARD_S), "the server did not reply"
                 break
             server.sendall(data)
         for one in (client, server):
@@ -110,6 +112,9 @@ def dropping(port: int, *, forward: bool) -> Iterator[int]:
     def reply(server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(1 << 16):
+                if forwarded.is_set() and not lost.is_set():
+                    lost.set()  # the reply to COMMIT, which nobody gets
+                    return
                 client.sendall(data)
 
     def accept() -> None:
