@@ -74,7 +74,6 @@ class LineWorker:
         self.may_commit = may_commit
         self.name = name
         self.positions: dict[int, int] = {}
-        self.batches = 0
         self.end = END
         self.groups: Callable[[], int] = lambda: GROUPS  # of the next range
 
@@ -115,8 +114,7 @@ class LineWorker:
         ranges = [Range(s, p, min(p + self.groups(), self.end)) for s, p in begins]
         if not ranges:
             return False
-        batch = f"{self.name}-{os.getpid()}{id(self):x}-{self.batches}"
-        self.batches += 1
+        batch = f"{self.name}-{secrets.token_hex(8)}"
         lines = [f"{r.shard}:{cursor}" for r in ranges for cursor in range(r.begin, r.end)]
         stage = self.commit_log.stage(batch)
         stage.mkdir()
