@@ -155,10 +155,10 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # checkpoint they begin at their own first log. None: every shard counts as initial.
     last_initial_shard: int | None = None
     fetch_interval_s: float  # how often the end of a held shard is requested
-    max_log_groups: int  # per shard and micro-batch, 1..1000
+    max_log_groups: int  # per shard and micro-batch
     max_bytes: int  # approximate limit per shard and micro-batch; at least one log group is read
     checkpoint_interval_s: float  # least time between checkpoints of a shard; 0: after each micro-batch
-    trigger_interval_s: float
+    trigger_interval_s: float  # from the start of a micro-batch to the next, unless log groups are waiting
     pipeline: Pipeline
     per_batch: bool = False  # whether the pipeline may compute results of each micro-batch, such as GROUP BY
     sink: Sink
@@ -168,6 +168,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     drain_timeout_s: float  # how long a drain may take, after SIGTERM or a drain request
     batch_timeout_s: float = 600.0  # a micro-batch that takes longer is cancelled
     on_failure: OnFailure = OnFailure()
+    max_logs: int = 500_000  # approximate limit of a micro-batch, over all shards of a worker
     log: LogSettings = LogSettings()
 
 

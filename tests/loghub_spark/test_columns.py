@@ -11,7 +11,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own convention
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_spark.columns import VIEW, columns_of
 from loghub_spark.errors import LogstoreError, OptionError
-from loghub_worker.source.arrow_decoder import SCHEMA, decode
+from loghub_worker.source.arrow_decoder import SCHEMA, Body, decode
 
 CURSOR = 1_795_380_443_435_906_000
 
@@ -21,7 +21,7 @@ def rows(schema: T.StructType, *texts: Any, fail_fast: bool = False) -> pa.Recor
     logs = [Log(time=5, contents=() if text is None else (("a", "1"), ("v", text))) for text in texts]
     body = wrap([encode(LogGroup(logs=(log,), topic="t")) for log in logs])
     columns = columns_of(schema, fail_fast=fail_fast)
-    decoded = decode(body, shard=3, first_cursor=CURSOR, selection=columns.selection)
+    decoded = decode([Body(CURSOR, body)], shard=3, selection=columns.selection)
     result = columns.convert(decoded.rows)
     result.validate(full=True)
     return result
@@ -105,7 +105,7 @@ def test_the_first_of_a_key_that_occurs_twice_counts_and_bytes_that_are_no_text_
     body = wrap([encode(LogGroup(logs=(log, Log(time=6, contents=(("v", "3"),)))))])
     schema = T.StructType([T.StructField("v", T.LongType()), T.StructField("w", T.StringType())])
     columns = columns_of(schema, fail_fast=False)
-    decoded = decode(body, shard=0, first_cursor=1, selection=columns.selection)
+    decoded = decode([Body(1, body)], shard=0, selection=columns.selection)
     assert columns.convert(decoded.rows).to_pylist() == [{"v": 1, "w": "\ufffd"}, {"v": 3, "w": None}]
     assert decoded.replaced == 1
 

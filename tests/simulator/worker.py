@@ -212,7 +212,7 @@ class SimWorker:
             positions=positions.shards,
             ends=ends,
             sizes={},
-            limits=BatchLimits(log_groups=4, bytes=1 << 30),
+            limits=BatchLimits(log_groups=4, bytes=1 << 30, logs=1_000_000),
             retries=due_retries(
                 self.exchange.retries().shards, positions.shards, now=self.shared_state.clock.monotonic_s()
             ),

@@ -41,7 +41,8 @@ from loghub_spark.offsets import (
 from loghub_spark.options import LATEST, Bound, ReadOptions, Use, read_options
 from loghub_spark.shards import Shards, check_inside
 from loghub_worker.batch_plan import Range
-from loghub_worker.source.shard_reader import RangeCounts, read_range
+from loghub_worker.exchange_files import ReadCount
+from loghub_worker.source.shard_reader import read_ranges
 
 log = logging.getLogger("loghub_spark")
 
@@ -83,25 +84,26 @@ class Plan:
         assert isinstance(partition, RangePartition)
         if partition.part is None:
             return
-        where, counts = self.options.connection, RangeCounts()
+        where = self.options.connection
         with explained(where):
-            for rows in read_range(
+            for rows in read_ranges(
                 client_of(where),
                 where.logstore,
-                partition.part,
-                counts,
+                (partition.part,),
+                counted=self._check,
                 selection=self.columns.selection,
             ):
-                self._check(partition.part, counts.missing)
                 if rows.num_rows:
                     yield self.columns.convert(rows)
-        self._check(partition.part, counts.missing)
-        if counts.missing:
-            log.warning("%s", _lost(self.options, partition.part, counts.missing))
 
-    def _check(self, part: Range, missing: int) -> None:
-        if missing and self.options.fail_on_data_loss:
-            raise DataLossError(f"{_lost(self.options, part, missing)}. {READ_ON}")
+    def _check(self, part: Range, count: ReadCount) -> None:
+        """Fails the task, and with it all of the rows that it has read, or says what is lost."""
+        if not count.missing:
+            return
+        lost = _lost(self.options, part, count.missing)
+        if self.options.fail_on_data_loss:
+            raise DataLossError(f"{lost}. {READ_ON}")
+        log.warning("%s", lost)
 
 
 def plan_of(options: Mapping[str, str], schema: StructType, use: Use) -> Plan:

@@ -51,27 +51,45 @@ NO_RETRIES: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSize:
+    """The mean size of the log groups of a shard."""
+
+    bytes: float
+    logs: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """The most that a batch reads of one shard. The smaller limit applies, but one log group is always
-    read."""
+    """The most that a batch reads of one shard, and of all shards together. The smallest limit applies, but
+    one log group of a shard is always read. None of them is that of one request: a range is read in as many
+    as it takes."""
 
-    log_groups: int
-    bytes: int
+    log_groups: int  # of one shard
+    bytes: int  # of one shard
+    logs: int  # of all shards
 
-    def groups_of(self, group_bytes: float | None) -> int:
-        """How many log groups of this mean size a batch reads. None means that no size was measured yet; the
-        largest possible size is then assumed."""
-        size = LARGEST_GROUP_BYTES if group_bytes is None else max(1.0, group_bytes)
-        return max(1, min(self.log_groups, int(self.bytes // size)))
+    def groups_of(self, size: GroupSize | None) -> int:
+        """How many log groups of this size a batch reads of a shard, if the shard is alone. None means that
+        no size was measured yet; the largest possible size is then assumed."""
+        if size is None:
+            return max(1, min(self.log_groups, self.bytes // LARGEST_GROUP_BYTES))
+        fit = min(self.bytes / max(1.0, size.bytes), self.logs / max(1.0, size.logs))
+        return max(1, min(self.log_groups, int(fit)))
 
 
-def smoothed(before: float | None, *, read_bytes: int, groups: int) -> float | None:
+def smoothed(before: GroupSize | None, *, read_bytes: int, logs: int, groups: int) -> GroupSize | None:
     """The mean size of a shard's log groups after a batch of `groups`. It rises immediately, since a batch
-    that grows too large costs memory, and falls by half of the difference."""
+    that grows too large costs memory and time, and falls by half of the difference."""
     if not read_bytes or not groups:
         return before
-    mean = read_bytes / groups
-    return mean if before is None or mean > before else (before + mean) / 2
+    mean = GroupSize(bytes=read_bytes / groups, logs=logs / groups)
+    if before is None:
+        return mean
+    return GroupSize(bytes=_smoothed(before.bytes, mean.bytes), logs=_smoothed(before.logs, mean.logs))
+
+
+def _smoothed(before: float, mean: float) -> float:
+    return mean if mean > before else (before + mean) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +121,13 @@ def next_plan(
     *,
     positions: Mapping[int, int],
     ends: Mapping[int, int],
-    sizes: Mapping[int, float],
+    sizes: Mapping[int, GroupSize],
     limits: BatchLimits,
     retries: Mapping[int, int] = NO_RETRIES,
 ) -> BatchPlan:
     """The next batch: from each position as much as `limits` allows, and never past the known end.
 
-    `sizes` are the mean sizes of the shards' log groups in bytes, where known. `retries` is the result of
+    `sizes` are the mean sizes of the shards' log groups, where measured. `retries` is the result of
     `due_retries`: of these shards the first that has something to read is read alone, in every second batch
     as long as other shards have something to read. `last` itself is returned if there is nothing to read.
     """
@@ -119,11 +137,33 @@ def next_plan(
         if ends.get(shard, begin) > begin
     }
     alone = next((shard for shard, groups in retries.items() if groups and shard in ranges), None)
-    together = tuple(part for shard, part in ranges.items() if shard not in retries)
+    together = _within(
+        [part for shard, part in ranges.items() if shard not in retries], sizes=sizes, logs=limits.logs
+    )
     if alone is not None and (not together or last.number % 2 == 0):
         part = ranges[alone]
         together = (replace(part, end=min(part.end, part.begin + retries[alone])),)
     return BatchPlan(last.number + 1, together) if together else last
+
+
+def leaves_log_groups(plan: BatchPlan, ends: Mapping[int, int]) -> bool:
+    """Whether a shard of the plan has more to read than the plan does."""
+    return any(part.end < ends.get(part.shard, part.end) for part in plan.ranges)
+
+
+def _within(ranges: Sequence[Range], *, sizes: Mapping[int, GroupSize], logs: int) -> tuple[Range, ...]:
+    """The ranges, the longest ones cut until all together have no more than so many logs. Each keeps one log
+    group. A shard without a measured size has only a few log groups in a batch."""
+    means = {part.shard: max(1.0, sizes[part.shard].logs) for part in ranges if part.shard in sizes}
+    left, cut = float(logs), {}
+    ascending = sorted(ranges, key=lambda part: part.groups * means.get(part.shard, 1.0))
+    for before, part in enumerate(ascending):
+        mean = means.get(part.shard, 1.0)
+        share = left / (len(ranges) - before)
+        groups = max(1, min(part.groups, int(share / mean)))
+        left -= groups * mean
+        cut[part.shard] = replace(part, end=part.begin + groups)
+    return tuple(cut[part.shard] for part in ranges)
 
 
 def pack(ranges: Sequence[Range], *, bins: int) -> tuple[tuple[Range, ...], ...]:

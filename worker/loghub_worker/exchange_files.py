@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from loghub.atomic_file import replace_file
-from loghub_worker.batch_plan import RangeRetry
+from loghub_worker.batch_plan import GroupSize, RangeRetry
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ class Positions(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     shards: dict[int, int]
-    group_bytes: dict[int, float] = {}  # shard -> mean size of its log groups, where measured
+    group_sizes: dict[int, GroupSize] = {}  # by shard, where measured
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

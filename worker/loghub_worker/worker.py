@@ -151,6 +151,7 @@ class WorkerRuntime:
                 scratch=self._settings.state_dir / "query",
                 journal=self._settings.state_dir / "attempts.json",
                 dead_letters=dead_letters,
+                selection=transform.selection,
             ),
             spark,
             self._shared_state,

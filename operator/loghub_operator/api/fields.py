@@ -21,6 +21,11 @@ RelativePath = Annotated[str, Field(min_length=1, max_length=512, pattern=patter
 Quantity = Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
 
 
+def seconds_of(seconds: int, milliseconds: int | None) -> float:
+    """An interval that has a field in seconds, and one in milliseconds that takes precedence."""
+    return float(seconds) if milliseconds is None else milliseconds / 1000
+
+
 def _is_date_time(value: str) -> str:
     try:
         patterns.unix_s(value)

@@ -8,7 +8,7 @@ from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, SPARK_OWN, SPARK_
 from loghub_operator.api import patterns
 from loghub_operator.api.connector_sinks import KafkaSink, SparkSink
 from loghub_operator.api.delta_sink import DeltaSink
-from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, RelativePath, Seconds
+from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, RelativePath, seconds_of
 from loghub_operator.api.on_failure import OnFailure
 from loghub_operator.api.postgresql_sink import PostgresqlSink
 from loghub_operator.api.sink_location import SinkLocation
@@ -144,9 +144,22 @@ class Sink(ApiModel):
 class Trigger(ApiModel):
     """When the next micro-batch starts."""
 
-    interval_seconds: Seconds = Field(
-        default=1, description="Time from the start of one micro-batch to the next, in seconds."
+    interval_seconds: Annotated[int, Field(ge=0, le=86_400)] = Field(
+        default=1,
+        description=(
+            "The shortest time from the start of one micro-batch to the next, in seconds. 0: a micro-batch"
+            " starts as soon as there are logs. One that left logs behind, because it was full, is followed"
+            " at once in any case."
+        ),
     )
+    interval_milliseconds: Annotated[int, Field(ge=0, le=60_000)] | None = Field(
+        default=None, description="The same in milliseconds. If set, intervalSeconds has no effect."
+    )
+
+    @property
+    def interval_s(self) -> float:
+        """The interval that is in effect."""
+        return seconds_of(self.interval_seconds, self.interval_milliseconds)
 
 
 class ConfigMapCode(ApiModel):

@@ -21,6 +21,7 @@ from loghub_operator.api.fields import (
     Replicas,
     Seconds,
     Timestamp,
+    seconds_of,
 )
 from loghub_operator.api.pipeline import Pipeline, Spark
 from loghub_operator.api.scaling import Scaling
@@ -126,8 +127,22 @@ class Fetch(ApiModel):
     interval_seconds: Seconds = Field(
         default=1, description="How often a worker asks for new logs of a shard, in seconds."
     )
-    max_log_groups: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=1000, description="The most log groups per shard in one micro-batch."
+    interval_milliseconds: Annotated[int, Field(ge=200, le=60_000)] | None = Field(
+        default=None, description="The same in milliseconds. If set, intervalSeconds has no effect."
+    )
+    max_log_groups: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
+        default=1_000_000,
+        description=(
+            "The most log groups per shard in one micro-batch. A worker reads them in as many requests as it"
+            " takes."
+        ),
+    )
+    max_logs: Annotated[int, Field(ge=1, le=100_000_000)] = Field(
+        default=500_000,
+        description=(
+            "Approximate limit of the logs in one micro-batch, over all shards of a worker. One log group of"
+            " a shard is always read."
+        ),
     )
     max_bytes: Annotated[int, Field(ge=65_536, le=1 << 30)] = Field(
         default=64 << 20,
@@ -136,6 +151,11 @@ class Fetch(ApiModel):
             "whatever its size."
         ),
     )
+
+    @property
+    def interval_s(self) -> float:
+        """The interval that is in effect."""
+        return seconds_of(self.interval_seconds, self.interval_milliseconds)
 
 
 class Checkpoint(ApiModel):

@@ -46,8 +46,10 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         R,
     ),
     "fetch.intervalSeconds": ({"fetch": {"intervalSeconds": 2}}, {}, R),
+    "fetch.intervalMilliseconds": ({"fetch": {"intervalMilliseconds": 200}}, {}, R),
     "fetch.maxLogGroups": ({"fetch": {"maxLogGroups": 2}}, {}, R),
     "fetch.maxBytes": ({"fetch": {"maxBytes": 65536}}, {}, R),
+    "fetch.maxLogs": ({"fetch": {"maxLogs": 1000}}, {}, R),
     "replicas": ({"replicas": 2}, {}, S),
     "pipeline.sql": ({"pipeline": {"sql": "SELECT 1"}}, {}, R),
     "pipeline.python.function": (
@@ -73,6 +75,11 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
     ),
     "pipeline.perBatch": ({"pipeline": {"perBatch": True}}, {}, R),
     "pipeline.trigger.intervalSeconds": ({"pipeline": {"trigger": {"intervalSeconds": 2}}}, {}, R),
+    "pipeline.trigger.intervalMilliseconds": (
+        {"pipeline": {"trigger": {"intervalMilliseconds": 0}}},
+        {},
+        R,
+    ),
     "pipeline.batchTimeoutSeconds": ({"pipeline": {"batchTimeoutSeconds": 60}}, {}, R),
     "pipeline.onFailure.policy": ({"pipeline": {"onFailure": {"policy": "Skip"}}}, {}, R),
     "pipeline.onFailure.maxAttempts": ({"pipeline": {"onFailure": {"maxAttempts": 2}}}, {}, R),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, Range, due_retries, next_plan
+from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, GroupSize, Range, due_retries, next_plan
 from loghub_worker.failure.failure_policy import (
     HOUR_S,
     Cause,
@@ -60,8 +60,8 @@ class World:
             self._plan,
             positions=self.positions,
             ends=dict.fromkeys(self.positions, self.size),
-            sizes=dict.fromkeys(self.positions, 1.0),
-            limits=BatchLimits(log_groups=self.per_batch, bytes=1 << 30),
+            sizes=dict.fromkeys(self.positions, GroupSize(bytes=1, logs=1)),
+            limits=BatchLimits(log_groups=self.per_batch, bytes=1 << 30, logs=1_000_000),
             retries=due_retries(self.policy.retries, self.positions, now=self.now),
         )
         if plan is self._plan:

@@ -81,8 +81,10 @@ class Reading:
             credentials_dir=str(service.credentials_dir),
             exchange_dir=str(folder),
             fetch_interval_s=0.1,
+            batch_interval_s=0.0,
             max_log_groups=3,
             max_bytes=1 << 30,
+            max_logs=1_000_000,
             cores=2,
         )
         rows = spark.readStream.format(FORMAT).option("settings", options.to_option()).load()
@@ -238,7 +240,7 @@ def test_checkpoint_follows_the_sink_and_a_blocked_batch_stops_no_heartbeat(
         totals = threads.query_runner.totals  # counts a batch after the sink has it
         wait_until(lambda: totals.rows == producer.sent.total(), "the rows to be counted", guard_s=GUARD_S)
         assert client.get_checkpoints(LOGSTORE, GROUP, 0)[0].cursor == encode(begin + 5)
-        assert 100 < threads.exchange.positions().group_bytes[0] < 100_000, "for the next plan"
+        assert 100 < threads.exchange.positions().group_sizes[0].bytes < 100_000, "for the next plan"
     finally:
         sink.go_on.set()
         threads.stop()

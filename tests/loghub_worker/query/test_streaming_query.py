@@ -8,7 +8,7 @@ import pytest
 
 from loghub.wire.errors import EndpointUnreachable
 from loghub.worker_contract import OnFailure
-from loghub_worker.batch_plan import Range, RangeRetry
+from loghub_worker.batch_plan import GroupSize, Range, RangeRetry
 from loghub_worker.exchange_files import ReadCount, ReadFailure
 from loghub_worker.failure.dead_letter import Rejection
 from loghub_worker.failure.failure_policy import Cause, WaitState
@@ -28,7 +28,7 @@ def open_shard(tmp_path: Path) -> OpenShard:
 def test_a_range_that_was_read_is_published_and_counted(open_shard: OpenShard) -> None:
     assert open_shard.deliver(ReadCount(logs=20, bytes=500, missing=1)) == Range(0, BEGIN, BEGIN + 10)
     with open_shard.shared_state.use() as (membership, _):
-        assert [(s.logs, s.group_bytes) for s in membership.shards] == [(20, 50.0)]
+        assert [(s.logs, s.group_size) for s in membership.shards] == [(20, GroupSize(bytes=50, logs=2))]
     assert open_shard.query_runner.totals.missing == 1
 
 

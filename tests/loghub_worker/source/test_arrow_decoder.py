@@ -8,7 +8,7 @@ import pytest
 
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
-from loghub_worker.source.arrow_decoder import SCHEMA, decode
+from loghub_worker.source.arrow_decoder import SCHEMA, Body, Decoded, Selection, decode, same_keys
 from tests.loghub_worker.support import real_lines
 
 
@@ -42,6 +42,10 @@ def body(groups: list[LogGroup]) -> bytes:
     return loggroup.wrap(loggroup.encode(group) for group in groups)
 
 
+def decoded_body(content: bytes, *, shard: int = 0, first_cursor: int = 1) -> Decoded:
+    return decode([Body(first_cursor, content)], shard=shard)
+
+
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     batch.validate(full=True)
     assert batch.schema.equals(SCHEMA)
@@ -70,7 +74,7 @@ def real_groups() -> list[LogGroup]:
 
 def test_real_lines_are_read_as_the_plain_decoder_reads_them() -> None:
     groups = real_groups()
-    decoded = decode(body(groups), shard=3, first_cursor=10**18)
+    decoded = decoded_body(body(groups), shard=3, first_cursor=10**18)
     assert decoded.replaced == 0
     assert rows_of(decoded.rows) == expected(groups, shard=3, first_cursor=10**18)
 
@@ -89,7 +93,7 @@ ODD = [
 
 @pytest.mark.parametrize("groups", ODD)
 def test_odd_groups_are_read_as_the_plain_decoder_reads_them(groups: list[LogGroup]) -> None:
-    assert rows_of(decode(body(groups), shard=0, first_cursor=7).rows) == expected(
+    assert rows_of(decoded_body(body(groups), first_cursor=7).rows) == expected(
         groups, shard=0, first_cursor=7
     )
 
@@ -98,7 +102,7 @@ def test_nanoseconds_that_are_none_are_null_and_do_not_move_the_time() -> None:
     """A producer that does not know the contract; nothing could be written with them again."""
     time = loggroup.encode(LogGroup(logs=(Log(time=5, contents=(("k", "v"),), time_ns=999_999_999),)))
     wrong = time.replace((999_999_999).to_bytes(4, "little"), (1_000_000_000).to_bytes(4, "little"))
-    rows = decode(loggroup.wrap([time, wrong]), shard=0, first_cursor=1).rows
+    rows = decoded_body(loggroup.wrap([time, wrong])).rows
     assert rows.column("__time_ns__").to_pylist() == [999_999_999, None]
     micros = rows.column("__time__").cast(pa.int64()).to_pylist()
     assert micros == [5_999_999, 5_000_000]
@@ -107,11 +111,70 @@ def test_nanoseconds_that_are_none_are_null_and_do_not_move_the_time() -> None:
 def test_bytes_that_are_not_text_are_replaced_and_counted_and_spoil_nothing_else() -> None:
     bad = Log(time=9, contents=(("raw", b"a\xff\xfeb"), ("fine", "é")))
     groups = [*real_groups()[:2], LogGroup(logs=(bad, bad)), *real_groups()[2:4]]
-    decoded = decode(body(groups), shard=1, first_cursor=1)
+    decoded = decoded_body(body(groups), shard=1)
     assert decoded.replaced == 2
     assert rows_of(decoded.rows) == expected(groups, shard=1, first_cursor=1)
 
 
 def test_truncated_body_is_an_error() -> None:
     with pytest.raises(ValueError, match="Protobuf"):
-        decode(body(real_groups()[:1])[:-3], shard=0, first_cursor=1)
+        decoded_body(body(real_groups()[:1])[:-3])
+
+
+def test_several_bodies_are_read_as_each_alone_and_cut_at_any_log_group() -> None:
+    """Between two answers log groups may have expired, so each body has a first cursor of its own."""
+    groups = [*real_groups()[:5], LogGroup(logs=()), *real_groups()[5:7]]
+    bodies = [Body(10, body(groups[:3])), Body(20, body([])), Body(20, body(groups[3:]))]
+    decoded = decode(bodies, shard=2)
+    rows = [*expected(groups[:3], shard=2, first_cursor=10), *expected(groups[3:], shard=2, first_cursor=20)]
+    assert decoded.groups == (3, 0, len(groups) - 3)
+    assert rows_of(decoded.rows) == rows
+    for count in range(len(groups) + 1):
+        last = [*range(10, 13), *range(20, 30)][count]
+        assert rows_of(decoded.until(count)) == [row for row in rows if row["__cursor__"] < last]
+
+
+KEYED = [
+    pytest.param([[("a", "1"), ("bc", "2")], [("a", "3"), ("bc", "")]], ("a", "bc"), id="the same keys"),
+    pytest.param([[("a", "1"), ("bc", "2")], [("ab", "3"), ("c", "4")]], None, id="cut at another place"),
+    pytest.param([[("a", "1"), ("bc", "2")], [("bc", "3"), ("a", "4")]], None, id="in another order"),
+    pytest.param([[("a", "1")], [("a", "1"), ("bc", "2")]], None, id="of another number"),
+    pytest.param([[("a", "1")], []], None, id="a log without any"),
+    pytest.param([[], []], None, id="no log with any"),
+    pytest.param([], None, id="no log"),
+    pytest.param([[("", "1")], [("", "2")]], ("",), id="the empty key"),
+    pytest.param([[("a", "1"), ("a", "2")], [("a", "3"), ("a", "4")]], ("a", "a"), id="a key twice"),
+    pytest.param([[("bc", "0"), ("a", "1"), ("a", "2")], [("a", "3")]], None, id="sometimes a key twice"),
+    pytest.param([[("я", "1"), ("a", "ö")], [("я", "2"), ("a", "3")]], ("я", "a"), id="beyond ASCII"),
+]
+
+
+@pytest.mark.parametrize(("contents", "same"), KEYED)
+def test_a_selected_key_is_a_column_of_its_first_values(
+    contents: list[list[tuple[str, str]]], same: tuple[str, ...] | None
+) -> None:
+    logs = tuple(Log(time=5, contents=tuple(pairs)) for pairs in contents)
+    # Before and after them is something else, so that no offset is 0.
+    other = LogGroup(logs=(Log(time=5, contents=(("x", "y"), ("a", "z"))),))
+    keys = ("a", "bc", "", "я", "none")
+    selection = Selection(view=("__index__",), keys=keys)
+    for groups in ([LogGroup(logs=logs)], [other, LogGroup(logs=logs), other]):
+        rows = decode([Body(1, body(groups))], shard=0, selection=selection).rows
+        rows.validate(full=True)
+        assert rows.schema.names == ["__index__", *keys]
+        wanted = []
+        for index, log in ((n, log) for group in groups for n, log in enumerate(group.logs)):
+            first = dict(reversed(log.contents))
+            wanted.append({"__index__": index} | {key: first.get(key) for key in keys})
+        assert rows.to_pylist() == wanted
+    names = pa.array([key for pairs in contents for key, _ in pairs], pa.string())
+    assert same_keys(names, pa.array([len(pairs) for pairs in contents], pa.int32())) == same
+
+
+def test_a_selected_column_is_that_of_all_columns() -> None:
+    groups = real_groups()[:3]
+    everything = decode([Body(9, body(groups))], shard=4).rows
+    for name in SCHEMA.names:
+        only = decode([Body(9, body(groups))], shard=4, selection=Selection(view=(name,))).rows
+        assert only.schema.names == [name]
+        assert only.column(name).equals(everything.column(name))

@@ -12,14 +12,16 @@ from loghub.client.port import Pulled
 from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
-from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.exchange_files import ExchangeFiles, Positions
+from loghub_worker.batch_plan import BatchPlan, GroupSize, Range
+from loghub_worker.exchange_files import ExchangeFiles, Positions, ReadCount
 from loghub_worker.query.batch_errors import query_error
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.source.datasource import LogHubDataSource, LogHubStreamReader, SourceOptions
 from loghub_worker.source.end_cursors import EndWatch
-from loghub_worker.source.shard_reader import RangeCounts, ShortReadError, read_range
+from loghub_worker.source.shard_reader import ShortReadError
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
+from tests.loghub_worker.source.reading import read
+from tests.support import HandClock
 
 LOGSTORE = "reads"
 
@@ -38,10 +40,10 @@ def client() -> MemoryLogHub:
     return client
 
 
-def ids(client: Any, shard_range: Range, counts: RangeCounts | None = None) -> list[tuple[int, int, str]]:
-    batches = read_range(client, LOGSTORE, shard_range, counts or RangeCounts())
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    return [(row["__cursor__"], row["__index__"], dict(row["contents"])["id"]) for row in rows]
+def read_ids(client: Any, shard_range: Range) -> tuple[list[tuple[int, int, str]], ReadCount]:
+    """Cursor, index and id of each log, and the counts."""
+    rows, counts = read(client, LOGSTORE, shard_range)
+    return [(row["__cursor__"], row["__index__"], dict(row["contents"])["id"]) for row in rows], counts
 
 
 def begin_of(client: MemoryLogHub) -> int:
@@ -49,8 +51,8 @@ def begin_of(client: MemoryLogHub) -> int:
 
 
 def test_range_that_needs_several_answers_returns_each_log_with_its_cursor(client: MemoryLogHub) -> None:
-    begin, counts = begin_of(client), RangeCounts()
-    rows = ids(client, Range(0, begin + 100, begin + 2400), counts)
+    begin = begin_of(client)
+    rows, counts = read_ids(client, Range(0, begin + 100, begin + 2400))
     assert rows == [(begin + n, i, f"{n}.{i}") for n in range(100, 2400) for i in range(2)]
     assert (counts.logs, counts.missing, counts.replaced) == (4600, 0, 0)
 
@@ -71,15 +73,14 @@ def answer(*numbers: int, next_cursor: int) -> Pulled:
 
 
 def test_expired_log_groups_are_counted_and_the_others_keep_their_cursors() -> None:
-    counts = RangeCounts()
-    rows = ids(Scripted(answer(7, 8, 9, next_cursor=10)), Range(0, 2, 10), counts)
+    rows, counts = read_ids(Scripted(answer(7, 8, 9, next_cursor=10)), Range(0, 2, 10))
     assert rows == [(7, 0, "7.0"), (8, 0, "8.0"), (9, 0, "9.0")]
     assert counts.missing == 5
 
 
 def test_range_that_expired_as_a_whole_returns_no_log_after_it() -> None:
-    counts = RangeCounts()
-    assert ids(Scripted(answer(20, 21, next_cursor=22)), Range(0, 2, 10), counts) == []
+    rows, counts = read_ids(Scripted(answer(20, 21, next_cursor=22)), Range(0, 2, 10))
+    assert rows == []
     assert (counts.logs, counts.missing) == (0, 8)
 
 
@@ -90,22 +91,22 @@ def test_range_of_an_earlier_logstore_of_the_same_name_returns_the_first_cursor_
     client.delete_logstore(LOGSTORE)
     client.create_logstore(LOGSTORE, shards=1)
     client.put_logs(LOGSTORE, group(1))
-    counts = RangeCounts()
-    assert ids(client, Range(0, before, before + 10), counts) == []
-    assert (counts.missing, counts.count().oldest) == (10, begin_of(client))
+    rows, counts = read_ids(client, Range(0, before, before + 10))
+    assert (rows, counts.missing, counts.oldest) == ([], 10, begin_of(client))
     assert begin_of(client) > before + 1000
-    assert ids(client, Range(0, begin_of(client), begin_of(client) + 1), counts) != []
-    assert counts.count().oldest == 0
+    rows, counts = read_ids(client, Range(0, begin_of(client), begin_of(client) + 1))
+    assert rows
+    assert counts.oldest == 0
 
 
 def test_log_groups_after_the_end_of_the_range_are_ignored() -> None:
-    rows = ids(Scripted(answer(8, 9, 10, 11, next_cursor=12)), Range(0, 8, 10))
+    rows, _ = read_ids(Scripted(answer(8, 9, 10, 11, next_cursor=12)), Range(0, 8, 10))
     assert [cursor for cursor, _, _ in rows] == [8, 9]
 
 
 def test_fewer_log_groups_than_promised_is_an_error() -> None:
     with pytest.raises(ShortReadError):
-        ids(Scripted(answer(2, next_cursor=3), answer(next_cursor=3)), Range(0, 2, 10))
+        read_ids(Scripted(answer(2, next_cursor=3), answer(next_cursor=3)), Range(0, 2, 10))
 
 
 @pytest.mark.parametrize("claimed", [1, 3])
@@ -113,7 +114,7 @@ def test_an_answer_with_another_number_of_log_groups_than_it_says_is_an_error(cl
     """Its log groups cannot be numbered, and some may be missing."""
     lie = replace(answer(2, 3, next_cursor=2 + claimed), count=claimed)
     with pytest.raises(ShortReadError, match=f"2 log groups .* {claimed}"):
-        ids(Scripted(lie), Range(0, 2, 10))
+        read_ids(Scripted(lie), Range(0, 2, 2 + claimed))
 
 
 def options(**changes: Any) -> SourceOptions:
@@ -124,19 +125,31 @@ def options(**changes: Any) -> SourceOptions:
         "credentials_dir": "/etc/key",
         "exchange_dir": "/var/h",
         "fetch_interval_s": 0.5,
+        "batch_interval_s": 0.0,
         "max_log_groups": 10,
         "max_bytes": 1 << 20,
+        "max_logs": 1_000_000,
         "cores": 2,
     }
     return SourceOptions(**(settings | changes))
 
 
-@pytest.mark.parametrize(("sizes", "groups"), [({}, 1), ({0: 10.0}, 1000), ({0: 1 << 20}, 10), ({0: 1e9}, 1)])
+@pytest.mark.parametrize(
+    ("size", "groups"),
+    [
+        (None, 1),
+        (GroupSize(bytes=10, logs=1), 1000),
+        (GroupSize(bytes=1 << 20, logs=1), 10),
+        (GroupSize(bytes=1e9, logs=1), 1),
+        (GroupSize(bytes=10, logs=50_000), 20),
+    ],
+)
 def test_plans_are_bounded_by_the_sizes_that_the_driver_measured(
-    client: MemoryLogHub, tmp_path: Path, sizes: dict[int, float], groups: int
+    client: MemoryLogHub, tmp_path: Path, size: GroupSize | None, groups: int
 ) -> None:
     begin = begin_of(client)
-    ExchangeFiles(tmp_path).write_positions(Positions(version=1, shards={0: begin}, group_bytes=sizes))
+    sizes = {} if size is None else {0: size}
+    ExchangeFiles(tmp_path).write_positions(Positions(version=1, shards={0: begin}, group_sizes=sizes))
     reader = LogHubStreamReader(options(exchange_dir=str(tmp_path), max_log_groups=1000, max_bytes=10 << 20))
     reader._ends = EndWatch(client, logstore=LOGSTORE, interval_s=1)
     plan = BatchPlan.from_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
@@ -160,6 +173,93 @@ def test_a_position_beyond_the_end_is_reported_while_other_shards_are_read(tmp_p
     report = exchange.report()
     assert (report.reason, report.beyond_end) == ("PositionBeyondEnd", {0: 2})
     assert "shard 0" in report.message
+
+
+class Paced:
+    """A reader of one shard on a clock that only its own waiting moves."""
+
+    def __init__(self, client: MemoryLogHub, folder: Path, **changes: Any) -> None:
+        self.begin = begin_of(client)
+        self.clock = HandClock(100.0)
+        self.exchange = ExchangeFiles(folder)
+        self.looks = 0
+        self.reader = LogHubStreamReader(options(exchange_dir=str(folder), **changes))
+        self.reader._ends = EndWatch(client, logstore=LOGSTORE, interval_s=0.2)
+        self.reader._clock, self.reader._sleep = self.clock, self._sleep  # type: ignore[assignment]
+        self.offset = self.reader.initialOffset()
+        self.at = self.begin
+        self._write(1)
+
+    def _write(self, version: int) -> None:
+        size = {0: GroupSize(bytes=10, logs=2)}
+        self.exchange.write_positions(Positions(version=version, shards={0: self.at}, group_sizes=size))
+
+    def _sleep(self, seconds: float) -> None:
+        self.looks += 1
+        self.clock.now += seconds
+
+    def next(self) -> tuple[float, int]:
+        """Ask for the next plan, as Spark does: how long that took, and the number of its log groups. The
+        sink then has them."""
+        since = self.clock.now
+        after = self.reader.latestOffset(self.offset, ReadAllAvailable())
+        groups = 0 if after == self.offset else BatchPlan.from_json(after).ranges[0].groups
+        self.offset, self.at = after, self.at + groups
+        self._write(BatchPlan.from_json(after).number + 1)
+        return round(self.clock.now - since, 3), groups
+
+
+def test_a_full_batch_is_followed_at_once_and_the_last_one_after_the_interval(
+    client: MemoryLogHub, tmp_path: Path
+) -> None:
+    paced = Paced(client, tmp_path, max_log_groups=1000, batch_interval_s=0.8)
+    assert [paced.next() for _ in range(3)] == [(0, 1000), (0, 1000), (0, 500)]
+    client.put_logs(LOGSTORE, group(1))
+    waited, groups = paced.next()
+    assert groups == 1
+    assert waited == pytest.approx(0.8, abs=0.05)
+
+
+def test_without_an_interval_a_log_waits_for_no_more_than_the_next_question_to_the_service(
+    client: MemoryLogHub, tmp_path: Path
+) -> None:
+    paced = Paced(client, tmp_path, max_log_groups=5000)
+    assert paced.next() == (0, 2500)
+    client.put_logs(LOGSTORE, group(1))
+    waited, groups = paced.next()
+    assert groups == 1
+    assert waited <= 0.25
+
+
+def test_at_rest_spark_is_kept_waiting_and_the_shards_are_looked_at(
+    client: MemoryLogHub, tmp_path: Path
+) -> None:
+    """Otherwise Spark asks about a hundred times a second."""
+    paced = Paced(client, tmp_path, max_log_groups=5000)
+    paced.next()
+    assert paced.next() == (pytest.approx(1.0, abs=0.1), 0)
+    assert paced.looks <= 25
+
+
+def test_a_revoked_shard_is_reported_while_nothing_is_to_be_read(
+    client: MemoryLogHub, tmp_path: Path
+) -> None:
+    """Its release waits for this report."""
+    paced = Paced(client, tmp_path, max_log_groups=5000)
+    paced.next()
+
+    def revoke(seconds: float) -> None:
+        paced.clock.now += seconds
+        if paced.exchange.report().version < 9:
+            paced.exchange.write_positions(Positions(version=9, shards={}))
+        else:
+            paced.clock.now += 10
+
+    paced.reader._sleep = revoke
+    before = paced.clock.now
+    paced.next()
+    assert paced.exchange.report().version == 9
+    assert paced.clock.now - before >= 10, "seen within the same question of Spark"
 
 
 def test_options_pass_through_spark_unchanged() -> None:

@@ -8,7 +8,7 @@ from loghub.service.fsck.__main__ import main as fsck
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.batch_plan import Range
-from loghub_worker.source.datasource import RangeCounts, read_range
+from tests.loghub_worker.source.reading import read
 from tests.support import ServiceProcess, running_service
 
 STORE = "access"
@@ -45,12 +45,9 @@ def test_a_worker_reads_over_lost_cursors(tmp_path: Path) -> None:
         with contextlib.closing(client_of(service)) as client:
             put(client, 3, name="second")
             end = cursor(client, "end")
-            rows, counts = [], RangeCounts()
-            for batch in read_range(client, STORE, Range(0, begin, end), counts):
-                rows += batch.to_pylist()
+            rows, counts = read(client, STORE, Range(0, begin, end))
             # A batch that was planned before the loss ends among the lost cursors.
-            planned = RangeCounts()
-            within = list(read_range(client, STORE, Range(0, begin + 4, begin + 5), planned))
+            within, planned = read(client, STORE, Range(0, begin + 4, begin + 5))
     lines = [dict(row["contents"])["line"] for row in rows]
     assert lines == [
         *(f"first {number}" for number in range(4)),

@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from loghub.wire.loggroup import list_header, split
 from loghub_worker.log_service import encode_cursor
-from loghub_worker.source.arrow_decoder import SCHEMA, Decoded, decode
+from loghub_worker.source.arrow_decoder import SCHEMA, Body, Decoded, decode
 from loghub_worker.source.list_descriptor import list_descriptor
 from loghub_worker.source.shard_reader import ShortReadError, require_count
 
@@ -118,10 +118,10 @@ class PulledBody:
     @cached_property
     def decoded(self) -> Decoded:
         try:
-            decoded = decode(self.body, shard=self.shard, first_cursor=self.first)
+            decoded = decode([Body(self.first, self.body)], shard=self.shard)
         except Exception as error:
             raise ShortReadError(f"an answer is not a list of log groups: {error}") from error
-        require_count(self.count, decoded.groups)
+        require_count(self.count, sum(decoded.groups))
         return decoded
 
     @cached_property

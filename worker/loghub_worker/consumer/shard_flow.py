@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
 from loghub_worker.backoff import Backoff
-from loghub_worker.batch_plan import BatchLimits, smoothed
+from loghub_worker.batch_plan import BatchLimits, GroupSize, smoothed
 
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
 
@@ -98,7 +98,7 @@ class ShardFlow:
     failures: int = 0  # consecutive, of the processor
     held_bytes: int = 0  # pulled and not yet processed
     asked_bytes: int = 0  # that the request in flight may bring, about
-    group_bytes: float | None = None  # mean size of its log groups
+    group_size: GroupSize | None = None  # the mean; the logs, which are decoded later, are not counted
 
 
 # -- what to do
@@ -192,8 +192,9 @@ def pull_due_s(flow: ShardFlow, *, share_bytes: int) -> float | None:
 def next_pull(flow: ShardFlow, *, share_bytes: int) -> Pull:
     """The pull that is due: as much as the share has room for, and at least one log group."""
     room = max(1, share_bytes - flow.held_bytes)
-    count = BatchLimits(log_groups=PULL_LOG_GROUPS, bytes=room).groups_of(flow.group_bytes)
-    size = room if flow.group_bytes is None else min(room, round(count * flow.group_bytes))
+    limits = BatchLimits(log_groups=PULL_LOG_GROUPS, bytes=room, logs=PULL_LOG_GROUPS)
+    count = limits.groups_of(flow.group_size)
+    size = room if flow.group_size is None else min(room, round(count * flow.group_size.bytes))
     return Pull(shard=flow.shard, generation=flow.generation, cursor=flow.read_to, count=count, bytes=size)
 
 
@@ -315,7 +316,7 @@ def pulled(flow: ShardFlow, pull: Pull, result: PullResult, *, interval_s: float
         position=result.after if is_idle else flow.position,
         pull_due_s=now + interval_s if result.is_end else now,
         held_bytes=flow.held_bytes + result.bytes,
-        group_bytes=smoothed(flow.group_bytes, read_bytes=result.bytes, groups=result.groups),
+        group_size=smoothed(flow.group_size, read_bytes=result.bytes, logs=0, groups=result.groups),
     )
 
 

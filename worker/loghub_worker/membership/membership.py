@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from loghub_worker.backoff import Backoff, without_jitter
-from loghub_worker.batch_plan import Range, smoothed
+from loghub_worker.batch_plan import GroupSize, Range, smoothed
 
 # The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
 # seconds.
@@ -80,7 +80,7 @@ class HeldShard:
     revoked_version: int = 0  # version of the positions that first omitted it
     refused: bool = False  # the service reports that it is not assigned to this consumer
     logs: int = 0
-    group_bytes: float | None = None  # mean size of its log groups
+    group_size: GroupSize | None = None  # mean of its log groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,9 @@ class Membership:
         }
 
     @property
-    def group_bytes(self) -> dict[int, float]:
+    def group_sizes(self) -> dict[int, GroupSize]:
         """The mean size of the log groups of the held shards, where it was measured."""
-        return {s.shard: s.group_bytes for s in self.shards if s.group_bytes is not None}
+        return {s.shard: s.group_size for s in self.shards if s.group_size is not None}
 
     @property
     def snapshot(self) -> tuple[object, ...]:
@@ -326,13 +326,14 @@ class Membership:
         for shard_range in ranges:
             if self._is_at(shard_range):
                 held = self._shards[shard_range.shard]
-                count = held.logs + logs.get(shard_range.shard, 0)
+                count = logs.get(shard_range.shard, 0)
                 size = smoothed(
-                    held.group_bytes,
+                    held.group_size,
                     read_bytes=read_bytes.get(shard_range.shard, 0),
+                    logs=count,
                     groups=shard_range.groups,
                 )
-                self._put(replace(held, position=shard_range.end, logs=count, group_bytes=size))
+                self._put(replace(held, position=shard_range.end, logs=held.logs + count, group_size=size))
 
     def moved(self, shard: int, *, epoch: int, position: int, now: float) -> bool:
         """Continue this assignment of the shard at `position`, which may lie before the present one. False if

@@ -56,7 +56,7 @@ class SharedState:
                 positions = Positions(
                     version=self._membership.version,
                     shards=self._membership.positions,
-                    group_bytes=self._membership.group_bytes,
+                    group_sizes=self._membership.group_sizes,
                 )
                 # Reading alone wakes no thread; otherwise the threads would keep waking each other.
                 if self._membership.snapshot != before:

@@ -26,7 +26,6 @@ from loghub_worker.spark_errors import SPARK_ERRORS, first_lines
 
 log = structlog.get_logger()
 
-VIEW = "logs"
 USER = "loghub"  # of files, if the system has no name for the process's user
 # The JVM's second compiler begins four times later than by default: most of the code of a start runs too
 # seldom for its work to pay off. A start takes a quarter less CPU time, and the throughput stays the same.

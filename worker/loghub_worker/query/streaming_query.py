@@ -37,6 +37,7 @@ from loghub_worker.query.transform import Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
+from loghub_worker.source.arrow_decoder import EVERYTHING, Selection
 from loghub_worker.source.datasource import SourceOptions
 from loghub_worker.spark_errors import SPARK_ERRORS
 
@@ -76,6 +77,7 @@ class QuerySettings:
     scratch: Path  # Spark's checkpoint directory, emptied before each start
     journal: Path  # file of `loghub_worker.failure.attempt_journal`
     dead_letters: DeadLetters | None = None  # if the group's policy is a dead letter
+    selection: Selection = EVERYTHING  # what the transform needs of the logs
 
 
 class QueryRunner:
@@ -92,7 +94,6 @@ class QueryRunner:
         sink: BatchSink,
     ) -> None:
         config = settings.config
-        self._trigger_interval_s = config.trigger_interval_s
         self._timeout_s = config.batch_timeout_s
         self._spark = spark
         self._shared_state = shared_state
@@ -110,10 +111,14 @@ class QueryRunner:
             credentials_dir=settings.credentials_dir,
             exchange_dir=str(self._exchange.folder),
             fetch_interval_s=config.fetch_interval_s,
+            batch_interval_s=config.trigger_interval_s,
             max_log_groups=config.max_log_groups,
             max_bytes=config.max_bytes,
+            max_logs=config.max_logs,
             cores=config.cores,
             copy_to=copy_target(config),
+            columns=settings.selection.view,
+            keys=settings.selection.keys,
         )
         self._stop = threading.Event()
         self._failures = 0
@@ -177,7 +182,7 @@ class QueryRunner:
         return (
             rows.writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", self._scratch.as_uri())
-            .trigger(processingTime=f"{int(self._trigger_interval_s * 1000)} milliseconds")
+            .trigger(processingTime="0 seconds")  # the source sets the pace
             .start()
         )
 

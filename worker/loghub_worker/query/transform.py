@@ -21,7 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import loghub_worker
 from loghub.worker_contract import CopyPipeline, Pipeline, PythonPipeline, SqlPipeline
-from loghub_worker.query.spark_session import VIEW, FatalError, invalid
+from loghub_worker.query.spark_session import FatalError, invalid
+from loghub_worker.query.used_columns import VIEW, as_view, used_columns
+from loghub_worker.source.arrow_decoder import EVERYTHING, SCHEMA, Selection
 from loghub_worker.source.datasource import LogHubDataSource
 from loghub_worker.spark_errors import SPARK_ERRORS, first_lines
 
@@ -53,28 +55,38 @@ class Transform(Protocol):
         """The rows of no logs. Raises `FatalError` ``InvalidPipeline`` for an error that retries do not
         resolve."""
 
+    @property
+    def selection(self) -> Selection:
+        """What it needs of the logs. Known once it was checked."""
+
 
 class SqlTransform:
     """A query over the view `logs`."""
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self.selection = EVERYTHING
 
     def __call__(self, logs: DataFrame) -> DataFrame:
-        logs.createOrReplaceTempView(VIEW)
+        view = logs if logs.columns == SCHEMA.names else as_view(logs, self.selection)
+        view.createOrReplaceTempView(VIEW)
         return logs.sparkSession.sql(self._text)
 
     def check(self, empty: DataFrame) -> DataFrame:
         try:
             # Only a query is allowed: the check itself would execute a statement, and so would each batch.
             empty.sparkSession._jsparkSession.sessionState().sqlParser().parseQuery(self._text)
-            return self(empty)
+            rows = self(empty)
+            self.selection = used_columns(empty.sparkSession, self._text)
+            return rows
         except SPARK_ERRORS as error:
             raise invalid(error) from error
 
 
 class CopyTransform:
     """No transform: the source copies log groups and yields only their numbers."""
+
+    selection = EVERYTHING
 
     def __call__(self, logs: DataFrame) -> DataFrame:
         return logs
@@ -84,7 +96,9 @@ class CopyTransform:
 
 
 class PythonTransform:
-    """A Python function of the user."""
+    """A Python function of the user. It may use any column."""
+
+    selection = EVERYTHING
 
     def __init__(self, name: str, function: Callable[[DataFrame], object], code: Path | None) -> None:
         self._name = name

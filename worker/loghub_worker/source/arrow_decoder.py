@@ -9,6 +9,7 @@ again into binary columns, and each invalid text is decoded with U+FFFD in place
 number of these texts is returned.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -52,42 +53,51 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The rows of one body, the row at which each of its log groups begins, with the number of all rows at
-    the
-    end, and the number of its texts in which bytes were replaced."""
+    """The rows of some bodies, the number of log groups of each body, the row at which each log group begins,
+    with the number of all rows at the end, and the number of texts in which bytes were replaced."""
 
     rows: pa.RecordBatch
+    groups: tuple[int, ...]
     first_rows: pa.Array
     replaced: int
 
-    @property
-    def groups(self) -> int:
-        return max(0, len(self.first_rows) - 1)
+    def until(self, groups: int) -> pa.RecordBatch:
+        """The rows of the first log groups."""
+        return self.rows.slice(0, self.first_rows[groups].as_py())
 
 
-def decode(body: bytes, *, shard: int, first_cursor: int, selection: Selection = EVERYTHING) -> Decoded:
-    """Decode one LogGroupList. Its first log group has the cursor `first_cursor`, and the others follow."""
-    texts = _Texts()
+@dataclass(frozen=True, slots=True)
+class Body:
+    """One LogGroupList. Its first log group has the cursor `first_cursor`, and the others follow."""
+
+    first_cursor: int
+    content: bytes
+
+
+def decode(bodies: Sequence[Body], *, shard: int, selection: Selection = EVERYTHING) -> Decoded:
+    """Decode some LogGroupLists of one shard, in one step: each step costs, and a producer may write log
+    groups of one log."""
+    contents = [body.content for body in bodies]
     try:
-        parsed = _handler("text").list_to_record_batch([body])
+        parsed = _handler("text").list_to_record_batch(contents)
     except Exception:  # noqa: BLE001 - ptars has one error type; an invalid body raises again below
-        parsed = _handler("binary").list_to_record_batch([body])
-    made = _Columns(parsed, shard=shard, first_cursor=first_cursor, text=texts)
-    columns = {name: made.of_view(name) for name in selection.view}
-    columns |= {key: made.of_key(key) for key in selection.keys}
-    rows = pa.RecordBatch.from_arrays(list(columns.values()), schema=schema_of(selection))
-    return Decoded(rows=rows, first_rows=_first_rows(parsed), replaced=texts.replaced)
+        parsed = _handler("binary").list_to_record_batch(contents)
+    texts, lists = _Texts(), parsed.column("LogGroups")
+    groups = tuple(pc.fill_null(pc.list_value_length(lists), 0).to_pylist())
+    cursors = [
+        pa.arange(body.first_cursor, body.first_cursor + count)
+        for body, count in zip(bodies, groups, strict=True)
+    ]
+    made = _Columns(lists.flatten(), cursors=pa.concat_arrays(cursors), shard=shard, text=texts)
+    columns = [made.of_view(name) for name in selection.view] + made.of_keys(selection.keys)
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema_of(selection))
+    return Decoded(rows=rows, groups=groups, first_rows=made.first_rows, replaced=texts.replaced)
 
 
 def schema_of(selection: Selection) -> pa.Schema:
     """The schema of the rows of a selection."""
     texts = [pa.field(key, pa.string()) for key in selection.keys]
     return pa.schema([*(SCHEMA.field(name) for name in selection.view), *texts])
-
-
-def _first_rows(parsed: pa.RecordBatch) -> pa.Array:
-    offsets = parsed.column("LogGroups").flatten().field("Logs").offsets
-    return pc.subtract(offsets, _first(offsets))
 
 
 class _Texts:
@@ -115,17 +125,18 @@ class _Texts:
 
 
 class _Columns:
-    """Makes the columns of one parsed LogGroupList, each only if it is selected."""
+    """Makes the columns of parsed log groups, each only if it is selected."""
 
-    def __init__(self, parsed: pa.RecordBatch, *, shard: int, first_cursor: int, text: _Texts) -> None:
+    def __init__(self, groups: pa.StructArray, *, cursors: pa.Array, shard: int, text: _Texts) -> None:
+        self._groups = groups
+        self._cursors = cursors
         self._shard = shard
-        self._first_cursor = first_cursor
         self._text = text
-        self._groups = parsed.column("LogGroups").flatten()  # one struct for each group
-        self._logs_of_group = self._groups.field("Logs")
-        self._group_of_log = pc.list_parent_indices(self._logs_of_group)
+        self._logs_of_group = groups.field("Logs")
         self._logs = self._logs_of_group.flatten()
-        self._pairs: tuple[pa.Array, pa.Array, pa.Array] | None = None
+        offsets = self._logs_of_group.offsets
+        begin = offsets[0] if len(offsets) else pa.scalar(0, offsets.type)
+        self.first_rows = pc.subtract(offsets, begin) if len(offsets) else pa.array([0], pa.int32())
 
     def of_view(self, name: str) -> pa.Array:
         groups, logs = self._groups, self._logs
@@ -135,9 +146,9 @@ class _Columns:
             case "__time_ns__":
                 return _nanoseconds(logs)
             case "__topic__":
-                return self._of_group(pc.fill_null(self._text(groups.field("Topic")), ""))
+                return self._of_group(_filled(self._text(groups.field("Topic"))))
             case "__source__":
-                return self._of_group(pc.fill_null(self._text(groups.field("Source")), ""))
+                return self._of_group(_filled(self._text(groups.field("Source"))))
             case "__tags__":
                 return self._of_group(_map(groups.field("LogTags"), self._text))
             case "contents":
@@ -145,33 +156,74 @@ class _Columns:
             case "__shard__":
                 return pa.repeat(pa.scalar(self._shard, pa.int32()), len(logs))
             case "__cursor__":
-                return self._of_group(pa.arange(self._first_cursor, self._first_cursor + len(groups)))
+                return self._of_group(self._cursors)
             case _:
                 return self._index()
 
     def _of_group(self, column: pa.Array) -> pa.Array:
-        return column.take(self._group_of_log)
+        return column.take(pc.list_parent_indices(self._logs_of_group))
 
     def _index(self) -> pa.Array:
-        begins = self._logs_of_group.offsets.slice(0, len(self._groups))
-        before = pc.subtract(begins, _first(begins)).take(self._group_of_log)
+        before = self._of_group(self.first_rows.slice(0, len(self._groups)))
         return pc.subtract(pa.arange(0, len(self._logs)), before).cast(pa.int32())
 
-    def of_key(self, key: str) -> pa.Array:
-        """The first value of this key in each log."""
-        if self._pairs is None:
-            contents = self._logs.field("Contents")
-            pairs = contents.flatten()
-            keys = pc.fill_null(self._text(pairs.field("Key")), "")
-            self._pairs = (keys, pairs.field("Value"), pc.list_parent_indices(contents))
-        keys, values, log_of_pair = self._pairs
-        here = pc.equal(keys, key)
-        first = pc.index_in(pa.arange(0, len(self._logs)), value_set=log_of_pair.filter(here))
-        return pc.fill_null(self._text(values.filter(here)), "").take(first)
+    def of_keys(self, keys: Sequence[str]) -> list[pa.Array]:
+        """For each of these keys its first value in each log."""
+        if not keys:
+            return []
+        contents = self._logs.field("Contents")
+        begin, end = contents.offsets[0].as_py(), contents.offsets[-1].as_py()
+        pairs = contents.values.slice(begin, end - begin)
+        names = _filled(self._text(pairs.field("Key")))
+        values = _filled(self._text(pairs.field("Value")))
+        same = same_keys(names, pc.list_value_length(contents))
+        if same is not None:
+            return [_every(values, len(same), same.index(key) if key in same else None) for key in keys]
+        return _picked(names, values, pc.list_parent_indices(contents), keys, logs=len(contents))
 
 
-def _first(offsets: pa.Array) -> pa.Scalar:
-    return offsets[0] if len(offsets) else pa.scalar(0, offsets.type)
+def same_keys(names: pa.StringArray, numbers: pa.Array) -> tuple[str, ...] | None:
+    """The keys of each log if every log has the same in the same order, as the logs of one producer mostly
+    do; `numbers` are the numbers of their keys. Compared as bytes: the keys of all logs are those of the
+    first log, repeated."""
+    limits = pc.min_max(numbers)
+    width = limits["max"].as_py()
+    if not width or limits["min"].as_py() != width:
+        return None
+    first = tuple(names.slice(0, width).to_pylist())
+    lengths = pc.binary_length(names).buffers()[1].to_pybytes()
+    if lengths != pc.binary_length(names.slice(0, width)).buffers()[1].to_pybytes() * len(numbers):
+        return None
+    _, ends, data = names.buffers()
+    at = memoryview(ends).cast("i")
+    begin, end = at[names.offset], at[names.offset + len(names)]
+    texts = data.slice(begin, end - begin).to_pybytes() if data is not None else b""
+    return first if texts == "".join(first).encode() * len(numbers) else None
+
+
+def _every(values: pa.Array, width: int, place: int | None) -> pa.Array:
+    """The value at this place of each log, if all logs have `width` contents."""
+    if place is None:
+        return pa.nulls(len(values) // width, pa.string())
+    return values.take(pa.arange(place, len(values), width))
+
+
+def _picked(
+    names: pa.Array, values: pa.Array, log_of_pair: pa.Array, keys: Sequence[str], *, logs: int
+) -> list[pa.Array]:
+    """The first value of each of the keys in each log, whatever contents the logs have."""
+    key_of_pair = pc.index_in(names, value_set=pa.array(keys, pa.string()))
+    columns = []
+    for number in range(len(keys)):
+        here = pc.equal(key_of_pair, number)  # null, as for another key, is filtered out too
+        first = pc.index_in(pa.arange(0, logs), value_set=log_of_pair.filter(here).cast(pa.int64()))
+        columns.append(values.filter(here).take(first))
+    return columns
+
+
+def _filled(texts: pa.Array) -> pa.Array:
+    """An unset text is empty. Without one nothing is copied."""
+    return pc.fill_null(texts, "") if texts.null_count else texts
 
 
 def _time(logs: pa.StructArray) -> pa.Array:
@@ -191,8 +243,7 @@ def _map(pairs: pa.ListArray, text: _Texts) -> pa.Array:
     begin, end = pairs.offsets[0].as_py(), pairs.offsets[-1].as_py()
     values = pairs.values.slice(begin, end - begin)
     offsets = pairs.offsets if begin == 0 else pc.subtract(pairs.offsets, pairs.offsets[0])
-    key = pc.fill_null(text(values.field("Key")), "")
-    value = pc.fill_null(text(values.field("Value")), "")
+    key, value = _filled(text(values.field("Key"))), _filled(text(values.field("Value")))
     return pa.MapArray.from_arrays(offsets, key, value)
 
 

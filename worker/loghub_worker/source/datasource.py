@@ -9,6 +9,7 @@ the end of the batch's own ranges, so nothing has to be derived from two offsets
 positions file says, and the driver advances a position only when the sink has the previous batch."""
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,18 +22,26 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from loghub.clock import SystemClock
-from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, Range, due_retries, next_plan, pack
+from loghub_worker.batch_plan import (
+    EMPTY_PLAN,
+    BatchLimits,
+    BatchPlan,
+    Range,
+    due_retries,
+    leaves_log_groups,
+    next_plan,
+    pack,
+)
 from loghub_worker.exchange_files import ExchangeFiles, Report
 from loghub_worker.log_service import Address, shared_client, shared_shard_keys
 from loghub_worker.sink.logstore import FORMAT, LogstoreArrowWriter, WriteOptions
-from loghub_worker.sink.sinks import COPIED_LOGS
-from loghub_worker.source.arrow_decoder import SCHEMA
+from loghub_worker.source.arrow_decoder import SCHEMA, Selection, schema_of
 from loghub_worker.source.end_cursors import EndWatch
 from loghub_worker.source.log_group_copier import LogGroupCopier
-from loghub_worker.source.shard_reader import RangeCounts, read_range
+from loghub_worker.source.shard_reader import read_ranges
 
-# What a source that copies yields for each range: the number of logs in the log groups that it copied.
-COPIED = pa.schema([pa.field(COPIED_LOGS, pa.int64())])
+LOOK_S = 0.05  # how often the positions are read while there is no batch to begin
+LONGEST_WAIT_S = 1.0  # for a batch to begin; then Spark may look after its own affairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +54,14 @@ class SourceOptions:
     credentials_dir: str
     exchange_dir: str
     fetch_interval_s: float
+    batch_interval_s: float  # from the start of a batch to that of the next, unless log groups are waiting
     max_log_groups: int
     max_bytes: int
+    max_logs: int
     cores: int
     copy_to: str = ""  # project/logstore to which log groups are copied in place of being yielded as rows
+    columns: tuple[str, ...] = tuple(SCHEMA.names)  # of the view, as the rows have them
+    keys: tuple[str, ...] = ()  # of the contents, which are columns of their own
 
     @property
     def address(self) -> Address:
@@ -56,7 +69,11 @@ class SourceOptions:
 
     @property
     def limits(self) -> BatchLimits:
-        return BatchLimits(log_groups=self.max_log_groups, bytes=self.max_bytes)
+        return BatchLimits(log_groups=self.max_log_groups, bytes=self.max_bytes, logs=self.max_logs)
+
+    @property
+    def selection(self) -> Selection:
+        return Selection(view=self.columns, keys=self.keys)
 
     def to_option(self) -> str:
         """All settings as the value of the option ``settings``."""
@@ -64,7 +81,19 @@ class SourceOptions:
 
     @staticmethod
     def from_option(value: str) -> "SourceOptions":
-        return SourceOptions(**json.loads(value))
+        fields = json.loads(value)
+        lists = {name: tuple(fields[name]) for name in ("columns", "keys")}
+        return SourceOptions(**(fields | lists))
+
+
+def copied_schema() -> pa.Schema:
+    """What a source that copies yields for each range: the number of logs in the log groups that it
+    copied."""
+    # Imported only here: six processes import this module at the start of a worker, and the sinks need as
+    # long to import as the rest.
+    from loghub_worker.sink.sinks import COPIED_LOGS
+
+    return pa.schema([pa.field(COPIED_LOGS, pa.int64())])
 
 
 class LogHubDataSource(DataSource):
@@ -75,8 +104,10 @@ class LogHubDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        settings = json.loads(self.options.get("settings", "{}"))
-        return from_arrow_schema(COPIED if settings.get("copy_to") else SCHEMA)
+        if "settings" not in self.options:
+            return from_arrow_schema(SCHEMA)
+        settings = SourceOptions.from_option(self.options["settings"])
+        return from_arrow_schema(copied_schema() if settings.copy_to else schema_of(settings.selection))
 
     # Spark passes the schema under exactly this name.
     def streamReader(self, schema: StructType) -> "LogHubStreamReader":  # noqa: ARG002, N802
@@ -105,27 +136,48 @@ class LogHubStreamReader(DataSourceStreamReader):
         self.options = options
         self._ends: EndWatch | None = None
         self._reported: Report | None = None
+        self._not_before_s = 0.0  # the next batch
+        self._clock = SystemClock()
+        self._sleep = time.sleep
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return EMPTY_PLAN.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
-        """The next plan, or `start` unchanged if there is nothing to read. Sends requests to the service only
-        as often as the fetch interval allows, whatever Spark's trigger does."""
-        exchange = ExchangeFiles(Path(self.options.exchange_dir))
-        positions, now = exchange.positions(), SystemClock().monotonic_s()
+        """The next plan, or `start` unchanged if there is nothing to read for `LONGEST_WAIT_S`.
+
+        Spark has no trigger of its own here and asks again at once, so this is what sets the pace: it waits
+        for log groups, and for the interval between batches unless log groups are waiting already. Requests
+        to the service are sent only as often as the fetch interval allows."""
+        exchange, last = ExchangeFiles(Path(self.options.exchange_dir)), BatchPlan.from_json(start)
+        give_up_s = self._clock.monotonic_s() + LONGEST_WAIT_S
+        while True:
+            plan = self._plan(exchange, last)
+            if plan is not last:
+                return plan.to_json()
+            if self._clock.monotonic_s() >= give_up_s:
+                return start
+            self._sleep(LOOK_S)
+
+    def _plan(self, exchange: ExchangeFiles, last: BatchPlan) -> BatchPlan:
+        """The next plan, or `last` if no batch may begin now. What the positions say is reported in any
+        case: a shard is released once the source has reported that it no longer reads it."""
+        positions, now = exchange.positions(), self._clock.monotonic_s()
         ends = self._watch().ends(positions.shards, now=now)
         self._report(exchange, version=positions.version)
-        last = BatchPlan.from_json(start)
+        if now < self._not_before_s:
+            return last
         plan = next_plan(
             last,
             positions=positions.shards,
             ends=ends,
-            sizes=positions.group_bytes,
+            sizes=positions.group_sizes,
             limits=self.options.limits,
             retries=due_retries(exchange.retries().shards, positions.shards, now=now),
         )
-        return start if plan is last else plan.to_json()
+        if plan is not last and not leaves_log_groups(plan, ends):
+            self._not_before_s = now + self.options.batch_interval_s
+        return plan
 
     def _watch(self) -> EndWatch:
         if self._ends is None:
@@ -163,10 +215,13 @@ class LogHubStreamReader(DataSourceStreamReader):
         if self.options.copy_to:
             yield self._copy(partition, exchange)
             return
-        for shard_range in partition.ranges:
-            counts = RangeCounts()
-            yield from read_range(client, self.options.logstore, shard_range, counts)
-            exchange.write_count(counts.count(), plan=partition.plan, shard=shard_range.shard)
+        yield from read_ranges(
+            client,
+            self.options.logstore,
+            partition.ranges,
+            counted=lambda read, count: exchange.write_count(count, plan=partition.plan, shard=read.shard),
+            selection=self.options.selection,
+        )
 
     def _copy(self, partition: RangePartition, exchange: ExchangeFiles) -> pa.RecordBatch:
         options = self.options
@@ -181,6 +236,5 @@ class LogHubStreamReader(DataSourceStreamReader):
         counts = copier.copy_all(partition.ranges)
         for shard_range, count in counts.items():
             exchange.write_count(count, plan=partition.plan, shard=shard_range.shard)
-        return pa.RecordBatch.from_pydict(
-            {COPIED_LOGS: [count.logs for count in counts.values()]}, schema=COPIED
-        )
+        logs = pa.array([count.logs for count in counts.values()], pa.int64())
+        return pa.RecordBatch.from_arrays([logs], schema=copied_schema())

@@ -11,11 +11,13 @@ that many log groups, every attempt to read them fails.
 """
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from loghub.client.port import LogHub
 from loghub.wire.errors import LogHubException
 from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor, to_reported_error
 
+PARALLEL = 16  # requests at the same time: as many connections as the client keeps
 STUCK_S = 30  # how often the end of a shard is requested that does not advance although it has log groups
 POSITION_BEYOND_END = "PositionBeyondEnd"
 
@@ -28,6 +30,7 @@ class EndWatch:
         self._client = client
         self._logstore = logstore
         self._interval_s = interval_s
+        self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="end")  # starts threads when needed
         self._requested_s: dict[int, float] = {}
         self._seen: dict[int, tuple[int, float]] = {}  # shard -> its position, and since when it is there
         self.known: dict[int, int] = {}
@@ -77,9 +80,10 @@ class EndWatch:
         due = [shard for shard, position in sorted(positions.items()) if self._is_due(shard, position, now)]
         if due:
             self._failure = ReportedError()
-        for shard in due:
-            self._requested_s[shard] = now
-            self._request(shard, positions[shard])
+        for at_once in (due[first : first + PARALLEL] for first in range(0, len(due), PARALLEL)):
+            self._requested_s |= dict.fromkeys(at_once, now)
+            for shard, end in zip(at_once, self._pool.map(self._request, at_once), strict=True):
+                self._note(shard, end, position=positions[shard])
             if self._failure.reason == "EndpointUnreachable":
                 break  # requests for the others would fail after the same wait
         return dict(self.known)
@@ -92,11 +96,15 @@ class EndWatch:
             return now >= max(requested_s, self._seen[shard][1]) + STUCK_S
         return now >= requested_s + self._interval_s
 
-    def _request(self, shard: int, position: int) -> None:
+    def _request(self, shard: int) -> int | ReportedError:
         try:
-            end = decode_cursor(self._client.get_cursor(self._logstore, shard, "end"))
+            return decode_cursor(self._client.get_cursor(self._logstore, shard, "end"))
         except LogHubException as error:
-            self._failure = to_reported_error(error)
+            return to_reported_error(error)
+
+    def _note(self, shard: int, end: int | ReportedError, *, position: int) -> None:
+        if isinstance(end, ReportedError):
+            self._failure = end
             return
         self.known[shard] = end
         if end < position:

@@ -1,21 +1,26 @@
-"""Reads a range of a shard, answer by answer.
+"""Reads ranges of shards, answer by answer.
 
 Expired log groups are skipped and counted: the service then answers with the oldest that it has
 (docs/sls-protocol.md 7.8), and the groups of an answer are numbered backwards from its next cursor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loghub.client.port import LogHub, Pulled
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ReadCount, ReadFailure
 from loghub_worker.log_service import decode_cursor, encode_cursor
-from loghub_worker.source.arrow_decoder import EVERYTHING, Selection, decode
+from loghub_worker.source.arrow_decoder import EVERYTHING, Body, Selection, decode
+from loghub_worker.source.pull_ahead import PullAhead
 
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
+
+
+# What a reading process has pulled and not yet decoded, over all its ranges.
+AHEAD_BYTES = 32 << 20
+STEP_BYTES = 2 << 20  # decoded in one step
 
 
 class ShortReadError(Exception):
@@ -79,20 +84,53 @@ def require_count(promised: int, found: int) -> None:
         raise ShortReadError(f"an answer has {found} log groups and says that it has {promised}")
 
 
-def read_range(
+def read_ranges(
     client: LogHub,
     logstore: str,
-    shard_range: Range,
-    counts: RangeCounts,
+    ranges: Sequence[Range],
     *,
+    counted: Callable[[Range, ReadCount], None],
     selection: Selection = EVERYTHING,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one range, one record batch for each answer. `selection` must have ``__cursor__``."""
-    for first_cursor, pulled in pull_range(client, logstore, shard_range, counts):
-        decoded = decode(pulled.body, shard=shard_range.shard, first_cursor=first_cursor, selection=selection)
-        require_count(pulled.count, decoded.groups)
-        rows = decoded.rows.filter(pc.less(decoded.rows.column("__cursor__"), shard_range.end))
-        counts.logs += rows.num_rows
-        counts.bytes += len(pulled.body)
-        counts.replaced += decoded.replaced
-        yield rows
+    """The rows of these ranges, in order. `counted` gets the counts of each range once all of its rows were
+    taken. The answers of several ranges are requested at the same time."""
+    counts = {one: RangeCounts() for one in ranges}
+    pulls = [pull_range(client, logstore, one, counts[one]) for one in ranges]
+    with PullAhead(pulls, size=_bytes_of, max_bytes=AHEAD_BYTES) as ahead:
+        for number, one in enumerate(ranges):
+            for answers in _joined(ahead.answers(number)):
+                yield _rows(one, answers, counts[one], selection)
+            counted(one, counts[one].count())
+
+
+def _bytes_of(answer: tuple[int, Pulled]) -> int:
+    return len(answer[1].body)
+
+
+def _joined(answers: Iterator[tuple[int, Pulled]]) -> Iterator[list[tuple[int, Pulled]]]:
+    """Several answers at once, until they are of a size at which the costs of a step do not count."""
+    joined: list[tuple[int, Pulled]] = []
+    for answer in answers:
+        joined.append(answer)
+        if sum(map(_bytes_of, joined)) >= STEP_BYTES:
+            yield joined
+            joined = []
+    if joined:
+        yield joined
+
+
+def _rows(
+    shard_range: Range, answers: Sequence[tuple[int, Pulled]], counts: RangeCounts, selection: Selection
+) -> pa.RecordBatch:
+    bodies = [Body(first_cursor, pulled.body) for first_cursor, pulled in answers]
+    decoded = decode(bodies, shard=shard_range.shard, selection=selection)
+    for (_, pulled), found in zip(answers, decoded.groups, strict=True):
+        require_count(pulled.count, found)
+    # Only the last answer may have log groups after the range.
+    last_cursor, last = answers[-1]
+    beyond = max(0, min(last.count, last_cursor + last.count - shard_range.end))
+    rows = decoded.until(sum(decoded.groups) - beyond)
+    counts.logs += rows.num_rows
+    counts.bytes += sum(len(body.content) for body in bodies)
+    counts.replaced += decoded.replaced
+    return rows

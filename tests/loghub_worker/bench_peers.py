@@ -1,0 +1,112 @@
+"""The worker's CPU time for a log on the way to a Parquet file, and that of others for the same logs.
+
+``python -m tests.loghub_worker.bench_peers [LOGS]`` runs, one after the other in the same run:
+
+- a worker, whose query makes a column of each of the ten fields;
+- Spark with the worker's settings, copying the worker's Parquet files, the least that Spark needs for rows;
+- a loop over the vendor's SDK that puts the same columns into Parquet files through pyarrow, without Spark.
+
+Only the logs after a warm-up count. It compares CPU seconds, which are meaningful on a busy machine too."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.loghub_worker.bench_logs import FIELDS, fill
+from tests.loghub_worker.bench_pipeline import ROWS, SHARDS, run_worker, warm_cost
+from tests.loghub_worker.support import LOGSTORE, PROJECT, prepare
+from tests.support import ServiceProcess, running_service
+
+ROW = ROWS["fields"]
+COPIES = 3  # the last one counts
+
+SDK_LOOP = """
+import sys, time
+import pyarrow as pa, pyarrow.parquet as pq
+from aliyun.log import LogClient
+endpoint, key, secret, project, logstore, shards, folder, *fields = sys.argv[1:]
+client = LogClient(endpoint, key, secret)
+logs, spent = 0, 0.0
+for shard in range(int(shards)):
+    cursor, part = client.get_cursor(project, logstore, shard, "begin").get_cursor(), 0
+    while True:
+        since = time.process_time()
+        pulled = client.pull_logs(project, logstore, shard, cursor, count=1000)
+        if not pulled.get_loggroup_count():
+            break
+        rows = pulled.get_flatten_logs_json_auto()
+        columns = {name: [row.get(name) for row in rows] for name in ("__time__", *fields)}
+        pq.write_table(pa.table(columns), f"{folder}/{shard}-{part}.parquet")
+        spent += time.process_time() - since
+        logs, part, cursor = logs + len(rows), part + 1, pulled.get_next_cursor()
+print(logs, spent)
+"""
+
+SPARK_COPY = """
+import os, sys
+from pathlib import Path
+from loghub.worker_contract import ParquetSink
+from loghub_worker.query.spark_session import end_jvm, start_spark
+from tests.loghub_worker.cpu_time import cpu_time
+from tests.loghub_worker.support import worker_config
+source, state, copies = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+archive = os.environ.get("LOGHUB_CLASS_ARCHIVE")
+config = worker_config("http://unused", ParquetSink(path="/unused"), spark_conf={})
+spark = start_spark(config, state, class_archive=Path(archive) if archive else None)
+for _ in range(copies):
+    before = cpu_time(os.getpid())
+    spark.read.parquet(source).write.mode("overwrite").parquet(str(state / "copy"))
+    spent = cpu_time(os.getpid()) - before
+print(spark.read.parquet(str(state / "copy")).count(), spent.total_s)
+end_jvm()
+"""
+
+
+def sdk_loop(service: ServiceProcess, folder: Path) -> tuple[int, float]:
+    """Logs and CPU seconds. It reaches loopback through the service's forward-proxy mode
+    (docs/sls-protocol.md 1.1)."""
+    keys = (service.credentials.access_key_id, service.credentials.access_key_secret)
+    arguments = ("http://sls.invalid", *keys, PROJECT, LOGSTORE, str(SHARDS), str(folder), *FIELDS)
+    return _measured(SDK_LOOP, arguments, {"http_proxy": service.endpoint, "no_proxy": ""})
+
+
+def spark_copy(source: Path, state: Path) -> tuple[int, float]:
+    """Rows and CPU seconds of the last copy."""
+    return _measured(SPARK_COPY, (str(source), str(state), str(COPIES)), {})
+
+
+def _measured(script: str, arguments: tuple[str, ...], environment: dict[str, str]) -> tuple[int, float]:
+    run = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    count, seconds = run.stdout.split()[-2:]
+    return int(count), float(seconds)
+
+
+def main(logs: int) -> None:
+    with tempfile.TemporaryDirectory() as name, running_service(Path(name, "service")) as service:
+        folder = Path(name)
+        prepare(service, shards=SHARDS)
+        fill(service, logs=logs, per_group=ROW.logs_per_group)
+        count, spent = warm_cost(run_worker(service, folder, ROW, logs), logs)
+        ours = spent.total_s * 1e6 / count
+        (folder / "sdk").mkdir()
+        results = {
+            "Spark, Parquet to Parquet": spark_copy(folder / "sink", folder / "spark"),
+            "SDK loop, shard to Parquet": sdk_loop(service, folder / "sdk"),
+        }
+    print(f"{'worker, shard to Parquet:':30}{ours:7.2f} CPU s per million logs, {count} logs")
+    for label, (rows, seconds) in results.items():
+        assert rows == logs, f"{label}: {rows} of {logs}"
+        peer = seconds * 1e6 / rows
+        print(f"{label + ':':30}{peer:7.2f} CPU s per million logs; its cost / worker's: {peer / ours:.2f}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_500_000)

@@ -1,0 +1,117 @@
+"""What a log costs on the way from a shard to a Parquet file, and how that compares.
+
+``python -m tests.loghub_worker.bench_pipeline [LOGS [ROW ...]]`` runs real workers against the embedded
+service, one after the other, and prints CPU seconds for a million logs once the JVM is warm: all of a
+worker's processes together, and the shares of the JVM and of Python. Without names it runs every row."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from loghub.worker_contract import ParquetSink, SqlPipeline
+from tests.loghub_worker.bench_logs import columns_of_fields, fill
+from tests.loghub_worker.cpu_time import CpuTime, cpu_time
+from tests.loghub_worker.support import GUARD_S, WorkerProcess, prepare, worker_config, worker_processes
+from tests.support import ServiceProcess, running_service
+
+SHARDS = 2
+WARM = 0.4  # of the logs are delivered before the measurement begins
+EVERYTHING = "SELECT * FROM logs"
+FIELDS = f"SELECT __time__, __shard__, __cursor__, __index__, {', '.join(columns_of_fields())} FROM logs"
+THREE = (
+    "SELECT __time__, contents['path'] AS path, contents['status'] AS status, contents['bytes'] AS bytes FROM"
+    " logs"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement: a query over log groups of this size."""
+
+    label: str
+    sql: str
+    logs_per_group: int = 200
+
+
+ROWS = {
+    "fields": Row("ten fields as columns", FIELDS),
+    "all": Row("all columns, with maps", EVERYTHING),
+    "three": Row("three of ten fields", THREE),
+    "ten": Row("three fields, 10 logs a group", THREE, 10),
+    "one": Row("three fields, 1 log a group", THREE, 1),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """How far a worker was at one time."""
+
+    rows: int
+    cpu: CpuTime
+
+
+def run_worker(service: ServiceProcess, folder: Path, row: Row, logs: int, **changes: Any) -> list[Sample]:
+    """Deliver all logs; the samples are those at which the number of rows had changed."""
+    sink = ParquetSink(path=str(folder / "sink"))
+    settings: dict[str, Any] = {"max_log_groups": 1_000_000, "checkpoint_interval_s": 5.0, "spark_conf": {}}
+    config = worker_config(service.endpoint, sink, pipeline=SqlPipeline(text=row.sql), **(settings | changes))
+    with redirect_stdout(sys.stderr), worker_processes(folder, service) as workers:
+        return _samples(workers.start("w-0", config), Path(sink.path), logs)
+
+
+def _samples(worker: WorkerProcess, sink: Path, logs: int) -> list[Sample]:
+    """One sample for each file, taken as soon as it is in the sink: a batch is one file."""
+    rows: dict[Path, int] = {}
+    samples = [Sample(rows=0, cpu=cpu_time(worker.process.pid))]
+    give_up = time.monotonic() + GUARD_S
+    while samples[-1].rows < logs:
+        assert time.monotonic() < give_up, f"{samples[-1].rows} of {logs} rows:\n{worker.log_tail()}"
+        assert worker.process.poll() is None, worker.log_tail()
+        time.sleep(0.01)
+        new = set(sink.glob("*.parquet")) - rows.keys()
+        if new:
+            cpu = cpu_time(worker.process.pid)
+            rows |= {file: pq.read_metadata(file).num_rows for file in new}
+            samples.append(Sample(rows=sum(rows.values()), cpu=cpu))
+    return samples
+
+
+def warm_cost(samples: list[Sample], logs: int) -> tuple[int, CpuTime]:
+    """The rows and the CPU time after the worker had warmed up."""
+    first = next(one for one in samples if one.rows >= logs * WARM)
+    return samples[-1].rows - first.rows, samples[-1].cpu - first.cpu
+
+
+def measure(row: Row, logs: int, **changes: Any) -> tuple[int, CpuTime]:
+    with tempfile.TemporaryDirectory() as name, running_service(Path(name, "service")) as service:
+        prepare(service, shards=SHARDS)
+        fill(service, logs=logs, per_group=row.logs_per_group)
+        return warm_cost(run_worker(service, Path(name), row, logs, **changes), logs)
+
+
+def main(logs: int, rows: Mapping[str, Row]) -> None:
+    print(
+        f"{'CPU s per million logs':32}{'all':>8}{'JVM':>8}{'Python':>8}{'logs':>10}{'groups per CPU s':>18}",
+        flush=True,
+    )
+    for row in rows.values():
+        count, spent = measure(row, logs)
+        cost = spent.per_million(count)
+        groups_per_s = 1e6 / cost.total_s / row.logs_per_group
+        print(
+            f"{row.label:32}{cost.total_s:8.2f}{cost.jvm_s:8.2f}{cost.python_s:8.2f}{count:10}"
+            f"{groups_per_s:18,.0f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    names = sys.argv[2:] or list(ROWS)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_500_000, {name: ROWS[name] for name in names})

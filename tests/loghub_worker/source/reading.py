@@ -1,0 +1,14 @@
+"""Reads a range as the data source does."""
+
+from typing import Any
+
+from loghub_worker.batch_plan import Range
+from loghub_worker.exchange_files import ReadCount
+from loghub_worker.source.shard_reader import read_ranges
+
+
+def read(client: Any, logstore: str, shard_range: Range) -> tuple[list[dict[str, Any]], ReadCount]:
+    """The rows, and the counts."""
+    counts: list[ReadCount] = []
+    batches = read_ranges(client, logstore, [shard_range], counted=lambda _, count: counts.append(count))
+    return [row for batch in batches for row in batch.to_pylist()], counts[0]
