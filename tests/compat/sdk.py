@@ -89,6 +89,7 @@ def consuming(
     sink: Sink,
     *,
     heartbeat_interval: float = 0.2,
+    timeout_s: int = 6,
     key: Credentials | None = None,
 ) -> Iterator[ConsumerWorker]:
     """The SDK's own consumer library, running; always shut down and waited for."""
@@ -106,7 +107,7 @@ def consuming(
         worker_pool_size=4,
     )
     # Twice the interval, the SDK's own choice, is short where other work keeps the machine busy.
-    config.consumer_group_time_out = 6
+    config.consumer_group_time_out = timeout_s
     worker = ConsumerWorker(Processor, config, args=(sink, consumer))
     worker.start()
     try:

@@ -17,6 +17,7 @@ from loghub_worker.log_service import Address
 from loghub_worker.query.streaming_query import query_error
 from loghub_worker.query.transform import SqlTransform, empty_logs
 from loghub_worker.sink.logstore import Logstore, LogstoreWriter
+from loghub_worker.source.arrow_decoder import Body
 from loghub_worker.source.arrow_decoder import decode as decode_rows
 from tests.loghub_worker.support import LOGSTORE, PROJECT, prepare
 from tests.support import ServiceProcess, running_service
@@ -65,7 +66,7 @@ def writer(service: ServiceProcess, folder: Path, *, keep_order: bool = False) -
 def logs_of(spark: SparkSession) -> DataFrame:
     """The rows of `GROUPS`, four groups of each of two shards, each shard in one task."""
     tables = [
-        decode_rows(wrap(map(encode, GROUPS[4 * shard :][:4])), shard=shard, first_cursor=100).rows
+        decode_rows([Body(100, wrap(map(encode, GROUPS[4 * shard :][:4])))], shard=shard).rows
         for shard in range(2)
     ]
     frames = [spark.createDataFrame(pa.Table.from_batches([table])).coalesce(1) for table in tables]
