@@ -89,7 +89,6 @@ def consuming(
     sink: Sink,
     *,
     heartbeat_interval: float = 0.2,
-    timeout_s: int = 6,
     key: Credentials | None = None,
 ) -> Iterator[ConsumerWorker]:
     """The SDK's own consumer library, running; always shut down and waited for."""
@@ -107,7 +106,7 @@ def consuming(
         worker_pool_size=4,
     )
     # Twice the interval, the SDK's own choice, is short where other work keeps the machine busy.
-    config.consumer_group_time_out = timeout_s
+    config.consumer_group_time_out = 6
     worker = ConsumerWorker(Processor, config, args=(sink, consumer))
     worker.start()
     try:
