@@ -28,9 +28,7 @@ from tests.loghub.service.rawclient import RawClient
 from tests.loghub.service.test_admin import admin_address, fetch, series_of, value
 from tests.support import ROOT, ServiceProcess, running_service, wait_until
 
-# It fails on some machines: both consumers time out. Perhaps a connection is closed for newer ones before its
-# first request was read. Not in `make test` until that is known and corrected.
-pytestmark = pytest.mark.deep
+pytestmark = pytest.mark.long
 
 T = TypeVar("T")
 

@@ -1,10 +1,13 @@
-"""Which connections a listener keeps: bounded in total, those of clients with a key last to go.
+"""Which connections a listener keeps: bounded in total, and no client can have all places.
 
 At the bound a new connection takes the place of another one, so that no client can occupy all places by
-connecting first. Connections that never sent an authenticated request go first, the oldest of the peer that
-has most of them. Only then goes an authenticated connection that is idle, of the key that has most of them. A
-client whose idle connection was closed opens another one. The listener reports what happens; nothing here
-knows a socket.
+connecting first, or by requests that it does not complete. A part of the places is for connections that have
+not sent an authenticated request yet: a client that opens a connection for each request needs one for the
+time that its request needs to arrive. Beyond that part they go first, the oldest of the peer that has most of
+them. Otherwise a connection of the key that has most of them goes: the one that has been without a request,
+or with one that waits for its client, for the longest time. A request that the service works on is never
+interrupted. A client whose connection was closed opens another one. The listener reports what happens;
+nothing here knows a socket.
 """
 
 from collections.abc import Callable
@@ -13,16 +16,22 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 _NETWORK_BITS = 64  # of IPv6 addresses that one host may use
+_UNAUTHENTICATED_SHARE = 4  # one in four places
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Connection:
-    """One connection. ``abort`` closes it at once; ``busy`` while a request is in progress."""
+    """One connection. ``abort`` closes it at once."""
 
     peer: str
     abort: Callable[[], object]
     key_id: str = ""  # of the last authenticated request; "" before the first one
-    busy: bool = False
+    busy: bool = False  # while a request is in progress
+    waiting: bool = False  # for the client to send more of the request, or to read more of the response
+
+    @property
+    def may_go(self) -> bool:
+        return not self.busy or self.waiting
 
 
 Group = dict[str, dict[Connection, None]]
@@ -38,7 +47,8 @@ class Connections:
         self.evicted = 0
         self.refused = 0
         self._unauthenticated: Group = {}  # by peer, oldest first
-        self._authenticated: Group = {}  # by key, least recently used first
+        self._authenticated: Group = {}  # by key, that of the oldest request first
+        self._reserve = max(1, most // _UNAUTHENTICATED_SHARE)
 
     def admit(self, new: Connection) -> bool:
         """Whether the connection may stay. Closes another one for it if there are too many."""
@@ -76,10 +86,13 @@ class Connections:
         return found
 
     def _victim(self) -> Connection | None:
+        if self.unauthenticated_count < self._reserve:
+            of_keys = (one for members in _by_size(self._authenticated) for one in members if one.may_go)
+            if (found := next(of_keys, None)) is not None:
+                return found
         if self._unauthenticated:
             return next(iter(_by_size(self._unauthenticated)[0]))
-        idle = (one for members in _by_size(self._authenticated) for one in members if not one.busy)
-        return next(idle, None)
+        return None
 
 
 def _by_size(group: Group) -> list[dict[Connection, None]]:

@@ -113,6 +113,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = True
         self._connection.busy = True
         super().on_headers_complete()
+        self._note_waiting()
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -121,14 +122,21 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_body = False
         super().on_message_complete()
+        self._note_waiting()
         if not self._connection.busy:  # the rest of a body that was refused
             self._expect_request()
+
+    def _note_waiting(self) -> None:
+        """A request whose body is incomplete waits for its client, unless the one before it is in progress."""
+        in_body = self._in_body and not self.pipeline
+        self._connection.waiting = in_body or self.flow.write_paused
 
     # Responses
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._response_complete = False
+        self._note_waiting()
         if self._response_deadline is None:
             self._response_deadline = self.loop.call_later(
                 self._limits.response_timeout_s, self.transport.abort
@@ -136,6 +144,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._note_waiting()
         if self._response_complete:
             self._end_response()
 

@@ -11,13 +11,13 @@ class _World:
         self.closed: list[str] = []
         self.by_name: dict[str, Connection] = {}
 
-    def arrive(self, name: str, peer: str = "a", *, key: str = "", busy: bool = False) -> bool:
+    def arrive(self, name: str, peer: str = "a", *, key: str = "", busy: bool = False, waiting: bool = False) -> bool:
         connection = Connection(peer=peer, abort=lambda: self.closed.append(name))
         self.by_name[name] = connection
         admitted = self.connections.admit(connection)
         if admitted and key:
             self.connections.authenticated(connection, key)
-        connection.busy = busy
+        connection.busy, connection.waiting = busy, waiting
         return admitted
 
     def counts(self) -> tuple[int, int]:
@@ -79,6 +79,30 @@ def test_a_key_of_few_connections_gives_up_an_idle_one_if_the_others_are_busy() 
     world.arrive("idle", key="tenant")
     assert world.arrive("new")
     assert world.closed == ["idle"]
+
+
+def test_a_key_whose_requests_never_end_leaves_places_to_others() -> None:
+    """It holds all places with requests whose bodies do not arrive; a quarter goes to new connections."""
+    world = _World(8)
+    for number in range(8):
+        world.arrive(f"slow {number}", key="greedy", busy=True, waiting=True)
+    for number in range(5):
+        assert world.arrive(f"new {number}")
+    assert world.closed == ["slow 0", "slow 1", "new 0", "new 1", "new 2"]
+    assert world.counts() == (2, 6)
+    world.connections.authenticated(world.by_name["new 4"], "consumer")
+    assert world.arrive("another")
+    assert world.closed[5:] == ["slow 2"]
+
+
+def test_a_request_that_the_service_works_on_is_never_interrupted() -> None:
+    world = _World(4)
+    for name in "123":
+        world.arrive(name, key="k", busy=True)
+    world.arrive("slow", key="few", busy=True, waiting=True)
+    assert world.arrive("new")
+    assert world.arrive("newer")
+    assert world.closed == ["slow", "new"]
 
 
 def test_forgetting_twice_or_after_an_eviction_changes_nothing() -> None:
