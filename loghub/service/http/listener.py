@@ -14,8 +14,8 @@ import structlog
 from loghub.service.http.connections import Connection, Connections, peer_of
 
 _log = structlog.get_logger("loghub.service.http")
-# Per iteration of the event loop, so that requests continue in a flood of connections. Few, since it takes some
-# iterations to read what a new connection sent, which must happen before newer ones take its place.
+# Per iteration of the event loop, so that requests continue in a flood of connections. Few, since it takes
+# some iterations to read what a new connection sent, which must happen before newer ones take its place.
 _ACCEPTED_AT_ONCE = 8
 _PAUSE_S = 1.0  # after an error, for example if no file descriptor is free
 _HANDSHAKE_S = 10.0

@@ -127,7 +127,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_request()
 
     def _note_waiting(self) -> None:
-        """A request whose body is incomplete waits for its client, unless the one before it is in progress."""
+        """A request with an incomplete body waits for its client, unless the one before is in progress."""
         in_body = self._in_body and not self.pipeline
         self._connection.waiting = in_body or self.flow.write_paused
 

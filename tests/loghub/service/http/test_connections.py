@@ -11,7 +11,9 @@ class _World:
         self.closed: list[str] = []
         self.by_name: dict[str, Connection] = {}
 
-    def arrive(self, name: str, peer: str = "a", *, key: str = "", busy: bool = False, waiting: bool = False) -> bool:
+    def arrive(
+        self, name: str, peer: str = "a", *, key: str = "", busy: bool = False, waiting: bool = False
+    ) -> bool:
         connection = Connection(peer=peer, abort=lambda: self.closed.append(name))
         self.by_name[name] = connection
         admitted = self.connections.admit(connection)
