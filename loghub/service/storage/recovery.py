@@ -7,9 +7,9 @@ since its cursor would be given to another log group. Two signs tell them apart:
 
 - A later record that is valid names an offset below which everything was on stable storage. In format 2 it
   must have the segment's end mark, because a group may contain whatever a client made look like a record.
-- Space that was not written reads as zeros. A write of format 2 ends in the segment's end mark. If the tail
-  ends in the end mark, and no sector of it consists of zeros, every sector was written: that the record is
-  wrong nevertheless is damage.
+- Space that was not written reads as zeros. A record of format 2 ends in the segment's end mark. If there is
+  an end mark in the tail, and no sector before it consists of zeros, every sector up to it was written: that
+  the record is wrong nevertheless is damage, whatever follows.
 
 The second sign is missing if the group itself contains a sector of zeros. Then, as for segments of format 1,
 only the end of the log that the database knows shows the loss (`loghub.service.known_ends`).
@@ -168,8 +168,15 @@ def _is_valid(data: bytes, at: int, header: record.RecordHeader, layout: Layout)
 
 
 def _was_written_completely(data: bytes, used: int, end: int, end_mark: bytes) -> bool:
-    """Whether the bytes in [used, end) end a write, and no sector of them reads as if never written."""
-    if end % 8 or data[end - len(end_mark) : end] != end_mark:
+    """Whether a record from ``used`` on has its end mark, and no sector up to it reads as if never written.
+
+    Another write may follow that was cut short.
+    """
+    mark = data.find(end_mark, used, end)
+    while mark >= 0 and (mark + len(end_mark)) % 8:
+        mark = data.find(end_mark, mark + 1, end)
+    if mark < 0:
         return False
+    end = mark + len(end_mark)
     sectors = range(used - used % SECTOR_BYTES, end, SECTOR_BYTES)
     return all(any(data[max(at, used) : min(at + SECTOR_BYTES, end)]) for at in sectors)

@@ -152,6 +152,20 @@ def test_a_footer_or_any_part_of_it_is_recognized() -> None:
         assert inspected(partial.ljust(FILE_BYTES, b"\0")).tail is Tail.FOOTER
 
 
+@pytest.mark.parametrize("rest", [1, 16, 100, 2000])
+def test_damage_is_recognized_before_a_write_that_was_cut_short(rest: int) -> None:
+    """Of a later record, or of the footer: the tail does not end in the end mark, but the damaged record."""
+    data, (_, begin, end) = batches([100], [300])
+    more, _ = batches([100], [300], [3000])
+    found = inspected(data)
+    footer = pack_footer(found.marks, found.totals, end_mark=LAYOUT.end_mark)
+    for whole in (data[:end] + footer, more):
+        damaged = bytearray(whole[: end + rest].ljust(FILE_BYTES, b"\0"))
+        assert inspected(damaged).tail in (Tail.CLEAN, Tail.FOOTER, Tail.TORN)
+        damaged[begin + 40] ^= 1
+        assert inspected(damaged).tail is Tail.DAMAGED
+
+
 def test_damage_before_a_footer_is_damage() -> None:
     data, (_, begin, end) = batches([100], [300])
     found = inspected(data)
