@@ -21,13 +21,20 @@ _UNAUTHENTICATED_SHARE = 4  # one in four places
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Connection:
-    """One connection. ``abort`` closes it at once."""
+    """One connection. ``abort`` closes it at once, or has no effect yet if it is being opened; then what
+    opens it sees that it is ``evicted``."""
 
     peer: str
     abort: Callable[[], object]
     key_id: str = ""  # of the last authenticated request; "" before the first one
+    evicted: bool = False
     busy: bool = False  # while a request is in progress
     waiting: bool = False  # for the client to send more of the request, or to read more of the response
+
+    def evict(self) -> None:
+        """Close it for another one, or because the listener stops."""
+        self.evicted = True
+        self.abort()
 
     @property
     def may_go(self) -> bool:
@@ -59,7 +66,7 @@ class Connections:
                 return False
             self.forget(victim)
             self.evicted += 1
-            victim.abort()
+            victim.evict()
         self._unauthenticated.setdefault(new.peer, {})[new] = None
         self.unauthenticated_count += 1
         return True

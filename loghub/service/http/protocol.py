@@ -53,6 +53,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._connection.abort = transport.abort
+        if self._connection.evicted:  # while it was being opened
+            transport.abort()
+            return
         self._expect(self._limits.head_timeout_s)
 
     def authenticated(self, key_id: str) -> None:

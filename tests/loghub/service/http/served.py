@@ -72,6 +72,12 @@ class Served:
         return self._server.connections
 
     @property
+    def protocols(self) -> int:
+        """The connections that uvicorn knows; it keeps each in memory until it is lost."""
+        assert self._server is not None
+        return len(self._server.server_state.connections)
+
+    @property
     def open_connections(self) -> int:
         return self.connections.unauthenticated_count + self.connections.authenticated_count
 

@@ -173,6 +173,16 @@ def test_at_the_bound_new_connections_replace_those_of_clients_without_a_key() -
         assert served.connections.evicted == 7
 
 
+def test_a_flood_at_the_bound_leaves_nothing_behind() -> None:
+    """Many connections are closed for newer ones while they are being opened."""
+    with serving(answering(), limits=Limits(connections=4)) as served:
+        for _ in range(20):
+            for connection in [served.connect() for _ in range(20)]:
+                connection.close()
+        wait_until(lambda: served.open_connections == 0, "all to be forgotten")
+        wait_until(lambda: served.protocols == 0, "all to be lost")
+
+
 def test_a_stopped_server_accepts_nothing() -> None:
     with serving(answering()) as served:
         address = served.address
