@@ -166,6 +166,17 @@ def test_damage_is_recognized_before_a_write_that_was_cut_short(rest: int) -> No
         assert inspected(damaged).tail is Tail.DAMAGED
 
 
+@pytest.mark.parametrize(("erased", "at"), [(0, 0), (0, 3), (0, 8), (0, 9), (0, 15), (8, 4), (8, 8), (8, 15)])
+def test_a_header_that_no_write_could_leave_is_damage_also_without_the_end_mark(erased: int, at: int) -> None:
+    """Its begin, perhaps after zeros, is what shows it: a torn write has what was written, or zeros."""
+    data, (_, begin, end) = batches([100], [2000])
+    damaged = bytearray(data)
+    damaged[begin : begin + erased] = bytes(erased)
+    damaged[begin + at] ^= 0x80
+    damaged[end - 4 : end] = bytes(4)
+    assert inspected(damaged).tail is Tail.DAMAGED
+
+
 def test_damage_before_a_footer_is_damage() -> None:
     data, (_, begin, end) = batches([100], [300])
     found = inspected(data)
