@@ -1,8 +1,9 @@
 """A consumer in a process of its own, as a user would write one: each event is a line of JSON on its output.
 
 ``python -m tests.loghub_worker.consumer.program CREDENTIALS_DIR SETTINGS`` consumes until SIGTERM.
-``SETTINGS`` is JSON: settings of the consumer, and how it processes: ``read`` (``nothing``, ``arrow`` or
-``groups``), ``save_every`` batches, ``hang_on_shard`` and ``quiet`` (counts only, printed at the end).
+``SETTINGS`` is JSON: settings of the consumer, and how it processes: ``read`` (``nothing``, ``arrow``,
+``groups``, or ``ack``, which acknowledges each log by itself and refuses some), ``save_every`` batches,
+``hang_on_shard`` and ``quiet`` (counts only, printed at the end).
 """
 
 import json
@@ -11,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,10 +51,24 @@ class Recorder(Processor):
         elif self._how["quiet"] and self._how["read"] == "groups":
             self.logs += sum(bool(log.contents) for group in logs.groups for log in group.logs)
         self._batches += 1
+        if self._how["read"] == "ack":
+            self._acknowledge(logs, tracker)
+            return
         if self._batches % self._how["save_every"] == 0:
             tracker.save(persist=not self._how["quiet"])
             if not self._how["quiet"]:
                 emit(event="saved", shard=self._shard, end=logs.end)
+
+    def _acknowledge(self, logs: LogBatch, tracker: Tracker) -> None:
+        """Refuse a third of the logs, which a hash chooses, the first two times."""
+        for group in reversed(logs.groups):
+            for log in group.logs:
+                name = str(log.get("id"))
+                if zlib.crc32(name.encode()) % 3 == 0 and logs.delivery < 3:
+                    tracker.nack(log)
+                else:
+                    emit(event="acked", id=name)
+                    tracker.ack(log)
 
     def _ids(self, logs: LogBatch) -> list[str]:
         if self._how["quiet"]:

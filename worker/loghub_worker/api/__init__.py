@@ -7,7 +7,7 @@ consumers of its group. Neither needs Spark or Java, and importing this module i
 from loghub.client.credentials_dir import read_key
 from loghub.client.port import Credentials
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
-from loghub_worker.consumer.batch import LogBatch, LogGroups, ReceivedLog, ReceivedLogGroup
+from loghub_worker.consumer.batch import LogBatch, LogGroups, LogPlace, ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.consumer import Consumer, ConsumerError
 from loghub_worker.consumer.processor import (
     Listener,
@@ -30,6 +30,7 @@ __all__ = [
     "LogGroups",
     "LogHubError",
     "LogHubException",
+    "LogPlace",
     "MalformedCursor",
     "NotAssignedError",
     "Processor",

@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -19,6 +20,7 @@ from loghub.client.transport import Timeouts
 from loghub.clock import SystemClock
 from loghub.wire.errors import LogHubException
 from loghub_worker.consumer import shard_flow
+from loghub_worker.consumer.acknowledgement import Acknowledgement
 from loghub_worker.consumer.group import group_timeout_s
 from loghub_worker.consumer.log_setup import log_to_logging
 from loghub_worker.consumer.processor import Listener, ProcessorFactory, ShardLostError
@@ -80,6 +82,7 @@ class Consumer:
         self._client = self._connect()
         self._table = ShardTable(
             settings.limits,
+            settings.redelivery,
             self._clock,
             max_buffered_bytes=settings.max_buffered_bytes,
             random=self._random,
@@ -250,7 +253,10 @@ class Consumer:
         return self._table.failure is not None
 
     def _rebalance(self, shared_state: SharedState) -> None:
-        """Carry out what `loghub_worker.consumer.rebalance` decides."""
+        """Note what was acknowledged by log, then do what `loghub_worker.consumer.rebalance` decides."""
+        for run in self._runs.values():
+            with suppress(ShardLostError):
+                run.tracker.note_acknowledged()
         with shared_state.use() as (membership, _):
             held = membership.shards
         plan = rebalance(self._table.flows(), held)
@@ -288,8 +294,15 @@ class Consumer:
         for held in assigned:
             assert held.position is not None
             slot = self._table.add(held.shard, epoch=held.epoch, position=held.position)
-            tracker = ShardTracker(checkpoints, shard=held.shard, epoch=held.epoch, position=held.position)
-            runner = ShardRunner(self._table, slot, tracker, self._factory)
+            acknowledgement = Acknowledgement(self._table, slot, self._settings.redelivery)
+            tracker = ShardTracker(
+                checkpoints,
+                acknowledgement,
+                shard=held.shard,
+                epoch=held.epoch,
+                position=held.position,
+            )
+            runner = ShardRunner(self._table, slot, tracker, acknowledgement, self._factory)
             self._runs[held.shard] = _Run(slot, tracker, runner)
         shards = tuple(held.shard for held in assigned)
         self._call_listener(shards, self._listener.on_assigned)

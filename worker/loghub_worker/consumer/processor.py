@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from loghub_worker.consumer.batch import LogBatch
+from loghub_worker.consumer.batch import LogBatch, Logs
 
 
 class ShardLostError(Exception):
@@ -22,7 +22,8 @@ class Tracker(Protocol):
 
     def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
         """Note the checkpoint: everything before `cursor` is done. Without a cursor, that is everything up to
-        and including the batch that `process` has, or had last.
+        and including the batch that `process` has, or had last. The checkpoint never passes a log that was
+        refused or, by log, not acknowledged: it then stays at its log group.
 
         `persist` sends it to the log service before this returns; otherwise it is sent within
         `ConsumerSettings.checkpoint_interval_s`, and when the shard is given up. Raises `ShardLostError`,
@@ -31,6 +32,17 @@ class Tracker(Protocol):
 
     def get(self) -> str:
         """The checkpoint as last noted, which the log service may not have yet."""
+
+    def nack(self, *logs: Logs, delay_s: float | None = None) -> None:
+        """Refuse batches, log groups or single logs; without any, the batch that `process` has. They come
+        again after `delay_s` or, without it, after `ConsumerSettings.redelivery_delay_s` and later each time,
+        with a count in `LogBatch.delivery`, while the shard goes on. Raises `ValueError` for what is
+        acknowledged already."""
+
+    def ack(self, *logs: Logs) -> None:
+        """Acknowledge batches, log groups or single logs; without any, the batch that `process` has. Needed
+        with ``ConsumerSettings.acknowledge="log"``, where it is also what moves the checkpoint. What was
+        acknowledged already stays so."""
 
 
 class Processor(ABC):
@@ -43,7 +55,8 @@ class Processor(ABC):
     @abstractmethod
     def process(self, logs: LogBatch, tracker: Tracker) -> Awaitable[str | None] | str | None:
         """Process a batch. Return None, or a cursor: the shard then continues there. If it raises, the same
-        logs come again after a pause. Nothing is saved unless the tracker is asked to."""
+        logs come again after a pause, before any others; if they have come again, or by log, what is not
+        acknowledged counts as refused. Nothing is saved unless the tracker is asked to."""
 
     def shutdown(self, tracker: Tracker) -> Awaitable[None] | None:  # noqa: B027
         """Called last, when the shard is given up or lost; `tracker.save` raises `ShardLostError` if lost."""

@@ -4,15 +4,17 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import structlog
 
 from loghub_worker.consumer import shard_flow
-from loghub_worker.consumer.batch import LogBatch
-from loghub_worker.consumer.processor import Processor, ProcessorFactory
-from loghub_worker.consumer.shard_flow import ShardFlow, Step
-from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
+from loghub_worker.consumer.acknowledgement import Acknowledgement
+from loghub_worker.consumer.processor import Processor, ProcessorFactory, ShardLostError
+from loghub_worker.consumer.shard_flow import ShardFlow
+from loghub_worker.consumer.shard_step import Step
+from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.log_service import ReportedError, decode_cursor
 from loghub_worker.source.shard_reader import ShortReadError
@@ -25,10 +27,16 @@ class ShardRunner:
     """Runs one assignment of a shard from `initialize` to `shutdown`."""
 
     def __init__(
-        self, table: ShardTable, slot: ShardSlot, tracker: ShardTracker, factory: ProcessorFactory
+        self,
+        table: ShardTable,
+        slot: ShardSlot,
+        tracker: ShardTracker,
+        acknowledgement: Acknowledgement,
+        factory: ProcessorFactory,
     ) -> None:
         self._table = table
         self._slot = slot
+        self._acknowledgement = acknowledgement
         self._tracker = tracker
         self._factory = factory
         self._processor: Processor | None = None
@@ -43,6 +51,7 @@ class ShardRunner:
         steps: dict[Step, Callable[[], None]] = {
             Step.INITIALIZE: self._initialize,
             Step.PROCESS: self._process,
+            Step.REDELIVER: self._process,
             Step.SHUT_DOWN: self._shut_down,
         }
         try:
@@ -69,41 +78,49 @@ class ShardRunner:
     def _process(self) -> None:
         assert self._slot.kept is not None
         assert self._processor is not None
-        batch, generation = self._slot.kept
-        self._tracker.begin_batch(batch.end)
+        kept = self._slot.kept
+        batch = kept.batch
         try:
+            self._acknowledgement.begin(kept)
+            self._tracker.begin_batch(max(batch.end, self._slot.flow.position))
             returned = self._call(self._processor.process, batch, self._tracker)
             to = None if returned is None else decode_cursor(returned)
         except ShortReadError as error:
             self._report("process", error)
-            self._roll_back(batch, generation, to=batch.begin)  # the body is unusable, so it is pulled again
+            self._acknowledgement.returned()
+            self._roll_back(kept, to=batch.begin)  # the body is unusable, so it is pulled again
         except Exception as error:  # noqa: BLE001 - user code
             self._report("process", error)
-            self._fail(batch, generation)
+            if self._acknowledgement.raised():
+                self._fail(kept)
+            else:
+                self._complete(kept)
         else:
             self._slot.user_error = ReportedError()
+            self._acknowledgement.returned()
             if to is None:
-                self._complete(batch, generation)
+                self._complete(kept)
             else:
-                self._roll_back(batch, generation, to=to)
+                self._roll_back(kept, to=to)
 
-    def _complete(self, batch: LogBatch, generation: int) -> None:
+    def _complete(self, kept: Kept) -> None:
+        generation, size = kept.generation, _held_bytes(kept)
         self._end_batch(
             lambda flow, _: shard_flow.batch_done(
-                flow, end=batch.end, size=batch.size_bytes, generation=generation
+                flow, end=max(flow.position, kept.batch.end), size=size, generation=generation
             )
         )
 
-    def _fail(self, batch: LogBatch, generation: int) -> None:
-        size, retries = batch.size_bytes, self._table.retries
+    def _fail(self, kept: Kept) -> None:
+        generation, size, retries = kept.generation, _held_bytes(kept), self._table.retries
         self._end_batch(
             lambda flow, now: shard_flow.batch_failed(
                 flow, size=size, generation=generation, retries=retries, now=now
             )
         )
 
-    def _roll_back(self, batch: LogBatch, generation: int, *, to: int) -> None:
-        size, retries = batch.size_bytes, self._table.retries
+    def _roll_back(self, kept: Kept, *, to: int) -> None:
+        generation, size, retries = kept.generation, _held_bytes(kept), self._table.retries
         self._end_batch(
             lambda flow, now: shard_flow.rolled_back(
                 flow, to=to, size=size, generation=generation, retries=retries, now=now
@@ -112,6 +129,7 @@ class ShardRunner:
 
     def _end_batch(self, event: Callable[[ShardFlow, float], ShardFlow]) -> None:
         self._tracker.end_batch(self._table.end_batch(self._slot, event).position)
+        self._acknowledgement.ended()
 
     def _shut_down(self) -> None:
         if self._processor is not None and self._slot.flow.is_initialized:
@@ -120,6 +138,8 @@ class ShardRunner:
                 self._call(self._processor.shutdown, self._tracker)
             except Exception as error:  # noqa: BLE001 - user code
                 self._report("shutdown", error)
+        with suppress(ShardLostError):
+            self._tracker.note_acknowledged()
         self._apply(lambda flow, _: shard_flow.shut_down(flow))
 
     def _apply(self, event: Callable[[ShardFlow, float], ShardFlow]) -> None:
@@ -138,6 +158,11 @@ class ShardRunner:
         if self._slot.user_error.message != message:
             log.warning("processor failed", shard=self._tracker.shard, method=method, exc_info=error)
         self._slot.user_error = ReportedError(PROCESSOR_FAILED, message)
+
+
+def _held_bytes(kept: Kept) -> int:
+    """What comes again is not counted with what was pulled."""
+    return kept.batch.size_bytes if kept.again is None else 0
 
 
 async def _await(result: Any) -> Any:
