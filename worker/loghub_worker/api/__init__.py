@@ -7,6 +7,7 @@ consumers of its group. Neither needs Spark or Java, and importing this module i
 from loghub.client.credentials_dir import read_key
 from loghub.client.port import Credentials
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
+from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, OnFailure
 from loghub_worker.consumer.batch import LogBatch, LogGroups, LogPlace, ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.consumer import Consumer, ConsumerError
 from loghub_worker.consumer.processor import (
@@ -16,6 +17,7 @@ from loghub_worker.consumer.processor import (
     ProcessorFactory,
     ShardLostError,
     Tracker,
+    UnavailableError,
 )
 from loghub_worker.consumer.settings import ConsumerSettings
 
@@ -24,6 +26,8 @@ __all__ = [
     "ConsumerError",
     "ConsumerSettings",
     "Credentials",
+    "DeadLetterFolder",
+    "DeadLetterLogstore",
     "EndpointUnreachable",
     "Listener",
     "LogBatch",
@@ -33,11 +37,13 @@ __all__ = [
     "LogPlace",
     "MalformedCursor",
     "NotAssignedError",
+    "OnFailure",
     "Processor",
     "ProcessorFactory",
     "ReceivedLog",
     "ReceivedLogGroup",
     "ShardLostError",
     "Tracker",
+    "UnavailableError",
     "read_key",
 ]

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import LogBatch, LogPlace, Logs, count_logs
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
-from loghub_worker.consumer.unacknowledged import Redelivery, Unsettled
+from loghub_worker.consumer.unacknowledged import Due, Redelivery, Unsettled
+from loghub_worker.failure.skip_limits import Cause, Failure
 
+REFUSED = "Refused"
 NO_SAVE = -1
 
 
@@ -41,15 +43,31 @@ class Acknowledgement:
                     self._slot.unacknowledged.add(Unsettled(cursor, raw, None, 1, True, due_s))
             self._changed()
 
-    def returned(self) -> None:
-        """`process` has returned: by batch, what it did not refuse is acknowledged."""
+    def returned(self) -> bool:
+        """`process` has returned: by batch, what it did not refuse is acknowledged. Returns whether all of it
+        was refused."""
         with self._table.lock:
-            running = self._running
-            if running is not None and running.again is not None and not self._rules.by_log:
-                self._slot.unacknowledged.acknowledge_out(running.again)
+            running, unacknowledged = self._running, self._slot.unacknowledged
+            assert running is not None
+            if running.again is not None:
+                refused_all = not any(one.is_out or one.is_gone for one in running.again)
+                if not self._rules.by_log:
+                    unacknowledged.acknowledge_out(running.again)
+            else:
+                groups = len(running.batch.groups)
+                refused_all = len(unacknowledged) >= groups and all(
+                    place.cursor in unacknowledged for place in running.batch.places()
+                )
+            self._changed()
+            return refused_all
+
+    def settled(self) -> None:
+        """Logs were settled: the checkpoint may pass them."""
+        with self._table.lock:
+            self._has_news = True
             self._changed()
 
-    def raised(self) -> bool:
+    def raised(self, failure: Failure) -> bool:
         """`process` has raised. Returns whether the whole batch must come again, before anything else;
         otherwise what it has not acknowledged counts as refused."""
         with self._table.lock:
@@ -62,8 +80,8 @@ class Acknowledgement:
                     unacknowledged.discard(batch.begin, batch.end)
             else:
                 of_batch = (one for one in unacknowledged if batch.begin <= one.cursor < batch.end)
-                due_s = self._table.clock.monotonic_s() + self._rules.backoff.pause_s(batch.delivery)
-                unacknowledged.refuse_out(running.again or of_batch, due_s=due_s)
+                due_s = self._due_s(batch.delivery, None, now=self._table.clock.monotonic_s())
+                unacknowledged.refuse_out(running.again or of_batch, due_s=due_s, failure=failure)
             self._changed()
             return keeps_order
 
@@ -111,24 +129,29 @@ class Acknowledgement:
         with self._table.lock:
             for place in self._places(logs):
                 self._slot.unacknowledged.acknowledge(place.cursor, place.index)
+            if self._table.failures is not None:
+                self._table.failures.skips.succeeded(self._slot.flow.shard)
             self._has_news = True
             self._changed()
 
-    def refuse(self, logs: Iterable[Logs], delay_s: float | None) -> None:
-        """These are to be handed over again, after so long or after a pause that grows; without any, the
+    def refuse(self, logs: Iterable[Logs], delay_s: float | None, reason: str) -> None:
+        """Hand these over again, after so long or after a pause that grows; without any, the
         running batch is. Raises `ValueError` for what was acknowledged already."""
         if delay_s is not None and not delay_s >= 0:
             raise ValueError(f"the delay is {delay_s}; it must be at least 0")
         with self._table.lock:
             now = self._table.clock.monotonic_s()
+            failure = Failure(cause=Cause.REJECTED, reason=REFUSED, message=reason)
             for place in self._places(logs):
-                self._refuse(place, delay_s, now=now)
+                self._refuse(place, lambda delivery: self._due_s(delivery, delay_s, now=now), failure)
             self._changed()
 
-    def _refuse(self, place: LogPlace, delay_s: float | None, *, now: float) -> None:
-        def due(delivery: int) -> float:
-            return now + (self._rules.backoff.pause_s(delivery) if delay_s is None else delay_s)
+    def _due_s(self, delivery: int, delay_s: float | None, *, now: float) -> float:
+        if self._rules.is_settled(delivery):
+            return now
+        return now + (self._rules.backoff.pause_s(delivery) if delay_s is None else delay_s)
 
+    def _refuse(self, place: LogPlace, due: Due, failure: Failure) -> None:
         unacknowledged = self._slot.unacknowledged
         if place.cursor < self._saved_to:
             raise ValueError(
@@ -143,9 +166,12 @@ class Acknowledgement:
             if found is not None:
                 if place.index is not None and place.index >= count_logs(found[0]):
                     raise ValueError(f"{place} does not exist: the log group has {count_logs(found[0])} logs")
-                unacknowledged.refuse_first(place.cursor, place.index, raw=found[0], due_s=due(1))
+                unacknowledged.refuse_first(
+                    place.cursor, place.index, raw=found[0], due_s=due(1), failure=failure
+                )
                 return
-        if not unacknowledged.refuse(place.cursor, place.index, due=due) and not self._rules.by_log:
+        is_here = unacknowledged.refuse(place.cursor, place.index, due=due, failure=failure)
+        if not is_here and not self._rules.by_log:
             raise ValueError(
                 f"{place} is acknowledged, since process has returned; call nack before it returns, or set"
                 " acknowledge='log'"

@@ -4,7 +4,7 @@ A pulled body is parsed at most once in each form, whichever batches its log gro
 `loghub_worker.source.arrow_decoder`, and into log groups by protobuf's own parser. A handler that uses
 neither costs no decoding."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate, count, repeat
@@ -273,6 +273,22 @@ class LogBatch:
     def arrow(self) -> pa.Table:
         return pa.Table.from_batches([part.rows for part in self._slices], schema=SCHEMA)
 
+    def divided(self, groups: int) -> "tuple[LogBatch, LogBatch | None]":
+        """The first log groups, and the others."""
+        first: list[BodySlice] = []
+        rest: list[BodySlice] = []
+        for part in self._slices:
+            taken = min(part.groups, max(0, groups - sum(one.groups for one in first)))
+            if taken:
+                first.append(BodySlice(part.body, part.begin, part.begin + taken, part.only))
+            if taken < part.groups:
+                rest.append(BodySlice(part.body, part.begin + taken, part.end, part.only))
+        return LogBatch(self.shard, tuple(first)), LogBatch(self.shard, tuple(rest)) if rest else None
+
+    @property
+    def slices(self) -> tuple[BodySlice, ...]:
+        return self._slices
+
     def places(self) -> list[LogPlace]:
         """The places of its log groups, or of their logs where not all of them count."""
         return [
@@ -325,6 +341,18 @@ def batch_again(shard: int, kept: Sequence[KeptGroup], *, delivery: int) -> LogB
             slices.append(BodySlice(body, 0, len(run), one.only))
             run = []
     return LogBatch(shard, tuple(slices), delivery=delivery)
+
+
+def select_logs(raw: bytes, only: Iterable[int] | None) -> bytes:
+    """A log group with only some of its logs; None: as it is."""
+    if only is None:
+        return raw
+    (group,) = _list_class().FromString(wrap((raw,))).LogGroups
+    kept = set(only)
+    for index in reversed(range(len(group.Logs))):
+        if index not in kept:
+            del group.Logs[index]
+    return bytes(group.SerializeToString())
 
 
 def count_logs(raw: bytes) -> int:

@@ -21,6 +21,11 @@ class ShardBuffer:
         self._slices.append((BodySlice(body, 0, body.count), now))
         self._sum_up()
 
+    def put_back(self, batch: LogBatch) -> None:
+        """Log groups that were taken last are taken next."""
+        self._slices.extendleft((part, 0.0) for part in reversed(batch.slices))
+        self._sum_up()
+
     def clear(self) -> None:
         self._slices.clear()
         self._sum_up()

@@ -27,9 +27,13 @@ from loghub_worker.consumer.processor import Listener, ProcessorFactory, ShardLo
 from loghub_worker.consumer.puller import Puller
 from loghub_worker.consumer.rebalance import rebalance
 from loghub_worker.consumer.settings import ConsumerSettings
+from loghub_worker.consumer.settlement import FailureSink, Settlement
 from loghub_worker.consumer.shard_runner import ShardRunner
-from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
+from loghub_worker.consumer.shard_table import LONGEST_RETRY_S, ShardSlot, ShardTable
 from loghub_worker.consumer.tracker import Checkpoints, ShardTracker
+from loghub_worker.failure.dead_letter import Origin, make_target
+from loghub_worker.failure.failure_policy import FailurePolicy
+from loghub_worker.failure.skip_limits import failure_settings
 from loghub_worker.log_service import ConsumerIdentity, ReportedError, decode_cursor, encode_cursor
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import (
@@ -79,6 +83,7 @@ class Consumer:
         self._listener = listener or Listener()
         self._clock = SystemClock()
         self._random = random.SystemRandom().random
+        self._clients: list[LogHub] = []
         self._client = self._connect()
         self._table = ShardTable(
             settings.limits,
@@ -87,6 +92,7 @@ class Consumer:
             max_buffered_bytes=settings.max_buffered_bytes,
             random=self._random,
         )
+        self._failure_sink = self._make_failure_sink()
         self._puller = Puller(self._table, self._client, settings)
         self._runs: dict[int, _Run] = {}
         self._shared_state: SharedState | None = None
@@ -100,7 +106,8 @@ class Consumer:
     def run(self) -> None:
         """Consume until `shutdown`, `wakeup` or Ctrl-C. Raises `LogHubException` if the group cannot be read
         at the
-        start, and what the listener, or a processor that ends its thread, raised."""
+        start, `OSError` if the dead letter is a folder that cannot be written to, and what the listener, or a
+        processor that ends its thread, raised."""
         if self._thread is not None:
             raise RuntimeError("a consumer runs only once; make another one")
         self._thread = threading.current_thread()
@@ -186,7 +193,7 @@ class Consumer:
         if self._heartbeat is not None and self._shard_manager is not None:
             found += [(None, self._heartbeat.error), (None, self._shard_manager.error)]
         for shard, slot in self._table.working().items():
-            found += [(shard, slot.pull_error), (shard, slot.user_error)]
+            found += [(shard, slot.pull_error), (shard, slot.user_error), (shard, slot.failure_error)]
         return tuple(
             ConsumerError(shard=shard, reason=error.reason, message=error.message)
             for shard, error in found
@@ -195,23 +202,44 @@ class Consumer:
 
     # -- start
 
-    def _connect(self, *, timeout_s: float | None = None) -> LogHub:
+    def _make_failure_sink(self) -> FailureSink | None:
+        settings = self._settings
+        if settings.on_failure.policy == "Retry":
+            return None
+        limits = failure_settings(settings.on_failure, batch_timeout_s=LONGEST_RETRY_S)
+        policy = FailurePolicy(limits, random=self._random)
+        self._table.failures = policy
+        if settings.on_failure.dead_letter is None:
+            return FailureSink(policy, None)
+        origin = Origin(
+            project=settings.project, logstore=settings.logstore, consumer_group=settings.consumer_group
+        )
+        target = make_target(
+            settings.on_failure.dead_letter, origin, lambda project: self._connect(project=project)
+        )
+        return FailureSink(policy, target)
+
+    def _connect(self, *, project: str | None = None, timeout_s: float | None = None) -> LogHub:
         timeouts = Timeouts()
         if timeout_s is not None:
             timeouts = Timeouts(
                 connect_s=min(timeout_s, timeouts.connect_s), read_s=timeout_s, total_s=timeout_s
             )
         settings = self._settings
-        return HttpLogHub(
+        client = HttpLogHub(
             settings.endpoint,
-            settings.project,
+            project or settings.project,
             credentials=settings.credentials,
             agent=f"{settings.consumer_group}/{settings.consumer}",
             timeouts=timeouts,
         )
+        self._clients.append(client)
+        return client
 
     def _start(self) -> SharedState:
         settings = self._settings
+        if self._failure_sink is not None and self._failure_sink.target is not None:
+            self._failure_sink.target.check()
         timeout_s = group_timeout_s(self._client, settings)
         interval_s = min(settings.heartbeat_interval_s, timeout_s / HEARTBEATS_PER_TIMEOUT)
         timings = MembershipTimings.of(interval_s=interval_s, timeout_s=timeout_s)
@@ -302,7 +330,10 @@ class Consumer:
                 epoch=held.epoch,
                 position=held.position,
             )
-            runner = ShardRunner(self._table, slot, tracker, acknowledgement, self._factory)
+            settlement = None
+            if self._failure_sink is not None:
+                settlement = Settlement(self._table, slot, self._failure_sink, self._settings.redelivery)
+            runner = ShardRunner(self._table, slot, tracker, acknowledgement, settlement, self._factory)
             self._runs[held.shard] = _Run(slot, tracker, runner)
         shards = tuple(held.shard for held in assigned)
         self._call_listener(shards, self._listener.on_assigned)
@@ -363,5 +394,6 @@ class Consumer:
             if part is not None:
                 part.stop()
         self._commits.shutdown(wait=False, cancel_futures=True)
-        self._client.close()
+        for client in self._clients:
+            client.close()
         self._ended.set()

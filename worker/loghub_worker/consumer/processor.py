@@ -11,6 +11,12 @@ class ShardLostError(Exception):
     """Another consumer may have the shard, so nothing of it can be saved here any more."""
 
 
+class UnavailableError(Exception):
+    """For `Processor.process` to raise when the logs are not to blame, such as for a database that is away:
+    they are tried again, and neither skipped nor dead-lettered. `ConnectionError`, `TimeoutError` and
+    `LogHubException` mean the same."""
+
+
 class NotAssignedError(LookupError):
     """This consumer does not hold the shard."""
 
@@ -33,11 +39,12 @@ class Tracker(Protocol):
     def get(self) -> str:
         """The checkpoint as last noted, which the log service may not have yet."""
 
-    def nack(self, *logs: Logs, delay_s: float | None = None) -> None:
+    def nack(self, *logs: Logs, delay_s: float | None = None, reason: str = "") -> None:
         """Refuse batches, log groups or single logs; without any, the batch that `process` has. They come
         again after `delay_s` or, without it, after `ConsumerSettings.redelivery_delay_s` and later each time,
         with a count in `LogBatch.delivery`, while the shard goes on. Raises `ValueError` for what is
-        acknowledged already."""
+        acknowledged already. After `ConsumerSettings.on_failure.max_attempts` deliveries, if its policy is
+        not ``Retry``, they are settled instead; `reason` is a sentence for the dead letter."""
 
     def ack(self, *logs: Logs) -> None:
         """Acknowledge batches, log groups or single logs; without any, the batch that `process` has. Needed

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loghub.client.port import Credentials
+from loghub.worker_contract import OnFailure
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.consumer.shard_step import ReceiveLimits
 from loghub_worker.consumer.unacknowledged import Redelivery
 
 LEAST_FETCH_INTERVAL_S = 0.2
+RETRY = OnFailure()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,9 @@ class ConsumerSettings:
     # Log groups of a shard from the first that is not acknowledged to the last that was handed over; beyond,
     # nothing new is. So many are repeated, at most, after a crash or a move of the shard.
     max_unacknowledged: int = 10_000
+    # What happens to logs that `process` raised for, alone, or that were refused, `max_attempts` times. With
+    # "Retry" they come again forever, and a batch for which `process` raises is not divided.
+    on_failure: OnFailure = RETRY
     drain_timeout_s: float = 60.0  # how long a shutdown waits for running batches
     leave: bool = True  # at the end; otherwise the shards stay reserved for this name until the timeout
 
@@ -86,6 +91,8 @@ class ConsumerSettings:
             )
         if self.max_logs is not None and self.max_logs < 1:
             raise ValueError(f"max_logs is {self.max_logs}; it must be at least 1, or None for no limit")
+        if (self.on_failure.policy == "DeadLetter") != (self.on_failure.dead_letter is not None):
+            raise ValueError("on_failure needs dead_letter with the policy 'DeadLetter', and only with it")
         for name in ("endpoint", "project", "logstore", "consumer_group", "consumer"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty")
@@ -104,4 +111,5 @@ class ConsumerSettings:
             backoff=backoff,
             ack_timeout_s=self.ack_timeout_s,
             max_unacknowledged=self.max_unacknowledged,
+            max_attempts=None if self.on_failure.policy == "Retry" else self.on_failure.max_attempts,
         )

@@ -163,6 +163,11 @@ def batch_failed(flow: ShardFlow, *, size: int, generation: int, retries: Backof
     return replace(flow, phase=_waiting(flow), keeps_batch=True)
 
 
+def postponed(flow: ShardFlow, *, due_s: float | None) -> ShardFlow:
+    """The failed batch comes again at this time; None: not before the shard is resumed."""
+    return paused(flow) if due_s is None else replace(flow, due_s=due_s)
+
+
 def rolled_back(
     flow: ShardFlow, *, to: int, size: int, generation: int, retries: Backoff, now: float
 ) -> ShardFlow:

@@ -9,18 +9,27 @@ from typing import Any
 
 import structlog
 
+from loghub.wire.errors import LogHubException
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.acknowledgement import Acknowledgement
-from loghub_worker.consumer.processor import Processor, ProcessorFactory, ShardLostError
+from loghub_worker.consumer.processor import (
+    Processor,
+    ProcessorFactory,
+    ShardLostError,
+    UnavailableError,
+)
+from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_flow import ShardFlow
 from loghub_worker.consumer.shard_step import Step
-from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
+from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable, kept_again
 from loghub_worker.consumer.tracker import ShardTracker
-from loghub_worker.log_service import ReportedError, decode_cursor
+from loghub_worker.failure.failure_policy import Cause, Failure
+from loghub_worker.log_service import ReportedError, decode_cursor, rejects_content
 from loghub_worker.source.shard_reader import ShortReadError
 
 log = structlog.get_logger()
 PROCESSOR_FAILED = "ProcessorFailed"
+OUTAGES = (UnavailableError, ConnectionError, TimeoutError, LogHubException)
 
 
 class ShardRunner:
@@ -32,11 +41,13 @@ class ShardRunner:
         slot: ShardSlot,
         tracker: ShardTracker,
         acknowledgement: Acknowledgement,
+        settlement: Settlement | None,
         factory: ProcessorFactory,
     ) -> None:
         self._table = table
         self._slot = slot
         self._acknowledgement = acknowledgement
+        self._settlement = settlement
         self._tracker = tracker
         self._factory = factory
         self._processor: Processor | None = None
@@ -78,7 +89,9 @@ class ShardRunner:
     def _process(self) -> None:
         assert self._slot.kept is not None
         assert self._processor is not None
-        kept = self._slot.kept
+        kept = self._settle(self._slot.kept)
+        if kept is None:
+            return
         batch = kept.batch
         try:
             self._acknowledgement.begin(kept)
@@ -87,21 +100,50 @@ class ShardRunner:
             to = None if returned is None else decode_cursor(returned)
         except ShortReadError as error:
             self._report("process", error)
-            self._acknowledgement.returned()
             self._roll_back(kept, to=batch.begin)  # the body is unusable, so it is pulled again
         except Exception as error:  # noqa: BLE001 - user code
             self._report("process", error)
-            if self._acknowledgement.raised():
-                self._fail(kept)
-            else:
+            failure = _failure_of(error)
+            if not self._acknowledgement.raised(failure):
                 self._complete(kept)
+                return
+            if self._settlement is not None:
+                self._settlement.failed(kept, failure)
+            self._fail(kept)
         else:
             self._slot.user_error = ReportedError()
-            self._acknowledgement.returned()
+            refused_all = self._acknowledgement.returned()
+            if self._settlement is not None and to is None:
+                self._settlement.succeeded(kept, refused_all=refused_all)
             if to is None:
                 self._complete(kept)
             else:
                 self._roll_back(kept, to=to)
+
+    def _settle(self, kept: Kept) -> Kept | None:
+        """Settle what failed too often. Returns what is left for the processor."""
+        settlement = self._settlement
+        if settlement is None:
+            return kept
+        if kept.again is not None:
+            rest = settlement.settle(kept.again)
+            self._note_settled()
+            if rest:
+                return kept if len(rest) == len(kept.again) else kept_again(self._slot.flow, rest)
+            self._complete(kept)
+        elif not settlement.is_due(kept):
+            return kept
+        elif settlement.settle_alone(kept):
+            self._slot.user_error = ReportedError()
+            self._complete(kept)
+            self._note_settled(kept.batch.begin, kept.batch.end)
+        else:
+            self._fail(kept)
+        return None
+
+    def _note_settled(self, begin: int = 0, end: int = 0) -> None:
+        with suppress(ShardLostError):
+            self._tracker.settled(begin, end)
 
     def _complete(self, kept: Kept) -> None:
         generation, size = kept.generation, _held_bytes(kept)
@@ -118,6 +160,8 @@ class ShardRunner:
                 flow, size=size, generation=generation, retries=retries, now=now
             )
         )
+        if self._settlement is not None:
+            self._settlement.divide(kept)
 
     def _roll_back(self, kept: Kept, *, to: int) -> None:
         generation, size, retries = kept.generation, _held_bytes(kept), self._table.retries
@@ -158,6 +202,15 @@ class ShardRunner:
         if self._slot.user_error.message != message:
             log.warning("processor failed", shard=self._tracker.shard, method=method, exc_info=error)
         self._slot.user_error = ReportedError(PROCESSOR_FAILED, message)
+
+
+def _failure_of(error: Exception) -> Failure:
+    """Why `process` raised, for the failure policy."""
+    is_outage = isinstance(error, OUTAGES) and not (
+        isinstance(error, LogHubException) and rejects_content(error)
+    )
+    cause = Cause.UNAVAILABLE if is_outage else Cause.REJECTED
+    return Failure(cause=cause, reason=PROCESSOR_FAILED, message=f"{type(error).__name__}: {error}")
 
 
 def _held_bytes(kept: Kept) -> int:

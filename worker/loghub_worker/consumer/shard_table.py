@@ -5,7 +5,7 @@ to a `ShardFlow` under this lock. Nothing that blocks is done under it, nor anyt
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from loghub.clock import Clock
@@ -27,6 +27,7 @@ from loghub_worker.consumer.shard_flow import (
 from loghub_worker.consumer.shard_step import Again, NextStep, ReceiveLimits, Step, next_step
 from loghub_worker.consumer.unacknowledged import Redelivery, Unacknowledged, Unsettled
 from loghub_worker.exchange_files import Positions, Report
+from loghub_worker.failure.failure_policy import FailurePolicy
 from loghub_worker.log_service import ReportedError
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
@@ -54,10 +55,21 @@ class ShardSlot:
     end: int | None = None  # cursor after the last log group, as last observed
     pull_error: ReportedError = field(default_factory=ReportedError)
     user_error: ReportedError = field(default_factory=ReportedError)
+    failure_error: ReportedError = field(default_factory=ReportedError)  # while logs cannot be settled
+
+
+def kept_again(flow: ShardFlow, taken: Sequence[Unsettled]) -> Kept:
+    """What is handed over again, as a batch."""
+    groups = [
+        KeptGroup(one.cursor, one.raw, None if one.only is None else tuple(sorted(one.only))) for one in taken
+    ]
+    batch = batch_again(flow.shard, groups, delivery=taken[0].delivery)
+    return Kept(batch, flow.generation, tuple(taken))
 
 
 class ShardTable:
-    """`failure` is an error of user code that must end the consumer."""
+    """`failures` is the policy for logs that are refused too often, if there is one. `failure` is an error of
+    user code that must end the consumer."""
 
     def __init__(
         self,
@@ -72,6 +84,7 @@ class ShardTable:
         self.retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=random)
         self._limits = limits
         self._redelivery = redelivery
+        self.failures: FailurePolicy | None = None
         self._max_buffered_bytes = max_buffered_bytes
         self.lock = threading.Lock()
         self._slots: dict[int, ShardSlot] = {}
@@ -183,17 +196,20 @@ class ShardTable:
     def _room(self, slot: ShardSlot) -> int | None:
         return self._redelivery.room(floor=slot.unacknowledged.floor, position=slot.flow.position)
 
+    def _most(self, slot: ShardSlot) -> int | None:
+        """The most log groups of the next batch; None: any number."""
+        room, flow = self._room(slot), slot.flow
+        retry = None if self.failures is None else self.failures.retries.get(flow.shard)
+        if retry is None or retry.begin != flow.position:
+            return room
+        return retry.log_groups if room is None else min(room, retry.log_groups)
+
     def _take_again(self, slot: ShardSlot) -> Kept:
         now = self.clock.monotonic_s()
         taken = slot.unacknowledged.take_due(
             max_bytes=self._limits.max_bytes, now=now, again_s=self._redelivery.again_s(now)
         )
-        groups = [
-            KeptGroup(one.cursor, one.raw, None if one.only is None else tuple(sorted(one.only)))
-            for one in taken
-        ]
-        batch = batch_again(slot.flow.shard, groups, delivery=taken[0].delivery)
-        return Kept(batch, slot.flow.generation, tuple(taken))
+        return kept_again(slot.flow, taken)
 
     def _begin(self, slot: ShardSlot, step: Step) -> None:
         if step is Step.REDELIVER:
@@ -201,7 +217,7 @@ class ShardTable:
             self.apply_locked(slot, lambda flow, _: shard_flow.batch_began(flow))
         elif step is Step.PROCESS:
             if slot.kept is None or not slot.flow.keeps_batch:
-                slot.kept = Kept(slot.buffer.take(max_groups=self._room(slot)), slot.flow.generation)
+                slot.kept = Kept(slot.buffer.take(max_groups=self._most(slot)), slot.flow.generation)
             self.apply_locked(slot, lambda flow, _: shard_flow.batch_began(flow))
         elif step in (Step.INITIALIZE, Step.SHUT_DOWN):
             self.apply_locked(slot, lambda flow, _: shard_flow.user_code_began(flow))

@@ -54,6 +54,7 @@ class ShardTracker:
         self._epoch = epoch
         self._noting = threading.Lock()
         self._noted = position
+        self._asked = position  # what was to be noted, also if something before it is not acknowledged
         self._done = position  # what `save` means without a cursor
         self._ahead: int | None = None  # noted while a batch is being processed
 
@@ -83,8 +84,8 @@ class ShardTracker:
             self._note(position() if self._ahead is None else self._ahead)
         self._checkpoints.send(self.shard, epoch=self._epoch)
 
-    def nack(self, *logs: Logs, delay_s: float | None = None) -> None:
-        self._acknowledgement.refuse(logs, delay_s)
+    def nack(self, *logs: Logs, delay_s: float | None = None, reason: str = "") -> None:
+        self._acknowledgement.refuse(logs, delay_s, reason)
 
     def ack(self, *logs: Logs) -> None:
         self._acknowledgement.acknowledge(logs)
@@ -96,7 +97,15 @@ class ShardTracker:
             if position is not None:
                 self._note(position)
 
+    def settled(self, begin: int, end: int) -> None:
+        """These log groups were settled, so that no processor saves them. Raises `ShardLostError`."""
+        self._acknowledgement.settled()
+        with self._noting:
+            if self._asked >= begin:  # what is before was saved
+                self._note(max(self._asked, end))
+
     def _note(self, position: int) -> int:
+        self._asked = position
         floor = self._acknowledgement.floor
         position = position if floor is None else min(position, floor)
         self._checkpoints.note(self.shard, epoch=self._epoch, position=position)

@@ -14,11 +14,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeAlias
 
 from loghub_worker.backoff import Backoff
+from loghub_worker.failure.skip_limits import Cause, Failure
 
+TIMED_OUT = Failure(
+    cause=Cause.REJECTED, reason="AckTimedOut", message="it was neither acknowledged nor refused in time"
+)
+Due: TypeAlias = Callable[[int], float]  # when logs come again, by the number of their deliveries
 GRID_S = 0.05
-ENTRY_BYTES = 500  # what Python needs beside the bytes of a log group, about
+ENTRY_BYTES = 500  # what Python needs besides the bytes of a log group, about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,12 @@ class Redelivery:
     backoff: Backoff  # by the number of deliveries
     ack_timeout_s: float | None  # None: what was handed over does not come again by itself
     max_unacknowledged: int  # log groups, from the first that is here to the last that was handed over
+
+    max_attempts: int | None = None  # deliveries, then they are settled; None: they come again forever
+
+    def is_settled(self, delivery: int) -> bool:
+        """Whether logs that were handed over so often are settled next."""
+        return self.max_attempts is not None and delivery >= self.max_attempts
 
     def again_s(self, now: float) -> float | None:
         """When logs that are handed over now come again unless something happens to them."""
@@ -51,6 +63,9 @@ class Unsettled:
     delivery: int  # how often they were handed over
     is_out: bool  # handed over, and neither acknowledged nor refused since
     due_s: float | None = None  # when they are handed over again; None: not as things are
+    failure: Failure | None = None  # why it was refused last; None: it was not
+    settle_failures: int = 0  # consecutive, of the dead letter
+    is_limited: bool = False  # it is not settled before it was handed over once more
     is_gone: bool = False  # acknowledged or discarded
 
 
@@ -85,7 +100,7 @@ class Unacknowledged:
 
     @property
     def due_s(self) -> float | None:
-        """When the next logs are to be handed over again; None: not as things are."""
+        """When the next logs are handed over again; None: not as things are."""
         while self._due and not _holds(*self._due[0]):
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
@@ -114,40 +129,42 @@ class Unacknowledged:
         self._logs_of(one).remove(index)
         return True
 
-    def refuse(self, cursor: int, index: int | None, *, due: Callable[[int], float]) -> bool:
-        """A log, or all of a log group, is to be handed over again at the time that `due` returns for the
+    def refuse(self, cursor: int, index: int | None, *, due: Due, failure: Failure | None = None) -> bool:
+        """A log, or all of a log group, is handed over again at the time that `due` returns for the
         number of its deliveries. False if it was not here."""
         if index is not None:
             one = self._find(cursor, index)
             if one is None:
                 return False
-            self._refuse_log(one, index, due_s=_on_grid(due(one.delivery)))
+            self._refuse_log(one, index, due_s=_on_grid(due(one.delivery)), failure=failure)
             return True
         parts = tuple(self._by_cursor.get(cursor, ()))
         for one in parts:
-            one.is_out = False
+            one.is_out, one.failure = False, failure
             self._set_due(one, _on_grid(due(one.delivery)))
         return bool(parts)
 
-    def refuse_first(self, cursor: int, index: int | None, *, raw: bytes, due_s: float) -> None:
+    def refuse_first(
+        self, cursor: int, index: int | None, *, raw: bytes, due_s: float, failure: Failure | None = None
+    ) -> None:
         """Keep a log, or all of a log group, of a batch whose other logs are acknowledged."""
         due_s = _on_grid(due_s)
         if index is None:
             self.discard(cursor, cursor + 1)
-            self.add(Unsettled(cursor, raw, None, 1, False, due_s))
+            self.add(Unsettled(cursor, raw, None, 1, False, due_s, failure))
             return
         if (one := self._find(cursor, index)) is not None:
-            self._refuse_log(one, index, due_s=due_s)
+            self._refuse_log(one, index, due_s=due_s, failure=failure)
         else:
-            self._join(Unsettled(cursor, raw, {index}, 1, False, due_s))
+            self._join(Unsettled(cursor, raw, {index}, 1, False, due_s, failure))
 
-    def _refuse_log(self, one: Unsettled, index: int, *, due_s: float) -> None:
+    def _refuse_log(self, one: Unsettled, index: int, *, due_s: float, failure: Failure | None) -> None:
         if one.only == {index}:
-            one.is_out = False
+            one.is_out, one.failure = False, failure
             self._set_due(one, due_s)
             return
         self._logs_of(one).remove(index)
-        self._join(Unsettled(one.cursor, one.raw, {index}, one.delivery, False, due_s))
+        self._join(Unsettled(one.cursor, one.raw, {index}, one.delivery, False, due_s, failure))
 
     def _join(self, refused: Unsettled) -> None:
         """Add logs to those of their log group that come again at the same time, if there are any."""
@@ -157,12 +174,18 @@ class Unacknowledged:
                 return
         self.add(refused)
 
-    def refuse_out(self, some: Iterable[Unsettled], *, due_s: float) -> None:
+    def refuse_out(self, some: Iterable[Unsettled], *, due_s: float, failure: Failure | None = None) -> None:
         """Hand those over again that are neither acknowledged nor refused."""
         for one in some:
             if one.is_out and not one.is_gone:
-                one.is_out = False
+                one.is_out, one.failure = False, failure
                 self._set_due(one, due_s)
+
+    def put_back(self, one: Unsettled, due_s: float | None) -> None:
+        """It was not handed over after all: that is tried again later."""
+        if not one.is_gone:
+            one.is_out = False
+            self._set_due(one, due_s)
 
     def acknowledge_out(self, some: Iterable[Unsettled]) -> None:
         """Those that are neither acknowledged nor refused are done."""
@@ -196,6 +219,8 @@ class Unacknowledged:
         for entry in later:
             heapq.heappush(self._due, entry)
         for one in taken:
+            if one.is_out:
+                one.failure = TIMED_OUT
             one.delivery += 1
             one.is_out = True
             self._set_due(one, again_s)
@@ -230,7 +255,7 @@ class Unacknowledged:
 
 
 def _alike(one: Unsettled, other: Unsettled) -> bool:
-    return (one.delivery, one.due_s) == (other.delivery, other.due_s)
+    return (one.delivery, one.due_s, one.failure) == (other.delivery, other.due_s, other.failure)
 
 
 def _on_grid(due_s: float) -> float:

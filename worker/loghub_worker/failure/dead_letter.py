@@ -6,7 +6,8 @@ again: a second log group in a logstore, the same file in a folder.
 
 import base64
 import secrets
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -22,6 +23,7 @@ from loghub.wire.loggroup import LogGroup, encode
 from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore
 from loghub_worker.log_service import Address, connect, decode_cursor, encode_cursor, put_log_group
 
+DEAD_LETTER_UNAVAILABLE = "DeadLetterUnavailable"
 TAG_PREFIX = "dead_letter_"
 MAX_MESSAGE_CHARS = 1000  # the log group and its tags together must not exceed what a service accepts
 
@@ -175,16 +177,20 @@ def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
+def make_target(
+    settings: DeadLetterLogstore | DeadLetterFolder, origin: Origin, connect_to: Callable[[str], LogHub]
+) -> DeadLetterTarget:
+    """The target of these settings. `connect_to` makes a connection to a project."""
+    if isinstance(settings, DeadLetterFolder):
+        return FolderTarget(Path(settings.path), origin)
+    return LogstoreTarget(connect_to(settings.project), settings.logstore, origin)
+
+
 def make_dead_letters(
     settings: DeadLetterLogstore | DeadLetterFolder, origin: Origin, source: Address, *, agent: str
 ) -> DeadLetters:
     """The dead letter of a worker's settings. Only the thread that writes to it may use it."""
-    target: DeadLetterTarget
-    if isinstance(settings, DeadLetterFolder):
-        target = FolderTarget(Path(settings.path), origin)
-    else:
-        address = Address(
-            endpoint=source.endpoint, project=settings.project, credentials_dir=source.credentials_dir
-        )
-        target = LogstoreTarget(connect(address, agent=agent), settings.logstore, origin)
+    target = make_target(
+        settings, origin, lambda project: connect(replace(source, project=project), agent=agent)
+    )
     return DeadLetters(connect(source, agent=agent), origin, target)
