@@ -21,7 +21,7 @@ from loghub_worker.api import (
 from loghub_worker.failure.dead_letter import TAG_PREFIX
 from tests.loghub_worker.consumer.support import PROJECT, Seen, Site, ids_of, running, wait_for
 
-QUICK = {"redelivery_delay_s": 0.05, "max_redelivery_delay_s": 0.2}
+QUICK = {"redelivery_delay_s": 0.05, "max_redelivery_delay_s": 0.2, "checkpoint_interval_s": 0.0}
 
 
 def to_logstore(site: Site, **changes: int) -> OnFailure:
@@ -62,7 +62,7 @@ def test_one_log_group_for_which_process_raises_is_found_and_dead_lettered_in_or
     ids = site.put(40, logs=2)
     bad, last = ids[26], ids[-1]
     seen = Seen(raising_for(bad, last))
-    settings = site.settings(on_failure=to_logstore(site), max_logs=80, max_wait_s=60.0)
+    settings = site.settings(on_failure=to_logstore(site), max_logs=80, max_wait_s=60.0, **QUICK)
     begin = decode(site.begin())
     with running(consumer := Consumer(settings, seen.factory)):
         wait_for(lambda: site.saved() == site.ends(), "the end, though its last log group was rejected")

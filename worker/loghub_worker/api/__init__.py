@@ -20,6 +20,7 @@ from loghub_worker.consumer.processor import (
     UnavailableError,
 )
 from loghub_worker.consumer.settings import ConsumerSettings
+from loghub_worker.failure.retry_logstore import RetryLogstore
 
 __all__ = [
     "Consumer",
@@ -42,6 +43,7 @@ __all__ = [
     "ProcessorFactory",
     "ReceivedLog",
     "ReceivedLogGroup",
+    "RetryLogstore",
     "ShardLostError",
     "Tracker",
     "UnavailableError",

@@ -12,6 +12,7 @@ from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import LogBatch, LogPlace, Logs, count_logs
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
 from loghub_worker.consumer.unacknowledged import Due, Redelivery, Unsettled
+from loghub_worker.failure.retry_logstore import mark_of
 from loghub_worker.failure.skip_limits import Cause, Failure
 
 REFUSED = "Refused"
@@ -41,6 +42,20 @@ class Acknowledgement:
                 due_s = self._rules.again_s(self._table.clock.monotonic_s())
                 for cursor, raw, _ in groups:
                     self._slot.unacknowledged.add(Unsettled(cursor, raw, None, 1, True, due_s))
+            self._changed()
+
+    def defer(self, kept: Kept) -> None:
+        """Keep the logs of a retry logstore until their time. Raises `ShortReadError`."""
+        groups = [(cursor, raw, mark_of(raw)) for cursor, raw, _ in kept.batch.raw_groups()]
+        with self._table.lock:
+            if kept.generation != self._slot.flow.generation:
+                return
+            now, unix_s = self._table.clock.monotonic_s(), self._table.clock.unix_s()
+            for cursor, raw, mark in groups:
+                attempts, wait_s = (0, 0.0) if mark is None else (mark.attempts, mark.wait_s(unix_s))
+                one = Unsettled(cursor, raw, None, attempts, False, now + wait_s, mark=mark)
+                one.is_limited = True  # its attempts were made elsewhere
+                self._slot.unacknowledged.add(one)
             self._changed()
 
     def returned(self) -> bool:

@@ -355,6 +355,17 @@ def select_logs(raw: bytes, only: Iterable[int] | None) -> bytes:
     return bytes(group.SerializeToString())
 
 
+def without_tags(raw: bytes, prefix: str) -> bytes:
+    """A log group without the tags whose names begin with the prefix."""
+    if prefix.encode() not in raw:
+        return raw
+    (group,) = _list_class().FromString(wrap((raw,))).LogGroups
+    for index in reversed(range(len(group.LogTags))):
+        if _text(group.LogTags[index].Key).startswith(prefix):
+            del group.LogTags[index]
+    return bytes(group.SerializeToString())
+
+
 def count_logs(raw: bytes) -> int:
     """The number of logs in the bytes of a log group."""
     return len(PulledBody(wrap((raw,)), shard=0, first=0, count=1).messages[0].Logs)

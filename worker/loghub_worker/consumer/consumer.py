@@ -10,30 +10,27 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
-from loghub.client.http import HttpLogHub
-from loghub.client.port import LogHub
-from loghub.client.transport import Timeouts
 from loghub.clock import SystemClock
 from loghub.wire.errors import LogHubException
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.acknowledgement import Acknowledgement
+from loghub_worker.consumer.connection import connect
+from loghub_worker.consumer.failure_sink import make_failure_sink
 from loghub_worker.consumer.group import group_timeout_s
 from loghub_worker.consumer.log_setup import log_to_logging
 from loghub_worker.consumer.processor import Listener, ProcessorFactory, ShardLostError
 from loghub_worker.consumer.puller import Puller
 from loghub_worker.consumer.rebalance import rebalance
+from loghub_worker.consumer.retry_consumer import RetryConsumer, retry_settings
 from loghub_worker.consumer.settings import ConsumerSettings
-from loghub_worker.consumer.settlement import FailureSink, Settlement
+from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_runner import ShardRunner
-from loghub_worker.consumer.shard_table import LONGEST_RETRY_S, ShardSlot, ShardTable
+from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
 from loghub_worker.consumer.tracker import Checkpoints, ShardTracker
-from loghub_worker.failure.dead_letter import Origin, make_target
-from loghub_worker.failure.failure_policy import FailurePolicy
-from loghub_worker.failure.skip_limits import failure_settings
 from loghub_worker.log_service import ConsumerIdentity, ReportedError, decode_cursor, encode_cursor
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import (
@@ -83,8 +80,7 @@ class Consumer:
         self._listener = listener or Listener()
         self._clock = SystemClock()
         self._random = random.SystemRandom().random
-        self._clients: list[LogHub] = []
-        self._client = self._connect()
+        self._client = connect(settings)
         self._table = ShardTable(
             settings.limits,
             settings.redelivery,
@@ -92,7 +88,10 @@ class Consumer:
             max_buffered_bytes=settings.max_buffered_bytes,
             random=self._random,
         )
-        self._failure_sink = self._make_failure_sink()
+        self._failure_sink = make_failure_sink(settings, random=self._random)
+        self._table.failures = self._failure_sink.policy if self._failure_sink is not None else None
+        of_retries = retry_settings(settings)
+        self._retries = RetryConsumer(Consumer(of_retries, factory), self._table.fail) if of_retries else None
         self._puller = Puller(self._table, self._client, settings)
         self._runs: dict[int, _Run] = {}
         self._shared_state: SharedState | None = None
@@ -188,8 +187,9 @@ class Consumer:
         return self._commits.submit(self.commit)
 
     def errors(self) -> tuple[ConsumerError, ...]:
-        """What does not work at the moment."""
+        """What does not work at the moment, with the shards of the retry logstore as None."""
         found: list[tuple[int | None, ReportedError]] = []
+        of_retries = () if self._retries is None else self._retries.errors()
         if self._heartbeat is not None and self._shard_manager is not None:
             found += [(None, self._heartbeat.error), (None, self._shard_manager.error)]
         for shard, slot in self._table.working().items():
@@ -198,48 +198,14 @@ class Consumer:
             ConsumerError(shard=shard, reason=error.reason, message=error.message)
             for shard, error in found
             if error.reason
-        )
+        ) + tuple(replace(error, shard=None) for error in of_retries)
 
     # -- start
 
-    def _make_failure_sink(self) -> FailureSink | None:
-        settings = self._settings
-        if settings.on_failure.policy == "Retry":
-            return None
-        limits = failure_settings(settings.on_failure, batch_timeout_s=LONGEST_RETRY_S)
-        policy = FailurePolicy(limits, random=self._random)
-        self._table.failures = policy
-        if settings.on_failure.dead_letter is None:
-            return FailureSink(policy, None)
-        origin = Origin(
-            project=settings.project, logstore=settings.logstore, consumer_group=settings.consumer_group
-        )
-        target = make_target(
-            settings.on_failure.dead_letter, origin, lambda project: self._connect(project=project)
-        )
-        return FailureSink(policy, target)
-
-    def _connect(self, *, project: str | None = None, timeout_s: float | None = None) -> LogHub:
-        timeouts = Timeouts()
-        if timeout_s is not None:
-            timeouts = Timeouts(
-                connect_s=min(timeout_s, timeouts.connect_s), read_s=timeout_s, total_s=timeout_s
-            )
-        settings = self._settings
-        client = HttpLogHub(
-            settings.endpoint,
-            project or settings.project,
-            credentials=settings.credentials,
-            agent=f"{settings.consumer_group}/{settings.consumer}",
-            timeouts=timeouts,
-        )
-        self._clients.append(client)
-        return client
-
     def _start(self) -> SharedState:
         settings = self._settings
-        if self._failure_sink is not None and self._failure_sink.target is not None:
-            self._failure_sink.target.check()
+        if self._failure_sink is not None:
+            self._failure_sink.check()
         timeout_s = group_timeout_s(self._client, settings)
         interval_s = min(settings.heartbeat_interval_s, timeout_s / HEARTBEATS_PER_TIMEOUT)
         timings = MembershipTimings.of(interval_s=interval_s, timeout_s=timeout_s)
@@ -250,7 +216,7 @@ class Consumer:
             logstore=settings.logstore, group=settings.consumer_group, consumer=settings.consumer
         )
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
-        heartbeat_client = self._connect(timeout_s=max(2.0, interval_s))
+        heartbeat_client = connect(settings, timeout_s=max(2.0, interval_s))
         self._shared_state = shared_state
         self._heartbeat = HeartbeatThread(shared_state, heartbeat_client, identity)
         self._shard_manager = ShardManager(shared_state, self._client, NoRecord(), identity, config=settings)
@@ -260,6 +226,8 @@ class Consumer:
         self._puller.start()
         self._shard_manager.start()
         self._heartbeat.start()
+        if self._retries is not None:
+            self._retries.start()
         return shared_state
 
     # -- serve
@@ -351,8 +319,9 @@ class Consumer:
 
     def _drain(self, shared_state: SharedState) -> None:
         """Let the running batches end, save what was noted, and leave. The drain timeout bounds the wait;
-        then
-        the shards are abandoned, so that other consumers continue with them."""
+        then the shards are abandoned, so that other consumers continue with them."""
+        if self._retries is not None:
+            self._retries.stop()
         mode = ShutdownMode.LEAVE if self._settings.leave else ShutdownMode.STOP
         with shared_state.use() as (membership, _):
             membership.set_shutdown_mode(mode)
@@ -389,11 +358,14 @@ class Consumer:
             shared_state.wait(since, STEP_S)
 
     def _end(self) -> None:
+        if self._retries is not None:
+            self._retries.join()
         self._puller.stop()
         for part in (self._heartbeat, self._shard_manager):
             if part is not None:
                 part.stop()
         self._commits.shutdown(wait=False, cancel_futures=True)
-        for client in self._clients:
-            client.close()
+        if self._failure_sink is not None:
+            self._failure_sink.close()
+        self._client.close()
         self._ended.set()

@@ -9,6 +9,7 @@ from loghub.worker_contract import OnFailure
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.consumer.shard_step import ReceiveLimits
 from loghub_worker.consumer.unacknowledged import Redelivery
+from loghub_worker.failure.retry_logstore import RetryLogstore
 
 LEAST_FETCH_INTERVAL_S = 0.2
 RETRY = OnFailure()
@@ -60,6 +61,9 @@ class ConsumerSettings:
     # What happens to logs that `process` raised for, alone, or that were refused, `max_attempts` times. With
     # "Retry" they come again forever, and a batch for which `process` raises is not divided.
     on_failure: OnFailure = RETRY
+    # Where logs wait before they are settled by `on_failure`, which must be "DeadLetter" or "Skip". A
+    # consumer of this logstore runs in the same process, with processors of its own.
+    retry: RetryLogstore | None = None
     drain_timeout_s: float = 60.0  # how long a shutdown waits for running batches
     leave: bool = True  # at the end; otherwise the shards stay reserved for this name until the timeout
 
@@ -93,9 +97,18 @@ class ConsumerSettings:
             raise ValueError(f"max_logs is {self.max_logs}; it must be at least 1, or None for no limit")
         if (self.on_failure.policy == "DeadLetter") != (self.on_failure.dead_letter is not None):
             raise ValueError("on_failure needs dead_letter with the policy 'DeadLetter', and only with it")
+        if self.retry is not None and self.on_failure.policy not in ("DeadLetter", "Skip"):
+            raise ValueError("retry needs on_failure with the policy 'DeadLetter' or 'Skip'")
+        if self.retry is not None and not all(delay_s > 0 for delay_s in self.retry.delays_s):
+            raise ValueError(f"retry has the delays {self.retry.delays_s}; all must be above 0")
         for name in ("endpoint", "project", "logstore", "consumer_group", "consumer"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty")
+
+    @property
+    def is_of_retries(self) -> bool:
+        """Whether the logstore is a retry logstore, whose logs are handed over at their time."""
+        return self.retry is not None and self.retry.logstore == self.logstore
 
     @property
     def limits(self) -> ReceiveLimits:
@@ -111,5 +124,6 @@ class ConsumerSettings:
             backoff=backoff,
             ack_timeout_s=self.ack_timeout_s,
             max_unacknowledged=self.max_unacknowledged,
+            defers=self.is_of_retries,
             max_attempts=None if self.on_failure.policy == "Retry" else self.on_failure.max_attempts,
         )

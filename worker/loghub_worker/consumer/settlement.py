@@ -5,29 +5,22 @@ write, so that other shards go on, and its checkpoint does not pass what is not 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import structlog
 
 from loghub.wire.errors import LogHubException
 from loghub_worker.batch_plan import Range
 from loghub_worker.consumer import shard_flow
-from loghub_worker.consumer.batch import select_logs
+from loghub_worker.consumer.batch import select_logs, without_tags
+from loghub_worker.consumer.failure_sink import FailureSink
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
 from loghub_worker.consumer.unacknowledged import TIMED_OUT, Redelivery, Unsettled
-from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, DeadLetterTarget, Rejection
-from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure, FailurePolicy, WaitState
+from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, Rejection
+from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure, WaitState
+from loghub_worker.failure.retry_logstore import RETRY_PREFIX, RetryMark
 from loghub_worker.log_service import ReportedError, encode_cursor
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class FailureSink:
-    """The policy of a consumer, which all its shards share, and where it puts logs; None: nowhere."""
-
-    policy: FailurePolicy
-    target: DeadLetterTarget | None
 
 
 class Settlement:
@@ -62,7 +55,7 @@ class Settlement:
             if state is not WaitState.SETTLING:
                 self._wait(one, state, due_s, failure)
                 return True
-        rejection = self._rejection(one.cursor, failure, attempts)
+        rejection = self._rejection(one.cursor, failure, attempts, one.mark)
         error = self._write(select_logs(one.raw, one.only), rejection)
         with self._table.lock:
             now = self._table.clock.monotonic_s()
@@ -102,7 +95,7 @@ class Settlement:
         with self._table.lock:
             failing = self._failing()
         ((_, raw, _),) = kept.batch.raw_groups()
-        error = self._write(raw, self._rejection(begin, failing.failure, failing.attempts))
+        error = self._write(raw, self._rejection(begin, failing.failure, failing.attempts, None))
         with self._table.lock:
             now = self._table.clock.monotonic_s()
             if error is None:
@@ -150,28 +143,35 @@ class Settlement:
 
     # -- both
 
-    def _rejection(self, cursor: int, failure: Failure, attempts: int) -> Rejection:
+    def _rejection(self, cursor: int, failure: Failure, attempts: int, mark: RetryMark | None) -> Rejection:
+        retries = 0 if mark is None else mark.retries
+        delays_s = () if self._sink.retry is None else self._sink.retry.delays_s[retries:]
         return Rejection(
-            shard=self._shard,
-            cursor=cursor,
+            shard=self._shard if mark is None else mark.shard,
+            cursor=cursor if mark is None else mark.cursor,
             reason=failure.reason,
             message=failure.message,
             attempts=attempts,
             rejected_unix_s=self._table.clock.unix_s(),
+            origin=None if mark is None else mark.origin,
+            retries=retries + 1 if delays_s else retries,
+            delay_s=delays_s[0] if delays_s else None,
         )
 
     def _write(self, raw: bytes, rejection: Rejection) -> ReportedError | None:
         """None if the log group is settled."""
         place = {"shard": rejection.shard, "cursor": encode_cursor(rejection.cursor)}
-        if self._sink.target is not None:
+        waits = rejection.delay_s is not None
+        target = self._sink.retry_target if waits else self._sink.target
+        if target is not None:
             try:
-                self._sink.target.write(raw, rejection)
+                target.write(without_tags(raw, RETRY_PREFIX), rejection)
             except (LogHubException, OSError) as error:
                 log.warning("dead letter not written, will retry", **place, message=str(error))
                 self._slot.failure_error = ReportedError(DEAD_LETTER_UNAVAILABLE, str(error))
                 return self._slot.failure_error
         self._slot.failure_error = ReportedError()
-        done = "skipped" if self._sink.target is None else "dead-lettered"
+        done = "put into the retry logstore" if waits else "dead-lettered" if target else "skipped"
         log.warning(
             f"logs {done}",
             **place,

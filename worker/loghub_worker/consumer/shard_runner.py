@@ -89,6 +89,9 @@ class ShardRunner:
     def _process(self) -> None:
         assert self._slot.kept is not None
         assert self._processor is not None
+        if self._slot.kept.again is None and self._table.defers:
+            self._defer(self._slot.kept)
+            return
         kept = self._settle(self._slot.kept)
         if kept is None:
             return
@@ -119,6 +122,16 @@ class ShardRunner:
                 self._complete(kept)
             else:
                 self._roll_back(kept, to=to)
+
+    def _defer(self, kept: Kept) -> None:
+        try:
+            self._acknowledgement.defer(kept)
+        except ShortReadError as error:
+            self._report("process", error)
+            self._roll_back(kept, to=kept.batch.begin)
+            return
+        self._complete(kept)
+        self._note_settled(kept.batch.begin, kept.batch.end)
 
     def _settle(self, kept: Kept) -> Kept | None:
         """Settle what failed too often. Returns what is left for the processor."""

@@ -84,6 +84,7 @@ class ShardTable:
         self.retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=random)
         self._limits = limits
         self._redelivery = redelivery
+        self.defers = redelivery.defers
         self.failures: FailurePolicy | None = None
         self._max_buffered_bytes = max_buffered_bytes
         self.lock = threading.Lock()

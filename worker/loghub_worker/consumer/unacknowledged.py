@@ -17,6 +17,7 @@ from itertools import count
 from typing import TypeAlias
 
 from loghub_worker.backoff import Backoff
+from loghub_worker.failure.retry_logstore import RetryMark
 from loghub_worker.failure.skip_limits import Cause, Failure
 
 TIMED_OUT = Failure(
@@ -36,6 +37,7 @@ class Redelivery:
     ack_timeout_s: float | None  # None: what was handed over does not come again by itself
     max_unacknowledged: int  # log groups, from the first that is here to the last that was handed over
 
+    defers: bool = False  # every log is kept until its time, which is written with it
     max_attempts: int | None = None  # deliveries, then they are settled; None: they come again forever
 
     def is_settled(self, delivery: int) -> bool:
@@ -49,7 +51,7 @@ class Redelivery:
     def room(self, *, floor: int | None, position: int) -> int | None:
         """How many log groups may be handed over now; None: any number, since returning acknowledges them."""
         if floor is None:
-            return self.max_unacknowledged if self.by_log else None
+            return self.max_unacknowledged if self.by_log or self.defers else None
         return max(0, self.max_unacknowledged - (position - floor))
 
 
@@ -66,6 +68,7 @@ class Unsettled:
     failure: Failure | None = None  # why it was refused last; None: it was not
     settle_failures: int = 0  # consecutive, of the dead letter
     is_limited: bool = False  # it is not settled before it was handed over once more
+    mark: RetryMark | None = None  # of logs that waited in a retry logstore
     is_gone: bool = False  # acknowledged or discarded
 
 
@@ -164,7 +167,9 @@ class Unacknowledged:
             self._set_due(one, due_s)
             return
         self._logs_of(one).remove(index)
-        self._join(Unsettled(one.cursor, one.raw, {index}, one.delivery, False, due_s, failure))
+        self._join(
+            Unsettled(one.cursor, one.raw, {index}, one.delivery, False, due_s, failure, mark=one.mark)
+        )
 
     def _join(self, refused: Unsettled) -> None:
         """Add logs to those of their log group that come again at the same time, if there are any."""
