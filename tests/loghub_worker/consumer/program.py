@@ -2,8 +2,8 @@
 
 ``python -m tests.loghub_worker.consumer.program CREDENTIALS_DIR SETTINGS`` consumes until SIGTERM.
 ``SETTINGS`` is JSON: settings of the consumer, and how it processes: ``read`` (``nothing``, ``arrow``,
-``groups``, or ``ack``, which acknowledges each log by itself and refuses some), ``save_every`` batches,
-``hang_on_shard`` and ``quiet`` (counts only, printed at the end).
+``groups``, ``ack``, which acknowledges each log by itself and refuses some, or ``fan out`` by key),
+``save_every`` batches, ``hang_on_shard`` and ``quiet`` (counts only, printed at the end).
 """
 
 import json
@@ -17,7 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loghub_worker.api import Consumer, ConsumerSettings, LogBatch, Processor, Tracker, read_key
+from loghub_worker.api import (
+    Consumer,
+    ConsumerSettings,
+    LogBatch,
+    Processor,
+    ReceivedLog,
+    ReceivedLogGroup,
+    Tracker,
+    fan_out,
+    read_key,
+)
 
 OWN = {"read": "groups", "save_every": 1, "hang_on_shard": None, "quiet": False}
 _LOCK = threading.Lock()
@@ -90,12 +100,22 @@ def _used() -> dict[str, float]:
     return {"cpu_s": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1024}
 
 
+def last_digit(log: ReceivedLog, _: ReceivedLogGroup) -> str:
+    return str(int(str(log.get("id"))[-1]) % 5)
+
+
+def handle(log: ReceivedLog, _: ReceivedLogGroup) -> None:
+    emit(event="handled", id=log.get("id"))
+
+
 def main(credentials_dir: str, text: str) -> None:
     settings = json.loads(text)
     how = {name: settings.pop(name, default) for name, default in OWN.items()}
+    factory = (
+        fan_out(handle, key=last_digit, threads=3) if how["read"] == "fan out" else lambda: Recorder(how)
+    )
     consumer = Consumer(
-        ConsumerSettings(credentials=partial(read_key, Path(credentials_dir)), **settings),
-        lambda: Recorder(how),
+        ConsumerSettings(credentials=partial(read_key, Path(credentials_dir)), **settings), factory
     )
     signal.signal(signal.SIGTERM, lambda *_: consumer.wakeup())
     consumer.run()

@@ -10,6 +10,7 @@ from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
 from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, OnFailure
 from loghub_worker.consumer.batch import LogBatch, LogGroups, LogPlace, ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.consumer import Consumer, ConsumerError
+from loghub_worker.consumer.fan_out import fan_out
 from loghub_worker.consumer.processor import (
     Listener,
     NotAssignedError,
@@ -47,5 +48,6 @@ __all__ = [
     "ShardLostError",
     "Tracker",
     "UnavailableError",
+    "fan_out",
     "read_key",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import LogBatch, LogPlace, Logs, count_logs
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
-from loghub_worker.consumer.unacknowledged import Due, Redelivery, Unsettled
+from loghub_worker.consumer.unacknowledged import FINAL, Due, Redelivery, Unsettled
 from loghub_worker.failure.retry_logstore import mark_of
 from loghub_worker.failure.skip_limits import Cause, Failure
 
@@ -149,20 +149,27 @@ class Acknowledgement:
             self._has_news = True
             self._changed()
 
-    def refuse(self, logs: Iterable[Logs], delay_s: float | None, reason: str) -> None:
-        """Hand these over again, after so long or after a pause that grows; without any, the
-        running batch is. Raises `ValueError` for what was acknowledged already."""
+    def refuse(
+        self, logs: Iterable[Logs], delay_s: float | None, reason: str, *, is_final: bool = False
+    ) -> None:
+        """Hand these over again, after so long or after a pause that grows; without any, the running batch.
+        `is_final`: settle them instead. Raises `ValueError` for what was acknowledged
+        already."""
         if delay_s is not None and not delay_s >= 0:
             raise ValueError(f"the delay is {delay_s}; it must be at least 0")
         with self._table.lock:
             now = self._table.clock.monotonic_s()
-            failure = Failure(cause=Cause.REJECTED, reason=REFUSED, message=reason)
+            failure = Failure(cause=Cause.REJECTED, reason=FINAL if is_final else REFUSED, message=reason)
             for place in self._places(logs):
-                self._refuse(place, lambda delivery: self._due_s(delivery, delay_s, now=now), failure)
+                self._refuse(
+                    place,
+                    lambda delivery: self._due_s(delivery, delay_s, now=now, is_final=is_final),
+                    failure,
+                )
             self._changed()
 
-    def _due_s(self, delivery: int, delay_s: float | None, *, now: float) -> float:
-        if self._rules.is_settled(delivery):
+    def _due_s(self, delivery: int, delay_s: float | None, *, now: float, is_final: bool = False) -> float:
+        if self._rules.is_settled(delivery, is_final=is_final):
             return now
         return now + (self._rules.backoff.pause_s(delivery) if delay_s is None else delay_s)
 

@@ -20,6 +20,7 @@ from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.acknowledgement import Acknowledgement
 from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.failure_sink import make_failure_sink
+from loghub_worker.consumer.fan_out import FanOutFactory
 from loghub_worker.consumer.group import group_timeout_s
 from loghub_worker.consumer.log_setup import log_to_logging
 from loghub_worker.consumer.processor import Listener, ProcessorFactory, ShardLostError
@@ -74,6 +75,10 @@ class Consumer:
     def __init__(
         self, settings: ConsumerSettings, factory: ProcessorFactory, listener: Listener | None = None
     ) -> None:
+        if isinstance(factory, FanOutFactory) and settings.acknowledge != "log":
+            raise ValueError(
+                "fan_out needs acknowledge='log', since its threads end after process has returned"
+            )
         log_to_logging()
         self._settings = settings
         self._factory = factory

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from loghub.wire.errors import LogHubException
 from loghub_worker.consumer.batch import LogBatch, Logs
 
 
@@ -15,6 +16,10 @@ class UnavailableError(Exception):
     """For `Processor.process` to raise when the logs are not to blame, such as for a database that is away:
     they are tried again, and neither skipped nor dead-lettered. `ConnectionError`, `TimeoutError` and
     `LogHubException` mean the same."""
+
+
+# What `Processor.process` raises when the logs are not to blame.
+OUTAGES = (UnavailableError, ConnectionError, TimeoutError, LogHubException)
 
 
 class NotAssignedError(LookupError):
@@ -45,6 +50,10 @@ class Tracker(Protocol):
         with a count in `LogBatch.delivery`, while the shard goes on. Raises `ValueError` for what is
         acknowledged already. After `ConsumerSettings.on_failure.max_attempts` deliveries, if its policy is
         not ``Retry``, they are settled instead; `reason` is a sentence for the dead letter."""
+
+    def reject(self, *logs: Logs, reason: str = "") -> None:
+        """As `nack`, for logs of which another delivery would change nothing: they are settled now by
+        `ConsumerSettings.on_failure`. With the policy ``Retry`` they come again."""
 
     def ack(self, *logs: Logs) -> None:
         """Acknowledge batches, log groups or single logs; without any, the batch that `process` has. Needed

@@ -14,7 +14,7 @@ from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import select_logs, without_tags
 from loghub_worker.consumer.failure_sink import FailureSink
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
-from loghub_worker.consumer.unacknowledged import TIMED_OUT, Redelivery, Unsettled
+from loghub_worker.consumer.unacknowledged import FINAL, TIMED_OUT, Redelivery, Unsettled
 from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, Rejection
 from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure, WaitState
 from loghub_worker.failure.retry_logstore import RETRY_PREFIX, RetryMark
@@ -46,9 +46,10 @@ class Settlement:
         with self._table.lock:
             now = self._table.clock.monotonic_s()
             next_s = now + self._rules.backoff.pause_s(attempts)
-            if not self._rules.is_settled(attempts):
+            if not self._rules.is_settled(attempts, is_final=failure.reason == FINAL):
                 return False
-            state, due_s = limits.decide(shard, attempts, failure.cause, not_before_s=next_s, now=now)
+            counted = max(attempts, limits.settings.max_attempts)
+            state, due_s = limits.decide(shard, counted, failure.cause, not_before_s=next_s, now=now)
             if state is WaitState.RETRYING or one.is_limited:
                 one.is_limited = False
                 return False

@@ -1,11 +1,8 @@
 """The thread of one shard: calls its processor, step by step."""
 
-import asyncio
-import inspect
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import structlog
 
@@ -13,23 +10,23 @@ from loghub.wire.errors import LogHubException
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.acknowledgement import Acknowledgement
 from loghub_worker.consumer.processor import (
+    OUTAGES,
     Processor,
     ProcessorFactory,
     ShardLostError,
-    UnavailableError,
 )
 from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_flow import ShardFlow
 from loghub_worker.consumer.shard_step import Step
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable, kept_again
 from loghub_worker.consumer.tracker import ShardTracker
+from loghub_worker.consumer.user_code import UserCode
 from loghub_worker.failure.failure_policy import Cause, Failure
 from loghub_worker.log_service import ReportedError, decode_cursor, rejects_content
 from loghub_worker.source.shard_reader import ShortReadError
 
 log = structlog.get_logger()
 PROCESSOR_FAILED = "ProcessorFailed"
-OUTAGES = (UnavailableError, ConnectionError, TimeoutError, LogHubException)
 
 
 class ShardRunner:
@@ -51,7 +48,7 @@ class ShardRunner:
         self._tracker = tracker
         self._factory = factory
         self._processor: Processor | None = None
-        self._loop: asyncio.Runner | None = None  # for a processor with `async` methods
+        self._code = UserCode()
         # A processor that never returns must not keep the program from ending.
         self.thread = threading.Thread(target=self._run, name=f"shard-{tracker.shard}", daemon=True)
 
@@ -72,13 +69,12 @@ class ShardRunner:
             self._table.fail(failure)
             self._table.apply(self._slot, lambda flow, _: shard_flow.shut_down(flow))
         finally:
-            if self._loop is not None:
-                self._loop.close()
+            self._code.close()
 
     def _initialize(self) -> None:
         try:
             self._processor = self._processor or self._factory()
-            self._call(self._processor.initialize, self._tracker.shard)
+            self._code.call(self._processor.initialize, self._tracker.shard)
         except Exception as error:  # noqa: BLE001 - user code
             self._report("initialize", error)
             retries = self._table.retries
@@ -99,7 +95,7 @@ class ShardRunner:
         try:
             self._acknowledgement.begin(kept)
             self._tracker.begin_batch(max(batch.end, self._slot.flow.position))
-            returned = self._call(self._processor.process, batch, self._tracker)
+            returned = self._code.call(self._processor.process, batch, self._tracker)
             to = None if returned is None else decode_cursor(returned)
         except ShortReadError as error:
             self._report("process", error)
@@ -192,7 +188,7 @@ class ShardRunner:
         if self._processor is not None and self._slot.flow.is_initialized:
             self._tracker.end_batch(self._slot.flow.position)
             try:
-                self._call(self._processor.shutdown, self._tracker)
+                self._code.call(self._processor.shutdown, self._tracker)
             except Exception as error:  # noqa: BLE001 - user code
                 self._report("shutdown", error)
         with suppress(ShardLostError):
@@ -201,14 +197,6 @@ class ShardRunner:
 
     def _apply(self, event: Callable[[ShardFlow, float], ShardFlow]) -> None:
         self._table.apply(self._slot, event)
-
-    def _call(self, method: Callable[..., Any], *arguments: object) -> Any:
-        result = method(*arguments)
-        if not inspect.isawaitable(result):
-            return result
-        if self._loop is None:
-            self._loop = asyncio.Runner()
-        return self._loop.run(_await(result))
 
     def _report(self, method: str, error: Exception) -> None:
         message = f"{method} of shard {self._tracker.shard} raised {type(error).__name__}: {error}"
@@ -229,7 +217,3 @@ def _failure_of(error: Exception) -> Failure:
 def _held_bytes(kept: Kept) -> int:
     """What comes again is not counted with what was pulled."""
     return kept.batch.size_bytes if kept.again is None else 0
-
-
-async def _await(result: Any) -> Any:
-    return await result

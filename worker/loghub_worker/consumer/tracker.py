@@ -87,6 +87,9 @@ class ShardTracker:
     def nack(self, *logs: Logs, delay_s: float | None = None, reason: str = "") -> None:
         self._acknowledgement.refuse(logs, delay_s, reason)
 
+    def reject(self, *logs: Logs, reason: str = "") -> None:
+        self._acknowledgement.refuse(logs, None, reason, is_final=True)
+
     def ack(self, *logs: Logs) -> None:
         self._acknowledgement.acknowledge(logs)
 

@@ -23,6 +23,7 @@ from loghub_worker.failure.skip_limits import Cause, Failure
 TIMED_OUT = Failure(
     cause=Cause.REJECTED, reason="AckTimedOut", message="it was neither acknowledged nor refused in time"
 )
+FINAL = "Rejected"  # the reason of a failure after which another delivery would change nothing
 Due: TypeAlias = Callable[[int], float]  # when logs come again, by the number of their deliveries
 GRID_S = 0.05
 ENTRY_BYTES = 500  # what Python needs besides the bytes of a log group, about
@@ -40,9 +41,10 @@ class Redelivery:
     defers: bool = False  # every log is kept until its time, which is written with it
     max_attempts: int | None = None  # deliveries, then they are settled; None: they come again forever
 
-    def is_settled(self, delivery: int) -> bool:
-        """Whether logs that were handed over so often are settled next."""
-        return self.max_attempts is not None and delivery >= self.max_attempts
+    def is_settled(self, delivery: int, *, is_final: bool) -> bool:
+        """Whether logs that were handed over so often are settled next. `is_final`: another delivery would
+        change nothing."""
+        return self.max_attempts is not None and (is_final or delivery >= self.max_attempts)
 
     def again_s(self, now: float) -> float | None:
         """When logs that are handed over now come again unless something happens to them."""
