@@ -14,7 +14,7 @@ import pytest
 from loghub.sink_settings import JsonSink, ParquetSink, S3Settings
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink import bucket as bucket_module
-from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
 from loghub_worker.sink.bucket import PART_BYTES, Bucket, ObjectStorageError
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, RangeTakenError
@@ -137,9 +137,8 @@ def test_a_secret_without_the_keys_is_refused(tmp_path: Path) -> None:
 
 
 def make(sink: ParquetSink | JsonSink, keys: Path, scratch: Path) -> object:
-    return make_files_sink(
-        sink, SinkCredentials(keys), group_path=GROUP_PATH, owner="w", scratch=scratch, now_unix_s=0
-    )
+    owner = SinkOwner(group_path=GROUP_PATH, consumer="w", scratch=scratch, now_unix_s=0)
+    return make_files_sink(sink, SinkCredentials(keys), owner)
 
 
 def test_a_wrong_key_and_an_absent_bucket_say_what_to_do(tmp_path: Path, s3: S3Server) -> None:

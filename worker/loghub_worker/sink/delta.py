@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from loghub.sink_settings import DeltaSink as DeltaSettings
 from loghub.sink_settings import S3Settings
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
+from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, SinkOwner
 from loghub_worker.sink.bucket import SCHEME, Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
@@ -257,23 +257,14 @@ def _partition_value(folder: str) -> tuple[str, str | None]:
     return unquote(name), None if value == NULL_PARTITION else unquote(value)
 
 
-def make_delta_sink(
-    sink: DeltaSettings,
-    credentials: SinkCredentials,
-    *,
-    group_path: tuple[str, ...],
-    owner: str,
-    scratch: Path,
-    now_unix_s: float,
-) -> DeltaSink:
-    """The sink of these settings; `group_path` is project, logstore, group. Raises `InvalidSinkError`, or
-    `OSError` if its place cannot be used."""
+def make_delta_sink(sink: DeltaSettings, credentials: SinkCredentials, owner: SinkOwner) -> DeltaSink:
+    """The sink of these settings. Raises `InvalidSinkError`, or `OSError` if its place cannot be used."""
     settings = sink.s3 or S3Settings()
     files: TableFiles
     if sink.path.startswith(SCHEME):
         bucket = Bucket(sink.path, settings, credentials)
-        BucketStorage(bucket, scratch / "sink-trial", group_path=group_path).try_out()
-        files = BucketFiles(bucket, scratch / "sink-stage")
+        BucketStorage(bucket, owner.scratch / "sink-trial", group_path=owner.group_path).try_out()
+        files = BucketFiles(bucket, owner.scratch / "sink-stage")
     elif not Path(sink.path).is_absolute():
         raise InvalidSinkError(f"a Delta table needs an absolute path or an s3:// URL, not {sink.path!r}")
     elif unusable := sorted(UNUSABLE_IN_PATHS & set(sink.path)):
@@ -282,7 +273,7 @@ def make_delta_sink(
         )
     else:
         folder = Path(sink.path)
-        files = FolderFiles(folder, folder.joinpath(FOLDER, *group_path, "stage"))
-        files.prepare(owner=owner, now_unix_s=now_unix_s)
-    table = Table(sink.path, group_path=group_path, options=partial(s3_options, settings, credentials))
+        files = FolderFiles(folder, folder.joinpath(FOLDER, *owner.group_path, "stage"))
+        files.prepare(owner=owner.consumer, now_unix_s=owner.now_unix_s)
+    table = Table(sink.path, group_path=owner.group_path, options=partial(s3_options, settings, credentials))
     return DeltaSink(table, files, partition_by=sink.partition_by, add_columns=sink.add_columns)

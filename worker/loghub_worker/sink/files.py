@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from loghub.sink_settings import JsonSink, ParquetSink, S3Settings
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
 from loghub_worker.sink.bucket import SCHEME, Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation
@@ -84,31 +84,23 @@ class FilesSink:
 
 
 def make_files_sink(
-    sink: ParquetSink | JsonSink,
-    credentials: SinkCredentials,
-    *,
-    group_path: tuple[str, ...],
-    owner: str,
-    scratch: Path,
-    now_unix_s: float,
+    sink: ParquetSink | JsonSink, credentials: SinkCredentials, owner: SinkOwner
 ) -> FilesSink:
-    """The sink of these settings; `group_path` is project, logstore, group. What an earlier process of the
-    consumer `owner` left is settled. Raises `InvalidSinkError`, or `OSError` if the place cannot be used."""
-    storage = _storage_of(sink, credentials, group_path, scratch)
+    """The sink of these settings. What an earlier process of the consumer left is settled. Raises
+    `InvalidSinkError`, or `OSError` if the place cannot be used."""
+    storage = _storage_of(sink, credentials, owner)
     storage.try_out()
     commit_log = CommitLog(storage)
-    commit_log.prune(owner=owner, now_unix_s=now_unix_s)
+    commit_log.prune(owner=owner.consumer, now_unix_s=owner.now_unix_s)
     return FilesSink(commit_log, JSON if isinstance(sink, JsonSink) else PARQUET)
 
 
-def _storage_of(
-    sink: ParquetSink | JsonSink, credentials: SinkCredentials, group_path: tuple[str, ...], scratch: Path
-) -> LogStorage:
+def _storage_of(sink: ParquetSink | JsonSink, credentials: SinkCredentials, owner: SinkOwner) -> LogStorage:
     if sink.path.startswith(SCHEME):
         bucket = Bucket(sink.path, sink.s3 or S3Settings(), credentials)
         if bucket.any_key(lambda _: True, folder=DELTA_LOG) is not None:
             raise _is_delta_table(sink.path)
-        return BucketStorage(bucket, scratch / "sink-stage", group_path=group_path)
+        return BucketStorage(bucket, owner.scratch / "sink-stage", group_path=owner.group_path)
     if "://" in sink.path:
         scheme = sink.path.split("://")[0]
         raise InvalidSinkError(
@@ -121,7 +113,7 @@ def _storage_of(
     if (folder / DELTA_LOG).exists():
         raise _is_delta_table(sink.path)
     try:
-        return FolderStorage(folder, group_path=group_path)
+        return FolderStorage(folder, group_path=owner.group_path)
     except EarlierLayoutError as error:
         raise InvalidSinkError(str(error)) from error
 
