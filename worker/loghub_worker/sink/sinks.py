@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from loghub.sink_settings import ConsoleSink, DeltaSink, KafkaSink, LogstoreSink, PostgresqlSink, SparkSink
 from loghub.worker_contract import CopyPipeline, WorkerConfig
 from loghub_worker.log_service import Address
-from loghub_worker.sink.batch_sink import AtLeastOnceSink, BatchSink
+from loghub_worker.sink.batch_sink import AtLeastOnceSink, BatchSink, SinkOwner
 from loghub_worker.sink.console import Console
 from loghub_worker.sink.files import make_files_sink
 from loghub_worker.sink.kafka import KafkaTopic
@@ -86,26 +86,13 @@ def make_sink(
             owner=consumer,
             batch_timeout_s=config.batch_timeout_s,
         )
+    owner = SinkOwner(group_path=group_path, consumer=consumer, scratch=scratch, now_unix_s=now_unix_s)
     if isinstance(sink, DeltaSink):
         # Only here: it loads a large library.
         from loghub_worker.sink.delta import make_delta_sink
 
-        return make_delta_sink(
-            sink,
-            sink_credentials,
-            group_path=group_path,
-            owner=consumer,
-            scratch=scratch,
-            now_unix_s=now_unix_s,
-        )
-    return make_files_sink(
-        sink,
-        sink_credentials,
-        group_path=group_path,
-        owner=consumer,
-        scratch=scratch,
-        now_unix_s=now_unix_s,
-    )
+        return make_delta_sink(sink, sink_credentials, owner)
+    return make_files_sink(sink, sink_credentials, owner)
 
 
 def _rows_to_logstore(
