@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from loghub.sink_settings import LogstoreSink
 from loghub.worker_contract import CopyPipeline, WorkerConfig
 from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.exchange_files import ExchangeFiles, ReadCount
+from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
 from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.failure.failure_handler import FailureHandler, Settlement, failure_settings
@@ -32,6 +32,7 @@ from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.batch_errors import PYTHON_TIMEOUT, UNREACHABLE, failure_of, is_outage, query_error
 from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
+from loghub_worker.query.observed_counts import ObservedCounts
 from loghub_worker.query.spark_session import FatalError
 from loghub_worker.query.transform import Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError
@@ -39,6 +40,7 @@ from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.source.arrow_decoder import EVERYTHING, Selection
 from loghub_worker.source.datasource import SourceOptions
+from loghub_worker.source.read_counts import ReadCount
 from loghub_worker.spark_errors import SPARK_ERRORS
 
 log = structlog.get_logger()
@@ -104,6 +106,7 @@ class QueryRunner:
         self._clock = shared_state.clock
         self._scratch = settings.scratch
         self._consumer = settings.consumer
+        self.observed = ObservedCounts(spark)  # tests without Spark replace it
         self._options = SourceOptions(
             endpoint=config.endpoint,
             project=config.project,
@@ -321,15 +324,12 @@ class QueryRunner:
             return False
         batch = self._new_batch()
         try:
-            written = self._sink.write(self._transform(rows), batch)
+            written = self._sink.write(self._transform(self.observed.logs_of(rows)), batch)
+            counts = self.observed.counts(plan.ranges)
         except BaseException:
             self._sink.abort(batch)
             raise
-        finally:
-            counts = {
-                r.shard: self._exchange.take_count(plan=plan.number, shard=r.shard) for r in plan.ranges
-            }
-        read = ranges_read(plan, counts)
+        read = ranges_read(plan, counts, only_counted=bool(self._options.copy_to))
         for shard_range, failure in read.failed:
             self.failures.failed((shard_range,), failure)
         if not read.consumed or not self._publish(batch, plan, read.consumed):
