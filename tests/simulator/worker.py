@@ -22,7 +22,8 @@ from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
+from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.sink.commit_log import CommitLog
 from loghub_worker.sink.file_formats import JSON
 from loghub_worker.sink.files import FilesSink

@@ -12,7 +12,8 @@ from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
+from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.sink.commit_log import SessionLostError
 from loghub_worker.source.read_counts import ReadCount
 from tests.loghub_worker.support import worker_config

@@ -24,6 +24,7 @@ from loghub_worker.source.read_counts import COUNTS, ReadCount, counts_in
 
 log = structlog.get_logger()
 
+ROWS = "rows"
 MAX_WAIT_MS = 10_000  # for Spark to hand over the results of the actions that have ended
 
 
@@ -32,8 +33,10 @@ class ObservedCounts:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self.rows = 0  # of the last batch, if they were counted
         self._name = f"counts-{token_hex(8)}"  # another query may run in the session
-        self._listener = _Listener(self._name)
+        self._rows_name = f"{ROWS}-{self._name}"
+        self._listener = _Listener(self._name, self._rows_name)
 
     def logs_of(self, rows: DataFrame) -> DataFrame:
         """The logs among the rows of a batch, whose counts are observed."""
@@ -41,49 +44,59 @@ class ObservedCounts:
         observed = rows.observe(self._name, F.collect_set(COUNTS).alias(COUNTS))
         return observed.where(F.col(COUNTS).isNull()).drop(COUNTS)
 
+    def rows_of(self, result: DataFrame) -> DataFrame:
+        """The rows for the sink, which are counted where they are computed."""
+        return result.observe(self._rows_name, F.count(F.lit(1)).alias(ROWS))
+
     def counts(self, ranges: tuple[Range, ...]) -> dict[int, ReadCount]:
         """What was counted of these ranges since `logs_of`, by shard."""
         try:
             self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(MAX_WAIT_MS)
         except Py4JJavaError:  # a TimeoutException
             log.warning("Spark did not hand over what the source has counted", waited_ms=MAX_WAIT_MS)
-        counts = self._listener.take()
+        counts, self.rows = self._listener.take()
         return {one.shard: counts[one] for one in ranges if one in counts}
 
 
 class _Listener:
     """A QueryExecutionListener of one session at a time; Spark calls it in a thread of its own."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, rows_name: str) -> None:
         self._name = name
+        self._rows_name = rows_name
         self._session = ""
         self._texts: list[str] = []
+        self._rows = 0
         self._lock = threading.Lock()
 
     def listen_to(self, session: SparkSession) -> None:
         """Forget what was heard, and listen to the actions of this session: each start of Spark's query has a
         new one."""
-        with self._lock:
-            self._texts = []
+        self.take()
         its_id = session._jsparkSession.sessionUUID()
         if its_id != self._session:
             ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
             session._jsparkSession.listenerManager().register(self)
             self._session = its_id
 
-    def take(self) -> dict[Range, ReadCount]:
+    def take(self) -> tuple[dict[Range, ReadCount], int]:
         with self._lock:
             texts, self._texts = self._texts, []
-        return counts_in(texts)
+            rows, self._rows = self._rows, 0
+        return counts_in(texts), rows
 
     # Spark calls these under exactly these names.
 
     def onSuccess(self, action: str, execution: Any, nanoseconds: int) -> None:  # noqa: ARG002, N802
-        metrics = execution.observedMetrics().get(self._name)
-        if metrics.isDefined():
-            texts = metrics.get().getSeq(0)
+        metrics = execution.observedMetrics()
+        counts, rows = metrics.get(self._name), metrics.get(self._rows_name)
+        if counts.isDefined():
+            texts = counts.get().getSeq(0)
             with self._lock:
                 self._texts += [texts.apply(index) for index in range(texts.size())]
+        if rows.isDefined():
+            with self._lock:
+                self._rows = max(self._rows, rows.get().getLong(0))
 
     def onFailure(self, action: str, execution: Any, error: Any) -> None:  # noqa: N802
         """The batch fails, or the user's function has handled the error."""
