@@ -15,7 +15,8 @@ from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
+from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.query.transform import Transform, make_transform
 from tests.loghub_worker.support import GROUP, LOGSTORE, PROJECT
 

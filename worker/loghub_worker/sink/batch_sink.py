@@ -39,6 +39,15 @@ class SinkOwner:
     now_unix_s: float
 
 
+def require_rows(computed: int, written: int) -> None:
+    """Raise `OSError` if the sink has not found all rows that executors elsewhere have computed for it."""
+    if written < computed:
+        raise OSError(
+            f"Spark's executors have written {computed} rows, and the worker finds {written} of them: with"
+            " spec.spark.master the volume of the sink must be mounted in all executors, under the same path"
+        )
+
+
 class BatchSink(ShardRecord, Protocol):
     """What a sink guarantees to the query runner. Cursors are integers."""
 
