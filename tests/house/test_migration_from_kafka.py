@@ -51,6 +51,9 @@ class JavaClass:
         self.at += size
         return int.from_bytes(self.data[self.at - size : self.at], "big")
 
+    def skip(self, size: int) -> None:
+        self.at += size
+
     def read_constants(self) -> set[str]:
         count, index = self.number(), 1
         while index < count:
@@ -68,14 +71,14 @@ class JavaClass:
 
     def method_names(self) -> Iterator[str]:
         """After the constants."""
-        self.at += 6  # access flags, the class and its parent
-        self.at += 2 * self.number()  # interfaces
+        self.skip(6)  # access flags, the class and its parent
+        self.skip(2 * self.number())  # interfaces
         for are_methods in (False, True):  # fields come first
             for _ in range(self.number()):
                 _, name, _, attributes = (self.number() for _ in range(4))
                 for _ in range(attributes):
-                    self.at += 2
-                    self.at += self.number(4)
+                    self.skip(2)
+                    self.skip(self.number(4))
                 if are_methods:
                     yield self.texts[name]
 

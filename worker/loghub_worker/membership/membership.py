@@ -16,16 +16,13 @@ from enum import StrEnum
 
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.batch_plan import GroupSize, Range, smoothed
+from loghub_worker.membership.pace import Pace
 
 # The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
 # seconds.
 MARGIN_FRACTION, MAX_MARGIN_S = 0.2, 5.0
 FIRST_RETRY_S = 1.0  # after a failed heartbeat; further pauses are longer, up to an interval
-# After a change of the assignment another one is likely: other consumers give up their shards one by one, at
-# their next heartbeats, and only an answer tells that one of these is ours. So heartbeats come more often for
-# as many intervals as that takes.
-CHANGING_INTERVALS = 2
-CHANGING_FRACTION, LEAST_CHANGING_S = 0.2, 0.2
+
 
 RELEASED = -1  # `HeldShard.revoked_version` once the source no longer reads the shard
 
@@ -117,8 +114,7 @@ class Membership:
         self._shards: dict[int, HeldShard] = {}
         self._last_epoch = 0
         self._next_send_s: float | None = None  # None: immediately
-        self._assigned: tuple[int, ...] | None = None  # by the last answer
-        self._changing_until_s = 0.0
+        self._pace = Pace(timings.interval_s)
         self._has_unreported_change = False  # something changed that the request in flight does not report
         self._sent: tuple[int, float] | None = None  # number and time of the request in flight
         self._last_number = 0
@@ -198,20 +194,11 @@ class Membership:
             return
         self.last_good_s = sent_s
         self._failures = 0
-        if assigned != self._assigned:
-            self._assigned = assigned
-            self._changing_until_s = sent_s + CHANGING_INTERVALS * self.timings.interval_s
-        self._next_send_s = None if self._has_unreported_change else sent_s + self._pace_s(sent_s)
+        next_s = self._pace.answered(assigned, sent_s=sent_s)
+        self._next_send_s = None if self._has_unreported_change else next_s
         if self.state is not MemberState.LEFT:
             self.state = MemberState.MEMBER
         self._apply_assignment(assigned)
-
-    def _pace_s(self, now: float) -> float:
-        """Seconds between two heartbeats."""
-        interval_s = self.timings.interval_s
-        if now >= self._changing_until_s:
-            return interval_s
-        return min(interval_s, max(LEAST_CHANGING_S, interval_s * CHANGING_FRACTION))
 
     def failed(self, number: int, *, now: float) -> None:
         """Handle the failure of a request. Held shards stay held while the session lasts."""
