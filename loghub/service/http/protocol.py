@@ -45,7 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._in_body = False
         self._head_bytes = 0  # received: of the head, and since the last bytes of the body
-        self._parsed_bytes = 0  # of the head and trailers, without what one read delivered beside them
+        self._parsed_bytes = 0  # of the head and trailers that were parsed
         self._body_bytes = 0  # among the bytes that were received last
         self._deadline: asyncio.TimerHandle | None = None
         self._response_deadline: asyncio.TimerHandle | None = None
