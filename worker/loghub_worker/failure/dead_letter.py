@@ -20,11 +20,11 @@ from loghub.client.port import LogHub
 from loghub.wire import loggroup
 from loghub.wire.errors import Code, LogHubError, MalformedLogGroup
 from loghub.wire.loggroup import LogGroup, encode
-from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore
+from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, WorkerReason
 from loghub_worker.failure.origin import Origin
 from loghub_worker.log_service import Address, connect, decode_cursor, encode_cursor, put_log_group
 
-DEAD_LETTER_UNAVAILABLE = "DeadLetterUnavailable"
+DEAD_LETTER_UNAVAILABLE = WorkerReason.DEAD_LETTER_UNAVAILABLE.value
 TAG_PREFIX = "dead_letter_"
 MAX_MESSAGE_CHARS = 1000  # the log group and its tags together must not exceed what a service accepts
 
