@@ -20,8 +20,8 @@ from loghub.clock import Clock
 from loghub.worker_contract import WorkerStatus
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.batch_deadline import hung_after_s
-from loghub_worker.failure.dead_letter import DeadLetters, Origin, make_dead_letters
-from loghub_worker.failure.failure_handler import DEAD_LETTER_UNAVAILABLE
+from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, DeadLetters, make_dead_letters
+from loghub_worker.failure.origin import Origin
 from loghub_worker.log_service import Address, ConsumerIdentity, ReportedError, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode

@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 from loghub.clock import SystemClock
 from loghub.worker_contract import WorkerConfig
 from loghub_worker.exchange_files import ExchangeFiles
-from loghub_worker.failure.dead_letter import Origin, make_dead_letters
+from loghub_worker.failure.dead_letter import make_dead_letters
+from loghub_worker.failure.origin import Origin
 from loghub_worker.log_service import Address, ConsumerIdentity, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings

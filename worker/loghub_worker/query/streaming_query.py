@@ -20,8 +20,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
-from loghub_worker.failure.failure_handler import FailureHandler, Settlement, failure_settings
+from loghub_worker.failure.failure_handler import FailureHandler, Settlement
 from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure
+from loghub_worker.failure.skip_limits import failure_settings
 from loghub_worker.log_service import ReportedError, encode_cursor
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
@@ -102,7 +103,7 @@ class QueryRunner:
         self._ending = threading.Lock()  # a batch does not end while it is being cancelled
         self._thread = threading.Thread(target=self._run, name="query", daemon=True)
         self.failures = FailureHandler(
-            failure_settings(config),
+            failure_settings(config.on_failure, batch_timeout_s=config.batch_timeout_s),
             exchange=self._exchange,
             clock=self._clock,
             journal=settings.journal,

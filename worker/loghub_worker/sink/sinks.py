@@ -23,7 +23,7 @@ from loghub.sink_settings import (
 )
 from loghub.worker_contract import LOCAL_MASTER, CopyPipeline, WorkerConfig
 from loghub_worker.log_service import Address
-from loghub_worker.sink.batch_sink import AtLeastOnceSink, BatchSink, InvalidSinkError
+from loghub_worker.sink.batch_sink import AtLeastOnceSink, BatchSink, InvalidSinkError, SinkOwner
 from loghub_worker.sink.console import Console
 from loghub_worker.sink.files import make_files_sink
 from loghub_worker.sink.kafka import KafkaTopic
@@ -96,26 +96,13 @@ def make_sink(
             owner=consumer,
             batch_timeout_s=config.batch_timeout_s,
         )
+    owner = SinkOwner(group_path=group_path, consumer=consumer, scratch=scratch, now_unix_s=now_unix_s)
     if isinstance(sink, DeltaSink):
         # Only here: it loads a large library.
         from loghub_worker.sink.delta import make_delta_sink
 
-        return make_delta_sink(
-            sink,
-            sink_credentials,
-            group_path=group_path,
-            owner=consumer,
-            scratch=scratch,
-            now_unix_s=now_unix_s,
-        )
-    return make_files_sink(
-        sink,
-        sink_credentials,
-        group_path=group_path,
-        owner=consumer,
-        scratch=scratch,
-        now_unix_s=now_unix_s,
-    )
+        return make_delta_sink(sink, sink_credentials, owner)
+    return make_files_sink(sink, sink_credentials, owner)
 
 
 def _require_shared_stage(config: WorkerConfig) -> None:

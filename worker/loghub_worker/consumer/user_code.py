@@ -1,0 +1,30 @@
+"""Calls user code that may be `async`, with one event loop for all calls of a thread."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+class UserCode:
+    """Used by one thread."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.Runner | None = None
+
+    def call(self, method: Callable[..., Any], *arguments: object) -> Any:
+        """What the method returns, or what it returns when awaited."""
+        result = method(*arguments)
+        if not inspect.isawaitable(result):
+            return result
+        if self._loop is None:
+            self._loop = asyncio.Runner()
+        return self._loop.run(_await(result))
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+
+
+async def _await(result: Any) -> Any:
+    return await result
