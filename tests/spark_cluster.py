@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pyspark
 
+from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from tests import java
 from tests.support import wait_until
 
 GUARD_S = 300.0
 SPARK = Path(pyspark.__file__).parent
 CLASSES = "org.apache.spark.deploy"
-SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 EXECUTOR_MIB = 512
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
@@ -57,31 +57,22 @@ def _namespace() -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A running cluster: its URL for `spark.master`, and its workers."""
+    """A running cluster and its URL for `spark.master`."""
 
     url: str
-    workers: tuple["subprocess.Popen[bytes]", ...]
 
-    def executors(self) -> list[int]:
-        """The process ids of the executors."""
-        groups = {worker.pid for worker in self.workers}
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _in_groups(int(entry.name), groups):
-                try:
-                    command = (entry / "cmdline").read_bytes()
-                except OSError:
-                    continue
-                if b"CoarseGrainedExecutorBackend" in command:
-                    found.append(int(entry.name))
-        return found
+    def executor_of(self, process: int) -> int:
+        """The executor that has started this process of Python, by process ids."""
+        while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{process}/cmdline").read_bytes():
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        return process
 
 
-def _in_groups(pid: int, groups: set[int]) -> bool:
-    try:
-        return os.getpgid(pid) in groups
-    except OSError:
-        return False
+def jvm_options() -> str:
+    """For a JVM that lives for a minute."""
+    archive = os.environ.get(ENV_CLASS_ARCHIVE)
+    shared = f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off" if archive else ""
+    return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{shared}"
 
 
 @contextmanager
@@ -98,18 +89,17 @@ def running_cluster(
         wait_until(lambda: _MASTER.search(log.read_text()) is not None, "the master", guard_s=GUARD_S)
         match = _MASTER.search(log.read_text())
         assert match is not None
-        started = []
         for number in range(workers):
             name = f"worker-{number}"
             options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
             options += ["--cores", str(cores), "--memory", f"{2 * EXECUTOR_MIB}m"]
             options += ["--work-dir", str(folder / name), match[1]]
             prefix = [*_namespace(), "sh", "-c", _HIDE, "sh"]
-            started.append(_start(ends, folder, name, options, prefix=prefix, hidden=hidden))
+            _start(ends, folder, name, options, prefix=prefix, hidden=hidden)
         for number in range(workers):
             log = folder / f"worker-{number}.log"
             wait_until(lambda log=log: _REGISTERED in log.read_text(), "a worker", guard_s=GUARD_S)  # type: ignore[misc]
-        yield Cluster(url=match[1], workers=tuple(started))
+        yield Cluster(url=match[1])
 
 
 def _start(
@@ -120,7 +110,7 @@ def _start(
     *,
     prefix: Sequence[str],
     hidden: Sequence[Path] = (),
-) -> "subprocess.Popen[bytes]":
+) -> None:
     kind = "worker.Worker" if prefix else "master.Master"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {
@@ -128,7 +118,7 @@ def _start(
         "SPARK_CONF_DIR": str(folder / "conf"),
         "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": SMALL,
+        "SPARK_DAEMON_JAVA_OPTS": jvm_options(),
         "SPARK_NO_DAEMONIZE": "1",
         "PYSPARK_PYTHON": sys.executable,
         "HIDDEN": " ".join(map(str, hidden)),
@@ -143,7 +133,6 @@ def _start(
             start_new_session=True,
         )
     ends.callback(_end, process)
-    return process
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

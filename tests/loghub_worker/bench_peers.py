@@ -47,7 +47,7 @@ print(logs, spent)
 SPARK_COPY = """
 import os, sys
 from pathlib import Path
-from loghub.worker_contract import ParquetSink
+from loghub.sink_settings import ParquetSink
 from loghub_worker.query.spark_session import end_jvm, start_spark
 from tests.loghub_worker.cpu_time import cpu_time
 from tests.loghub_worker.support import worker_config

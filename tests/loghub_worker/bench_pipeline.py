@@ -15,7 +15,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from loghub.worker_contract import ParquetSink, SqlPipeline
+from loghub.sink_settings import ParquetSink
+from loghub.worker_contract import SqlPipeline
 from tests.loghub_worker.bench_logs import columns_of_fields, fill
 from tests.loghub_worker.cpu_time import CpuTime, cpu_time
 from tests.loghub_worker.support import GUARD_S, WorkerProcess, prepare, worker_config, worker_processes

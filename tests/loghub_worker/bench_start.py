@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
 
-from loghub.worker_contract import ParquetSink
+from loghub.sink_settings import ParquetSink
 from tests.loghub_worker.cpu_time import CpuTime, cpu_time
 from tests.loghub_worker.support import GUARD_S, Producer, prepare, worker_config, worker_processes
 from tests.support import ServiceProcess, running_service, wait_until

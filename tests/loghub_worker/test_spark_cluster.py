@@ -63,8 +63,9 @@ def run(logs):
 """
 SMALL = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.executor.extraJavaOptions": spark_cluster.SMALL,
+    "spark.executor.extraJavaOptions": spark_cluster.jvm_options(),
     "spark.executor.memory": f"{spark_cluster.EXECUTOR_MIB}m",
+    "spark.task.maxFailures": "2",
 }
 
 
@@ -105,6 +106,11 @@ def logs_of(worker: WorkerProcess) -> dict[int, int]:
     return {} if status is None else {one.shard: one.logs for one in status.shards}
 
 
+def skips_of(worker: WorkerProcess) -> dict[int, int]:
+    status = worker.status
+    return {} if status is None else {one.shard: one.log_groups for one in status.skipped}
+
+
 def test_code_arrives_killed_tasks_count_once_and_a_bad_log_stops_only_its_shard(
     master: str, request: pytest.FixtureRequest, service: ServiceProcess, driver_disk: Path, tmp_path: Path
 ) -> None:
@@ -133,8 +139,8 @@ def test_code_arrives_killed_tasks_count_once_and_a_bad_log_stops_only_its_shard
         wait_until(is_held, "the task to be held", guard_s=GUARD_S)
         if master != LOCAL_MASTER:
             cluster: Cluster = request.getfixturevalue("cluster")
-            for executor in cluster.executors():
-                os.kill(executor, signal.SIGKILL)
+            (held,) = (int(path.name.partition("-")[2]) for path in tmp_path.glob("holding-*"))
+            os.kill(cluster.executor_of(held), signal.SIGKILL)
             wait_until(lambda: len([*tmp_path.glob("holding-*")]) > 1, "the next attempt", guard_s=GUARD_S)
         (tmp_path / "go").touch()
         wait_delivered(sink, sent, [worker])
@@ -146,9 +152,7 @@ def test_code_arrives_killed_tasks_count_once_and_a_bad_log_stops_only_its_shard
         sent += ids("before", "after", "other")
         wait_delivered(sink, sent, [worker])
         wait_until(lambda: all_saved(client), "the last checkpoints", guard_s=GUARD_S)
-        status = worker.status
-        assert status is not None
-        assert [(one.shard, one.log_groups) for one in status.skipped] == [(0, 1)]
+        wait_until(lambda: skips_of(worker) == {0: 1}, "the skip to be reported", guard_s=GUARD_S)
         wait_until(lambda: logs_of(worker) == {0: 31, 1: 30}, "all to be counted", guard_s=GUARD_S)
         assert worker.status is not None
         assert worker.status.rows_written == sent.total()
@@ -156,6 +160,7 @@ def test_code_arrives_killed_tasks_count_once_and_a_bad_log_stops_only_its_shard
     assert delivered(sink) == sent
 
 
+@pytest.mark.deep
 def test_a_volume_that_executors_do_not_have_is_reported_and_nothing_counts_as_delivered(
     cluster: Cluster, service: ServiceProcess, driver_disk: Path, tmp_path: Path
 ) -> None:
@@ -228,9 +233,8 @@ def test_a_log_that_ends_each_executor_is_found_and_skipped(
         ),
         on_failure=OnFailure(policy="Skip", max_attempts=1),
     )
-    fewer = msgspec.structs.replace(config, spark_conf=SMALL | {"spark.task.maxFailures": "2"})
     with worker_processes(driver_disk / tmp_path.name, service) as workers:
-        worker = workers.start("w-0", fewer)
+        worker = workers.start("w-0", config)
         reasons = set()
 
         def is_skipped() -> bool:

@@ -29,7 +29,7 @@ from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.metrics import Counter, Figures
 from loghub_worker.metrics_server import MetricsServer
-from loghub_worker.query.per_batch import refuse_per_batch
+from loghub_worker.query.per_batch import refuse_per_batch, refuse_stateful
 from loghub_worker.query.query_counters import query_counters
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.spark_session import FatalError, invalid, sink_failures, start_spark
@@ -134,6 +134,7 @@ class WorkerRuntime:
         self._end_if_stopped()
         transform = make_transform(self._config.pipeline, code)
         result = transform.check(empty_logs(spark))
+        refuse_stateful(result)
         if not self._config.per_batch:
             refuse_per_batch(result)
         self._end_if_stopped()

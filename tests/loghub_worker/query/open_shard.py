@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import OnFailure
+from loghub.worker_contract import LOCAL_MASTER, OnFailure
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.dead_letter import DeadLetters
@@ -87,9 +87,13 @@ class FakeObserved:
 
     def __init__(self, counts: dict[int, ReadCount]) -> None:
         self._counts = counts
+        self.rows = 0
 
     def logs_of(self, rows: object) -> object:
         return rows
+
+    def rows_of(self, result: object) -> object:
+        return result
 
     def counts(self, ranges: tuple[Range, ...]) -> dict[int, ReadCount]:
         return {one.shard: self._counts.pop(one.shard) for one in ranges if one.shard in self._counts}
@@ -106,6 +110,7 @@ class OpenShard:
         dead_letters: DeadLetters | None = None,
         clock: HandClock | None = None,
         shards: int = 1,
+        spark_master: str = LOCAL_MASTER,
     ) -> None:
         self._shards = range(shards)
         self.clock = clock or HandClock(100.0)
@@ -132,6 +137,7 @@ class OpenShard:
                     ParquetSink(path="/unused"),
                     batch_timeout_s=TIMEOUT_S,
                     on_failure=on_failure or OnFailure(),
+                    spark_master=spark_master,
                 ),
                 consumer="w-0",
                 credentials_dir="/k",
@@ -149,6 +155,7 @@ class OpenShard:
         self.query_runner._query = ignored
         self.counts: dict[int, ReadCount] = {}
         observed: Any = FakeObserved(self.counts)
+        self.observed: FakeObserved = observed
         self.query_runner.observed = observed
 
     @property

@@ -2,15 +2,17 @@
 looks like, and refused unless the pipeline wants them. `test_pandas` has functions over groups."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.window import Window
 
-from loghub_worker.query.per_batch import per_batch_operations, refuse_per_batch
+from loghub_worker.query.per_batch import per_batch_operations, refuse_per_batch, refuse_stateful
 from loghub_worker.query.spark_session import FatalError
 from loghub_worker.query.transform import SqlTransform, empty_logs
+from loghub_worker.source.arrow_decoder import SCHEMA
 from tests.loghub_worker.support import SQL
 
 pytestmark = pytest.mark.spark
@@ -84,6 +86,88 @@ def test_operations_of_a_function(
     spark: SparkSession, function: Callable[[DataFrame], DataFrame], operations: list[str]
 ) -> None:
     assert per_batch_operations(function(empty_logs(spark))) == operations
+
+
+def test_what_needs_the_state_of_earlier_micro_batches_is_refused(spark: SparkSession) -> None:
+    logs = empty_logs(spark)
+    rows = logs.withWatermark("__time__", "1 minute").dropDuplicatesWithinWatermark(["__source__"])
+    with pytest.raises(FatalError, match=r"dropDuplicatesWithinWatermark.*a worker keeps none") as raised:
+        refuse_stateful(rows)
+    assert raised.value.reason == "InvalidPipeline"
+    for allowed in (logs.dropDuplicates(["__source__"]), logs.withWatermark("__time__", "1 minute")):
+        refuse_stateful(allowed)
+
+
+class Node:
+    """A node of a plan with these columns, over others. Spark's own needs pandas."""
+
+    def __init__(self, name: str, *below: "Node") -> None:
+        self._name = name
+        self._below = below
+
+    def nodeName(self) -> str:
+        return self._name
+
+    def children(self) -> "Nodes":
+        return Nodes(self._below)
+
+    def subqueries(self) -> "Nodes":
+        return Nodes(())
+
+    def output(self) -> "Nodes":
+        return Nodes(tuple(map(Column, SCHEMA.names)))
+
+
+class Column:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+
+class Nodes:
+    """A sequence of Scala."""
+
+    def __init__(self, items: tuple[object, ...]) -> None:
+        self._items = items
+
+    def size(self) -> int:
+        return len(self._items)
+
+    def apply(self, index: int) -> object:
+        return self._items[index]
+
+
+class Result:
+    """A DataFrame with this plan."""
+
+    def __init__(self, plan: Node) -> None:
+        self._plan = plan
+
+    @property
+    def _jdf(self) -> "Result":
+        return self
+
+    def queryExecution(self) -> "Result":
+        return self
+
+    def analyzed(self) -> Node:
+        return self._plan
+
+
+@pytest.mark.parametrize(
+    ("node", "named"),
+    [
+        ("TransformWithState", "transformWithState"),
+        ("TransformWithStateInPySpark", "transformWithState"),
+        ("FlatMapGroupsInPandasWithState", "applyInPandasWithState"),
+    ],
+)
+def test_functions_over_state_are_refused_by_their_names(node: str, named: str) -> None:
+    result: Any = Result(Node("Project", Node(node, Node("LocalRelation"))))
+    with pytest.raises(FatalError, match=named):
+        refuse_stateful(result)
 
 
 def test_the_message_says_what_to_do(spark: SparkSession) -> None:

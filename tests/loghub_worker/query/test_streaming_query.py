@@ -120,6 +120,20 @@ def test_only_the_log_group_that_failed_is_skipped_even_if_the_source_did_not_le
     assert (open_shard.position, open_shard.sink.published) == (BEGIN, [])
 
 
+def test_rows_that_executors_elsewhere_wrote_and_the_sink_does_not_find_are_not_delivered(
+    tmp_path: Path,
+) -> None:
+    """They have written to their own disks. In its pod, a worker need not count them."""
+    open_shard = OpenShard(tmp_path, spark_master="spark://master:7077")
+    open_shard.observed.rows = 5
+    with pytest.raises(OSError, match=r"5 rows, and the worker finds 0 .* spec\.spark\.master"):
+        open_shard.batch(BEGIN, BEGIN + 1)
+    assert (open_shard.position, open_shard.sink.published, open_shard.sink.aborted) == (BEGIN, [], 1)
+    open_shard.observed.rows = 0
+    open_shard.batch(BEGIN, BEGIN + 1)
+    assert open_shard.position == BEGIN + 1
+
+
 def no_space(*_: object) -> None:
     raise OSError(28, "No space left on device")
 

@@ -27,6 +27,13 @@ OPERATIONS = {
     "Intersect": "INTERSECT or EXCEPT",
     "Except": "INTERSECT or EXCEPT",
 }
+# They would find the state that earlier micro-batches have left, and a micro-batch begins without any.
+STATEFUL = {
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "TransformWithState": "transformWithState",
+    "FlatMapGroupsWithState": "applyInPandasWithState",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+}
 GROUPS = "a function over groups"  # the node of each kind has `Group` in its name
 SELF_JOIN = "a join of logs with logs"
 SUBQUERY = "a subquery over logs"
@@ -45,6 +52,19 @@ def refuse_per_batch(result: DataFrame) -> None:
         )
 
 
+def refuse_stateful(result: DataFrame) -> None:
+    """Raise `FatalError` ``InvalidPipeline`` if the rows depend on logs of earlier micro-batches."""
+    walk = _Walk()
+    walk.reads_logs(result._jdf.queryExecution().analyzed())
+    if walk.stateful:
+        raise FatalError(
+            "InvalidPipeline",
+            f"the pipeline uses {' and '.join(sorted(walk.stateful))}, which needs the state of earlier"
+            " micro-batches, and a worker keeps none, because its shards move to other workers: write the"
+            " rows to the sink and evaluate them there",
+        )
+
+
 def per_batch_operations(result: DataFrame) -> list[str]:
     """The operations over logs whose result depends on which logs share a micro-batch, in words."""
     walk = _Walk()
@@ -57,6 +77,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.found: set[str] = set()
+        self.stateful: set[str] = set()
         self._definitions: dict[int, bool] = {}  # of WITH: whether each reads logs
 
     def reads_logs(self, node: Any) -> bool:
@@ -80,6 +101,10 @@ class _Walk:
         return any(sources)
 
     def _note(self, name: str, node: Any) -> None:
+        state = name.removesuffix("InPySpark").removesuffix("InPandas")
+        if state in STATEFUL:
+            self.stateful.add(STATEFUL[state])
+            return
         operation = GROUPS if "Group" in name else OPERATIONS.get(name.removesuffix(" All"))
         if operation is not None and (name != "Sort" or getattr(node, "global")()):
             self.found.add(operation)
