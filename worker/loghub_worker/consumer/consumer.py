@@ -21,7 +21,7 @@ from loghub_worker.consumer.acknowledgement import Acknowledgement
 from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.failure_sink import make_failure_sink
 from loghub_worker.consumer.fan_out import FanOutFactory
-from loghub_worker.consumer.group import group_timeout_s
+from loghub_worker.consumer.group import group_timeout_s, stored_shard
 from loghub_worker.consumer.log_setup import log_to_logging
 from loghub_worker.consumer.processor import Listener, ProcessorFactory, ShardLostError
 from loghub_worker.consumer.puller import Puller
@@ -29,8 +29,9 @@ from loghub_worker.consumer.rebalance import rebalance
 from loghub_worker.consumer.retry_consumer import RetryConsumer, retry_settings
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.settlement import Settlement
-from loghub_worker.consumer.shard_runner import ShardRunner
+from loghub_worker.consumer.shard_runner import AssignmentParts, ShardRunner
 from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
+from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import Checkpoints, ShardTracker
 from loghub_worker.log_service import ConsumerIdentity, ReportedError, decode_cursor, encode_cursor
 from loghub_worker.membership.heartbeat import HeartbeatThread
@@ -296,9 +297,11 @@ class Consumer:
             assert held.position is not None
             slot = self._table.add(held.shard, epoch=held.epoch, position=held.position)
             acknowledgement = Acknowledgement(self._table, slot, self._settings.redelivery)
+            stored = self._stored_position(slot)
             tracker = ShardTracker(
                 checkpoints,
                 acknowledgement,
+                stored,
                 shard=held.shard,
                 epoch=held.epoch,
                 position=held.position,
@@ -306,12 +309,26 @@ class Consumer:
             settlement = None
             if self._failure_sink is not None:
                 settlement = Settlement(self._table, slot, self._failure_sink, self._settings.redelivery)
-            runner = ShardRunner(self._table, slot, tracker, acknowledgement, settlement, self._factory)
+            parts = AssignmentParts(
+                tracker=tracker, acknowledgement=acknowledgement, settlement=settlement, stored=stored
+            )
+            runner = ShardRunner(self._table, slot, parts, self._factory)
             self._runs[held.shard] = _Run(slot, tracker, runner)
         shards = tuple(held.shard for held in assigned)
         self._call_listener(shards, self._listener.on_assigned)
         for shard in shards:
             self._runs[shard].runner.start()
+
+    def _stored_position(self, slot: ShardSlot) -> StoredPosition | None:
+        settings, shard = self._settings, slot.flow.shard
+        if settings.checkpoint_store is None:
+            return None
+        return StoredPosition(
+            settings.checkpoint_store,
+            self._table,
+            slot,
+            lambda: stored_shard(self._client, settings, shard),
+        )
 
     def _release(self, shared_state: SharedState, shard: int) -> None:
         """The processor has ended: the shard is released as soon as its checkpoint is saved."""
