@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from loghub.worker_contract import PythonPipeline, SqlPipeline
-from loghub_worker.query.spark_session import FatalError
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.transform import (
     PipelineError,
     PythonTransform,

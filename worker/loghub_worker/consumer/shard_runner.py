@@ -1,16 +1,14 @@
 """The thread of one shard: calls its processor, step by step."""
 
-import asyncio
-import inspect
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import LogBatch
 from loghub_worker.consumer.processor import Processor, ProcessorFactory
+from loghub_worker.consumer.processor_calls import ProcessorCalls, RemoteError
 from loghub_worker.consumer.shard_flow import ShardFlow, Step
 from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
 from loghub_worker.consumer.tracker import ShardTracker
@@ -32,7 +30,7 @@ class ShardRunner:
         self._tracker = tracker
         self._factory = factory
         self._processor: Processor | None = None
-        self._loop: asyncio.Runner | None = None  # for a processor with `async` methods
+        self._call = ProcessorCalls()
         # A processor that never returns must not keep the program from ending.
         self.thread = threading.Thread(target=self._run, name=f"shard-{tracker.shard}", daemon=True)
 
@@ -52,8 +50,7 @@ class ShardRunner:
             self._table.fail(failure)
             self._table.apply(self._slot, lambda flow, _: shard_flow.shut_down(flow))
         finally:
-            if self._loop is not None:
-                self._loop.close()
+            self._call.close()
 
     def _initialize(self) -> None:
         try:
@@ -125,20 +122,11 @@ class ShardRunner:
     def _apply(self, event: Callable[[ShardFlow, float], ShardFlow]) -> None:
         self._table.apply(self._slot, event)
 
-    def _call(self, method: Callable[..., Any], *arguments: object) -> Any:
-        result = method(*arguments)
-        if not inspect.isawaitable(result):
-            return result
-        if self._loop is None:
-            self._loop = asyncio.Runner()
-        return self._loop.run(_await(result))
-
     def _report(self, method: str, error: Exception) -> None:
-        message = f"{method} of shard {self._tracker.shard} raised {type(error).__name__}: {error}"
+        is_remote = isinstance(error, RemoteError)
+        what = "failed" if is_remote else f"raised {type(error).__name__}"
+        message = f"{method} of shard {self._tracker.shard} {what}: {error}"
         if self._slot.user_error.message != message:
-            log.warning("processor failed", shard=self._tracker.shard, method=method, exc_info=error)
+            about = {"message": str(error)} if is_remote else {"exc_info": error}
+            log.warning("processor failed", shard=self._tracker.shard, method=method, **about)
         self._slot.user_error = ReportedError(PROCESSOR_FAILED, message)
-
-
-async def _await(result: Any) -> Any:
-    return await result

@@ -65,13 +65,15 @@ ERRORS = (Cause.REJECTED, Cause.UNAVAILABLE)  # known at once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureSettings:
-    """The settings of one group. `batch_timeout_s` is the time after which a batch is cancelled."""
+    """The settings of one group. `batch_timeout_s` is the time after which a batch is cancelled, and
+    `restart_s` the first pause after a process ended, which costs the others what a new one costs."""
 
     policy: Policy
     max_attempts: int  # of one log group
     max_consecutive: int  # log groups of a shard that are skipped without a success between them
     max_per_hour: int  # log groups of a shard that are skipped
     batch_timeout_s: float
+    restart_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +157,7 @@ class FailurePolicy:
             Cause.REJECTED: Backoff(first_s=1.0, longest_s=300.0, random=random),
             Cause.UNAVAILABLE: Backoff(first_s=1.0, longest_s=30.0, random=random),
             Cause.TIMED_OUT: Backoff(first_s=hang_s, longest_s=10 * hang_s, random=random),
-            Cause.ENDED: Backoff(first_s=60.0, longest_s=HOUR_S, random=random),
+            Cause.ENDED: Backoff(first_s=settings.restart_s, longest_s=HOUR_S, random=random),
         }
         self.totals: dict[int, ShardTotals] = {}
         self._failing: dict[int, FailingRange] = {}

@@ -27,12 +27,12 @@ from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, dea
 from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.failure.failure_handler import FailureHandler, Settlement, failure_settings
 from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError, encode_cursor
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.batch_errors import PYTHON_TIMEOUT, UNREACHABLE, failure_of, is_outage, query_error
 from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
-from loghub_worker.query.spark_session import FatalError
 from loghub_worker.query.transform import Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError

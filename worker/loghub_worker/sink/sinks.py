@@ -11,7 +11,15 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from loghub.sink_settings import ConsoleSink, DeltaSink, KafkaSink, LogstoreSink, PostgresqlSink, SparkSink
+from loghub.sink_settings import (
+    ConsoleSink,
+    DeltaSink,
+    KafkaSink,
+    LogstoreSink,
+    NoSink,
+    PostgresqlSink,
+    SparkSink,
+)
 from loghub.worker_contract import CopyPipeline, WorkerConfig
 from loghub_worker.log_service import Address
 from loghub_worker.sink.batch_sink import AtLeastOnceSink, BatchSink
@@ -98,6 +106,7 @@ def make_sink(
             scratch=scratch,
             now_unix_s=now_unix_s,
         )
+    assert not isinstance(sink, NoSink)  # of a processor, which runs without Spark
     return make_files_sink(
         sink,
         sink_credentials,

@@ -1,0 +1,34 @@
+"""Calls the methods of one processor, which may be ``async``."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+class RemoteError(Exception):
+    """User code failed in another process, which has logged it. The message is for the user."""
+
+
+class ProcessorCalls:
+    """All calls are made by one thread. The event loop, if one is needed, is the same for all."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.Runner | None = None
+
+    def __call__(self, method: Callable[..., Any], *arguments: object) -> Any:
+        """What the method returns, awaited if need be."""
+        result = method(*arguments)
+        if not inspect.isawaitable(result):
+            return result
+        if self._loop is None:
+            self._loop = asyncio.Runner()
+        return self._loop.run(_await(result))
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+
+
+async def _await(result: Any) -> Any:
+    return await result
