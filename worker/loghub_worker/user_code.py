@@ -39,15 +39,11 @@ def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
         for name, text in pipeline.files.items():
             (scratch / Path(name).name).write_text(text, encoding="utf-8")
     if not code.is_dir():
-        raise FatalError(
-            "InvalidPipeline", f"the folder {code} with the code of {name} does not exist"
-        )
+        raise FatalError("InvalidPipeline", f"the folder {code} with the code of {name} does not exist")
     try:
         hiding = sorted(path.name for path in code.iterdir() if _hides_a_module(path))
     except OSError as error:
-        raise FatalError(
-            "InvalidPipeline", f"the code of {name} cannot be read: {error}"
-        ) from error
+        raise FatalError("InvalidPipeline", f"the code of {name} cannot be read: {error}") from error
     if hiding:
         raise FatalError(
             "InvalidPipeline",

@@ -151,6 +151,41 @@ def test_a_log_group_that_ends_the_process_is_isolated_after_three_attempts(tmp_
         assert any("process 0 ended: exit status 3" in error for error in errors)
 
 
+def test_a_log_group_that_ends_the_process_is_not_blamed_on_another_shard(tmp_path: Path) -> None:
+    """Both are in one process. Each log group of the second shard is alone in its batch, so what ends the
+    process three times during it would be skipped."""
+    with rig(tmp_path) as on:
+        on.policy = replace(on.policy, policy=Policy.SKIP)
+        deadly, innocent = opened(on, 0), opened(on, 1)
+        ended = threading.Event()
+        failed: list[BaseException] = []
+
+        def run_innocent() -> None:
+            position = 0
+            try:
+                while not ended.is_set():
+                    one = batch(f"good-{position}", shard=1, first=position)
+                    until_done(lambda: innocent.process(one, MemoryTracker(1)), [])  # noqa: B023
+                    position += 1
+            except BaseException as error:  # noqa: BLE001 - the test looks at it
+                failed.append(error)
+
+        thread = threading.Thread(target=run_innocent)
+        thread.start()
+        try:
+            kept = batch("a", "exit-1", "b")
+            until_done(lambda: deadly.process(kept, MemoryTracker(0)), [])
+        finally:
+            ended.set()
+            thread.join(60)
+        assert failed == []
+        assert on.ids(0) == ["a", "b"]
+        assert on.failures[0].handler.report({}).totals[0].skipped == 1
+        assert on.failures[1].handler.report({}).skips == ()
+        seen = [int(name.partition("-")[2]) for name in on.ids(1)]
+        assert sorted(set(seen)) == list(range(len(set(seen)))), "nothing of the other shard is missing"
+
+
 def test_a_call_that_hangs_ends_with_its_process_and_harms_no_other_process(tmp_path: Path) -> None:
     """It holds the interpreter's lock, so nothing in its process runs any more."""
     with rig(tmp_path, processes=2, timeout_s=3.0) as on:

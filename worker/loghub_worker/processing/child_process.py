@@ -93,6 +93,8 @@ class ChildProcess:
         self._channel: Channel | None = None
         self._pending: dict[int, _Pending] = {}
         self._guilty: int | None = None  # the call because of which the process is killed
+        self._is_alone = False  # one call runs that must run alone
+        self._waiting_alone = 0
         self._closing = False
         self._is_cut = False  # the channel has ended
         self.generation = 0
@@ -119,12 +121,19 @@ class ChildProcess:
     # -- calls
 
     def call(
-        self, make: Call, bodies: Sequence[memoryview] = (), *, generation: int | None, timeout_s: float
+        self,
+        make: Call,
+        bodies: Sequence[memoryview] = (),
+        *,
+        generation: int | None,
+        timeout_s: float,
+        alone: bool = False,
     ) -> tuple[Answer, int]:
         """Send a request and wait for its answer; also the generation that answered. `generation` is the one
-        that the session belongs to; None begins a session. Raises `CallFailedError`."""
+        that the session belongs to; None begins a session. With `alone`, the process does nothing else
+        meanwhile. Raises `CallFailedError`."""
         with self._changed:
-            self._changed.wait_for(lambda: self.loaded or self.failure or self._closing, READY_S)
+            self._await_turn(alone, timeout_s)
             if not self.loaded or self._channel is None:
                 raise ProcessUnavailableError(
                     f"process {self.number} is being started again: {self.ended_message}"
@@ -134,6 +143,7 @@ class ChildProcess:
             channel, pending = self._channel, _Pending(self.generation)
             number = next(self._calls)
             self._pending[number] = pending
+            self._is_alone = alone
         try:
             channel.send(make(number), bodies)
         except BlockingIOError:  # it reads nothing, because of which call is not known
@@ -150,6 +160,24 @@ class ChildProcess:
             raise pending.error
         assert pending.answer is not None
         return pending.answer, pending.generation
+
+    def _await_turn(self, alone: bool, timeout_s: float) -> None:
+        """Wait until the process is loaded, and for a call that runs alone. Those that want to run alone go
+        first, since the others would never leave a gap."""
+        self._changed.wait_for(lambda: self.loaded or self.failure or self._closing, READY_S)
+
+        def is_free() -> bool:
+            if not self.loaded:
+                return True  # the caller finds out
+            return not self._pending if alone else not self._is_alone and not self._waiting_alone
+
+        self._waiting_alone += alone
+        try:
+            if not self._changed.wait_for(is_free, timeout_s):
+                raise ProcessUnavailableError(f"process {self.number} is busy with other shards")
+        finally:
+            self._waiting_alone -= alone
+            self._changed.notify_all()
 
     def _kill(self, call: int, generation: int) -> None:
         with self._changed:
@@ -223,6 +251,7 @@ class ChildProcess:
         with self._changed:
             was_loaded, self.loaded = self.loaded, False
             self._process = self._channel = None
+            self._is_alone = False
             guilty, self._guilty = self._guilty, None
             pending, self._pending = self._pending, {}
             if not self._closing:
@@ -250,6 +279,8 @@ class ChildProcess:
                 case Answer():
                     with self._changed:
                         pending = self._pending.pop(message.call)
+                        self._is_alone = False
+                        self._changed.notify_all()
                     pending.answer = message
                     pending.answered.set()
                 case SaveRequest():

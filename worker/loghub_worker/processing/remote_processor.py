@@ -61,6 +61,11 @@ class ShardFailures:
         """What concerns the present place of the shard."""
         return self.handler.report({} if self.at is None else {shard: self.at})
 
+    def may_end_the_process(self, shard: int) -> bool:
+        """A process has ended during the log group that is next. Other shards were processed in it, too, so
+        that counts only if it happens while nothing else runs there."""
+        return any(one.failure.cause is Cause.ENDED for one in self.report(shard).failing)
+
     def end_of_next(self, shard: int, begin: int, end: int) -> int | None:
         """Where the next attempt ends that begins at `begin`; None: not yet."""
         retry = self._retries.get(shard)
@@ -169,9 +174,17 @@ class RemoteProcessor(Processor):
     def _tracker_and_done(self) -> tuple[Tracker | None, str | None]:
         return self._tracker, self._part_end
 
-    def _call(self, make: Callable[[int], Process | ShutDown], bodies: Sequence[memoryview] = ()) -> Answer:
+    def _call(
+        self,
+        make: Callable[[int], Process | ShutDown],
+        bodies: Sequence[memoryview] = (),
+        *,
+        alone: bool = False,
+    ) -> Answer:
         assert self._process is not None
-        answer, _ = self._process.call(make, bodies, generation=self._generation, timeout_s=self._timeout_s)
+        answer, _ = self._process.call(
+            make, bodies, generation=self._generation, timeout_s=self._timeout_s, alone=alone
+        )
         return answer
 
     # -- one attempt
@@ -211,14 +224,16 @@ class RemoteProcessor(Processor):
 
     def _answer_to(self, batch: LogBatch, noted: str) -> tuple[Answer, Failure | None]:
         session, bodies = self._session, [(first, count) for first, count, _ in batch.bodies]
-        nothing = Answer(0)
+        nothing, alone = Answer(0), self._failures.may_end_the_process(self._shard)
         try:
             self._begin_session()
         except (CallFailedError, RemoteError) as error:
             return nothing, _unavailable(WorkerReason.PROCESSOR_FAILED, f"initialize: {error}")
         try:
             answer = self._call(
-                lambda call: Process(call, session, bodies, noted), [content for *_, content in batch.bodies]
+                lambda call: Process(call, session, bodies, noted),
+                [content for *_, content in batch.bodies],
+                alone=alone,
             )
         except CallTimedOutError:
             with self._counts.lock:
