@@ -13,7 +13,7 @@ from loghub_worker.consumer.processor_calls import RemoteError
 from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.failure.failure_policy import FailureSettings, Policy
 from loghub_worker.log_service import encode_cursor
-from loghub_worker.processing.child_process import ProcessSettings, child_environment
+from loghub_worker.processing.child_process import ProcessSettings
 from loghub_worker.processing.messages import Load
 from loghub_worker.processing.process_pool import ProcessPool
 from loghub_worker.processing.remote_processor import (
@@ -101,7 +101,7 @@ class Rig:
 def rig(
     folder: Path, factory: str = "Recorder", *, processes: int = 1, timeout_s: float = 60.0
 ) -> Iterator[Rig]:
-    environment = child_environment() | {OUTPUT: str(folder / "processed"), "PYTHONPATH": _python_path()}
+    environment = dict(os.environ) | {OUTPUT: str(folder / "processed"), "PYTHONPATH": _python_path()}
     settings = ProcessSettings(
         load=Load(f"{MODULE}:{factory}", None),
         environment=environment,

@@ -23,6 +23,7 @@ from loghub_worker.consumer.processor import Processor, ProcessorFactory, ShardL
 from loghub_worker.consumer.processor_calls import ProcessorCalls
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import decode_cursor
+from loghub_worker.processing.freed_memory import return_freed_memory
 from loghub_worker.processing.messages import (
     Answer,
     Channel,
@@ -46,6 +47,7 @@ Request = Initialize | Process | ShutDown
 def main(descriptor: int) -> None:
     """Serve until the channel ends."""
     _end_with_the_worker()
+    return_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the worker drains first
     channel = Channel(socket.socket(fileno=descriptor), ToChild)
     received = channel.receive()

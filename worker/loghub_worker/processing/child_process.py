@@ -2,13 +2,12 @@
 
 import contextlib
 import itertools
-import os
 import socket
 import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -71,7 +70,7 @@ class ProcessSettings:
     """What every process of a worker is started with. `send_timeout_s`: how long it may read nothing."""
 
     load: Load
-    environment: dict[str, str]
+    environment: Mapping[str, str]
     send_timeout_s: float
     random: Callable[[], float]
 
@@ -216,7 +215,7 @@ class ChildProcess:
             with theirs:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "loghub_worker.processing.child", str(theirs.fileno())],
-                    env=self._settings.environment,
+                    env=dict(self._settings.environment),
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
                 )
@@ -327,9 +326,3 @@ def _ended_message(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     return f"killed by signal {-status}" + (", perhaps because memory ran out" if status == -9 else "")
-
-
-def child_environment() -> dict[str, str]:
-    """The environment of this process. What glibc frees goes back to the system instead of staying in the
-    arenas of the threads (docs/processor.md 4)."""
-    return {"MALLOC_MMAP_THRESHOLD_": "131072", **os.environ}

@@ -6,6 +6,7 @@ This process is the member of the group: it sends the heartbeats, pulls, and sav
 crashes is replaced while the shards stay here.
 """
 
+import os
 import random
 import threading
 from dataclasses import replace
@@ -28,8 +29,9 @@ from loghub_worker.log_service import Address, ReportedError, read_credentials
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.metrics import Counter
-from loghub_worker.processing.child_process import ProcessSettings, child_environment
+from loghub_worker.processing.child_process import ProcessSettings
 from loghub_worker.processing.cores import available_cores
+from loghub_worker.processing.freed_memory import return_freed_memory
 from loghub_worker.processing.messages import Load
 from loghub_worker.processing.process_pool import ProcessPool
 from loghub_worker.processing.processor_counters import processor_counters
@@ -92,6 +94,7 @@ class ProcessorWorker:
                     self._pool.close()
 
     def _work(self) -> None:
+        return_freed_memory()
         code = place_code(self._pipeline, self._settings.state_dir / "code")
         self._pool = self._make_pool(code)
         first = self._pool.start_first()  # while this process prepares itself
@@ -138,7 +141,7 @@ class ProcessorWorker:
         load = Load(self._pipeline.factory, str(code) if code is not None else None)
         settings = ProcessSettings(
             load=load,
-            environment=child_environment(),
+            environment=os.environ,
             send_timeout_s=self._config.batch_timeout_s,
             random=self._random,
         )
