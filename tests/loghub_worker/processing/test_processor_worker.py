@@ -76,13 +76,16 @@ class Site:
 
 
 @contextmanager
-def site(folder: Path, *, timeout_s: int = 30) -> Iterator[Site]:
+def site(folder: Path, *, metrics: bool = False) -> Iterator[Site]:
+    """With `metrics`, the only worker serves them at an address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    variables = {OUTPUT: str(folder / "processed"), "LOGHUB_METRICS_ADDRESS": address}
+    variables = {OUTPUT: str(folder / "processed")}
+    if metrics:
+        variables["LOGHUB_METRICS_ADDRESS"] = address
     with running_service(folder / "service") as service:
-        client = prepare(service, shards=SHARDS, timeout_s=timeout_s)
+        client = prepare(service, shards=SHARDS)
         with worker_processes(folder, service, variables) as workers:
             yield Site(folder, service, client, workers, Producer(client), address)
         client.close()
@@ -98,6 +101,11 @@ def one_child(worker: WorkerProcess) -> int:
 
     wait_until(lambda: running() != [], "a process of processors")
     return running()[0]
+
+
+def reason(worker: WorkerProcess) -> str:
+    status = worker.status
+    return "" if status is None else status.reason
 
 
 def test_kills_of_the_worker_and_of_its_processes_lose_nothing(tmp_path: Path) -> None:
@@ -142,9 +150,38 @@ def test_the_logs_of_a_shard_stay_in_order_and_its_children_end_with_the_worker(
         worker.wait()
 
 
+def test_shards_move_between_workers_and_each_log_is_seen_once(tmp_path: Path) -> None:
+    with site(tmp_path) as on:
+        first = on.start("w-0", processes=2)
+        on.producer.put(groups=40, logs=5)
+        wait_until(lambda: len(first.shards) == SHARDS, "all shards in one worker")
+        second = on.workers.start("w-1", on.config())
+        wait_until(lambda: len(on.held()) == SHARDS and len(set(on.held().values())) == 2, "both workers")
+        on.producer.put(groups=40, logs=5)
+        first.drain_file.write_text(DRAIN_REQUESTED)
+        wait_until(lambda: len(second.shards) == SHARDS, "all shards in the other worker")
+        on.producer.put(groups=40, logs=5)
+        on.wait_processed()
+        assert on.processed() == on.producer.sent, "nothing is lost or repeated"
+        assert (first.end(signal.SIGTERM), second.end(signal.SIGTERM)) == (0, 0)
+
+
+def test_a_worker_waits_for_a_log_service_that_is_away(tmp_path: Path) -> None:
+    with site(tmp_path) as on:
+        on.producer.put(groups=10)
+        on.service.kill9()
+        worker = on.start()
+        wait_until(lambda: reason(worker) == "EndpointUnreachable", "the reason")
+        on.service.start()
+        wait_until(lambda: worker.phase == "running", "the worker to join")
+        on.wait_processed()
+        assert on.processed() == on.producer.sent
+        assert worker.end(signal.SIGTERM) == 0
+
+
 def test_the_pod_contract_holds(tmp_path: Path) -> None:
     """Status, probes, metrics, the preStop hook that keeps the membership, and a drain that ends it."""
-    with site(tmp_path) as on:
+    with site(tmp_path, metrics=True) as on:
         on.producer.put(groups=40, logs=5)
         worker = on.start(processes=2)
         on.wait_processed()

@@ -74,6 +74,16 @@ def test_one_rejected_log_group_is_skipped_and_all_others_are_processed(tmp_path
         assert [(one.log_groups, one.last_cursor) for one in report.skips] == [(1, 7)]
 
 
+def test_the_limit_of_skips_in_a_row_counts_from_the_last_success(tmp_path: Path) -> None:
+    with rig(tmp_path) as on:
+        on.policy = replace(on.policy, policy=Policy.SKIP, max_consecutive=1)
+        processor, tracker = opened(on), MemoryTracker(0)
+        until_done(lambda: processor.process(batch("raise-1", "a", "raise-2", "b"), tracker), [])
+        assert on.ids() == ["a", "b"]
+        with pytest.raises(RemoteError, match="limited after 1 attempts"):
+            processor.process(batch("raise-3", "raise-4", first=4), tracker)
+
+
 def test_a_skipped_log_group_at_the_end_moves_the_checkpoint_only_if_all_before_it_is_saved(
     tmp_path: Path,
 ) -> None:
