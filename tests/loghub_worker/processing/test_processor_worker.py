@@ -185,15 +185,15 @@ def test_the_pod_contract_holds(tmp_path: Path) -> None:
         on.producer.put(groups=40, logs=5)
         worker = on.start(processes=2)
         on.wait_processed()
-        wait_until(lambda: (s := worker.status) is not None and s.batch_age_s is None, "an idle worker")
+        done = on.producer.sent.total()
+        wait_until(
+            lambda: (s := worker.status) is not None and sum(one.logs for one in s.shards) == done,
+            "the logs in the status",
+        )
         assert get(on.metrics_address, "/readyz") == (200, b"running \n")
         status = msgspec.json.decode(get(on.metrics_address, "/status")[1], type=WorkerStatus)
         assert {one.shard for one in status.shards} == set(range(SHARDS))
         assert [one.number for one in status.processes] == [0, 1]
-        wait_until(
-            lambda: sum(one.logs for one in worker.status.shards) == on.producer.sent.total(),  # type: ignore[union-attr]
-            "the logs in the status",
-        )
         metrics = get(on.metrics_address, "/metrics")[1].decode()
         assert "loghub_worker_process_starts_total 2.0" in metrics
         assert "loghub_worker_batches_total" in metrics

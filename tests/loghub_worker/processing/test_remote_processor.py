@@ -17,6 +17,8 @@ from loghub_worker.processing.remote_processor import RemoteProcessor
 from tests.loghub_worker.processing.support import MemoryTracker, Rig, batch, rig, until_done
 from tests.support import wait_until
 
+pytestmark = pytest.mark.long
+
 
 def opened(on: Rig, shard: int = 0) -> RemoteProcessor:
     processor = on.processor()
