@@ -15,6 +15,7 @@ import pytest
 
 from loghub.client.http import HttpLogHub
 from loghub.sink_settings import NoSink
+from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub.worker_contract import DRAIN_REQUESTED, OnFailure, ProcessorPipeline, WorkerConfig, WorkerStatus
 from tests.loghub_worker.processing.processors import OUTPUT
 from tests.loghub_worker.processing.support import MODULE
@@ -245,6 +246,34 @@ def test_a_rejected_log_group_stops_its_shard_and_no_other(tmp_path: Path) -> No
         assert status is not None
         assert [(one.shard, one.reason, one.attempts) for one in status.failing] == [(2, "PipelineFailed", 2)]
         assert "ValueError: shard 2 is not for me (mine.py:6, in process)" in status.message
+        assert worker.end(signal.SIGTERM) == 0
+
+
+def test_a_processor_that_hangs_is_ended_and_seen_in_the_status(tmp_path: Path) -> None:
+    """It keeps its whole process from running. The heartbeats go on, and the other process does."""
+    with site(tmp_path) as on:
+        keys = [one.begin_key for one in on.client.list_shards(LOGSTORE)]
+        hanging = encode(LogGroup(logs=(Log(time=1_700_000_000, contents=(("id", "hang-1"),)),)))
+        on.client.put_logs(LOGSTORE, hanging, hash_key=keys[0])
+        on_failure = OnFailure(policy="Stop", max_attempts=1)
+        worker = on.start(processes=2, on_failure=on_failure, batch_timeout_s=2.0)
+        for key in keys[1:]:
+            on.producer.put(groups=5, hash_key=key)
+
+        def is_stopped() -> bool:
+            status = worker.status
+            found = [] if status is None else status.failing
+            return [(one.shard, one.state, one.reason) for one in found] == [(0, "stopped", "BatchTimedOut")]
+
+        wait_until(is_stopped, "the shard to stop")
+        wait_until(lambda: set(on.processed()) == set(on.producer.sent), "the logs of the other shards")
+        assert set(on.held().values()) == {"w-0"}, "the heartbeats went on"
+        status = worker.status
+        assert status is not None
+        assert (status.phase, status.reason) == ("running", "BatchTimedOut")
+        killed = next(one for one in status.processes if 0 in one.shards)
+        assert killed.starts > 1
+        assert killed.message.startswith("killed by signal 9")
         assert worker.end(signal.SIGTERM) == 0
 
 

@@ -18,8 +18,8 @@ from loghub_worker.query.transform import (
     Transform,
     empty_logs,
     make_transform,
-    place_code,
 )
+from loghub_worker.user_code import place_code
 from tests.loghub_worker.conftest import CODE
 
 spark_test = pytest.mark.spark
