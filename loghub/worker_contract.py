@@ -154,6 +154,9 @@ class OnFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead_letter: DeadLetterLogstore | DeadLetterFolder | None = None
 
 
+LOCAL_MASTER = "local[*]"  # in the worker's own pod, on `WorkerConfig.cores`
+
+
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One worker's settings. They are equal for all workers of a group, so that no worker imposes its own.
 
@@ -180,7 +183,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     pipeline: Pipeline
     per_batch: bool = False  # whether the pipeline may compute results of each micro-batch, such as GROUP BY
     sink: Sink
-    cores: int  # Spark local[cores]
+    cores: int  # Spark local[cores], or of a cluster
+    spark_master: str = LOCAL_MASTER  # or spark://host:port, with more of them after commas
     spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: the worker's default
     spark_conf: dict[str, str]  # without settings for which `is_workers_own` holds
     drain_timeout_s: float  # how long a drain may take, after SIGTERM or a drain request
@@ -246,9 +250,10 @@ def first_position(
     return start_position if is_initial else "begin"
 
 
-SPARK_MASTER = "spark.master"  # set by `cores`
+SPARK_MASTER = "spark.master"  # set by `spark_master` and `cores`
 SPARK_MEMORY = "spark.driver.memory"  # set by `spark_memory`
-# The worker depends on these: one Python for all processes, loopback only, the log of its last batches.
+# The worker depends on these: one Python for all processes, loopback or the address that executors reach, the
+# log of its last batches.
 SPARK_OWN = (
     "spark.driver.bindAddress",
     "spark.driver.host",
@@ -292,7 +297,11 @@ class WorkerReason(StrEnum):
     example because the disk is full, permissions are missing, the volume has no hard links or the database
     does not answer; a worker that holds shards retries first. STATE_UNAVAILABLE: the worker's own state
     directory cannot be written, for example because its volume is full; the worker retries. JAVA_MISSING: the
-    worker's image, or this machine, has no Java. SPARK_NOT_STARTED: Spark rejected its settings, see
+    worker's image, or this machine, has no Java. SPARK_MASTER_UNAVAILABLE: the master of spec.spark.master
+    does not answer, is of another release of Spark, or has ended the worker's application. NO_EXECUTORS: the
+    master gives the worker no executor within a minute, because no core or not enough memory is free, or
+    because executors cannot reach the worker. EXECUTOR_LOST: executors ended during a micro-batch, perhaps
+    because memory ran out; smaller ones are tried. SPARK_NOT_STARTED: Spark rejected its settings, see
     spark.conf. SPARK_DRIVER_EXITED: Spark's JVM exited, often because it ran out of memory; raise
     spark.memory. INTERNAL_ERROR: a defect in the worker; please report it. PYTHON_WORKER_TIMEOUT: Spark's
     Python processes do not start in time because the worker has too little CPU; raise worker.resources.
@@ -317,6 +326,9 @@ class WorkerReason(StrEnum):
     SINK_UNAVAILABLE = "SinkUnavailable"
     STATE_UNAVAILABLE = "StateUnavailable"
     JAVA_MISSING = "JavaMissing"
+    SPARK_MASTER_UNAVAILABLE = "SparkMasterUnavailable"
+    NO_EXECUTORS = "NoExecutors"
+    EXECUTOR_LOST = "ExecutorLost"
     SPARK_NOT_STARTED = "SparkNotStarted"
     SPARK_DRIVER_EXITED = "SparkDriverExited"
     INTERNAL_ERROR = "InternalError"

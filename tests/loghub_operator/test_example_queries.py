@@ -111,6 +111,25 @@ def test_enrich_python_keeps_networks_instead_of_addresses(spark: Any, tmp_path:
     }
 
 
+def test_spark_cluster_finds_browsers_after_the_logs_were_spread_over_the_cores(
+    spark: Any, tmp_path: Path
+) -> None:
+    file = ROOT / "deploy" / "examples" / "spark-cluster.yaml"
+    (document,) = resources_in(file.read_text())
+    group = parse_resource(document)
+    assert group.spec.spark.master.startswith("spark://")
+    (config_map,) = documents_in(file.read_text(), "v1", "ConfigMap")
+    assert code_in(group, config_map).error == ""
+    (tmp_path / "agents.py").write_text(config_map["data"]["agents.py"])
+    run = runpy.run_path(str(tmp_path / "agents.py"))["run"]
+    line = '192.0.2.1 - - [x] "GET / HTTP/1.1" 200 9 "-" "Mozilla/5.0 (X11) Firefox/140.0"'
+    logs = spark.sql(_view())
+    assert run(logs).rdd.getNumPartitions() == group.spec.spark.cores
+    assert {row["browser"] for row in run(logs).collect()} == {"curl", "other"}
+    logs = spark.createDataFrame([(1, {"line": line})], "__time__ INT, contents MAP<STRING, STRING>")
+    assert [(row["browser"], row["line"]) for row in run(logs).collect()] == [("Firefox", line)]
+
+
 def test_every_document_of_an_example_has_a_kind() -> None:
     for file in (ROOT / "deploy" / "examples").glob("*.yaml"):
         assert all(one["kind"] for one in yaml.safe_load_all(file.read_text()))

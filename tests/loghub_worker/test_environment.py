@@ -324,7 +324,10 @@ def test_a_failing_shard_is_in_the_status_and_the_metrics() -> None:
         if policy.to_settle((Range(1, begin, begin + 1),)):
             policy.settled(1, now=100)
     failures = FailureReport(
-        failing=policy.failing, skips=policy.recent_skips(100), totals=policy.totals, dead_lettered=False
+        failing=policy.failing,
+        skips=policy.skips.recent_skips(100),
+        totals=policy.totals,
+        dead_lettered=False,
     )
     status = status_at_103_s(
         membership_of_three_shards(),

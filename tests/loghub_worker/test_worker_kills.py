@@ -90,17 +90,22 @@ def test_a_place_of_files_has_every_line_once_after_kills(
     assert [path for path in sink.records.glob("stage/*/*") if path.is_file()] == []
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["folder", pytest.param("bucket", marks=[pytest.mark.tools, pytest.mark.deep])],
+    indirect=True,
+)
 @pytest.mark.parametrize("kills", KILLS)
-def test_a_delta_table_has_every_line_once_after_kills(tmp_path: Path, kills: int) -> None:
+def test_a_delta_table_has_every_line_once_after_kills(tmp_path: Path, place: FilesPlace, kills: int) -> None:
     with (
         running_service(tmp_path / "service") as service,
         worker_processes(tmp_path / "workers", service) as workers,
     ):
         client = prepare(service, shards=SHARDS, timeout_s=TIMEOUT_S)
-        sink = DeltaView(tmp_path / "table")
+        sink = DeltaView(place.folder)
         config = worker_config(
             service.endpoint,
-            DeltaSink(path=str(sink.folder)),
+            DeltaSink(path=place.sink.path, s3=place.sink.s3),
             timeout_s=TIMEOUT_S,
             max_log_groups=MAX_LOG_GROUPS,
             checkpoint_interval_s=2.0,

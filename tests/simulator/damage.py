@@ -39,7 +39,7 @@ def flip_a_bit(disk: SimDisk, data: str, metadata: Copy, dice: random.Random) ->
     acknowledged, and counts as torn. None if there is none."""
     found = [
         (last, at)
-        for _, last in _last_segments(disk, data)
+        for _, last in _last_segments(disk, data, torn=True)
         if (at := _last_record(disk, last)) is not None and not (last.read and last.read.lacks_end_mark)
     ]
     if not found:
@@ -79,13 +79,15 @@ def lose_a_tail(disk: SimDisk, data: str, metadata: Copy, dice: random.Random) -
     return lambda: _replace(disk, segment.path, before)
 
 
-def _last_segments(disk: SimDisk, data: str) -> list[tuple[tuple[int, int], FoundSegment]]:
-    """The last segment of each shard whose log is whole."""
+def _last_segments(
+    disk: SimDisk, data: str, *, torn: bool = False
+) -> list[tuple[tuple[int, int], FoundSegment]]:
+    """The last segment of each shard whose log is whole, or only ``torn`` by a crash."""
     folders = sorted({path.rpartition("/")[0] for path in disk.live if path.endswith(".seg")})
     found = []
     for folder in folders:
         log = inspect_log(disk, folder)
-        if not log.problems and not log.torn_bytes:
+        if not log.problems and log.segments and (torn or not log.torn_bytes):
             logstore, shard = folder.removeprefix(f"{data}/logs/").split("/")
             found.append(((int(logstore), int(shard)), log.segments[-1]))
     return found

@@ -14,19 +14,21 @@ from loghub.client.port import LogHub
 from loghub.sink_settings import JsonSink
 from loghub.wire.loggroup import split
 from loghub.worker_contract import WorkerConfig
-from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, due_retries, next_plan
-from loghub_worker.exchange_files import Positions, ReadCount, Report, Retries
+from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, Range, due_retries, next_plan
+from loghub_worker.exchange_files import Positions, Report, Retries
 from loghub_worker.failure.attempt_journal import AttemptJournal, Journal
 from loghub_worker.log_service import ConsumerIdentity, decode_cursor, encode_cursor
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
+from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.sink.commit_log import CommitLog
 from loghub_worker.sink.file_formats import JSON
 from loghub_worker.sink.files import FilesSink
 from loghub_worker.sink.folder_storage import FolderStorage
+from loghub_worker.source.read_counts import ReadCount
 from tests.loghub_worker.support import worker_config
 from tests.simulator.faults import WorkerCrashed
 from tests.simulator.service import VirtualClock
@@ -45,7 +47,6 @@ class MemoryExchange:
         self._positions = Positions(version=-1, shards={})
         self._report = Report(version=-1, ends={})
         self._retries = Retries(shards={})
-        self._counts: dict[tuple[int, int], ReadCount] = {}
 
     def write_retries(self, retries: Retries) -> None:
         self._retries = retries
@@ -65,11 +66,18 @@ class MemoryExchange:
     def report(self) -> Report:
         return self._report
 
-    def write_count(self, count: ReadCount, *, plan: int, shard: int) -> None:
-        self._counts[plan, shard] = count
 
-    def take_count(self, *, plan: int, shard: int) -> ReadCount:
-        return self._counts.pop((plan, shard), ReadCount(logs=0, bytes=0))
+class SimCounts:
+    """What was read of the running batch, by shard."""
+
+    def __init__(self) -> None:
+        self.by_shard: dict[int, ReadCount] = {}
+
+    def logs_of(self, rows: object) -> object:
+        return rows
+
+    def counts(self, ranges: tuple[Range, ...]) -> dict[int, ReadCount]:
+        return {one.shard: self.by_shard.pop(one.shard) for one in ranges}
 
 
 class SimSharedState(SharedState):
@@ -170,6 +178,8 @@ class SimWorker:
         manager: Any = _SavesIfFree(self)
         self.query = QueryRunner(settings, spark, self.shared_state, manager, transform=transform, sink=sink)
         self.query.failures._journal = SimJournal(settings.journal)
+        self._counts = SimCounts()
+        self.query.observed = self._counts  # type: ignore[assignment]
         self._plan: BatchPlan = EMPTY_PLAN
         with self.shared_state.use() as (membership, _):
             membership.source_started()
@@ -197,7 +207,7 @@ class SimWorker:
         if plan is self._plan:
             return
         self._plan = plan
-        rows = [row for shard_range in plan.ranges for row in self._read(plan, shard_range)]
+        rows = [row for shard_range in plan.ranges for row in self._read(shard_range)]
         (self._offsets / str(plan.number)).write_text(json.dumps(plan.to_json()))
         self.query._process(rows, plan.number)  # type: ignore[arg-type]
 
@@ -218,11 +228,9 @@ class SimWorker:
             ),
         )
 
-    def _read(self, plan: BatchPlan, shard_range: Any) -> list[Row]:
+    def _read(self, shard_range: Range) -> list[Row]:
         rows = list(pull(self.client, shard_range.shard, shard_range.begin, shard_range.end))
-        self.exchange.write_count(
-            ReadCount(logs=len(rows), bytes=1), plan=plan.number, shard=shard_range.shard
-        )
+        self._counts.by_shard[shard_range.shard] = ReadCount(logs=len(rows), bytes=1)
         return rows
 
 

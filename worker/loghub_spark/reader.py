@@ -41,7 +41,7 @@ from loghub_spark.offsets import (
 from loghub_spark.options import LATEST, Bound, ReadOptions, Use, read_options
 from loghub_spark.shards import Shards, check_inside
 from loghub_worker.batch_plan import Range
-from loghub_worker.exchange_files import ReadCount
+from loghub_worker.source.read_counts import ReadCount
 from loghub_worker.source.shard_reader import read_ranges
 
 log = logging.getLogger("loghub_spark")

@@ -1,9 +1,10 @@
 """The small files through which the processes of a worker exchange values.
 
-The driver, Spark's reader process and Spark's data readers are three kinds of process that share no memory
-(docs/spark.md 1). Whatever one of them knows and another needs is a file, which is replaced atomically:
+The driver and Spark's planning process, which run on one machine, share no memory (docs/spark.md 1). Whatever
+one of them knows and the other needs is a file, which is replaced atomically:
 `loghub_worker.membership.shared_membership` writes the positions, and `loghub_worker.source.datasource`
-reads them and writes reports and counts.
+reads them and writes reports. The processes that read may run elsewhere; what they count travels with the
+rows (`loghub_worker.source.read_counts`).
 """
 
 from pathlib import Path
@@ -41,26 +42,6 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     shards: dict[int, RangeRetry]
 
 
-class ReadFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why nothing of a range could be read."""
-
-    rejected: bool  # because of the content of its first log group; otherwise a later attempt may succeed
-    reason: str  # in CamelCase
-    message: str
-
-
-class ReadCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What reading one range yielded. The process that read it writes the count; the last reading counts."""
-
-    logs: int
-    bytes: int
-    replaced: int = 0  # text values with invalid UTF-8, which was replaced
-    missing: int = 0  # log groups of the range that expired before they were read
-    oldest: int = 0  # cursor of the oldest group that still exists, if that is past the range's end
-    end: int = 0  # cursor at which the reading ended, if that is before the range's end
-    failure: ReadFailure | None = None  # if nothing was read; the batch's other ranges count nevertheless
-
-
 class ExchangeFiles:
     """The folder that contains the exchange files."""
 
@@ -87,21 +68,6 @@ class ExchangeFiles:
 
     def report(self) -> Report:
         return _read(self._report, Report) or Report(version=-1, ends={})
-
-    def _count_path(self, plan: int, shard: int) -> Path:
-        return self.folder / "counts" / f"{plan}-{shard}.json"
-
-    def write_count(self, count: ReadCount, *, plan: int, shard: int) -> None:
-        path = self._count_path(plan, shard)
-        path.parent.mkdir(exist_ok=True)
-        replace_file(path, msgspec.json.encode(count))
-
-    def take_count(self, *, plan: int, shard: int) -> ReadCount:
-        """Return the count of one range and remove its file. The count is zero if nothing was read."""
-        path = self._count_path(plan, shard)
-        count = _read(path, ReadCount) or ReadCount(logs=0, bytes=0)
-        path.unlink(missing_ok=True)
-        return count
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

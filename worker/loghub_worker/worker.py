@@ -29,8 +29,9 @@ from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.metrics import Counter
 from loghub_worker.query.per_batch import refuse_per_batch
 from loghub_worker.query.query_counters import query_counters
+from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.spark_session import invalid, sink_failures, start_spark
-from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
+from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.query.transform import empty_logs, make_transform
 from loghub_worker.settings import WorkerSettings, is_drain_requested
 from loghub_worker.sink.batch_sink import BatchSink

@@ -104,8 +104,9 @@ class Application:
             return await open_action(self._engine)
         head = self._head(scope)
         key = authenticate(head, self._find_key, now_s=self._engine.clock.unix_s())
-        if (authenticated := scope.get("state", {}).get(AUTHENTICATED)) is not None:
-            authenticated(key.key_id)
+        authenticated = scope.get("state", {}).get(AUTHENTICATED, lambda _: True)
+        if not authenticated(key.key_id):
+            raise failure(Code.SERVER_BUSY, f"access key {key.key_id!r} has too many requests in progress")
         target = routes.find(head)
         if target is None:
             call.action = _UNKNOWN

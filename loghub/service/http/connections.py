@@ -3,11 +3,11 @@
 At the bound a new connection takes the place of another one, so that no client can occupy all places by
 connecting first, or by requests that it does not complete. A part of the places is for connections that have
 not sent an authenticated request yet: a client that opens a connection for each request needs one for the
-time that its request needs to arrive. Beyond that part they go first, the oldest of the peer that has most of
-them. Otherwise a connection of the key that has most of them goes: the one that has been without a request,
-or with one that waits for its client, for the longest time. A request that the service works on is never
-interrupted. A client whose connection was closed opens another one. The listener reports what happens;
-nothing here knows a socket.
+time that its request needs to arrive. Beyond that part they go first, the oldest of the peer that has most
+of them. Otherwise a connection of the key that has most of them goes: the one that has been without a
+request, or with one that waits for its client, for the longest time. A request that the service works on is
+never interrupted; so a key that has such requests in all other places gets no more. A client whose
+connection was closed opens another one. The listener reports what happens; nothing here knows a socket.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,20 @@ _UNAUTHENTICATED_SHARE = 4  # one in four places
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Connection:
-    """One connection. ``abort`` closes it at once."""
+    """One connection. ``abort`` closes it at once, or has no effect yet if it is being opened; then what
+    opens it sees that it is ``evicted``."""
 
     peer: str
     abort: Callable[[], object]
     key_id: str = ""  # of the last authenticated request; "" before the first one
+    evicted: bool = False
     busy: bool = False  # while a request is in progress
     waiting: bool = False  # for the client to send more of the request, or to read more of the response
+
+    def evict(self) -> None:
+        """Close it for another one, or because the listener stops."""
+        self.evicted = True
+        self.abort()
 
     @property
     def may_go(self) -> bool:
@@ -59,17 +66,29 @@ class Connections:
                 return False
             self.forget(victim)
             self.evicted += 1
-            victim.abort()
+            victim.evict()
         self._unauthenticated.setdefault(new.peer, {})[new] = None
         self.unauthenticated_count += 1
         return True
 
-    def authenticated(self, connection: Connection, key_id: str) -> None:
-        """A request with this key arrived on the connection."""
+    def authenticated(self, connection: Connection, key_id: str) -> bool:
+        """A request with this key arrived on the connection. False if it must not be served, because it would
+        take a place that others need, and could not be interrupted."""
+        if self._is_full_of_requests(key_id, connection):
+            return False
         if self._remove(connection):
             connection.key_id = key_id
             self._authenticated.setdefault(key_id, {})[connection] = None
             self.authenticated_count += 1
+        return True
+
+    def _is_full_of_requests(self, key_id: str, new: Connection) -> bool:
+        """Whether the key has requests that the service works on in all places but those for new clients."""
+        most = max(1, self.most - self._reserve)
+        members = self._authenticated.get(key_id, {})
+        if len(members) < most:
+            return False
+        return sum(not one.may_go for one in members if one is not new) >= most
 
     def forget(self, connection: Connection) -> None:
         """The connection is closed."""

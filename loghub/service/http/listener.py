@@ -40,7 +40,7 @@ class Listener:
         self._make_protocol = make_protocol
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: dict[asyncio.Task[None], Connection] = {}
         self._closed = False
 
     def start(self) -> None:
@@ -52,8 +52,8 @@ class Listener:
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._socket)
-            for task in self._opening:
-                task.cancel()
+            for connection in list(self._opening.values()):
+                connection.evict()
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -80,8 +80,10 @@ class Listener:
             return
         accepted.setblocking(False)
         task = self._loop.create_task(self._open(accepted, connection))
-        connection.abort = task.cancel  # the protocol replaces it once there is a transport
-        self._opening.add(task)
+        # The protocol replaces it once there is a transport. A handshake may last; without one, the protocol
+        # begins at once and ends itself: after a cancellation uvloop may never tell it that it has ended.
+        connection.abort = task.cancel if self._tls else lambda: None
+        self._opening[task] = connection
         task.add_done_callback(lambda task: self._opened(task, accepted, connection))
 
     async def _open(self, accepted: socket.socket, connection: Connection) -> None:
@@ -94,7 +96,7 @@ class Listener:
         )
 
     def _opened(self, task: asyncio.Task[None], accepted: socket.socket, connection: Connection) -> None:
-        self._opening.discard(task)
+        del self._opening[task]
         # Not TLS, or too slow; or closed for another connection, perhaps before the task began.
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None:

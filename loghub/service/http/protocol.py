@@ -17,11 +17,13 @@ from loghub.service.http.connections import Connection, Connections
 from loghub.service.settings import Limits
 
 AUTHENTICATED = "loghub.authenticated"  # in the state of an ASGI scope: call it with the key's id
+_HEADER_FRAMING = len(": \r\n")
 _MAX_PIPELINED = 8  # requests sent before the response to the first; SLS clients send one
 
 
 class TooMuch(Exception):  # noqa: N818 - the name states the problem
-    """More headers, or more requests at once, than accepted. uvicorn answers with 400 and disconnects."""
+    """A longer head, more headers, or more requests at once, than accepted. uvicorn answers with 400 and
+    disconnects."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -42,7 +44,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._in_head = False
         self._in_body = False
-        self._head_bytes = 0  # of the head, and since the last bytes of the body
+        self._head_bytes = 0  # received: of the head, and since the last bytes of the body
+        self._parsed_bytes = 0  # of the head and trailers, without what else was received with them
         self._body_bytes = 0  # among the bytes that were received last
         self._deadline: asyncio.TimerHandle | None = None
         self._response_deadline: asyncio.TimerHandle | None = None
@@ -53,11 +56,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._connection.abort = transport.abort
+        if self._connection.evicted:  # while it was being opened
+            transport.abort()
+            return
         self._expect(self._limits.head_timeout_s)
 
-    def authenticated(self, key_id: str) -> None:
-        """The request in progress was signed with this key."""
-        self._connections.authenticated(self._connection, key_id)
+    def authenticated(self, key_id: str) -> bool:
+        """The request in progress was signed with this key. False if the key has too many in progress."""
+        return self._connections.authenticated(self._connection, key_id)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
@@ -71,9 +77,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline = self.loop.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
-        # A client without a key gets no time to take leave; TLS would allow it some.
-        if self._connection.key_id:
+        # A client without a key gets no time to take leave; TLS would allow it some. Closing waits until the
+        # client has read what was written, which it may never do.
+        if self._connection.key_id and not self.transport.is_closing():
             self.transport.close()
+            self._expect(self._limits.linger_s)
         else:
             self.transport.abort()
 
@@ -99,13 +107,24 @@ class BoundedProtocol(HttpToolsProtocol):
             raise TooMuch
         super().on_message_begin()
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = self._parsed_bytes = 0
         self._expect(self._limits.head_timeout_s)
 
+    def on_url(self, url: bytes) -> None:
+        self._count_parsed(len(url))
+        super().on_url(url)
+
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_parsed(len(name) + len(value) + _HEADER_FRAMING)
         if len(self.headers) >= self._limits.headers:
             raise TooMuch
         super().on_header(name, value)
+
+    def _count_parsed(self, more: int) -> None:
+        """A whole head may arrive at once, so its end says nothing about its length."""
+        self._parsed_bytes += more
+        if self._parsed_bytes > self._limits.head_bytes:
+            raise TooMuch
 
     def on_headers_complete(self) -> None:
         self._end_deadline()
@@ -155,10 +174,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._response_complete = True
         if not self.flow.write_paused:
             self._end_response()
-        if more:
+        self._note_waiting()  # of the next request, a part may be missing
+        closing = self.transport.is_closing()  # then nothing more is served
+        if more and not closing:
             return
         self._connection.busy = False
-        if self._in_body:  # discarded as it comes, so that the client can read why it was refused
+        if closing:
+            self._expect(self._limits.response_timeout_s)
+        elif self._in_body:  # discarded as it comes, so that the client can read why it was refused
             self._expect(self._limits.linger_s)
         elif not self._in_head:
             self._expect_request()

@@ -7,11 +7,14 @@ since its cursor would be given to another log group. Two signs tell them apart:
 
 - A later record that is valid names an offset below which everything was on stable storage. In format 2 it
   must have the segment's end mark, because a group may contain whatever a client made look like a record.
-- Space that was not written reads as zeros. A write of format 2 ends in the segment's end mark. If the tail
-  ends in the end mark, and no sector of it consists of zeros, every sector was written: that the record is
-  wrong nevertheless is damage.
+- Space that was not written reads as zeros. A record of format 2 ends in the segment's end mark. If there is
+  an end mark in the tail, and no sector before it consists of zeros, every sector up to it was written: that
+  the record is wrong nevertheless is damage, whatever follows.
+- A write that was cut short left what it wrote unchanged. In format 2, a record's header and the place of its
+  end mark have what was written there or zeros. Anything else is damage, also if it covers the end mark.
 
-The second sign is missing if the group itself contains a sector of zeros. Then, as for segments of format 1,
+The last two signs are missing if a sector with the damage in it, or another one of the group, consists of
+zeros. Then, as for segments of format 1,
 only the end of the log that the database knows shows the loss (`loghub.service.known_ends`).
 """
 
@@ -27,6 +30,7 @@ from loghub.service.storage.record import DamagedRecord, Layout, SegmentHeader
 SECTOR_BYTES = 512  # the least that a disk writes as a whole
 _RECORD = struct.Struct("<IIqqII")
 _WORD = struct.Struct("<q")
+_HEAD = struct.Struct("<IIq")  # the begin of a record, up to its cursor
 _BLOCK_BYTES = 64 << 10
 _ZEROS = bytes(_BLOCK_BYTES)
 
@@ -143,6 +147,8 @@ def _classify(data: bytes, walk: _Walk, layout: Layout, *, end: int) -> tuple[Ta
         return Tail.DAMAGED, "acknowledged records are damaged"
     if layout.end_mark and _was_written_completely(data, walk.used, end, layout.end_mark):
         return Tail.DAMAGED, "a record that was written completely is damaged"
+    if layout.end_mark and not _may_be_torn(data, walk.used, walk.next_cursor, layout):
+        return Tail.DAMAGED, "a record contains what was not written"
     return Tail.TORN, walk.reason or "bytes after the last record"
 
 
@@ -168,8 +174,38 @@ def _is_valid(data: bytes, at: int, header: record.RecordHeader, layout: Layout)
 
 
 def _was_written_completely(data: bytes, used: int, end: int, end_mark: bytes) -> bool:
-    """Whether the bytes in [used, end) end a write, and no sector of them reads as if never written."""
-    if end % 8 or data[end - len(end_mark) : end] != end_mark:
+    """Whether a record from ``used`` on has its end mark, and no sector up to it reads as if never written.
+
+    Another write may follow that was cut short.
+    """
+    mark = data.find(end_mark, used, end)
+    while mark >= 0 and (mark + len(end_mark)) % 8:
+        mark = data.find(end_mark, mark + 1, end)
+    if mark < 0:
         return False
+    end = mark + len(end_mark)
     sectors = range(used - used % SECTOR_BYTES, end, SECTOR_BYTES)
     return all(any(data[max(at, used) : min(at + SECTOR_BYTES, end)]) for at in sectors)
+
+
+def _may_be_torn(data: bytes, used: int, cursor: int, layout: Layout) -> bool:
+    """Whether what is at ``used`` is the begin of a record or of a footer, or of a part of one.
+
+    A disk may have lost any sectors of it, and the write may have ended after any byte; either leaves zeros.
+    A number that was cut is smaller than what was written, since its low bytes come first.
+    """
+    head = data[used : used + _HEAD.size].ljust(_HEAD.size, b"\0")
+    length, _, found = _HEAD.unpack(head)
+    if length == 0:
+        first_sector = data[used : used - used % SECTOR_BYTES + SECTOR_BYTES]
+        begin = head[: len(FOOTER_BEGIN)]
+        return not any(first_sector) or (any(begin) and _is_cut(begin, FOOTER_BEGIN))
+    if length > record.MAX_GROUP_BYTES or not _is_cut(_WORD.pack(found), _WORD.pack(cursor)):
+        return False
+    end = used + layout.stored_bytes(length)  # space is allocated before anything is written
+    return end <= len(data) and _is_cut(data[end - len(layout.end_mark) : end], layout.end_mark)
+
+
+def _is_cut(found: bytes, written: bytes) -> bool:
+    """Whether the bytes are the first of those written, and zeros."""
+    return written.startswith(found.rstrip(b"\0"))

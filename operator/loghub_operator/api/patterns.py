@@ -39,6 +39,8 @@ SINK_HOST = (
     r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)$"  # a name, or an address
 )
 POSTGRESQL_NAME = r"^[A-Za-z_][A-Za-z0-9_$-]*$"
+# In the pod, or standalone masters, of which one leads.
+SPARK_MASTER = rf"^(local\[\*\]|spark://{_HOST_PORT}(,{_HOST_PORT})*)$"
 SPARK_MEMORY = r"^[1-9][0-9]{0,5}[mg]$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 DATA_KEY = r"^[-._a-zA-Z0-9]+$"

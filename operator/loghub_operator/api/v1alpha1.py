@@ -9,19 +9,19 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from loghub.worker_contract import LOCAL_MASTER
 from loghub_operator.api import patterns
 from loghub_operator.api.checkpoint_reset import ResetCheckpoints
 from loghub_operator.api.conditions import ConditionType, UnseenReason
 from loghub_operator.api.explain import described
+from loghub_operator.api.fetch import Checkpoint, Fetch
 from loghub_operator.api.fields import (
     GroupName,
     LogstoreName,
     ObjectName,
     ProjectName,
     Replicas,
-    Seconds,
     Timestamp,
-    seconds_of,
 )
 from loghub_operator.api.pipeline import Pipeline, Spark
 from loghub_operator.api.scaling import Scaling
@@ -121,55 +121,6 @@ class Adoption(StrEnum):
     NEVER = "Never"
 
 
-class Fetch(ApiModel):
-    """How a worker reads its shards."""
-
-    interval_seconds: Seconds = Field(
-        default=1, description="How often a worker asks for new logs of a shard, in seconds."
-    )
-    interval_milliseconds: Annotated[int, Field(ge=200, le=60_000)] | None = Field(
-        default=None, description="The same in milliseconds. If set, intervalSeconds has no effect."
-    )
-    max_log_groups: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
-        default=1_000_000,
-        description=(
-            "The most log groups per shard in one micro-batch. A worker reads them in as many requests as it"
-            " takes."
-        ),
-    )
-    max_logs: Annotated[int, Field(ge=1, le=100_000_000)] = Field(
-        default=500_000,
-        description=(
-            "Approximate limit of the logs in one micro-batch, over all shards of a worker. One log group of"
-            " a shard is always read."
-        ),
-    )
-    max_bytes: Annotated[int, Field(ge=65_536, le=1 << 30)] = Field(
-        default=64 << 20,
-        description=(
-            "Approximate limit of bytes per shard in one micro-batch. One log group is always read, "
-            "whatever its size."
-        ),
-    )
-
-    @property
-    def interval_s(self) -> float:
-        """The interval that is in effect."""
-        return seconds_of(self.interval_seconds, self.interval_milliseconds)
-
-
-class Checkpoint(ApiModel):
-    """When a worker saves the checkpoint of a shard at the log service."""
-
-    interval_seconds: Annotated[int, Field(ge=0, le=600)] = Field(
-        default=0,
-        description=(
-            "The shortest time between two checkpoints of a shard, in seconds; 0 saves one after each "
-            "micro-batch. A worker that stops always saves first."
-        ),
-    )
-
-
 class Spec(ApiModel):
     """One consumer group, and the workers that consume it."""
 
@@ -213,6 +164,24 @@ class Spec(ApiModel):
             ),
             message="the dead letter must not be the logstore that is consumed",
             holds=lambda self: not self.rejects_into_its_source(),
+        ),
+        Rule(
+            field="spark.master",
+            cel=(
+                f"self.spark.master == '{LOCAL_MASTER}' || "
+                "!((has(self.pipeline.sink.parquet) && has(self.pipeline.sink.parquet.url)) || "
+                "(has(self.pipeline.sink.json) && has(self.pipeline.sink.json.url)) || "
+                "(has(self.pipeline.sink.delta) && has(self.pipeline.sink.delta.url)))"
+            ),
+            message=(
+                f"a sink in a bucket needs {LOCAL_MASTER}: its files are written on the worker's own disk"
+                " first, which executors elsewhere do not have"
+            ),
+            holds=lambda self: (
+                self.spark.master == LOCAL_MASTER
+                or self.pipeline.sink.location is None
+                or self.pipeline.sink.location.url is None
+            ),
         ),
     )
     IMMUTABLE: ClassVar = (
@@ -285,7 +254,7 @@ class Spec(ApiModel):
     )
     scaling: Scaling = Field(default=Scaling(), description="How many workers run.")
     pipeline: Pipeline = Field(description="What every worker does with the logs.")
-    spark: Spark = Field(default=Spark(), description="Spark inside each worker.")
+    spark: Spark = Field(default=Spark(), description="Spark of each worker.")
     worker: Worker = Field(default=Worker(), description="The worker pods.")
     checkpoint: Checkpoint = Field(
         default=Checkpoint(),

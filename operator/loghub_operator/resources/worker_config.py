@@ -73,6 +73,7 @@ def worker_config(
         per_batch=spec.pipeline.per_batch,
         sink=_sink(resource, placement),
         cores=spec.spark.cores,
+        spark_master=spec.spark.master,
         spark_memory=spec.spark.memory,
         spark_conf=dict(spec.spark.conf),
         drain_timeout_s=float(DRAIN_TIMEOUT_S),

@@ -179,7 +179,7 @@ def test_harmless_things_are_listed_and_do_not_prevent_the_start(fsck: Fsck, dat
     last = segments(data)[-1]
     content = last.read_bytes()
     end = len(content.rstrip(b"\0"))
-    last.write_bytes(content[:end] + b"\x05torn" + content[end + 5 :])
+    last.write_bytes(content[:end] + b"\x05\0\0\0torn" + content[end + 8 :])
     reported = fsck()
     assert reported.status == 0
     assert sorted(reported.kinds) == ["torn_tail", "unknown_file"]

@@ -88,6 +88,7 @@ DEPENDENCIES: dict[str, Document] = {
 # The shortest and the longest right texts where a rule says more than pattern and length.
 RULED = {
     "endpoint": ("embedded", "http://" + "a" * 505),
+    "spark.master": ("spark://a:1", "spark://" + "a" * 1014 + ":1"),
     "spark.memory": ("1g", "999999m"),
     "pipeline.sink.parquet.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
     "pipeline.sink.json.url": ("s3://aaa", "s3://aaa/" + "a" * 567),

@@ -166,7 +166,7 @@ RULES |= (
         "another-master": (
             {"spark": {"conf": {"spark.master": "local[8]"}}},
             "spec.spark.conf",
-            "spark.master cannot be set; set spec.spark.cores instead",
+            "spark.master cannot be set; set spec.spark.master or spec.spark.cores instead",
         ),
         "memory-in-the-wrong-place": (
             {"spark": {"memory": "1g", "conf": {"spark.driver.memory": "2g"}}},
@@ -183,6 +183,21 @@ RULES |= (
             "spec.spark.conf",
             "the worker sets spark.driver.bindAddress",
         ),
+        **{
+            f"{kind}-in-a-bucket-from-a-cluster": (
+                {
+                    "spark": {"master": "spark://master:7077"},
+                    "pipeline": {"sink": {"parquet": None} | {kind: where}},
+                },
+                "spec.spark.master",
+                "a sink in a bucket needs local[*]",
+            )
+            for kind, where in {
+                "parquet": {"path": None, "volumeClaim": None, "url": "s3://bucket/a"},
+                "json": {"url": "s3://bucket/a"},
+                "delta": {"url": "s3://bucket/a"},
+            }.items()
+        },
         "reset-to-no-time": (
             {"resetCheckpoints": {"to": "Timestamp", "nonce": "1"}},
             "spec.resetCheckpoints",
@@ -267,6 +282,7 @@ ACCEPTED: dict[str, Document] = (
                 "nonce": "again-2",
             }
         },
+        "masters-of-spark": {"spark": {"master": "spark://a.spark.svc:7077,[fd00::7]:7078", "cores": 8}},
         "settings-of-spark": {
             "spark": {"memory": "1g", "conf": {"spark.sql.session.timeZone": "Asia/Shanghai"}}
         },

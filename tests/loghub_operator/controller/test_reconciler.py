@@ -15,6 +15,7 @@ from loghub.wire.errors import LogHubError
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.clients.kube import KubeError
+from loghub_operator.controller import workqueue
 from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Reconciler
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
@@ -89,6 +90,13 @@ class Stage:
                 await asyncio.sleep(0.01)
                 reconciler.enqueue_known(KEY)
         await reconciler.close()
+
+
+@pytest.fixture(autouse=True)
+def _events_of_children_are_not_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests.loghub_operator.controller.test_workqueue` tests that they are; here it would only take time."""
+    monkeypatch.setattr(workqueue, "CHILDREN_EVERY_S", 0.0)
+    monkeypatch.setattr(workqueue, "COLLECT_S", 0.0)
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)

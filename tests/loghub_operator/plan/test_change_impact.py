@@ -240,6 +240,7 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         for name, value in {"format": "orc", "options": {"path": "/a"}}.items()
     },
     "spark.conf": ({"spark": {"conf": {"a": "b"}}}, {}, R),
+    "spark.master": ({"spark": {"master": "spark://master:7077"}}, {}, R),
     "spark.cores": ({"spark": {"cores": 2}}, {}, R),
     "spark.memory": ({"spark": {"memory": "1g"}}, {}, R),
     "worker.progressDeadlineSeconds": ({"worker": {"progressDeadlineSeconds": 60}}, {}, N),

@@ -52,12 +52,15 @@ def test_the_workers_reasons_are_those_that_it_reports() -> None:
     assert said == {reason.value for reason in WorkerReason}
 
 
+ERRORS = ("FatalError", "ReportedError", "ClusterError")
+
+
 def _said(module: ast.Module) -> Iterator[str]:
-    """The values in the first argument of `FatalError` and `ReportedError` and in the reason of `Failure`,
-    those for the service's codes, and members of `WorkerReason`."""
+    """The values in the first argument of `ERRORS` and in the reason of `Failure`, those for the service's
+    codes, and members of `WorkerReason`."""
     constants = dict(_constants(module))
     for node in ast.walk(module):
-        if isinstance(node, ast.Call) and _name(node.func) in ("FatalError", "ReportedError") and node.args:
+        if isinstance(node, ast.Call) and _name(node.func) in ERRORS and node.args:
             yield from _reasons(node.args[0], constants)
         if isinstance(node, ast.Call) and _name(node.func) == "Failure":
             for given in (keyword.value for keyword in node.keywords if keyword.arg == "reason"):

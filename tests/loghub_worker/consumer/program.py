@@ -1,8 +1,9 @@
 """A consumer in a process of its own, as a user would write one: each event is a line of JSON on its output.
 
 ``python -m tests.loghub_worker.consumer.program CREDENTIALS_DIR SETTINGS`` consumes until SIGTERM.
-``SETTINGS`` is JSON: settings of the consumer, and how it processes: ``read`` (``nothing``, ``arrow`` or
-``groups``), ``save_every`` batches, ``hang_on_shard`` and ``quiet`` (counts only, printed at the end).
+``SETTINGS`` is JSON: settings of the consumer, and how it processes: ``read`` (``nothing``, ``arrow``,
+``groups``, ``ack``, which acknowledges each log by itself and refuses some, or ``fan out`` by key),
+``save_every`` batches, ``hang_on_shard`` and ``quiet`` (counts only, printed at the end).
 """
 
 import json
@@ -11,11 +12,22 @@ import signal
 import sys
 import threading
 import time
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loghub_worker.api import Consumer, ConsumerSettings, LogBatch, Processor, Tracker, read_key
+from loghub_worker.api import (
+    Consumer,
+    ConsumerSettings,
+    LogBatch,
+    Processor,
+    ReceivedLog,
+    ReceivedLogGroup,
+    Tracker,
+    fan_out,
+    read_key,
+)
 
 OWN = {"read": "groups", "save_every": 1, "hang_on_shard": None, "quiet": False}
 _LOCK = threading.Lock()
@@ -49,10 +61,24 @@ class Recorder(Processor):
         elif self._how["quiet"] and self._how["read"] == "groups":
             self.logs += sum(bool(log.contents) for group in logs.groups for log in group.logs)
         self._batches += 1
+        if self._how["read"] == "ack":
+            self._acknowledge(logs, tracker)
+            return
         if self._batches % self._how["save_every"] == 0:
             tracker.save(persist=not self._how["quiet"])
             if not self._how["quiet"]:
                 emit(event="saved", shard=self._shard, end=logs.end)
+
+    def _acknowledge(self, logs: LogBatch, tracker: Tracker) -> None:
+        """Refuse a third of the logs, which a hash chooses, the first two times."""
+        for group in reversed(logs.groups):
+            for log in group.logs:
+                name = str(log.get("id"))
+                if zlib.crc32(name.encode()) % 3 == 0 and logs.delivery < 3:
+                    tracker.nack(log)
+                else:
+                    emit(event="acked", id=name)
+                    tracker.ack(log)
 
     def _ids(self, logs: LogBatch) -> list[str]:
         if self._how["quiet"]:
@@ -74,12 +100,22 @@ def _used() -> dict[str, float]:
     return {"cpu_s": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1024}
 
 
+def last_digit(log: ReceivedLog, _: ReceivedLogGroup) -> str:
+    return str(int(str(log.get("id"))[-1]) % 5)
+
+
+def handle(log: ReceivedLog, _: ReceivedLogGroup) -> None:
+    emit(event="handled", id=log.get("id"))
+
+
 def main(credentials_dir: str, text: str) -> None:
     settings = json.loads(text)
     how = {name: settings.pop(name, default) for name, default in OWN.items()}
+    factory = (
+        fan_out(handle, key=last_digit, threads=3) if how["read"] == "fan out" else lambda: Recorder(how)
+    )
     consumer = Consumer(
-        ConsumerSettings(credentials=partial(read_key, Path(credentials_dir)), **settings),
-        lambda: Recorder(how),
+        ConsumerSettings(credentials=partial(read_key, Path(credentials_dir)), **settings), factory
     )
     signal.signal(signal.SIGTERM, lambda *_: consumer.wakeup())
     consumer.run()

@@ -9,7 +9,7 @@ from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_worker.consumer.buffer import ShardBuffer
-from loghub_worker.consumer.shard_flow import NOTHING, ReceiveLimits
+from loghub_worker.consumer.shard_step import NOTHING, ReceiveLimits
 from loghub_worker.source.arrow_decoder import SCHEMA
 from loghub_worker.source.shard_reader import ShortReadError
 

@@ -6,15 +6,14 @@ import pytest
 
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.consumer import shard_flow as sf
-from loghub_worker.consumer.shard_flow import (
+from loghub_worker.consumer.shard_flow import FlowPhase, PullResult, ShardFlow
+from loghub_worker.consumer.shard_step import (
     NOTHING,
     Buffered,
-    FlowPhase,
     NextStep,
-    PullResult,
     ReceiveLimits,
-    ShardFlow,
     Step,
+    next_step,
 )
 
 RETRIES = Backoff(first_s=1.0, longest_s=8.0, random=without_jitter)
@@ -75,7 +74,7 @@ def receive(flow: ShardFlow, *, groups: int, size: int, now: float, is_end: bool
 
 
 def step(flow: ShardFlow, now: float, summary: Buffered = NOTHING, *, is_full: bool = False) -> NextStep:
-    return sf.next_step(flow, summary, LIMITS, is_full=is_full, now=now)
+    return next_step(flow, summary, LIMITS, is_full=is_full, now=now)
 
 
 def test_each_phase_has_its_state() -> None:
@@ -120,8 +119,8 @@ def test_a_batch_is_complete_by_logs_bytes_time_or_if_no_more_fits(
     limits: ReceiveLimits, is_full: bool, expected: NextStep
 ) -> None:
     summary = replace(SOME, logs=4)
-    assert sf.next_step(pulling(), summary, limits, is_full=is_full, now=7) == expected
-    assert sf.next_step(pulling(), summary, limits, is_full=is_full, now=8) == NextStep(Step.PROCESS)
+    assert next_step(pulling(), summary, limits, is_full=is_full, now=7) == expected
+    assert next_step(pulling(), summary, limits, is_full=is_full, now=8) == NextStep(Step.PROCESS)
 
 
 @pytest.mark.parametrize("make", [pausing, processing])

@@ -18,9 +18,9 @@ from loghub_worker.failure.dead_letter import (
     DeadLetters,
     FolderTarget,
     LogstoreTarget,
-    Origin,
     Rejection,
 )
+from loghub_worker.failure.origin import Origin
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 
 ORIGIN = Origin(project="proj", logstore="source", consumer_group="readers")

@@ -191,9 +191,9 @@ def test_more_than_so_many_an_hour_wait_for_the_next_hour() -> None:
 def test_an_hour_after_the_last_one_no_skip_is_reported_as_recent() -> None:
     world = World(FailurePolicy(settings()), size=4, bad=frozenset({(0, 1), (0, 3)}))
     world.run()
-    (recent,) = world.policy.recent_skips(world.now)
+    (recent,) = world.policy.skips.recent_skips(world.now)
     assert (recent.shard, recent.log_groups, recent.last_cursor) == (0, 2, 3)
-    assert world.policy.recent_skips(world.now + HOUR_S + 1) == ()
+    assert world.policy.skips.recent_skips(world.now + HOUR_S + 1) == ()
     assert world.policy.totals[0].skipped == 2
 
 

@@ -15,6 +15,7 @@ from loghub_worker.membership.membership import (
 
 TIMINGS = MembershipTimings(interval_s=5, timeout_s=30, margin_s=4)
 SESSION_S = 26
+JOINED_S = -10  # two intervals before 0
 
 
 def heartbeat(membership: Membership, now: float, *assigned: int, answer_s: float = 0.0) -> HeartbeatRequest:
@@ -26,9 +27,11 @@ def heartbeat(membership: Membership, now: float, *assigned: int, answer_s: floa
 
 
 def member(*assigned: int) -> Membership:
+    """Joined so long ago that its heartbeats no longer come more often; the last one was at 0."""
     membership = Membership(TIMINGS)
     membership.source_started()
-    assert heartbeat(membership, 0, *assigned).held == ()
+    assert heartbeat(membership, JOINED_S, *assigned).held == ()
+    heartbeat(membership, 0, *assigned)
     return membership
 
 
@@ -79,6 +82,29 @@ def test_member_sends_a_heartbeat_every_interval_counted_from_sending() -> None:
     heartbeat(membership, 5.5, answer_s=2)
     assert membership.poll(10.4) is None
     assert membership.poll(10.5) is not None
+
+
+def times_of_heartbeats(membership: Membership, begin: float, *assigned: int, until: float) -> list[float]:
+    times, now = [], begin
+    while now < until:
+        now += membership.wake_in_s(now)
+        if membership.poll(now) is not None:
+            times.append(round(now, 3))
+            membership.answered(len(times) + 1, assigned, now=now)
+    return times
+
+
+def test_heartbeats_come_more_often_for_two_intervals_after_a_change_of_the_assignment() -> None:
+    """A consumer that joined learns soon which shards others gave up for it."""
+    membership = Membership(TIMINGS)
+    heartbeat(membership, 100)
+    assert times_of_heartbeats(membership, 100, until=120) == [*range(101, 111), 115, 120]
+
+
+def test_an_interval_below_a_second_is_not_divided() -> None:
+    membership = Membership(MembershipTimings(interval_s=0.1, timeout_s=30, margin_s=4))
+    heartbeat(membership, 100)
+    assert times_of_heartbeats(membership, 100, until=100.25) == [100.1, 100.2, 100.3]
 
 
 def test_failed_heartbeat_is_retried_soon_and_revokes_nothing() -> None:
@@ -228,8 +254,8 @@ def test_session_starts_when_the_successful_heartbeat_was_sent() -> None:
 
 def test_fenced_to_member_reports_nothing_and_opens_its_shards_again() -> None:
     membership = holder(1)
-    assert membership.poll(SESSION_S) == HeartbeatRequest(2, ())
-    membership.answered(2, (1,), now=SESSION_S + 1)
+    assert membership.poll(SESSION_S) == HeartbeatRequest(3, ())
+    membership.answered(3, (1,), now=SESSION_S + 1)
     assert membership.state is MemberState.MEMBER
     assert phases(membership) == {1: ShardPhase.OPENING}
     assert not membership.may_commit((Range(1, 10, 20),), now=SESSION_S + 1)

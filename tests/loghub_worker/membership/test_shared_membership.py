@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loghub.clock import SystemClock
 from loghub.worker_contract import WorkerReason
-from loghub_worker.exchange_files import ExchangeFiles, ReadCount
+from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings, ShutdownMode
 from loghub_worker.membership.shared_membership import SharedState
 
@@ -68,10 +68,3 @@ def test_a_state_directory_that_cannot_be_written_ends_no_thread_and_is_reported
         version = membership.version
     assert ExchangeFiles(folder).positions().version == version
     assert shared.error.reason == ""
-
-
-def test_a_count_is_returned_once(tmp_path: Path) -> None:
-    exchange = ExchangeFiles(tmp_path)
-    exchange.write_count(ReadCount(logs=3, bytes=10, replaced=1), plan=2, shard=4)
-    assert exchange.take_count(plan=2, shard=4).logs == 3
-    assert exchange.take_count(plan=2, shard=4).logs == 0

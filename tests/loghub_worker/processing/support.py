@@ -9,7 +9,7 @@ from pathlib import Path
 from loghub.clock import SystemClock
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
-from loghub_worker.consumer.processor_calls import RemoteError
+from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.failure.failure_policy import FailureSettings, Policy
 from loghub_worker.log_service import encode_cursor

@@ -8,12 +8,14 @@ from typing import Any
 from loghub.sink_settings import ParquetSink
 from loghub.worker_contract import OnFailure
 from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.exchange_files import ExchangeFiles, ReadCount
+from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
+from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.sink.commit_log import SessionLostError
+from loghub_worker.source.read_counts import ReadCount
 from tests.loghub_worker.support import worker_config
 from tests.support import HandClock
 
@@ -80,6 +82,19 @@ class Ignored:
         pass
 
 
+class FakeObserved:
+    """What the source counts, by shard."""
+
+    def __init__(self, counts: dict[int, ReadCount]) -> None:
+        self._counts = counts
+
+    def logs_of(self, rows: object) -> object:
+        return rows
+
+    def counts(self, ranges: tuple[Range, ...]) -> dict[int, ReadCount]:
+        return {one.shard: self._counts.pop(one.shard) for one in ranges if one.shard in self._counts}
+
+
 class OpenShard:
     """One or more shards, open at `BEGIN`, and the query runner that reads them."""
 
@@ -132,6 +147,9 @@ class OpenShard:
             sink=sink,
         )
         self.query_runner._query = ignored
+        self.counts: dict[int, ReadCount] = {}
+        observed: Any = FakeObserved(self.counts)
+        self.query_runner.observed = observed
 
     @property
     def position(self) -> int | None:
@@ -140,7 +158,7 @@ class OpenShard:
 
     def deliver(self, count: ReadCount) -> Range:
         """Deliver a batch of ten log groups of which this was read; return the range that was published."""
-        self.exchange.write_count(count, plan=1, shard=0)
+        self.counts[0] = count
         rows: Any = None
         assert self.query_runner._deliver(rows, BatchPlan(1, (Range(0, BEGIN, BEGIN + 10),)))
         ((published,),) = self.sink.published

@@ -53,7 +53,23 @@ def spark_error(*causes: tuple[str, str]) -> Exception:
     return error  # type: ignore[no-any-return]
 
 
+JOB_ABORTED = (
+    "Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times, most recent failure: Lost task 0.3"
+    " in stage 2.0 (TID 9) (10.0.0.7 executor 4): "
+)
+EXECUTOR_LOST = "ExecutorLostFailure (executor 4 exited caused by one of the running tasks) Reason: "
+
 CASES = {
+    "executor-lost": (
+        [("org.apache.spark.SparkException", JOB_ABORTED + EXECUTOR_LOST + "Command exited with code 137")],
+        Cause.ENDED,
+        "ExecutorLost",
+    ),
+    "a-log-that-speaks-of-executors": (
+        [("org.apache.spark.SparkException", JOB_ABORTED + f"java.lang.Error: {JOB_ABORTED}{EXECUTOR_LOST}")],
+        Cause.REJECTED,
+        "PipelineFailed",
+    ),
     "ansi": (
         [("org.apache.spark.SparkNumberFormatException", "[CAST_INVALID_INPUT] The value '-' of")],
         Cause.REJECTED,

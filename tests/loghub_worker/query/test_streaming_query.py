@@ -9,11 +9,11 @@ import pytest
 from loghub.wire.errors import EndpointUnreachable
 from loghub.worker_contract import OnFailure
 from loghub_worker.batch_plan import GroupSize, Range, RangeRetry
-from loghub_worker.exchange_files import ReadCount, ReadFailure
 from loghub_worker.failure.dead_letter import Rejection
 from loghub_worker.failure.failure_policy import Cause, WaitState
 from loghub_worker.membership.membership import LeaveRequest
 from loghub_worker.query.query_counters import query_counters
+from loghub_worker.source.read_counts import ReadCount, ReadFailure
 from tests.loghub_worker.query.open_shard import BEGIN, TIMEOUT_S, OpenShard
 from tests.support import HandClock, wait_until
 
@@ -42,8 +42,8 @@ def test_a_shard_of_which_nothing_could_be_read_fails_alone_and_the_others_are_d
 ) -> None:
     open_shards = OpenShard(tmp_path, shards=2)
     failure = ReadFailure(rejected=rejected, reason="WriteQuotaExceed", message="wait")
-    open_shards.exchange.write_count(ReadCount(logs=20, bytes=500), plan=1, shard=0)
-    open_shards.exchange.write_count(ReadCount(logs=0, bytes=0, failure=failure), plan=1, shard=1)
+    open_shards.counts[0] = ReadCount(logs=20, bytes=500)
+    open_shards.counts[1] = ReadCount(logs=0, bytes=0, failure=failure)
     open_shards.batch(BEGIN, BEGIN + 10)
     assert open_shards.sink.published == [(Range(0, BEGIN, BEGIN + 10),)]
     assert open_shards.exchange.positions().shards == {0: BEGIN + 10, 1: BEGIN}
@@ -55,8 +55,8 @@ def test_a_shard_of_which_nothing_could_be_read_fails_alone_and_the_others_are_d
 
 def test_a_batch_of_which_nothing_could_be_read_reaches_no_sink(open_shard: OpenShard) -> None:
     failure = ReadFailure(rejected=False, reason="WriteQuotaExceed", message="wait")
-    for number in range(1, 3):
-        open_shard.exchange.write_count(ReadCount(logs=0, bytes=0, failure=failure), plan=number, shard=0)
+    for _ in range(2):
+        open_shard.counts[0] = ReadCount(logs=0, bytes=0, failure=failure)
         open_shard.batch(BEGIN, BEGIN + 1)
     totals = open_shard.query_runner.totals
     assert (open_shard.position, open_shard.sink.published) == (BEGIN, [])

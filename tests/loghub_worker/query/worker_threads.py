@@ -8,13 +8,15 @@ from pyspark.sql import SparkSession
 from loghub.clock import SystemClock
 from loghub.worker_contract import WorkerConfig
 from loghub_worker.exchange_files import ExchangeFiles
-from loghub_worker.failure.dead_letter import Origin, make_dead_letters
+from loghub_worker.failure.dead_letter import make_dead_letters
+from loghub_worker.failure.origin import Origin
 from loghub_worker.log_service import Address, ConsumerIdentity, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.streaming_query import QueryRunner, QuerySettings
+from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.query.transform import Transform, make_transform
 from tests.loghub_worker.support import GROUP, LOGSTORE, PROJECT
 

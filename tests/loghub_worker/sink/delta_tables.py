@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loghub.sink_settings import DeltaSink as DeltaSettings
+from loghub_worker.sink.batch_sink import SinkOwner
 from loghub_worker.sink.delta import DeltaSink, make_delta_sink
 from loghub_worker.sink.range_claims import ShardIncarnation
 from loghub_worker.sink.sink_credentials import SinkCredentials
@@ -56,10 +57,7 @@ def table_sink(
     sink: Any = make_delta_sink(
         DeltaSettings(path=path, **settings),
         SinkCredentials(keys),
-        group_path=GROUP_PATH,
-        owner=name,
-        scratch=scratch,
-        now_unix_s=0.0,
+        SinkOwner(group_path=GROUP_PATH, consumer=name, scratch=scratch, now_unix_s=0.0),
     )
     sink._write = partial(_write, sink)
     sink._table.at_step = at_step

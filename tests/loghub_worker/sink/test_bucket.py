@@ -4,14 +4,17 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loghub.sink_settings import JsonSink, ParquetSink, S3Settings
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink import bucket as bucket_module
-from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
 from loghub_worker.sink.bucket import PART_BYTES, Bucket, ObjectStorageError
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, RangeTakenError
@@ -22,6 +25,7 @@ from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
     END,
     GROUP_PATH,
+    SHARDS,
     BucketOfATest,
     LineWorker,
     delivered,
@@ -133,9 +137,8 @@ def test_a_secret_without_the_keys_is_refused(tmp_path: Path) -> None:
 
 
 def make(sink: ParquetSink | JsonSink, keys: Path, scratch: Path) -> object:
-    return make_files_sink(
-        sink, SinkCredentials(keys), group_path=GROUP_PATH, owner="w", scratch=scratch, now_unix_s=0
-    )
+    owner = SinkOwner(group_path=GROUP_PATH, consumer="w", scratch=scratch, now_unix_s=0)
+    return make_files_sink(sink, SinkCredentials(keys), owner)
 
 
 def test_a_wrong_key_and_an_absent_bucket_say_what_to_do(tmp_path: Path, s3: S3Server) -> None:
@@ -158,6 +161,59 @@ def test_an_absent_bucket_is_not_an_absent_record(tmp_path: Path, s3: S3Server) 
     for ask in (bucket.read, bucket.exists, bucket.times, lambda key: bucket.copy(key, "b")):
         with pytest.raises(ObjectStorageError, match="NoSuchBucket"):
             ask("a")
+
+
+class NoBackend(BaseHTTPRequestHandler):
+    """What an ingress answers while it has no backend."""
+
+    def do_GET(self) -> None:
+        self.send_error(404, "default backend")
+
+    do_PUT = do_DELETE = do_GET  # noqa: N815 - names of the library
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_404_that_is_not_the_storages_is_not_an_absent_record(tmp_path: Path, s3: S3Server) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), NoBackend) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings = S3Settings(endpoint=f"http://127.0.0.1:{server.server_port}", allow_http=True)
+        bucket = Bucket("s3://b", settings, SinkCredentials(s3.credentials(tmp_path / "keys")))
+        requests: list[Callable[[str], object]] = [
+            bucket.read, bucket.exists, bucket.times, lambda key: bucket.copy(key, "b"),
+            lambda key: bucket.create(key, b""), lambda key: bucket.remove([key]),
+        ]  # fmt: skip
+        try:
+            for request in requests:
+                with pytest.raises(ObjectStorageError, match="the storage answered 404"):
+                    request("a")
+        finally:
+            server.shutdown()
+
+
+def test_no_line_comes_twice_if_a_claim_is_answered_by_404_once(
+    tmp_path: Path, described: BucketOfATest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two batches after the checkpoint, the claim of the first would count as absent, and the second as
+    left from before a reset."""
+    first = LineWorker(tmp_path, "first")
+    first.assign(SHARDS)
+    first.deliver(save=False)
+    first.deliver(save=False)
+    real, answers = bucket_module.obstore.get, ["GET .. status code: 404 Not Found: default backend"]
+
+    def get(store: Any, path: str) -> Any:
+        if f"range-claims/0-1-{BEGIN}-0" in path and answers:
+            raise FileNotFoundError(answers.pop())
+        return real(store, path)
+
+    monkeypatch.setattr(bucket_module.obstore, "get", get)
+    second = LineWorker(tmp_path, "second")
+    for _ in range(5):  # as the shard manager and the query do after an error
+        with suppress(ObjectStorageError, RangeTakenError):
+            second.run()
+    assert answers == []
+    assert delivered(tmp_path) == everything()
 
 
 def test_a_rotated_key_takes_effect_with_the_next_request(

@@ -10,6 +10,7 @@ import pytest
 
 from loghub_worker.sink.commit_log import RangeTakenError
 from tests.loghub_worker.sink.commit_log_child import (
+    GROUPS,
     SHARDS,
     LineWorker,
     delivered,
@@ -112,3 +113,27 @@ def test_the_worker_that_opened_a_shard_last_is_the_one_that_delivers_it(site: P
         second.deliver()
     first.deliver()
     assert delivered(site).total() > 0
+
+
+def test_a_batch_from_before_its_shard_was_opened_again_is_not_delivered(site: Path) -> None:
+    """While the batch stalls after the check of the session, its worker learns that it lost the shards, and
+    gets them back: another thread of it opens them."""
+
+    def at_step(name: str) -> None:
+        if name == "session checked":
+            for shard in SHARDS:
+                first.commit_log.open_shard(first.incarnation(shard))
+
+    service = Service(site)
+    first, second = service.worker("first", at_step=at_step), service.worker("second")
+    second.groups = lambda: (
+        GROUPS // 2
+    )  # so that its ranges begin where the first worker's do, and end elsewhere
+    first.assign(SHARDS)
+    service.holder = "second"
+    second.assign(SHARDS)
+    second.deliver()
+    with pytest.raises(RangeTakenError, match="was opened by another worker"):
+        first.deliver()
+    second.run()
+    assert delivered(site) == everything()

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from loghub.sink_settings import DeltaSink
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
 from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.sink.delta_tables import active_files, by_duckdb, by_protocol
@@ -112,6 +112,32 @@ def test_statistics_bound_what_is_in_a_file(spark: SparkSession, tmp_path: Path)
         assert found == [(count,)], where
 
 
+def test_dates_and_times_that_python_has_not_are_in_the_table_without_statistics(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = spark.range(1).selectExpr(
+        "id", "date_add(DATE'9999-12-31', 1) AS late", "date_add(DATE'0001-01-01', -400) AS early",
+        "timestamp_seconds(1767225600000) AS milliseconds", "timestamp_seconds(-62198755200) AS before",
+    )  # fmt: skip
+    sink = sink_of(tmp_path)
+    sink.check(rows.limit(0))
+    assert publish(sink, rows) == 1
+    files = [str(tmp_path / "table" / one["path"]) for one in active_files(tmp_path / "table")]
+    texts = [f"CAST({name} AS STRING)" for name in rows.columns]
+    assert spark.read.parquet(*files).selectExpr(*texts).collect() == rows.selectExpr(*texts).collect()
+    (added,) = active_files(tmp_path / "table")
+    assert json.loads(added["stats"])["minValues"] == {"id": 0}
+
+
+def test_a_text_that_is_not_utf8_is_a_failure_of_its_logs(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(1).selectExpr("CAST(X'61ff62' AS STRING) AS id")
+    sink = sink_of(tmp_path)
+    sink.check(rows.limit(0))
+    with pytest.raises(RowsRejectedError, match=r"make_valid_utf8\(column\)"):
+        sink.write(rows, "w-0-b")
+    assert publish(sink, rows.selectExpr("make_valid_utf8(id) AS id")) == 1
+
+
 def test_a_table_of_another_writer_takes_the_rows(spark: SparkSession, tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "table"), pa.table({"id": pa.array([1], pa.int32()), "more": ["x"]}))
     rows = spark.range(2, 5).selectExpr("CAST(id AS INT) AS id")
@@ -133,6 +159,7 @@ def test_a_query_that_does_not_fit_is_refused_by_the_names_of_its_columns(
         (["CAST(id AS INT) AS id", "INTERVAL '1' DAY AS i"], "'i' has the type interval day; use CAST"),
         (["CAST(id AS INT) AS `a b`"], "the name 'a b' has ' '; give it another one with AS"),
         (["1 AS x", "2 AS X"], "'x' occurs more than once"),
+        (["array(named_struct('b', 1, 'B', 2)) AS x"], "'x' has more than one field 'b'"),
         (["NULL AS x"], "'x' has the type void"),
     ):
         with pytest.raises(InvalidSinkError, match=words):

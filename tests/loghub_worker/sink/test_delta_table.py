@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,10 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from loghub_worker.batch_plan import Range
+from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.range_claims import ShardIncarnation
 from tests.loghub_worker.sink.delta_child import BEGIN, END, SHARDS
@@ -306,3 +310,65 @@ def test_positions_survive_a_checkpoint_of_the_log(tmp_path: Path) -> None:
     assert opened(sink, 5) == 10
     deliver(sink, 10, 20)
     assert delivered(table) == Counter(ids(0, 10, 30) + ids(0, 10, 20))
+
+
+@pytest.mark.parametrize("commits", [1, 3, 9])
+def test_a_table_that_was_created_again_is_the_one_that_gets_the_rows(tmp_path: Path, commits: int) -> None:
+    """With fewer commits than the former one, as many, or more. The logs before went with that one."""
+    table = tmp_path / "table"
+    sink = table_sink(str(table), tmp_path)
+    opened(sink, 10)
+    for begin in (10, 20):
+        deliver(sink, begin, begin + 10)
+    shutil.rmtree(table)
+    for number in range(commits):
+        write_deltalake(table, pa.table({"id": [f"other {number}"]}), mode="append")
+    with pytest.raises(RangeTakenError):
+        deliver(sink, 30, 40)
+    assert opened(sink, 30) == 30
+    deliver(sink, 30, 40)
+    assert delivered(table) == Counter(ids(0, 30, 40) + [f"other {number}" for number in range(commits)])
+
+
+def test_a_table_that_was_created_again_with_other_columns_is_not_damaged(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    sink = table_sink(str(table), tmp_path)
+    opened(sink, 10)
+    deliver(sink, 10, 20)
+    shutil.rmtree(table)
+    for number in range(9):
+        write_deltalake(table, pa.table({"id": [number]}), mode="append")
+    assert opened(sink, 20) == 20
+    with pytest.raises(InvalidSinkError, match="'id' is string in the query and long in the table"):
+        deliver(sink, 20, 30)
+    assert delivered(table) == Counter(range(9))
+
+
+def test_a_table_that_is_gone_gets_no_files(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    sink = table_sink(str(table), tmp_path)
+    opened(sink, 10)
+    deliver(sink, 10, 20)
+    shutil.rmtree(table)
+    with pytest.raises(FileNotFoundError, match="the Delta table is gone"):
+        deliver(sink, 20, 30)
+    assert [path.name for path in table.iterdir()] == ["_loghub"]
+
+
+def test_a_table_is_not_created_among_files_that_its_vacuum_would_remove(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    table.mkdir()
+    (table / "lines.parquet").write_bytes(b"of another sink")
+    with pytest.raises(InvalidSinkError, match=r"lines\.parquet, and is no Delta table"):
+        table_sink(str(table), tmp_path)
+    (table / "lines.parquet").unlink()
+    deliver_to = table_sink(str(table), tmp_path)
+    opened(deliver_to, 10)
+    deliver(deliver_to, 10, 20)
+    assert delivered(table) == Counter(ids(0, 10, 20))
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a\\b"])
+def test_a_path_that_the_library_takes_for_another_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidSinkError, match="must not have"):
+        table_sink(str(tmp_path / name), tmp_path)

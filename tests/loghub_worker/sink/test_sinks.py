@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from loghub.sink_settings import ConsoleSink, JsonSink, ParquetSink, S3Settings, Sink
 from loghub_worker.batch_plan import Range
+from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
 from loghub_worker.sink.console import Console
 from loghub_worker.sink.files import FilesSink
@@ -99,6 +101,44 @@ def test_a_batch_of_several_tasks_becomes_visible_in_one_step(
     if kind is ParquetSink:
         files = spark.read.parquet(str(tmp_path / "out"))
         assert files.schema.simpleString() == rows.schema.simpleString()
+
+
+def test_a_batch_whose_staged_file_was_removed_does_not_count(frame: DataFrame, tmp_path: Path) -> None:
+    """Such as by a job that makes room on a full disk."""
+    sink = sink_of(ParquetSink(path=str(tmp_path / "out")), tmp_path)
+    resumed(sink, 10)
+    sink.write(frame, "w-0-gone")
+    for staged in (tmp_path / "out").glob("_loghub/*/*/*/stage/*"):
+        shutil.rmtree(staged)
+    with pytest.raises(FileNotFoundError, match="a staged file was removed"):
+        sink.publish("w-0-gone", (Range(0, 10, 20),), lambda: True)
+    assert resumed(sink, 10) == 10
+    sink.write(frame, "w-0-again")
+    sink.publish("w-0-again", (Range(0, 10, 20),), lambda: True)
+    assert contents(tmp_path / "out") == ROWS
+
+
+def test_files_are_not_written_into_a_delta_table(tmp_path: Path, s3: S3Server) -> None:
+    """Its VACUUM would remove them."""
+    keys = SinkCredentials(s3.credentials(tmp_path / "keys"))
+    settings = S3Settings(endpoint=s3.endpoint, allow_http=True)
+    for place in (tmp_path / "table", s3.bucket("vacuumed") / "table"):
+        (place / "_delta_log").mkdir(parents=True)
+        (place / "_delta_log" / "00000000000000000000.json").write_text("{}")
+    for sink in (
+        ParquetSink(path=str(tmp_path / "table")),
+        ParquetSink(path="s3://vacuumed/table", s3=settings),
+    ):
+        config = worker_config("http://x", sink)
+        with pytest.raises(InvalidSinkError, match="is a Delta table, whose VACUUM would remove them"):
+            make_sink(
+                config,
+                consumer="w-0",
+                credentials_dir="/k",
+                sink_credentials=keys,
+                scratch=tmp_path,
+                now_unix_s=0,
+            )
 
 
 @pytest.mark.parametrize("kind", [ParquetSink, JsonSink])

@@ -3,7 +3,7 @@
 from typing import Any
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.exchange_files import ReadCount
+from loghub_worker.source.read_counts import ReadCount
 from loghub_worker.source.shard_reader import read_ranges
 
 

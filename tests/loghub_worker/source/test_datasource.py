@@ -13,11 +13,12 @@ from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_worker.batch_plan import BatchPlan, GroupSize, Range
-from loghub_worker.exchange_files import ExchangeFiles, Positions, ReadCount
+from loghub_worker.exchange_files import ExchangeFiles, Positions
 from loghub_worker.query.batch_errors import query_error
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.source.datasource import LogHubDataSource, LogHubStreamReader, SourceOptions
 from loghub_worker.source.end_cursors import EndWatch
+from loghub_worker.source.read_counts import ReadCount
 from loghub_worker.source.shard_reader import ShortReadError
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 from tests.loghub_worker.source.reading import read

@@ -7,8 +7,10 @@ consumers of its group. Neither needs Spark or Java, and importing this module i
 from loghub.client.credentials_dir import read_key
 from loghub.client.port import Credentials
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
-from loghub_worker.consumer.batch import LogBatch, LogGroups, ReceivedLog, ReceivedLogGroup
+from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, OnFailure
+from loghub_worker.consumer.batch import LogBatch, LogGroups, LogPlace, ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.consumer import Consumer, ConsumerError
+from loghub_worker.consumer.fan_out import fan_out
 from loghub_worker.consumer.processor import (
     Listener,
     NotAssignedError,
@@ -16,27 +18,36 @@ from loghub_worker.consumer.processor import (
     ProcessorFactory,
     ShardLostError,
     Tracker,
+    UnavailableError,
 )
 from loghub_worker.consumer.settings import ConsumerSettings
+from loghub_worker.failure.retry_logstore import RetryLogstore
 
 __all__ = [
     "Consumer",
     "ConsumerError",
     "ConsumerSettings",
     "Credentials",
+    "DeadLetterFolder",
+    "DeadLetterLogstore",
     "EndpointUnreachable",
     "Listener",
     "LogBatch",
     "LogGroups",
     "LogHubError",
     "LogHubException",
+    "LogPlace",
     "MalformedCursor",
     "NotAssignedError",
+    "OnFailure",
     "Processor",
     "ProcessorFactory",
     "ReceivedLog",
     "ReceivedLogGroup",
+    "RetryLogstore",
     "ShardLostError",
     "Tracker",
+    "UnavailableError",
+    "fan_out",
     "read_key",
 ]

@@ -4,17 +4,18 @@ A pulled body is parsed at most once in each form, whichever batches its log gro
 `loghub_worker.source.arrow_decoder`, and into log groups by protobuf's own parser. A handler that uses
 neither costs no decoding."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import accumulate
-from typing import Any, overload
+from itertools import accumulate, count, repeat
+from typing import Any, TypeAlias, overload
 
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from loghub.wire.loggroup import list_header, split
+from loghub.wire.errors import MalformedLogGroup
+from loghub.wire.loggroup import list_header, split, wrap
 from loghub_worker.log_service import encode_cursor
 from loghub_worker.source.arrow_decoder import SCHEMA, Body, Decoded, decode
 from loghub_worker.source.list_descriptor import list_descriptor
@@ -23,14 +24,29 @@ from loghub_worker.source.shard_reader import ShortReadError, require_count
 NANOSECONDS = 1_000_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """The place of a log in its shard, as in the columns ``__cursor__`` and ``__index__``. Without an index,
+    that of a whole log group."""
+
+    cursor: int
+    index: int | None = None
+
+
 class ReceivedLog:
     """One log. Keys that occur twice stay twice. In text that is not UTF-8, U+FFFD stands for the invalid
     bytes."""
 
-    __slots__ = ("_message",)
+    __slots__ = ("_index", "_message", "_position")
 
-    def __init__(self, message: Any) -> None:
+    def __init__(self, message: Any, position: int, index: int) -> None:
         self._message = message
+        self._position = position
+        self._index = index
+
+    @property
+    def place(self) -> LogPlace:
+        return LogPlace(self._position, self._index)
 
     @property
     def time(self) -> int:
@@ -60,13 +76,19 @@ class ReceivedLog:
 
 
 class ReceivedLogGroup:
-    """What one PutLogs call wrote, with its place in the shard."""
+    """What one PutLogs call wrote, with its place in the shard. Where only some of its logs come again, it
+    has only these."""
 
-    __slots__ = ("_message", "_position")
+    __slots__ = ("_message", "_only", "_position")
 
-    def __init__(self, message: Any, position: int) -> None:
+    def __init__(self, message: Any, position: int, only: tuple[int, ...] | None = None) -> None:
         self._message = message
         self._position = position
+        self._only = only
+
+    @property
+    def place(self) -> LogPlace:
+        return LogPlace(self._position)
 
     @property
     def cursor(self) -> str:
@@ -85,12 +107,15 @@ class ReceivedLogGroup:
         return [(_text(tag.Key), _text(tag.Value)) for tag in self._message.LogTags]
 
     def __len__(self) -> int:
-        return len(self._message.Logs)
+        return len(self._message.Logs if self._only is None else self._only)
 
     @property
     def logs(self) -> Iterator[ReceivedLog]:
         """The logs, one after the other."""
-        return map(ReceivedLog, self._message.Logs)
+        logs = self._message.Logs
+        if self._only is None:
+            return map(ReceivedLog, logs, repeat(self._position), count())
+        return (ReceivedLog(logs[index], self._position, index) for index in self._only)
 
 
 def _text(raw: str | bytes) -> str:
@@ -114,6 +139,15 @@ class PulledBody:
         """The number of bytes up to the end of each log group; the last is that of the body."""
         sizes = (len(list_header(len(group))) + len(group) for group in split(self.body))
         return [*list(accumulate(sizes))[:-1], len(self.body)]
+
+    def raw(self, index: int) -> bytes:
+        """The bytes of a log group as they were written. Raises `ShortReadError`."""
+        try:
+            require_count(self.count, len(self.ends))
+            (group,) = split(self.body[self.ends[index - 1] if index else 0 : self.ends[index]])
+        except MalformedLogGroup as error:
+            raise ShortReadError(f"an answer is not a list of log groups: {error}") from error
+        return bytes(group)
 
     @cached_property
     def decoded(self) -> Decoded:
@@ -141,11 +175,13 @@ def _list_class() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class BodySlice:
-    """The log groups of a body from one index to another, half-open."""
+    """The log groups of a body from one index to another, half-open. `only` are the logs that count, if there
+    is one log group and not all of them do."""
 
     body: PulledBody
     begin: int
     end: int
+    only: tuple[int, ...] | None = None
 
     @property
     def groups(self) -> int:
@@ -184,7 +220,8 @@ class BodySlice:
     @property
     def rows(self) -> pa.RecordBatch:
         first_row = self.body.decoded.first_rows[self.begin].as_py()
-        return self.body.decoded.rows.slice(first_row, self.logs)
+        rows = self.body.decoded.rows.slice(first_row, self.logs)
+        return rows if self.only is None else rows.take(pa.array(self.only, pa.int32()))
 
 
 class LogGroups(Sequence[ReceivedLogGroup]):
@@ -207,29 +244,33 @@ class LogGroups(Sequence[ReceivedLogGroup]):
     def _at(self, number: int) -> ReceivedLogGroup:
         for part in self._slices:
             if number < part.groups:
-                return _group(part.body, part.begin + number)
+                return _group(part, part.begin + number)
             number -= part.groups
         raise IndexError(number)
 
     def __iter__(self) -> Iterator[ReceivedLogGroup]:
         for part in self._slices:
             for index in range(part.begin, part.end):
-                yield _group(part.body, index)
+                yield _group(part, index)
 
 
-def _group(body: PulledBody, index: int) -> ReceivedLogGroup:
-    return ReceivedLogGroup(body.messages[index], body.first + index)
+def _group(part: BodySlice, index: int) -> ReceivedLogGroup:
+    return ReceivedLogGroup(part.body.messages[index], part.body.first + index, part.only)
 
 
 class LogBatch:
-    """Whole log groups of one shard, in order, without a gap but for expired ones.
+    """Log groups of one shard, in order: whole ones without a gap but for expired ones, or those that come
+    again because they were refused or not acknowledged in time.
 
     `arrow` is a table with one row for each log and the columns of the view `logs` (README), `groups` the log
     groups. `begin_cursor` and `next_cursor` are those of the first log group and after the last one.
+    `delivery` says how often they were handed over, this time included; it does not count what happened
+    before the shard was assigned to this consumer, nor a batch that `process` had when it raised.
     """
 
-    def __init__(self, shard: int, slices: tuple[BodySlice, ...]) -> None:
+    def __init__(self, shard: int, slices: tuple[BodySlice, ...], *, delivery: int = 1) -> None:
         self.shard = shard
+        self.delivery = delivery
         self._slices = slices
         self.begin = slices[0].body.first + slices[0].begin
         self.end = slices[-1].body.first + slices[-1].end
@@ -268,5 +309,99 @@ class LogBatch:
         """The number of logs in what was decoded so far."""
         return sum(one.decoded_logs for one in self._slices)
 
+    def divided(self, groups: int) -> "tuple[LogBatch, LogBatch | None]":
+        """The first log groups, and the others."""
+        first: list[BodySlice] = []
+        rest: list[BodySlice] = []
+        for part in self._slices:
+            taken = min(part.groups, max(0, groups - sum(one.groups for one in first)))
+            if taken:
+                first.append(BodySlice(part.body, part.begin, part.begin + taken, part.only))
+            if taken < part.groups:
+                rest.append(BodySlice(part.body, part.begin + taken, part.end, part.only))
+        return LogBatch(self.shard, tuple(first)), LogBatch(self.shard, tuple(rest)) if rest else None
+
+    @property
+    def slices(self) -> tuple[BodySlice, ...]:
+        return self._slices
+
+    def places(self) -> list[LogPlace]:
+        """The places of its log groups, or of their logs where not all of them count."""
+        return [
+            LogPlace(part.body.first + index, log)
+            for part in self._slices
+            for index in range(part.begin, part.end)
+            for log in (part.only or (None,))
+        ]
+
+    def raw_groups(self) -> Iterator[tuple[int, bytes, tuple[int, ...] | None]]:
+        """The cursor of each log group, its bytes, and which of its logs count, if not all do."""
+        for part in self._slices:
+            for index in range(part.begin, part.end):
+                yield part.body.first + index, part.body.raw(index), part.only
+
+    def raw_group(self, cursor: int) -> tuple[bytes, tuple[int, ...] | None] | None:
+        """As `raw_groups`, of one log group; None if the batch does not have it."""
+        for part in self._slices:
+            index = cursor - part.body.first
+            if part.begin <= index < part.end:
+                return part.body.raw(index), part.only
+        return None
+
     def __repr__(self) -> str:
         return f"LogBatch(shard={self.shard}, begin={self.begin}, groups={len(self.groups)})"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptGroup:
+    """A log group that is handed over again: its bytes, and the logs that count, if not all do."""
+
+    cursor: int
+    raw: bytes
+    only: tuple[int, ...] | None
+
+
+# What can be acknowledged or refused.
+Logs: TypeAlias = LogBatch | ReceivedLogGroup | ReceivedLog | LogPlace
+
+
+def batch_again(shard: int, kept: Sequence[KeptGroup], *, delivery: int) -> LogBatch:
+    """A batch of these log groups, which are in the order of their cursors."""
+    slices: list[BodySlice] = []
+    run: list[KeptGroup] = []
+    for one, following in zip(kept, [*kept[1:], None], strict=True):
+        run.append(one)
+        continues = following is not None and following.cursor == one.cursor + 1
+        if not continues or one.only is not None or (following is not None and following.only is not None):
+            body = PulledBody(wrap(k.raw for k in run), shard=shard, first=run[0].cursor, count=len(run))
+            slices.append(BodySlice(body, 0, len(run), one.only))
+            run = []
+    return LogBatch(shard, tuple(slices), delivery=delivery)
+
+
+def select_logs(raw: bytes, only: Iterable[int] | None) -> bytes:
+    """A log group with only some of its logs; None: as it is."""
+    if only is None:
+        return raw
+    (group,) = _list_class().FromString(wrap((raw,))).LogGroups
+    kept = set(only)
+    for index in reversed(range(len(group.Logs))):
+        if index not in kept:
+            del group.Logs[index]
+    return bytes(group.SerializeToString())
+
+
+def without_tags(raw: bytes, prefix: str) -> bytes:
+    """A log group without the tags whose names begin with the prefix."""
+    if prefix.encode() not in raw:
+        return raw
+    (group,) = _list_class().FromString(wrap((raw,))).LogGroups
+    for index in reversed(range(len(group.LogTags))):
+        if _text(group.LogTags[index].Key).startswith(prefix):
+            del group.LogTags[index]
+    return bytes(group.SerializeToString())
+
+
+def count_logs(raw: bytes) -> int:
+    """The number of logs in the bytes of a log group."""
+    return len(PulledBody(wrap((raw,)), shard=0, first=0, count=1).messages[0].Logs)

@@ -3,7 +3,7 @@
 from collections import deque
 
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
-from loghub_worker.consumer.shard_flow import NOTHING, Buffered, ReceiveLimits
+from loghub_worker.consumer.shard_step import NOTHING, Buffered, ReceiveLimits
 
 
 class ShardBuffer:
@@ -21,17 +21,24 @@ class ShardBuffer:
         self._slices.append((BodySlice(body, 0, body.count), now))
         self._sum_up()
 
+    def put_back(self, batch: LogBatch) -> None:
+        """Log groups that were taken last are taken next."""
+        self._slices.extendleft((part, 0.0) for part in reversed(batch.slices))
+        self._sum_up()
+
     def clear(self) -> None:
         self._slices.clear()
         self._sum_up()
 
-    def take(self) -> LogBatch:
+    def take(self, *, max_groups: int | None = None) -> LogBatch:
         """Remove and return the next batch: as much as the limits allow, at least one log group."""
         parts: list[BodySlice] = []
-        size = logs = 0
+        size = logs = groups = 0
         while self._slices:
             part, arrived_s = self._slices[0]
             fits = _fitting(part, self._limits, size=size, logs=logs, is_first=not parts)
+            if max_groups is not None:
+                fits = min(fits, max(max_groups - groups, 0 if parts else 1))
             if not fits:
                 break
             taken = BodySlice(part.body, part.begin, part.begin + fits)
@@ -41,6 +48,7 @@ class ShardBuffer:
                 self._slices.appendleft((BodySlice(part.body, taken.end, part.end), arrived_s))
                 break
             size += taken.bytes
+            groups += fits
             logs += taken.logs if self._limits.max_logs is not None else 0
         self._sum_up()
         return LogBatch(self._shard, tuple(parts))

@@ -9,23 +9,27 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import structlog
 
-from loghub.client.http import HttpLogHub
-from loghub.client.port import LogHub
-from loghub.client.transport import Timeouts
 from loghub.clock import SystemClock
 from loghub.wire.errors import LogHubException
 from loghub_worker.consumer import shard_flow
+from loghub_worker.consumer.acknowledgement import Acknowledgement
+from loghub_worker.consumer.connection import connect
+from loghub_worker.consumer.failure_sink import make_failure_sink
+from loghub_worker.consumer.fan_out import FanOutFactory
 from loghub_worker.consumer.group import group_timeout_s
 from loghub_worker.consumer.log_setup import log_to_logging
 from loghub_worker.consumer.processor import Listener, ProcessorFactory, ShardLostError
 from loghub_worker.consumer.puller import Puller
 from loghub_worker.consumer.rebalance import rebalance
+from loghub_worker.consumer.retry_consumer import RetryConsumer, retry_settings
 from loghub_worker.consumer.settings import ConsumerSettings
+from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_runner import ShardRunner
 from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
 from loghub_worker.consumer.tracker import Checkpoints, ShardTracker
@@ -79,6 +83,10 @@ class Consumer:
         timeout_s: int | None = None,
     ) -> None:
         """`timeout_s` is the group's; None: it is read from the group."""
+        if isinstance(factory, FanOutFactory) and settings.acknowledge != "log":
+            raise ValueError(
+                "fan_out needs acknowledge='log', since its threads end after process has returned"
+            )
         log_to_logging()
         self._timeout_s = timeout_s
         self._leaves = settings.leave
@@ -87,13 +95,18 @@ class Consumer:
         self._listener = listener or Listener()
         self._clock = SystemClock()
         self._random = random.SystemRandom().random
-        self._client = self._connect()
+        self._client = connect(settings)
         self._table = ShardTable(
             settings.limits,
+            settings.redelivery,
             self._clock,
             max_buffered_bytes=settings.max_buffered_bytes,
             random=self._random,
         )
+        self._failure_sink = make_failure_sink(settings, random=self._random)
+        self._table.failures = self._failure_sink.policy if self._failure_sink is not None else None
+        of_retries = retry_settings(settings)
+        self._retries = RetryConsumer(Consumer(of_retries, factory), self._table.fail) if of_retries else None
         self._puller = Puller(self._table, self._client, settings)
         self._runs: dict[int, _Run] = {}
         self._shared_state: SharedState | None = None
@@ -107,7 +120,8 @@ class Consumer:
     def run(self) -> None:
         """Consume until `shutdown`, `wakeup` or Ctrl-C. Raises `LogHubException` if the group cannot be read
         at the
-        start, and what the listener, or a processor that ends its thread, raised."""
+        start, `OSError` if the dead letter is a folder that cannot be written to, and what the listener, or a
+        processor that ends its thread, raised."""
         if self._thread is not None:
             raise RuntimeError("a consumer runs only once; make another one")
         self._thread = threading.current_thread()
@@ -193,17 +207,18 @@ class Consumer:
         return self._commits.submit(self.commit)
 
     def errors(self) -> tuple[ConsumerError, ...]:
-        """What does not work at the moment."""
+        """What does not work at the moment, with the shards of the retry logstore as None."""
         found: list[tuple[int | None, ReportedError]] = []
+        of_retries = () if self._retries is None else self._retries.errors()
         if self._heartbeat is not None and self._shard_manager is not None:
             found += [(None, self._heartbeat.error), (None, self._shard_manager.error)]
         for shard, slot in self._table.working().items():
-            found += [(shard, slot.pull_error), (shard, slot.user_error)]
+            found += [(shard, slot.pull_error), (shard, slot.user_error), (shard, slot.failure_error)]
         return tuple(
             ConsumerError(shard=shard, reason=error.reason, message=error.message)
             for shard, error in found
             if error.reason
-        )
+        ) + tuple(replace(error, shard=None) for error in of_retries)
 
     def inspect(self, view: Callable[[Membership, float, ShardManager], T]) -> T | None:
         """What `view` makes of the membership, at the present monotonic time; None before `run`."""
@@ -214,23 +229,10 @@ class Consumer:
 
     # -- start
 
-    def _connect(self, *, timeout_s: float | None = None) -> LogHub:
-        timeouts = Timeouts()
-        if timeout_s is not None:
-            timeouts = Timeouts(
-                connect_s=min(timeout_s, timeouts.connect_s), read_s=timeout_s, total_s=timeout_s
-            )
-        settings = self._settings
-        return HttpLogHub(
-            settings.endpoint,
-            settings.project,
-            credentials=settings.credentials,
-            agent=f"{settings.consumer_group}/{settings.consumer}",
-            timeouts=timeouts,
-        )
-
     def _start(self) -> SharedState:
         settings = self._settings
+        if self._failure_sink is not None:
+            self._failure_sink.check()
         timeout_s = self._timeout_s or group_timeout_s(self._client, settings)
         interval_s = min(settings.heartbeat_interval_s, timeout_s / HEARTBEATS_PER_TIMEOUT)
         timings = MembershipTimings.of(interval_s=interval_s, timeout_s=timeout_s)
@@ -241,7 +243,7 @@ class Consumer:
             logstore=settings.logstore, group=settings.consumer_group, consumer=settings.consumer
         )
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
-        heartbeat_client = self._connect(timeout_s=max(2.0, interval_s))
+        heartbeat_client = connect(settings, timeout_s=max(2.0, interval_s))
         self._shared_state = shared_state
         self._heartbeat = HeartbeatThread(shared_state, heartbeat_client, identity)
         self._shard_manager = ShardManager(shared_state, self._client, NoRecord(), identity, config=settings)
@@ -251,6 +253,8 @@ class Consumer:
         self._puller.start()
         self._shard_manager.start()
         self._heartbeat.start()
+        if self._retries is not None:
+            self._retries.start()
         return shared_state
 
     # -- serve
@@ -272,7 +276,10 @@ class Consumer:
         return self._table.failure is not None
 
     def _rebalance(self, shared_state: SharedState) -> None:
-        """Carry out what `loghub_worker.consumer.rebalance` decides."""
+        """Note what was acknowledged by log, then do what `loghub_worker.consumer.rebalance` decides."""
+        for run in self._runs.values():
+            with suppress(ShardLostError):
+                run.tracker.note_acknowledged()
         with shared_state.use() as (membership, _):
             held = membership.shards
         plan = rebalance(self._table.flows(), held)
@@ -310,8 +317,18 @@ class Consumer:
         for held in assigned:
             assert held.position is not None
             slot = self._table.add(held.shard, epoch=held.epoch, position=held.position)
-            tracker = ShardTracker(checkpoints, shard=held.shard, epoch=held.epoch, position=held.position)
-            runner = ShardRunner(self._table, slot, tracker, self._factory)
+            acknowledgement = Acknowledgement(self._table, slot, self._settings.redelivery)
+            tracker = ShardTracker(
+                checkpoints,
+                acknowledgement,
+                shard=held.shard,
+                epoch=held.epoch,
+                position=held.position,
+            )
+            settlement = None
+            if self._failure_sink is not None:
+                settlement = Settlement(self._table, slot, self._failure_sink, self._settings.redelivery)
+            runner = ShardRunner(self._table, slot, tracker, acknowledgement, settlement, self._factory)
             self._runs[held.shard] = _Run(slot, tracker, runner)
         shards = tuple(held.shard for held in assigned)
         self._call_listener(shards, self._listener.on_assigned)
@@ -329,8 +346,9 @@ class Consumer:
 
     def _drain(self, shared_state: SharedState) -> None:
         """Let the running batches end, save what was noted, and leave. The drain timeout bounds the wait;
-        then
-        the shards are abandoned, so that other consumers continue with them."""
+        then the shards are abandoned, so that other consumers continue with them."""
+        if self._retries is not None:
+            self._retries.stop()
         mode = ShutdownMode.LEAVE if self._leaves else ShutdownMode.STOP
         with shared_state.use() as (membership, _):
             membership.set_shutdown_mode(mode)
@@ -367,10 +385,14 @@ class Consumer:
             shared_state.wait(since, STEP_S)
 
     def _end(self) -> None:
+        if self._retries is not None:
+            self._retries.join()
         self._puller.stop()
         for part in (self._heartbeat, self._shard_manager):
             if part is not None:
                 part.stop()
         self._commits.shutdown(wait=False, cancel_futures=True)
+        if self._failure_sink is not None:
+            self._failure_sink.close()
         self._client.close()
         self._ended.set()

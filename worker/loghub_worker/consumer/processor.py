@@ -4,11 +4,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from loghub_worker.consumer.batch import LogBatch
+from loghub.wire.errors import LogHubException
+from loghub_worker.consumer.batch import LogBatch, Logs
 
 
 class ShardLostError(Exception):
     """Another consumer may have the shard, so nothing of it can be saved here any more."""
+
+
+class UnavailableError(Exception):
+    """For `Processor.process` to raise when the logs are not to blame, such as for a database that is away:
+    they are tried again, and neither skipped nor dead-lettered. `ConnectionError`, `TimeoutError` and
+    `LogHubException` mean the same."""
+
+
+# What `Processor.process` raises when the logs are not to blame.
+OUTAGES = (UnavailableError, ConnectionError, TimeoutError, LogHubException)
 
 
 class NotAssignedError(LookupError):
@@ -22,7 +33,8 @@ class Tracker(Protocol):
 
     def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
         """Note the checkpoint: everything before `cursor` is done. Without a cursor, that is everything up to
-        and including the batch that `process` has, or had last.
+        and including the batch that `process` has, or had last. The checkpoint never passes a log that was
+        refused or, by log, not acknowledged: it then stays at its log group.
 
         `persist` sends it to the log service before this returns; otherwise it is sent within
         `ConsumerSettings.checkpoint_interval_s`, and when the shard is given up. Raises `ShardLostError`,
@@ -31,6 +43,22 @@ class Tracker(Protocol):
 
     def get(self) -> str:
         """The checkpoint as last noted, which the log service may not have yet."""
+
+    def nack(self, *logs: Logs, delay_s: float | None = None, reason: str = "") -> None:
+        """Refuse batches, log groups or single logs; without any, the batch that `process` has. They come
+        again after `delay_s` or, without it, after `ConsumerSettings.redelivery_delay_s` and later each time,
+        with a count in `LogBatch.delivery`, while the shard goes on. Raises `ValueError` for what is
+        acknowledged already. After `ConsumerSettings.on_failure.max_attempts` deliveries, if its policy is
+        not ``Retry``, they are settled instead; `reason` is a sentence for the dead letter."""
+
+    def reject(self, *logs: Logs, reason: str = "") -> None:
+        """As `nack`, for logs of which another delivery would change nothing: they are settled now by
+        `ConsumerSettings.on_failure`. With the policy ``Retry`` they come again."""
+
+    def ack(self, *logs: Logs) -> None:
+        """Acknowledge batches, log groups or single logs; without any, the batch that `process` has. Needed
+        with ``ConsumerSettings.acknowledge="log"``, where it is also what moves the checkpoint. What was
+        acknowledged already stays so."""
 
 
 class Processor(ABC):
@@ -43,7 +71,8 @@ class Processor(ABC):
     @abstractmethod
     def process(self, logs: LogBatch, tracker: Tracker) -> Awaitable[str | None] | str | None:
         """Process a batch. Return None, or a cursor: the shard then continues there. If it raises, the same
-        logs come again after a pause. Nothing is saved unless the tracker is asked to."""
+        logs come again after a pause, before any others; if they have come again, or by log, what is not
+        acknowledged counts as refused. Nothing is saved unless the tracker is asked to."""
 
     def shutdown(self, tracker: Tracker) -> Awaitable[None] | None:  # noqa: B027
         """Called last, when the shard is given up or lost; `tracker.save` raises `ShardLostError` if lost."""

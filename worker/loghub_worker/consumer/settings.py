@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loghub.client.port import Credentials
-from loghub_worker.consumer.shard_flow import ReceiveLimits
+from loghub.worker_contract import OnFailure
+from loghub_worker.backoff import Backoff, without_jitter
+from loghub_worker.consumer.shard_step import ReceiveLimits
+from loghub_worker.consumer.unacknowledged import Redelivery
+from loghub_worker.failure.retry_logstore import RetryLogstore
 
 LEAST_FETCH_INTERVAL_S = 0.2
+RETRY = OnFailure()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,24 @@ class ConsumerSettings:
     max_wait_s: float = 0.0
     max_buffered_bytes: int = 16 << 20  # pulled and not yet processed, of all shards together, about
     max_pulls: int = 4  # in flight at once
+    # "batch": what `process` returns from is acknowledged, but for what was refused with `Tracker.nack`.
+    # "log": nothing is acknowledged but by `Tracker.ack`, which is also what saves the checkpoint.
+    acknowledge: Literal["batch", "log"] = "batch"
+    # What was refused comes again after the first of these pauses, then after twice as long each time, up to
+    # the second, unless `nack` says when.
+    redelivery_delay_s: float = 1.0
+    max_redelivery_delay_s: float = 60.0
+    # "log": what was neither acknowledged nor refused for so long comes again; None: never.
+    ack_timeout_s: float | None = None
+    # Log groups of a shard from the first that is not acknowledged to the last that was handed over; beyond,
+    # nothing new is. So many are repeated, at most, after a crash or a move of the shard.
+    max_unacknowledged: int = 10_000
+    # What happens to logs that `process` raised for, alone, or that were refused, `max_attempts` times. With
+    # "Retry" they come again forever, and a batch for which `process` raises is not divided.
+    on_failure: OnFailure = RETRY
+    # Where logs wait before they are settled by `on_failure`, which must be "DeadLetter" or "Skip". A
+    # consumer of this logstore runs in the same process, with processors of its own.
+    retry: RetryLogstore | None = None
     drain_timeout_s: float = 60.0  # how long a shutdown waits for running batches
     leave: bool = True  # at the end; otherwise the shards stay reserved for this name until the timeout
 
@@ -53,6 +76,8 @@ class ConsumerSettings:
             "max_wait_s": 0,
             "max_buffered_bytes": 1,
             "max_pulls": 1,
+            "max_unacknowledged": 1,
+            "max_redelivery_delay_s": self.redelivery_delay_s,
             "drain_timeout_s": 0,
         }
         for name, value in least.items():
@@ -60,12 +85,45 @@ class ConsumerSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {value:g}")
         if self.heartbeat_interval_s <= 0:
             raise ValueError(f"heartbeat_interval_s is {self.heartbeat_interval_s}; it must be above 0")
+        if self.redelivery_delay_s <= 0:
+            raise ValueError(f"redelivery_delay_s is {self.redelivery_delay_s}; it must be above 0")
+        if self.acknowledge not in ("batch", "log"):
+            raise ValueError(f"acknowledge is {self.acknowledge!r}; it must be 'batch' or 'log'")
+        if self.ack_timeout_s is not None and (self.ack_timeout_s <= 0 or self.acknowledge != "log"):
+            raise ValueError(
+                f"ack_timeout_s is {self.ack_timeout_s}; it must be above 0, and needs acknowledge='log'"
+            )
         if self.max_logs is not None and self.max_logs < 1:
             raise ValueError(f"max_logs is {self.max_logs}; it must be at least 1, or None for no limit")
+        if (self.on_failure.policy == "DeadLetter") != (self.on_failure.dead_letter is not None):
+            raise ValueError("on_failure needs dead_letter with the policy 'DeadLetter', and only with it")
+        if self.retry is not None and self.on_failure.policy not in ("DeadLetter", "Skip"):
+            raise ValueError("retry needs on_failure with the policy 'DeadLetter' or 'Skip'")
+        if self.retry is not None and not all(delay_s > 0 for delay_s in self.retry.delays_s):
+            raise ValueError(f"retry has the delays {self.retry.delays_s}; all must be above 0")
         for name in ("endpoint", "project", "logstore", "consumer_group", "consumer"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty")
 
     @property
+    def is_of_retries(self) -> bool:
+        """Whether the logstore is a retry logstore, whose logs are handed over at their time."""
+        return self.retry is not None and self.retry.logstore == self.logstore
+
+    @property
     def limits(self) -> ReceiveLimits:
         return ReceiveLimits(max_logs=self.max_logs, max_bytes=self.max_bytes, max_wait_s=self.max_wait_s)
+
+    @property
+    def redelivery(self) -> Redelivery:
+        backoff = Backoff(
+            first_s=self.redelivery_delay_s, longest_s=self.max_redelivery_delay_s, random=without_jitter
+        )
+        return Redelivery(
+            by_log=self.acknowledge == "log",
+            backoff=backoff,
+            ack_timeout_s=self.ack_timeout_s,
+            max_unacknowledged=self.max_unacknowledged,
+            defers=self.is_of_retries,
+            max_attempts=None if self.on_failure.policy == "Retry" else self.on_failure.max_attempts,
+        )

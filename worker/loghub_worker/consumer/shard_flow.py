@@ -1,8 +1,9 @@
 """One held shard as a state machine: what to pull, when to process, how to give it up.
 
-Everything is a value: an event is a function from one `ShardFlow` and the time to the next, and `next_step`
-and `next_pull` say what to do. `loghub_worker.consumer.shard_runner` carries out the steps,
-`loghub_worker.consumer.puller` the pulls; a batch is processed while the next logs are pulled.
+Everything is a value: an event is a function from one `ShardFlow` and the time to the next.
+`loghub_worker.consumer.shard_step` says what to do next, and `loghub_worker.consumer.shard_runner` does it;
+`next_pull` says what to pull, and `loghub_worker.consumer.puller` does. A batch is processed while the next
+logs are pulled.
 
 The phases, with the function that leads from one to the next:
 
@@ -29,7 +30,7 @@ but that of ROLLING_BACK, to PULLING. Cursors are integers; times are seconds of
 """
 
 from dataclasses import dataclass, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 from loghub_worker.backoff import Backoff
 from loghub_worker.batch_plan import BatchLimits, GroupSize, smoothed
@@ -54,29 +55,6 @@ ENDING = (FlowPhase.DRAINING, FlowPhase.LOST, FlowPhase.ENDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiveLimits:
-    """When a batch is complete: it has this many logs or bytes, or its first log group waits for so long."""
-
-    max_logs: int | None
-    max_bytes: int
-    max_wait_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Buffered:
-    """What was pulled and not yet handed over. `logs` counts no further than a limit needs, and is 0 without
-    one; `since_s` is when the first of it arrived."""
-
-    groups: int = 0
-    logs: int = 0
-    bytes: int = 0
-    since_s: float = 0.0
-
-
-NOTHING = Buffered()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFlow:
     """One assignment of a shard. `generation` tells answers to earlier pulls, which count no longer."""
 
@@ -97,69 +75,16 @@ class ShardFlow:
     due_s: float = 0.0  # of the next attempt, in OPENING and ROLLING_BACK
     failures: int = 0  # consecutive, of the processor
     held_bytes: int = 0  # pulled and not yet processed
+    unacknowledged_bytes: int = 0  # processed, but kept to be handed over again
     asked_bytes: int = 0  # that the request in flight may bring, about
     group_size: GroupSize | None = None  # the mean; the logs, which are decoded later, are not counted
 
-
-# -- what to do
-
-
-class Step(Enum):
-    """What the thread of a shard does next."""
-
-    INITIALIZE = "initialize"
-    PROCESS = "process"  # the batch that failed, if there is one, or the next one
-    SHUT_DOWN = "shutdown"
-    WAIT = "wait"
-    END = "end"
+    @property
+    def memory_bytes(self) -> int:
+        return self.held_bytes + self.unacknowledged_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """The next step; for WAIT also when to ask again if nothing happens, or None: not before."""
-
-    step: Step
-    at_s: float | None = None
-
-
-_WAIT = NextStep(Step.WAIT)
-
-
-def next_step(
-    flow: ShardFlow, buffered: Buffered, limits: ReceiveLimits, *, is_full: bool, now: float
-) -> NextStep:
-    """What the thread of the shard, which is idle, does next. `is_full`: no more may be pulled."""
-    match flow.phase:
-        case FlowPhase.ENDED:
-            return NextStep(Step.END)
-        case FlowPhase.DRAINING | FlowPhase.LOST:
-            if not flow.is_announced:
-                return _WAIT
-            return NextStep(Step.SHUT_DOWN)
-        case FlowPhase.OPENING:
-            return _at(flow.due_s, Step.INITIALIZE, now)
-        case FlowPhase.ROLLING_BACK:
-            return _at(flow.due_s, Step.PROCESS if flow.keeps_batch else Step.WAIT, now)
-        case FlowPhase.PULLING:
-            return _at(_ready_s(buffered, limits, is_full=is_full), Step.PROCESS, now)
-        case _:
-            return _WAIT
-
-
-def _at(due_s: float | None, step: Step, now: float) -> NextStep:
-    if due_s is None:
-        return _WAIT
-    return NextStep(step) if now >= due_s else NextStep(Step.WAIT, due_s)
-
-
-def _ready_s(buffered: Buffered, limits: ReceiveLimits, *, is_full: bool) -> float | None:
-    """When the buffered log groups are a batch; None: not before more arrive."""
-    if not buffered.groups:
-        return None
-    has_logs = limits.max_logs is not None and buffered.logs >= limits.max_logs
-    if is_full or has_logs or buffered.bytes >= limits.max_bytes:
-        return buffered.since_s
-    return buffered.since_s + limits.max_wait_s
+# -- what to pull
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,21 +102,21 @@ def share_bytes(flow: ShardFlow, *, max_bytes: int, shards: int, used_bytes: int
     """How much the shard may hold: an equal part of `max_bytes`, so that a processor that never returns does
     not keep the others from pulling, and not more than is free, since those that came first may hold more.
     `used_bytes` is the sum of what all shards hold and have requested."""
-    return min(max_bytes // max(1, shards), flow.held_bytes + max(0, max_bytes - used_bytes))
+    return min(max_bytes // max(1, shards), flow.memory_bytes + max(0, max_bytes - used_bytes))
 
 
 def pull_due_s(flow: ShardFlow, *, share_bytes: int) -> float | None:
     """When to pull; None: not as things are. `share_bytes` is what the shard may hold."""
     if flow.is_pulling or flow.is_paused or not flow.is_initialized or flow.phase in ENDING:
         return None
-    if flow.held_bytes and flow.held_bytes >= share_bytes:
+    if flow.memory_bytes and flow.memory_bytes >= share_bytes:
         return None
     return flow.pull_due_s
 
 
 def next_pull(flow: ShardFlow, *, share_bytes: int) -> Pull:
     """The pull that is due: as much as the share has room for, and at least one log group."""
-    room = max(1, share_bytes - flow.held_bytes)
+    room = max(1, share_bytes - flow.memory_bytes)
     limits = BatchLimits(log_groups=PULL_LOG_GROUPS, bytes=room, logs=PULL_LOG_GROUPS)
     count = limits.groups_of(flow.group_size)
     size = room if flow.group_size is None else min(room, round(count * flow.group_size.bytes))
@@ -238,6 +163,11 @@ def batch_failed(flow: ShardFlow, *, size: int, generation: int, retries: Backof
     return replace(flow, phase=_waiting(flow), keeps_batch=True)
 
 
+def postponed(flow: ShardFlow, *, due_s: float | None) -> ShardFlow:
+    """The failed batch comes again at this time; None: not before the shard is resumed."""
+    return paused(flow) if due_s is None else replace(flow, due_s=due_s)
+
+
 def rolled_back(
     flow: ShardFlow, *, to: int, size: int, generation: int, retries: Backoff, now: float
 ) -> ShardFlow:
@@ -251,6 +181,11 @@ def rolled_back(
     return replace(_moved(failed, to=to, now=due_s), phase=_waiting(flow), due_s=due_s)
 
 
+def retained(flow: ShardFlow, *, size: int) -> ShardFlow:
+    """So many bytes of logs are not acknowledged."""
+    return replace(flow, unacknowledged_bytes=size)
+
+
 def roll_back_ended(flow: ShardFlow, *, now: float) -> ShardFlow:
     """The logs from the returned cursor on may be processed, once it is time."""
     is_due = flow.phase is FlowPhase.ROLLING_BACK and not flow.keeps_batch and now >= flow.due_s
@@ -259,7 +194,7 @@ def roll_back_ended(flow: ShardFlow, *, now: float) -> ShardFlow:
 
 def shut_down(flow: ShardFlow) -> ShardFlow:
     """`shutdown` has returned, or there was no processor."""
-    return replace(flow, phase=FlowPhase.ENDED, is_busy=False, held_bytes=0)
+    return replace(flow, phase=FlowPhase.ENDED, is_busy=False, held_bytes=0, unacknowledged_bytes=0)
 
 
 def _after_batch(flow: ShardFlow, *, size: int, generation: int) -> ShardFlow:

@@ -2,17 +2,27 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
+from loghub.wire.errors import LogHubException
 from loghub_worker.consumer import shard_flow
-from loghub_worker.consumer.batch import LogBatch
-from loghub_worker.consumer.processor import Processor, ProcessorFactory
-from loghub_worker.consumer.processor_calls import ProcessorCalls, RemoteError
-from loghub_worker.consumer.shard_flow import ShardFlow, Step
-from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
+from loghub_worker.consumer.acknowledgement import Acknowledgement
+from loghub_worker.consumer.processor import (
+    OUTAGES,
+    Processor,
+    ProcessorFactory,
+    ShardLostError,
+)
+from loghub_worker.consumer.settlement import Settlement
+from loghub_worker.consumer.shard_flow import ShardFlow
+from loghub_worker.consumer.shard_step import Step
+from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable, kept_again
 from loghub_worker.consumer.tracker import ShardTracker
-from loghub_worker.log_service import ReportedError, decode_cursor
+from loghub_worker.consumer.user_code import RemoteError, UserCode
+from loghub_worker.failure.failure_policy import Cause, Failure
+from loghub_worker.log_service import ReportedError, decode_cursor, rejects_content
 from loghub_worker.source.shard_reader import ShortReadError
 
 log = structlog.get_logger()
@@ -23,14 +33,22 @@ class ShardRunner:
     """Runs one assignment of a shard from `initialize` to `shutdown`."""
 
     def __init__(
-        self, table: ShardTable, slot: ShardSlot, tracker: ShardTracker, factory: ProcessorFactory
+        self,
+        table: ShardTable,
+        slot: ShardSlot,
+        tracker: ShardTracker,
+        acknowledgement: Acknowledgement,
+        settlement: Settlement | None,
+        factory: ProcessorFactory,
     ) -> None:
         self._table = table
         self._slot = slot
+        self._acknowledgement = acknowledgement
+        self._settlement = settlement
         self._tracker = tracker
         self._factory = factory
         self._processor: Processor | None = None
-        self._call = ProcessorCalls()
+        self._code = UserCode()
         # A processor that never returns must not keep the program from ending.
         self.thread = threading.Thread(target=self._run, name=f"shard-{tracker.shard}", daemon=True)
 
@@ -41,6 +59,7 @@ class ShardRunner:
         steps: dict[Step, Callable[[], None]] = {
             Step.INITIALIZE: self._initialize,
             Step.PROCESS: self._process,
+            Step.REDELIVER: self._process,
             Step.SHUT_DOWN: self._shut_down,
         }
         try:
@@ -50,12 +69,12 @@ class ShardRunner:
             self._table.fail(failure)
             self._table.apply(self._slot, lambda flow, _: shard_flow.shut_down(flow))
         finally:
-            self._call.close()
+            self._code.close()
 
     def _initialize(self) -> None:
         try:
             self._processor = self._processor or self._factory()
-            self._call(self._processor.initialize, self._tracker.shard)
+            self._code.call(self._processor.initialize, self._tracker.shard)
         except Exception as error:  # noqa: BLE001 - user code
             self._report("initialize", error)
             retries = self._table.retries
@@ -66,41 +85,95 @@ class ShardRunner:
     def _process(self) -> None:
         assert self._slot.kept is not None
         assert self._processor is not None
-        batch, generation = self._slot.kept
-        self._tracker.begin_batch(batch.end)
+        if self._slot.kept.again is None and self._table.defers:
+            self._defer(self._slot.kept)
+            return
+        kept = self._settle(self._slot.kept)
+        if kept is None:
+            return
+        batch = kept.batch
         try:
-            returned = self._call(self._processor.process, batch, self._tracker)
+            self._acknowledgement.begin(kept)
+            self._tracker.begin_batch(max(batch.end, self._slot.flow.position))
+            returned = self._code.call(self._processor.process, batch, self._tracker)
             to = None if returned is None else decode_cursor(returned)
         except ShortReadError as error:
             self._report("process", error)
-            self._roll_back(batch, generation, to=batch.begin)  # the body is unusable, so it is pulled again
+            self._roll_back(kept, to=batch.begin)  # the body is unusable, so it is pulled again
         except Exception as error:  # noqa: BLE001 - user code
             self._report("process", error)
-            self._fail(batch, generation)
+            failure = _failure_of(error)
+            if not self._acknowledgement.raised(failure):
+                self._complete(kept)
+                return
+            if self._settlement is not None:
+                self._settlement.failed(kept, failure)
+            self._fail(kept)
         else:
             self._slot.user_error = ReportedError()
+            refused_all = self._acknowledgement.returned()
+            if self._settlement is not None and to is None:
+                self._settlement.succeeded(kept, refused_all=refused_all)
             if to is None:
-                self._complete(batch, generation)
+                self._complete(kept)
             else:
-                self._roll_back(batch, generation, to=to)
+                self._roll_back(kept, to=to)
 
-    def _complete(self, batch: LogBatch, generation: int) -> None:
+    def _defer(self, kept: Kept) -> None:
+        try:
+            self._acknowledgement.defer(kept)
+        except ShortReadError as error:
+            self._report("process", error)
+            self._roll_back(kept, to=kept.batch.begin)
+            return
+        self._complete(kept)
+        self._note_settled(kept.batch.begin, kept.batch.end)
+
+    def _settle(self, kept: Kept) -> Kept | None:
+        """Settle what failed too often. Returns what is left for the processor."""
+        settlement = self._settlement
+        if settlement is None:
+            return kept
+        if kept.again is not None:
+            rest = settlement.settle(kept.again)
+            self._note_settled()
+            if rest:
+                return kept if len(rest) == len(kept.again) else kept_again(self._slot.flow, rest)
+            self._complete(kept)
+        elif not settlement.is_due(kept):
+            return kept
+        elif settlement.settle_alone(kept):
+            self._slot.user_error = ReportedError()
+            self._complete(kept)
+            self._note_settled(kept.batch.begin, kept.batch.end)
+        else:
+            self._fail(kept)
+        return None
+
+    def _note_settled(self, begin: int = 0, end: int = 0) -> None:
+        with suppress(ShardLostError):
+            self._tracker.settled(begin, end)
+
+    def _complete(self, kept: Kept) -> None:
+        generation, size = kept.generation, _held_bytes(kept)
         self._end_batch(
             lambda flow, _: shard_flow.batch_done(
-                flow, end=batch.end, size=batch.size_bytes, generation=generation
+                flow, end=max(flow.position, kept.batch.end), size=size, generation=generation
             )
         )
 
-    def _fail(self, batch: LogBatch, generation: int) -> None:
-        size, retries = batch.size_bytes, self._table.retries
+    def _fail(self, kept: Kept) -> None:
+        generation, size, retries = kept.generation, _held_bytes(kept), self._table.retries
         self._end_batch(
             lambda flow, now: shard_flow.batch_failed(
                 flow, size=size, generation=generation, retries=retries, now=now
             )
         )
+        if self._settlement is not None:
+            self._settlement.divide(kept)
 
-    def _roll_back(self, batch: LogBatch, generation: int, *, to: int) -> None:
-        size, retries = batch.size_bytes, self._table.retries
+    def _roll_back(self, kept: Kept, *, to: int) -> None:
+        generation, size, retries = kept.generation, _held_bytes(kept), self._table.retries
         self._end_batch(
             lambda flow, now: shard_flow.rolled_back(
                 flow, to=to, size=size, generation=generation, retries=retries, now=now
@@ -109,14 +182,17 @@ class ShardRunner:
 
     def _end_batch(self, event: Callable[[ShardFlow, float], ShardFlow]) -> None:
         self._tracker.end_batch(self._table.end_batch(self._slot, event).position)
+        self._acknowledgement.ended()
 
     def _shut_down(self) -> None:
         if self._processor is not None and self._slot.flow.is_initialized:
             self._tracker.end_batch(self._slot.flow.position)
             try:
-                self._call(self._processor.shutdown, self._tracker)
+                self._code.call(self._processor.shutdown, self._tracker)
             except Exception as error:  # noqa: BLE001 - user code
                 self._report("shutdown", error)
+        with suppress(ShardLostError):
+            self._tracker.note_acknowledged()
         self._apply(lambda flow, _: shard_flow.shut_down(flow))
 
     def _apply(self, event: Callable[[ShardFlow, float], ShardFlow]) -> None:
@@ -130,3 +206,17 @@ class ShardRunner:
             about = {"message": str(error)} if is_remote else {"exc_info": error}
             log.warning("processor failed", shard=self._tracker.shard, method=method, **about)
         self._slot.user_error = ReportedError(PROCESSOR_FAILED, message)
+
+
+def _failure_of(error: Exception) -> Failure:
+    """Why `process` raised, for the failure policy."""
+    is_outage = isinstance(error, OUTAGES) and not (
+        isinstance(error, LogHubException) and rejects_content(error)
+    )
+    cause = Cause.UNAVAILABLE if is_outage else Cause.REJECTED
+    return Failure(cause=cause, reason=PROCESSOR_FAILED, message=f"{type(error).__name__}: {error}")
+
+
+def _held_bytes(kept: Kept) -> int:
+    """What comes again is not counted with what was pulled."""
+    return kept.batch.size_bytes if kept.again is None else 0

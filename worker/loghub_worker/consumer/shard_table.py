@@ -5,34 +5,42 @@ to a `ShardFlow` under this lock. Nothing that blocks is done under it, nor anyt
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from loghub.clock import Clock
 from loghub_worker.backoff import Backoff
 from loghub_worker.consumer import shard_flow
-from loghub_worker.consumer.batch import LogBatch, PulledBody
+from loghub_worker.consumer.batch import KeptGroup, LogBatch, PulledBody, batch_again, count_logs
 from loghub_worker.consumer.buffer import ShardBuffer
 from loghub_worker.consumer.processor import NotAssignedError
 from loghub_worker.consumer.shard_flow import (
     ENDING,
     FlowPhase,
-    NextStep,
     Pull,
     PullResult,
-    ReceiveLimits,
     ShardFlow,
-    Step,
     next_pull,
-    next_step,
     pull_due_s,
     share_bytes,
 )
+from loghub_worker.consumer.shard_step import Again, NextStep, ReceiveLimits, Step, next_step
+from loghub_worker.consumer.unacknowledged import Redelivery, Unacknowledged, Unsettled
 from loghub_worker.exchange_files import Positions, Report
+from loghub_worker.failure.failure_policy import FailurePolicy
 from loghub_worker.log_service import ReportedError
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
 Event = Callable[[ShardFlow, float], ShardFlow]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A batch, the generation of its flow, and what it hands over again; None for new logs."""
+
+    batch: LogBatch
+    generation: int
+    again: tuple[Unsettled, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -41,19 +49,32 @@ class ShardSlot:
 
     flow: ShardFlow
     buffer: ShardBuffer
+    unacknowledged: Unacknowledged
     changed: threading.Condition
-    kept: tuple[LogBatch, int] | None = None  # with its generation
+    kept: Kept | None = None
     end: int | None = None  # cursor after the last log group, as last observed
     pull_error: ReportedError = field(default_factory=ReportedError)
     user_error: ReportedError = field(default_factory=ReportedError)
+    failure_error: ReportedError = field(default_factory=ReportedError)  # while logs cannot be settled
+
+
+def kept_again(flow: ShardFlow, taken: Sequence[Unsettled]) -> Kept:
+    """What is handed over again, as a batch."""
+    groups = [
+        KeptGroup(one.cursor, one.raw, None if one.only is None else tuple(sorted(one.only))) for one in taken
+    ]
+    batch = batch_again(flow.shard, groups, delivery=taken[0].delivery)
+    return Kept(batch, flow.generation, tuple(taken))
 
 
 class ShardTable:
-    """`failure` is an error of user code that must end the consumer."""
+    """`failures` is the policy for logs that are refused too often, if there is one. `failure` is an error of
+    user code that must end the consumer."""
 
     def __init__(
         self,
         limits: ReceiveLimits,
+        redelivery: Redelivery,
         clock: Clock,
         *,
         max_buffered_bytes: int,
@@ -62,6 +83,9 @@ class ShardTable:
         self.clock = clock
         self.retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=random)
         self._limits = limits
+        self._redelivery = redelivery
+        self.defers = redelivery.defers
+        self.failures: FailurePolicy | None = None
         self._max_buffered_bytes = max_buffered_bytes
         self.lock = threading.Lock()
         self._slots: dict[int, ShardSlot] = {}
@@ -95,6 +119,7 @@ class ShardTable:
             slot = ShardSlot(
                 flow=ShardFlow(shard=shard, epoch=epoch, position=position, read_to=position),
                 buffer=ShardBuffer(shard, self._limits),
+                unacknowledged=Unacknowledged(count_logs),
                 changed=threading.Condition(self.lock),
             )
             self._slots[shard] = slot
@@ -126,13 +151,16 @@ class ShardTable:
     def apply(self, slot: ShardSlot, event: Event) -> ShardFlow:
         """Apply an event at the present time, and wake the threads that it concerns."""
         with self.lock:
-            return self._apply(slot, event)
+            return self.apply_locked(slot, event)
 
-    def _apply(self, slot: ShardSlot, event: Event) -> ShardFlow:
+    def apply_locked(self, slot: ShardSlot, event: Event) -> ShardFlow:
+        """As `apply`, for a caller that has the lock."""
         before = slot.flow
         slot.flow = event(before, self.clock.monotonic_s())
         if slot.flow.generation != before.generation:
             slot.buffer.clear()
+            slot.unacknowledged.discard(slot.flow.position)  # it is read again
+            slot.flow = shard_flow.retained(slot.flow, size=slot.unacknowledged.bytes)
         if slot.flow != before:
             slot.changed.notify_all()
             if not slot.flow.is_pulling:
@@ -154,7 +182,7 @@ class ShardTable:
         with self.lock:
             while True:
                 now = self.clock.monotonic_s()
-                self._apply(slot, lambda flow, now: shard_flow.roll_back_ended(flow, now=now))
+                self.apply_locked(slot, lambda flow, now: shard_flow.roll_back_ended(flow, now=now))
                 step = self._next_step(slot, now)
                 if step.step is not Step.WAIT:
                     self._begin(slot, step.step)
@@ -162,21 +190,43 @@ class ShardTable:
                 slot.changed.wait(None if step.at_s is None else max(0.0, step.at_s - now))
 
     def _next_step(self, slot: ShardSlot, now: float) -> NextStep:
-        is_full = slot.flow.held_bytes >= self._share_bytes(slot.flow, self._used_bytes())
-        return next_step(slot.flow, slot.buffer.summary, self._limits, is_full=is_full, now=now)
+        is_full = slot.flow.memory_bytes >= self._share_bytes(slot.flow, self._used_bytes())
+        again = Again(due_s=slot.unacknowledged.due_s, is_full=self._room(slot) == 0)
+        return next_step(slot.flow, slot.buffer.summary, self._limits, is_full=is_full, now=now, again=again)
+
+    def _room(self, slot: ShardSlot) -> int | None:
+        return self._redelivery.room(floor=slot.unacknowledged.floor, position=slot.flow.position)
+
+    def _most(self, slot: ShardSlot) -> int | None:
+        """The most log groups of the next batch; None: any number."""
+        room, flow = self._room(slot), slot.flow
+        retry = None if self.failures is None else self.failures.retries.get(flow.shard)
+        if retry is None or retry.begin != flow.position:
+            return room
+        return retry.log_groups if room is None else min(room, retry.log_groups)
+
+    def _take_again(self, slot: ShardSlot) -> Kept:
+        now = self.clock.monotonic_s()
+        taken = slot.unacknowledged.take_due(
+            max_bytes=self._limits.max_bytes, now=now, again_s=self._redelivery.again_s(now)
+        )
+        return kept_again(slot.flow, taken)
 
     def _begin(self, slot: ShardSlot, step: Step) -> None:
-        if step is Step.PROCESS:
+        if step is Step.REDELIVER:
+            slot.kept = self._take_again(slot)
+            self.apply_locked(slot, lambda flow, _: shard_flow.batch_began(flow))
+        elif step is Step.PROCESS:
             if slot.kept is None or not slot.flow.keeps_batch:
-                slot.kept = (slot.buffer.take(), slot.flow.generation)
-            self._apply(slot, lambda flow, _: shard_flow.batch_began(flow))
+                slot.kept = Kept(slot.buffer.take(max_groups=self._most(slot)), slot.flow.generation)
+            self.apply_locked(slot, lambda flow, _: shard_flow.batch_began(flow))
         elif step in (Step.INITIALIZE, Step.SHUT_DOWN):
-            self._apply(slot, lambda flow, _: shard_flow.user_code_began(flow))
+            self.apply_locked(slot, lambda flow, _: shard_flow.user_code_began(flow))
 
     def end_batch(self, slot: ShardSlot, event: Event) -> ShardFlow:
         """Apply the event that ends a batch."""
         with self.lock:
-            flow = self._apply(slot, event)
+            flow = self.apply_locked(slot, event)
             if not flow.keeps_batch:
                 slot.kept = None
             return flow
@@ -184,7 +234,7 @@ class ShardTable:
     # -- pulls
 
     def _used_bytes(self) -> int:
-        return sum(slot.flow.held_bytes + slot.flow.asked_bytes for slot in self._slots.values())
+        return sum(slot.flow.memory_bytes + slot.flow.asked_bytes for slot in self._slots.values())
 
     def _share_bytes(self, flow: ShardFlow, used_bytes: int) -> int:
         return share_bytes(
@@ -237,7 +287,7 @@ class ShardTable:
                 slot.buffer.add(body, now=now)
             slot.end = result.after if result.is_end else None
             slot.pull_error = ReportedError()
-            self._apply(
+            self.apply_locked(
                 slot,
                 lambda flow, now: shard_flow.pulled(flow, pull, result, interval_s=interval_s, now=now),
             )

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable
 
 from loghub.wire.errors import LogHubError
+from loghub_worker.consumer.acknowledgement import Acknowledgement
+from loghub_worker.consumer.batch import Logs
 from loghub_worker.consumer.processor import ShardLostError
 from loghub_worker.log_service import decode_cursor, encode_cursor
 from loghub_worker.membership.shard_manager import NOT_HELD, ShardManager
@@ -37,12 +39,22 @@ class Checkpoints:
 class ShardTracker:
     """The `loghub_worker.consumer.processor.Tracker` of one assignment."""
 
-    def __init__(self, checkpoints: Checkpoints, *, shard: int, epoch: int, position: int) -> None:
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        acknowledgement: Acknowledgement,
+        *,
+        shard: int,
+        epoch: int,
+        position: int,
+    ) -> None:
         self.shard = shard
+        self._acknowledgement = acknowledgement
         self._checkpoints = checkpoints
         self._epoch = epoch
         self._noting = threading.Lock()
         self._noted = position
+        self._asked = position  # what was to be noted, also if something before it is not acknowledged
         self._done = position  # what `save` means without a cursor
         self._ahead: int | None = None  # noted while a batch is being processed
 
@@ -59,7 +71,9 @@ class ShardTracker:
     def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
         given = None if cursor is None else decode_cursor(cursor)
         with self._noting:
-            self._ahead = self._note(self._done if given is None else given)
+            position = self._done if given is None else given
+            self._acknowledgement.saved(position)
+            self._ahead = self._note(position)
         if persist:
             self._checkpoints.send(self.shard, epoch=self._epoch)
 
@@ -70,7 +84,33 @@ class ShardTracker:
             self._note(position() if self._ahead is None else self._ahead)
         self._checkpoints.send(self.shard, epoch=self._epoch)
 
+    def nack(self, *logs: Logs, delay_s: float | None = None, reason: str = "") -> None:
+        self._acknowledgement.refuse(logs, delay_s, reason)
+
+    def reject(self, *logs: Logs, reason: str = "") -> None:
+        self._acknowledgement.refuse(logs, None, reason, is_final=True)
+
+    def ack(self, *logs: Logs) -> None:
+        self._acknowledgement.acknowledge(logs)
+
+    def note_acknowledged(self) -> None:
+        """Note what was acknowledged by log, up to the first log that was not. Raises `ShardLostError`."""
+        with self._noting:
+            position = self._acknowledgement.take_prefix()
+            if position is not None:
+                self._note(position)
+
+    def settled(self, begin: int, end: int) -> None:
+        """These log groups were settled, so that no processor saves them. Raises `ShardLostError`."""
+        self._acknowledgement.settled()
+        with self._noting:
+            if self._asked >= begin:  # what is before was saved
+                self._note(max(self._asked, end))
+
     def _note(self, position: int) -> int:
+        self._asked = position
+        floor = self._acknowledgement.floor
+        position = position if floor is None else min(position, floor)
         self._checkpoints.note(self.shard, epoch=self._epoch, position=position)
         self._noted = position
         return position

@@ -6,7 +6,8 @@ again: a second log group in a logstore, the same file in a folder.
 
 import base64
 import secrets
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -19,21 +20,14 @@ from loghub.client.port import LogHub
 from loghub.wire import loggroup
 from loghub.wire.errors import Code, LogHubError, MalformedLogGroup
 from loghub.wire.loggroup import LogGroup, encode
-from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, WorkerConfig, WorkerReason
+from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, WorkerConfig
+from loghub_worker.failure.origin import Origin
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import Address, connect, decode_cursor, encode_cursor, put_log_group
 
+DEAD_LETTER_UNAVAILABLE = "DeadLetterUnavailable"
 TAG_PREFIX = "dead_letter_"
 MAX_MESSAGE_CHARS = 1000  # the log group and its tags together must not exceed what a service accepts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """The group that reads the logs."""
-
-    project: str
-    logstore: str
-    consumer_group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +40,9 @@ class Rejection:
     message: str
     attempts: int
     rejected_unix_s: float
+    origin: Origin | None = None  # where the logs were first; None: where the target says
+    retries: int = 0  # how often they have waited in a retry logstore, the next time included
+    delay_s: float | None = None  # they must wait for so long; None: they are not tried again
 
 
 class DeadLetterTarget(Protocol):
@@ -102,9 +99,11 @@ class DeadLetters:
 
 
 class LogstoreTarget:
-    """A logstore. Each log group keeps its bytes, and gets tags with its origin."""
+    """A logstore. Each log group keeps its bytes, and gets tags with its origin, whose names begin with the
+    prefix."""
 
-    def __init__(self, client: LogHub, logstore: str, origin: Origin) -> None:
+    def __init__(self, client: LogHub, logstore: str, origin: Origin, *, prefix: str = TAG_PREFIX) -> None:
+        self._prefix = prefix
         self._client = client
         self._logstore = logstore
         self._origin = origin
@@ -114,7 +113,7 @@ class LogstoreTarget:
 
     def write(self, log_group: bytes, rejection: Rejection) -> None:
         described = description(self._origin, rejection).items()
-        tags = tuple((f"{TAG_PREFIX}{name}", str(value)) for name, value in described)
+        tags = tuple((f"{self._prefix}{name}", str(value)) for name, value in described)
         # Concatenated messages of Protocol Buffers are merged: the tags are added to those of the log group.
         tagged = log_group + encode(LogGroup(logs=(), tags=tags))
         put_log_group(self._client, self._logstore, tagged, hash_key=None)
@@ -124,27 +123,37 @@ class FolderTarget:
     """A folder with one JSON file for each log group."""
 
     def __init__(self, folder: Path, origin: Origin) -> None:
-        self._folder = folder.joinpath(origin.project, origin.logstore, origin.consumer_group)
+        self._root = folder
         self._origin = origin
 
+    def _folder_of(self, origin: Origin) -> Path:
+        return self._root.joinpath(origin.project, origin.logstore, origin.consumer_group)
+
     def check(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        trial = self._folder / f".trial-{secrets.token_hex(8)}"
+        folder = self._folder_of(self._origin)
+        folder.mkdir(parents=True, exist_ok=True)
+        trial = folder / f".trial-{secrets.token_hex(8)}"
         trial.touch()
         trial.unlink()
 
     def write(self, log_group: bytes, rejection: Rejection) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        folder = self._folder_of(rejection.origin or self._origin)
+        folder.mkdir(parents=True, exist_ok=True)
         described = description(self._origin, rejection) | {
             "logs": _readable(log_group),
             "logGroup": base64.b64encode(log_group).decode(),
         }
-        path = self._folder / f"{rejection.shard}-{rejection.cursor}.json"
+        path = folder / f"{rejection.shard}-{rejection.cursor}.json"
         replace_file(path, msgspec.json.encode(described) + b"\n", durable=True)
 
 
 def description(origin: Origin, rejection: Rejection) -> dict[str, Any]:
     """The origin of a log group, and why it was not delivered."""
+    origin = rejection.origin or origin
+    waits: dict[str, Any] = {"retries": rejection.retries} if rejection.retries else {}
+    if rejection.delay_s is not None:
+        waits["delay_ms"] = round(rejection.delay_s * 1000)
+        waits["not_before_ms"] = round((rejection.rejected_unix_s + rejection.delay_s) * 1000)
     return {
         "project": origin.project,
         "logstore": origin.logstore,
@@ -156,7 +165,7 @@ def description(origin: Origin, rejection: Rejection) -> dict[str, Any]:
         "message": rejection.message.encode(errors="replace").decode()[:MAX_MESSAGE_CHARS],
         "attempts": rejection.attempts,
         "time": datetime.fromtimestamp(int(rejection.rejected_unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
+    } | waits
 
 
 def _readable(log_group: bytes) -> list[dict[str, Any]] | None:
@@ -176,18 +185,22 @@ def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
+def make_target(
+    settings: DeadLetterLogstore | DeadLetterFolder, origin: Origin, connect_to: Callable[[str], LogHub]
+) -> DeadLetterTarget:
+    """The target of these settings. `connect_to` makes a connection to a project."""
+    if isinstance(settings, DeadLetterFolder):
+        return FolderTarget(Path(settings.path), origin)
+    return LogstoreTarget(connect_to(settings.project), settings.logstore, origin)
+
+
 def make_dead_letters(
     settings: DeadLetterLogstore | DeadLetterFolder, origin: Origin, source: Address, *, agent: str
 ) -> DeadLetters:
     """The dead letter of a worker's settings. Only the thread that writes to it may use it."""
-    target: DeadLetterTarget
-    if isinstance(settings, DeadLetterFolder):
-        target = FolderTarget(Path(settings.path), origin)
-    else:
-        address = Address(
-            endpoint=source.endpoint, project=settings.project, credentials_dir=source.credentials_dir
-        )
-        target = LogstoreTarget(connect(address, agent=agent), settings.logstore, origin)
+    target = make_target(
+        settings, origin, lambda project: connect(replace(source, project=project), agent=agent)
+    )
     return DeadLetters(connect(source, agent=agent), origin, target)
 
 
@@ -201,5 +214,5 @@ def checked_dead_letters(config: WorkerConfig, source: Address, *, agent: str) -
     try:
         dead_letters.check()
     except OSError as error:
-        raise FatalError(WorkerReason.DEAD_LETTER_UNAVAILABLE.value, str(error)) from error
+        raise FatalError(DEAD_LETTER_UNAVAILABLE, str(error)) from error
     return dead_letters

@@ -14,26 +14,23 @@ import structlog
 
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
-from loghub.worker_contract import WorkerConfig, WorkerReason
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import Retries
 from loghub_worker.failure.attempt_journal import AttemptJournal, Journal
-from loghub_worker.failure.dead_letter import DeadLetters, Rejection
+from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, DeadLetters, Rejection
 from loghub_worker.failure.failure_policy import (
     Cause,
     FailingRange,
     Failure,
     FailurePolicy,
     FailureSettings,
-    Policy,
-    RecentSkips,
     ShardTotals,
 )
+from loghub_worker.failure.skip_limits import RecentSkips
 from loghub_worker.log_service import ReportedError, encode_cursor
 
 log = structlog.get_logger()
 
-DEAD_LETTER_UNAVAILABLE = WorkerReason.DEAD_LETTER_UNAVAILABLE.value
 ENDED = Failure(
     cause=Cause.ENDED,
     reason="WorkerEnded",
@@ -85,18 +82,6 @@ class FailureReport:
         place = f"shard {first.shard} at cursor {encode_cursor(first.begin)}"
         state = f"{first.state} after {first.attempts} attempts"
         return ReportedError(first.failure.reason, f"{place}, {state}: {first.failure.message}")
-
-
-def failure_settings(config: WorkerConfig) -> FailureSettings:
-    """The settings of the policy."""
-    given = config.on_failure
-    return FailureSettings(
-        policy=Policy(given.policy),
-        max_attempts=given.max_attempts,
-        max_consecutive=given.max_consecutive,
-        max_per_hour=given.max_per_hour,
-        batch_timeout_s=config.batch_timeout_s,
-    )
 
 
 class FailureHandler:
@@ -255,7 +240,7 @@ class FailureHandler:
             )
             return FailureReport(
                 failing=failing,
-                skips=self._policy.recent_skips(now),
+                skips=self._policy.skips.recent_skips(now),
                 totals={shard: replace(totals) for shard, totals in self._policy.totals.items()},
                 dead_lettered=self._dead_letters is not None,
             )
@@ -267,5 +252,5 @@ class FailureHandler:
         if retries != self._written:
             self._exchange.write_retries(retries)
             self._written = retries
-        skips = self._policy.past_skips(self._clock.monotonic_s())
+        skips = self._policy.skips.past_skips(self._clock.monotonic_s())
         self._journal.write(Journal(running=self._running, failing=self._policy.failing, skips=skips))

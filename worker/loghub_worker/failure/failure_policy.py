@@ -7,82 +7,46 @@ wait and retry, put it into a dead letter and go on, skip it and go on, or stop 
 time, only this shard waits.
 
 Before anything is skipped, three things must hold: the log group failed alone several times, only a few were
-skipped directly before it, and only some in the last hour. If more than that fails, then the pipeline is
-broken, not the logs; the shard then waits as with the policy `Retry`, and a success ends that.
+skipped directly before it, and only some in the last hour (`loghub_worker.failure.skip_limits`).
 
 A failing range begins at the position of its shard: nothing is delivered, skipped or dead-lettered past a
 log group that waits. `now` is on the monotonic clock; it and chance are arguments.
 `loghub_worker.failure.failure_handler` carries out what is decided here.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.batch_plan import Range, RangeRetry
+from loghub_worker.failure.skip_limits import (
+    ERRORS,
+    HOUR_S,
+    SETTLING_POLICIES,
+    Cause,
+    Failure,
+    FailureSettings,
+    PastSkips,
+    Policy,
+    SkipLimits,
+    WaitState,
+)
 
-HOUR_S = 3600.0
+__all__ = [
+    "HOUR_S",
+    "Cause",
+    "FailingRange",
+    "Failure",
+    "FailurePolicy",
+    "FailureSettings",
+    "PastSkips",
+    "Policy",
+    "ShardTotals",
+    "WaitState",
+]
+
 # One more attempt costs a batch after an error, and the whole timeout or a start of the worker otherwise.
 PARTS_AFTER_AN_ERROR, PARTS_AFTER_A_HANG = 2, 16
-# A process may be killed for reasons that have nothing to do with what it read.
-LEAST_ENDED_ATTEMPTS = 3
-
-
-class Policy(StrEnum):
-    """What happens to a log group that failed alone `FailureSettings.max_attempts` times."""
-
-    RETRY = "Retry"  # retry it forever
-    DEAD_LETTER = "DeadLetter"  # write it to the dead letter, and go on after it
-    SKIP = "Skip"  # go on after it
-    STOP = "Stop"  # read nothing more of the shard
-
-
-SETTLING_POLICIES = (Policy.DEAD_LETTER, Policy.SKIP)
-
-
-class Cause(StrEnum):
-    """Why a batch failed, which decides what is tried next."""
-
-    REJECTED = "rejected"  # the pipeline or the sink raised an error
-    TIMED_OUT = "timed out"  # the batch took longer than its timeout and was cancelled
-    ENDED = "ended"  # the worker's process ended during the batch
-    UNAVAILABLE = "unavailable"  # of the log service or of a disk; not of the logs, which are never skipped
-
-
-class WaitState(StrEnum):
-    """What a shard waits for."""
-
-    RETRYING = "retrying"  # for the next attempt
-    SETTLING = "settling"  # for its log group to be skipped or dead-lettered
-    LIMITED = "limited"  # as retrying, because too many log groups were skipped already
-    STOPPED = "stopped"  # for a restart of its worker, another worker, or another checkpoint
-
-
-ERRORS = (Cause.REJECTED, Cause.UNAVAILABLE)  # known at once
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureSettings:
-    """The settings of one group. `batch_timeout_s` is the time after which a batch is cancelled, and
-    `restart_s` the first pause after a process ended, which costs the others what a new one costs."""
-
-    policy: Policy
-    max_attempts: int  # of one log group
-    max_consecutive: int  # log groups of a shard that are skipped without a success between them
-    max_per_hour: int  # log groups of a shard that are skipped
-    batch_timeout_s: float
-    restart_s: float = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Why a range failed: the cause, a CamelCase reason and a sentence."""
-
-    cause: Cause
-    reason: str
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,35 +79,6 @@ class ShardTotals:
     dead_lettered: int = 0
 
 
-@dataclass(slots=True)
-class _Skips:
-    """The log groups of a shard that were skipped or dead-lettered."""
-
-    consecutive: int
-    times_s: deque[float]  # of the last hour
-    last_cursor: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastSkips:
-    """What another process must know of the log groups of a shard that were skipped or dead-lettered. It has
-    another monotonic clock, so the skips of the last hour are given by their ages."""
-
-    shard: int
-    consecutive: int
-    ages_s: tuple[float, ...]  # the oldest first
-    last_cursor: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentSkips:
-    """How many log groups of a shard were skipped or dead-lettered in the last hour, and the last of them."""
-
-    shard: int
-    log_groups: int
-    last_cursor: int
-
-
 class FailurePolicy:
     """The failing shards of one worker. Not thread-safe."""
 
@@ -160,8 +95,8 @@ class FailurePolicy:
             Cause.ENDED: Backoff(first_s=settings.restart_s, longest_s=HOUR_S, random=random),
         }
         self.totals: dict[int, ShardTotals] = {}
+        self.skips = SkipLimits(settings)
         self._failing: dict[int, FailingRange] = {}
-        self._skips: dict[int, _Skips] = {}
 
     # -- what other modules may read
 
@@ -177,29 +112,6 @@ class FailurePolicy:
             for shard, f in self._failing.items()
         }
 
-    def recent_skips(self, now: float) -> tuple[RecentSkips, ...]:
-        """The shards of which a log group was skipped or dead-lettered in the last hour."""
-        recent = ((shard, self._recent(shard, now)) for shard in sorted(self._skips))
-        return tuple(
-            RecentSkips(shard=shard, log_groups=len(times), last_cursor=self._skips[shard].last_cursor)
-            for shard, times in recent
-            if times
-        )
-
-    def past_skips(self, now: float) -> tuple[PastSkips, ...]:
-        """What `restore` needs so that the limits continue to hold."""
-        recent = ((shard, self._recent(shard, now)) for shard in sorted(self._skips))
-        return tuple(
-            PastSkips(
-                shard=shard,
-                consecutive=self._skips[shard].consecutive,
-                ages_s=tuple(now - at_s for at_s in times),
-                last_cursor=self._skips[shard].last_cursor,
-            )
-            for shard, times in recent
-            if times or self._skips[shard].consecutive
-        )
-
     def to_settle(self, ranges: tuple[Range, ...]) -> FailingRange | None:
         """The log group that this batch must skip or dead-letter instead of reading it, if there is one. A
         batch that was planned without knowing of it has others as well, and is read."""
@@ -212,8 +124,12 @@ class FailurePolicy:
     def succeeded(self, ranges: Iterable[Range], *, now: float) -> None:
         """The sink has these ranges."""
         for part in ranges:
-            if part.shard in self._skips:
-                self._skips[part.shard].consecutive = 0
+            self.skips.succeeded(part.shard)
+        self.passed(ranges, now=now)
+
+    def passed(self, ranges: Iterable[Range], *, now: float) -> None:
+        """The shards continue after these ranges."""
+        for part in ranges:
             failing = self._of(part)
             if failing is not None:
                 self._advance(failing, part.end, now=now)
@@ -245,9 +161,7 @@ class FailurePolicy:
     ) -> None:
         """What an earlier process of this worker knew. A stopped shard gets one more attempt, since the
         pipeline may have changed."""
-        for past in skips:
-            times_s = deque(now - age_s for age_s in past.ages_s)
-            self._skips[past.shard] = _Skips(past.consecutive, times_s, past.last_cursor)
+        self.skips.restore(skips, now=now)
         for old in failing:
             settles = old.state is WaitState.SETTLING and self.settings.policy in SETTLING_POLICIES
             state = WaitState.SETTLING if settles else WaitState.RETRYING
@@ -272,10 +186,7 @@ class FailurePolicy:
             totals.dead_lettered += 1
         else:
             totals.skipped += 1
-        skips = self._skips.setdefault(shard, _Skips(0, deque(), failing.begin))
-        skips.consecutive += 1
-        skips.times_s.append(now)
-        skips.last_cursor = failing.begin
+        self.skips.skipped(shard, failing.begin, now=now)
         self._advance(failing, failing.begin + 1, now=now)
 
     def settling_failed(self, shard: int, failure: Failure, *, now: float) -> None:
@@ -309,34 +220,14 @@ class FailurePolicy:
             pause_s = 0.0 if cause is Cause.REJECTED else self._backoffs[cause].pause_s(1)
             return replace(_divided(failing), not_before_s=now + pause_s)
         attempts = _counted(before, cause) + 1
-        failing = replace(
-            failing,
-            failed_end=failing.begin + 1,
-            attempts=attempts,
-            not_before_s=now + self._backoffs[cause].pause_s(attempts),
-        )
+        not_before_s = now + self._backoffs[cause].pause_s(attempts)
+        failing = replace(failing, failed_end=failing.begin + 1, attempts=attempts, not_before_s=not_before_s)
         if before is not None and before.state is WaitState.SETTLING:
             return replace(failing, state=before.state)  # the dead letter hangs, or the process ended
-        return self._apply_policy(failing, now=now)
-
-    def _apply_policy(self, failing: FailingRange, *, now: float) -> FailingRange:
-        settings = self.settings
-        least = LEAST_ENDED_ATTEMPTS if failing.failure.cause is Cause.ENDED else 1
-        if settings.policy is Policy.RETRY or failing.failure.cause is Cause.UNAVAILABLE:
-            return failing
-        if failing.attempts < max(settings.max_attempts, least):
-            return failing
-        if settings.policy is Policy.STOP:
-            return replace(failing, state=WaitState.STOPPED, not_before_s=None)
-        skips = self._skips.get(failing.shard)
-        if skips is not None and skips.consecutive >= settings.max_consecutive:
-            return replace(failing, state=WaitState.LIMITED)
-        recent = self._recent(failing.shard, now)
-        if len(recent) >= settings.max_per_hour:
-            assert failing.not_before_s is not None
-            next_s = recent[len(recent) - settings.max_per_hour] + HOUR_S
-            return replace(failing, state=WaitState.LIMITED, not_before_s=max(failing.not_before_s, next_s))
-        return replace(failing, state=WaitState.SETTLING, not_before_s=now)
+        state, next_s = self.skips.decide(
+            failing.shard, failing.attempts, cause, not_before_s=not_before_s, now=now
+        )
+        return replace(failing, state=state, not_before_s=next_s)
 
     def _advance(self, failing: FailingRange, position: int, *, now: float) -> None:
         """The shard continues at `position`, because everything before it is settled."""
@@ -363,14 +254,6 @@ class FailurePolicy:
 
     def _totals(self, shard: int) -> ShardTotals:
         return self.totals.setdefault(shard, ShardTotals())
-
-    def _recent(self, shard: int, now: float) -> list[float]:
-        if shard not in self._skips:
-            return []
-        times_s = self._skips[shard].times_s
-        while times_s and times_s[0] <= now - HOUR_S:
-            times_s.popleft()
-        return list(times_s)
 
 
 def _divided(failing: FailingRange) -> FailingRange:

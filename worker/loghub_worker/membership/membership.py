@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.batch_plan import GroupSize, Range, smoothed
+from loghub_worker.membership.pace import Pace
 
 # The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
 # seconds.
@@ -113,6 +114,7 @@ class Membership:
         self._shards: dict[int, HeldShard] = {}
         self._last_epoch = 0
         self._next_send_s: float | None = None  # None: immediately
+        self._pace = Pace(timings.interval_s)
         self._has_unreported_change = False  # something changed that the request in flight does not report
         self._sent: tuple[int, float] | None = None  # number and time of the request in flight
         self._last_number = 0
@@ -192,7 +194,8 @@ class Membership:
             return
         self.last_good_s = sent_s
         self._failures = 0
-        self._next_send_s = None if self._has_unreported_change else sent_s + self.timings.interval_s
+        next_s = self._pace.answered(assigned, sent_s=sent_s)
+        self._next_send_s = None if self._has_unreported_change else next_s
         if self.state is not MemberState.LEFT:
             self.state = MemberState.MEMBER
         self._apply_assignment(assigned)

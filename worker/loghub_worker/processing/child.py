@@ -19,8 +19,8 @@ from typing import Any
 
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
-from loghub_worker.consumer.processor import Processor, ProcessorFactory, ShardLostError
-from loghub_worker.consumer.processor_calls import ProcessorCalls
+from loghub_worker.consumer.processor import OUTAGES, Processor, ProcessorFactory, ShardLostError
+from loghub_worker.consumer.user_code import UserCode
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import decode_cursor
 from loghub_worker.processing.freed_memory import return_freed_memory
@@ -184,7 +184,7 @@ class Session:
         self._child = child
         self._shard = begin.shard
         self._tracker = ChildTracker(child.saves, begin)
-        self._call = ProcessorCalls()
+        self._code = UserCode()
         self._processor: Processor | None = None
         self._last_error = ""
         threading.Thread(target=self._run, name=f"shard-{begin.shard}", daemon=True).start()
@@ -194,7 +194,7 @@ class Session:
             request, bodies = self.requests.get()
             self._child.channel.send(self._answer(request, bodies))
             if isinstance(request, ShutDown):
-                self._call.close()
+                self._code.close()
                 return
 
     def _answer(self, request: Request, bodies: list[bytes]) -> Answer:
@@ -206,7 +206,7 @@ class Session:
                     return self._process(request, bodies)
                 case ShutDown():
                     assert self._processor is not None
-                    self._call(self._processor.shutdown, self._tracker)
+                    self._code.call(self._processor.shutdown, self._tracker)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
             return self._failed(request, error)
         return Answer(request.call)
@@ -218,7 +218,7 @@ class Session:
             sys.stderr.flush()
         self._last_error = message
         # An error of the operating system or of the log service, such as ConnectionError.
-        is_outage = isinstance(error, OSError | LogHubException | ShardLostError)
+        is_outage = isinstance(error, (*OUTAGES, OSError, ShardLostError))
         return Answer(request.call, error=message, is_outage=is_outage)
 
     def _initialize(self) -> None:
@@ -229,7 +229,7 @@ class Session:
                     f"the factory returned {type(made).__name__}, not a loghub_worker.api.Processor"
                 )
             self._processor = made
-        self._call(self._processor.initialize, self._shard)
+        self._code.call(self._processor.initialize, self._shard)
 
     def _process(self, request: Process, bodies: list[bytes]) -> Answer:
         assert self._processor is not None
@@ -239,7 +239,7 @@ class Session:
             PulledBody(body, shard=self._shard, first=first, count=count) for (first, count), body in pairs
         )
         batch = LogBatch(self._shard, tuple(BodySlice(one, 0, one.count) for one in pulled))
-        cursor = self._call(self._processor.process, batch, self._tracker)
+        cursor = self._code.call(self._processor.process, batch, self._tracker)
         if cursor is not None:
             decode_cursor(cursor)
         return Answer(request.call, cursor=cursor, logs=batch.decoded_logs)

@@ -23,7 +23,8 @@ from loghub_worker.consumer.processor import Listener
 from loghub_worker.consumer.settings import LEAST_FETCH_INTERVAL_S, ConsumerSettings
 from loghub_worker.failure.batch_deadline import hung_after_s
 from loghub_worker.failure.dead_letter import checked_dead_letters
-from loghub_worker.failure.failure_handler import FailureReport, failure_settings
+from loghub_worker.failure.failure_handler import FailureReport
+from loghub_worker.failure.skip_limits import failure_settings
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import Address, ReportedError, read_credentials
 from loghub_worker.membership.membership import Membership, MembershipTimings
@@ -181,8 +182,10 @@ class ProcessorWorker:
     def _failures_of(self, shard: int) -> ShardFailures:
         """Of a shard, also after it was assigned elsewhere in between."""
         if shard not in self._failures:
+            config = self._config
+            given = failure_settings(config.on_failure, batch_timeout_s=config.batch_timeout_s)
             self._failures[shard] = ShardFailures(
-                replace(failure_settings(self._config), restart_s=RESTART_S),
+                replace(given, restart_s=RESTART_S),
                 clock=self._clock,
                 journal=self._settings.state_dir / f"attempts-{shard}.json",
                 dead_letters=checked_dead_letters(self._config, self._address, agent=self._agent()),

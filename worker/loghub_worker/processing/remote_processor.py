@@ -15,7 +15,7 @@ from loghub.worker_contract import WorkerReason
 from loghub_worker.batch_plan import Range, RangeRetry
 from loghub_worker.consumer.batch import LogBatch
 from loghub_worker.consumer.processor import Processor, Tracker
-from loghub_worker.consumer.processor_calls import RemoteError
+from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.exchange_files import Retries
 from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.failure.failure_handler import ENDED, FailureHandler, FailureReport, Settlement

@@ -38,6 +38,12 @@ TRACEBACK = "Traceback (most recent call last):"
 SPARK_EXCEPTION = "org.apache.spark.SparkException"
 PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
 MAX_MESSAGE_CHARS = 4000
+# At the beginning of the message of a job: what a log contains comes later.
+_EXECUTOR_LOST = re.compile(
+    r"(\[\w+\] )?Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times, most recent"
+    r" failure: Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^()]* executor \w+\): ExecutorLostFailure \("
+)
+EXECUTOR_LOST = "ExecutorLost"
 CANCELLED = "[SPARK_JOB_CANCELLED]"  # without a timeout: Spark stops
 # What a file system reports whatever is written; errors of a disk of Spark's own look the same.
 _DISK_ERRNOS = (
@@ -97,6 +103,9 @@ def _examine_spark(error: Exception) -> tuple[ReportedError, Cause]:
     if any(map(_is_python_timeout, causes)) or (not causes and PYTHON_TIMEOUT_MESSAGE in str(error)):
         advice = "Spark's Python processes did not start within ten seconds: raise worker.resources"
         return ReportedError(PYTHON_TIMEOUT, advice), Cause.UNAVAILABLE
+    if any(name == SPARK_EXCEPTION and _EXECUTOR_LOST.match(text) for name, text in causes):
+        advice = "executors of Spark ended during the batch: see their logs, or raise spark.executor.memory"
+        return ReportedError(EXECUTOR_LOST, advice), Cause.ENDED
     traceback = "".join(text for name, text in causes if name == PYTHON_EXCEPTION) if causes else str(error)
     location = ""
     for line in traceback.partition(TRACEBACK)[2].splitlines():

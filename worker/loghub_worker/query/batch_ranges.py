@@ -1,6 +1,6 @@
 """The ranges of a batch: what it is planned to read, and what of it was read.
 
-The plan is in Spark's log of the batch; the counts are those that the source has written for each range."""
+The plan is in Spark's log of the batch; the counts are those that the source has made of each range."""
 
 import json
 from collections.abc import Mapping
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.exchange_files import ReadCount
 from loghub_worker.failure.failure_policy import Cause, Failure
+from loghub_worker.source.read_counts import ReadCount
+
+UNKNOWN = ReadCount(logs=0, bytes=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +23,18 @@ class RangesRead:
     failed: tuple[tuple[Range, Failure], ...]
 
 
-def ranges_read(plan: BatchPlan, counts: Mapping[int, ReadCount]) -> RangesRead:
-    """The outcome of reading a batch, with the counts by shard."""
+def ranges_read(plan: BatchPlan, counts: Mapping[int, ReadCount], *, only_counted: bool) -> RangesRead:
+    """The outcome of reading a batch, with the counts by shard. A range without counts is consumed all the
+    same, because a query need not read all of it, unless `only_counted`: then nothing is known of it, and it
+    is read again."""
     consumed, failed = [], []
     for part in plan.ranges:
-        failure = counts[part.shard].failure
+        if part.shard not in counts and only_counted:
+            continue
+        count = counts.get(part.shard, UNKNOWN)
+        failure = count.failure
         if failure is None:
-            consumed.append(consumed_range(part, counts[part.shard]))
+            consumed.append(consumed_range(part, count))
         else:
             cause = Cause.REJECTED if failure.rejected else Cause.UNAVAILABLE
             failed.append((part, Failure(cause=cause, reason=failure.reason, message=failure.message)))

@@ -1,7 +1,8 @@
 """The Spark session of a worker.
 
-Spark runs as `local[cores]`, with everything off that a single pod does not need (docs/spark.md 5). If it
-cannot start, the error has a reason and a message for the user.
+Spark runs as `local[cores]`, or its tasks run in a cluster (`loghub_worker.query.spark_master`), with
+everything off that a single pod does not need (docs/spark.md 5). If it cannot start, the error has a reason
+and a message for the user.
 """
 
 import os
@@ -21,6 +22,15 @@ from pyspark.sql import SparkSession
 from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, WorkerConfig, is_workers_own
 from loghub_worker.error_text import first_lines
 from loghub_worker.fatal_error import FatalError
+from loghub_worker.query.spark_master import (
+    LOOPBACK,
+    ClusterError,
+    cluster_settings,
+    driver_address,
+    is_remote,
+    join_cluster,
+    refused,
+)
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.source.datasource import LogHubDataSource
 from loghub_worker.spark_errors import SPARK_ERRORS
@@ -43,17 +53,21 @@ def start_spark(
     config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None, code: Path | None = None
 ) -> SparkSession:
     """Start the session and register the data source. `code` is a folder with the user's modules. Raises
-    `FatalError` ``JavaMissing`` or ``SparkNotStarted``."""
+    `FatalError` ``JavaMissing``, ``SparkNotStarted``, or for a cluster ``SparkMasterUnavailable`` or
+    ``NoExecutors``."""
     _require_java()
     if code is not None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
-    # Spark's other processes must use this same Python (docs/spark.md 8), on loopback only.
+    with _cluster_failures():
+        host = driver_address(config)
+    # Spark's other processes must use this same Python (docs/spark.md 8), in a pod on loopback only.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["SPARK_LOCAL_IP"] = host
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     conf = SparkConf().setAppName(f"loghub-{config.consumer_group}")
     (state_dir / "tmp").mkdir(parents=True, exist_ok=True)
-    conf.setAll(list(spark_settings(config, state_dir, class_archive=class_archive).items()))
+    settings = spark_settings(config, state_dir, host=host, class_archive=class_archive)
+    conf.setAll(list(settings.items()))
     # Spark installs a handler of its own for SIGINT, which would end a drain on Ctrl-C.
     interrupted = signal.getsignal(signal.SIGINT)
     try:
@@ -61,11 +75,24 @@ def start_spark(
             _name_user(conf)
         session = SparkSession.builder.config(conf=conf).getOrCreate()
     except SPARK_ERRORS as error:
+        with _cluster_failures():
+            if is_remote(config):
+                raise refused(config, first_lines(error)) from error
         raise FatalError("SparkNotStarted", first_lines(error)) from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)
+    with _cluster_failures():
+        join_cluster(session, config, code)
     session.dataSource.register(LogHubDataSource)
     return session
+
+
+@contextmanager
+def _cluster_failures() -> Iterator[None]:
+    try:
+        yield
+    except ClusterError as error:
+        raise FatalError(error.reason, str(error)) from error
 
 
 def _has_a_name(uid: int) -> bool:
@@ -95,16 +122,16 @@ def _require_java() -> None:
 
 
 def spark_settings(
-    config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None
+    config: WorkerConfig, state_dir: Path, *, host: str = LOOPBACK, class_archive: Path | None = None
 ) -> dict[str, str]:
-    """The worker's settings, overridden by the user's except for those that only the worker may set; Java
-    options are joined."""
+    """The worker's settings, with the driver at the address `host`, overridden by the user's except for those
+    that only the worker may set; Java options are joined."""
     java = "spark.driver.extraJavaOptions"
     defaults = {
-        SPARK_MASTER: f"local[{config.cores}]",
+        SPARK_MASTER: config.spark_master if is_remote(config) else f"local[{config.cores}]",
         "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
         SPARK_MEMORY: config.spark_memory or "512m",
         java: _java_options(state_dir, class_archive),
         "spark.jars.ivy": str(state_dir / "ivy"),
@@ -122,7 +149,7 @@ def spark_settings(
         "spark.driver.maxResultSize": "0",
         "spark.log.level": "ERROR",  # Spark warns of every batch that takes longer than the trigger
         "spark.ui.showConsoleProgress": "false",
-    }
+    } | cluster_settings(config, os.environ)
     allowed = {name: value for name, value in config.spark_conf.items() if not is_workers_own(name)}
     ignored = sorted(config.spark_conf.keys() - allowed.keys())
     if ignored:

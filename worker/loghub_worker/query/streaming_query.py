@@ -12,33 +12,31 @@ import secrets
 import shutil
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from loghub.sink_settings import LogstoreSink
-from loghub.worker_contract import CopyPipeline, WorkerConfig
 from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.exchange_files import ExchangeFiles, ReadCount
 from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
-from loghub_worker.failure.dead_letter import DeadLetters
-from loghub_worker.failure.failure_handler import FailureHandler, Settlement, failure_settings
+from loghub_worker.failure.failure_handler import FailureHandler, Settlement
 from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure
+from loghub_worker.failure.skip_limits import failure_settings
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError, encode_cursor
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.batch_errors import PYTHON_TIMEOUT, UNREACHABLE, failure_of, is_outage, query_error
 from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
+from loghub_worker.query.observed_counts import ObservedCounts
+from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.spark_master import ClusterError, is_remote, require_application
 from loghub_worker.query.transform import Transform, empty_logs
-from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError
+from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError, require_rows
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
-from loghub_worker.source.arrow_decoder import EVERYTHING, Selection
-from loghub_worker.source.datasource import SourceOptions
+from loghub_worker.source.read_counts import ReadCount
 from loghub_worker.spark_errors import SPARK_ERRORS
 
 log = structlog.get_logger()
@@ -66,20 +64,6 @@ class QueryTotals:
     seconds: float = 0.0  # spent in batches that reached the sink
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuerySettings:
-    """The settings of the query, and the folders that it uses."""
-
-    config: WorkerConfig
-    consumer: str  # part of the name of each batch
-    credentials_dir: str
-    exchange: ExchangeFiles  # those of the shared state
-    scratch: Path  # Spark's checkpoint directory, emptied before each start
-    journal: Path  # file of `loghub_worker.failure.attempt_journal`
-    dead_letters: DeadLetters | None = None  # if the group's policy is a dead letter
-    selection: Selection = EVERYTHING  # what the transform needs of the logs
-
-
 class QueryRunner:
     """Runs one query at a time, in one thread of its own."""
 
@@ -94,6 +78,7 @@ class QueryRunner:
         sink: BatchSink,
     ) -> None:
         config = settings.config
+        self._settings = settings
         self._timeout_s = config.batch_timeout_s
         self._spark = spark
         self._shared_state = shared_state
@@ -104,22 +89,10 @@ class QueryRunner:
         self._clock = shared_state.clock
         self._scratch = settings.scratch
         self._consumer = settings.consumer
-        self._options = SourceOptions(
-            endpoint=config.endpoint,
-            project=config.project,
-            logstore=config.logstore,
-            credentials_dir=settings.credentials_dir,
-            exchange_dir=str(self._exchange.folder),
-            fetch_interval_s=config.fetch_interval_s,
-            batch_interval_s=config.trigger_interval_s,
-            max_log_groups=config.max_log_groups,
-            max_bytes=config.max_bytes,
-            max_logs=config.max_logs,
-            cores=config.cores,
-            copy_to=copy_target(config),
-            columns=settings.selection.view,
-            keys=settings.selection.keys,
-        )
+        self.observed = ObservedCounts(spark)  # tests without Spark replace it
+        self._options = settings.source_options()
+        # Executors elsewhere may not see the folder that the sink reads. A copy has no rows.
+        self._counts_rows = is_remote(config) and not self._options.copy_to
         self._stop = threading.Event()
         self._failures = 0
         self._query: StreamingQuery | None = None
@@ -130,7 +103,7 @@ class QueryRunner:
         self._ending = threading.Lock()  # a batch does not end while it is being cancelled
         self._thread = threading.Thread(target=self._run, name="query", daemon=True)
         self.failures = FailureHandler(
-            failure_settings(config),
+            failure_settings(config.on_failure, batch_timeout_s=config.batch_timeout_s),
             exchange=self._exchange,
             clock=self._clock,
             journal=settings.journal,
@@ -192,6 +165,10 @@ class QueryRunner:
                 "SparkDriverExited",
                 "Spark's JVM exited, often because it ran out of memory; raise spark.memory",
             ) from error
+        try:
+            require_application(self._spark, self._settings.config)
+        except ClusterError as ended:
+            raise FatalError(ended.reason, str(ended)) from error
         cause, self._batch_error = self._batch_error or error, None
         self.error = query_error(cause)
         reason = self.error.reason
@@ -321,15 +298,15 @@ class QueryRunner:
             return False
         batch = self._new_batch()
         try:
-            written = self._sink.write(self._transform(rows), batch)
+            result = self._transform(self.observed.logs_of(rows))
+            written = self._sink.write(self.observed.rows_of(result) if self._counts_rows else result, batch)
+            counts = self.observed.counts(plan.ranges)
+            if self._counts_rows:
+                require_rows(self.observed.rows, written)
         except BaseException:
             self._sink.abort(batch)
             raise
-        finally:
-            counts = {
-                r.shard: self._exchange.take_count(plan=plan.number, shard=r.shard) for r in plan.ranges
-            }
-        read = ranges_read(plan, counts)
+        read = ranges_read(plan, counts, only_counted=bool(self._options.copy_to))
         for shard_range, failure in read.failed:
             self.failures.failed((shard_range,), failure)
         if not read.consumed or not self._publish(batch, plan, read.consumed):
@@ -387,11 +364,3 @@ class QueryRunner:
                 )
             self.totals.replaced += count.replaced
             self.totals.missing += count.missing
-
-
-def copy_target(config: WorkerConfig) -> str:
-    """The logstore to which the source copies log groups, as `SourceOptions.copy_to`; empty if it does
-    not."""
-    if isinstance(config.pipeline, CopyPipeline) and isinstance(config.sink, LogstoreSink):
-        return f"{config.sink.project}/{config.sink.logstore}"
-    return ""

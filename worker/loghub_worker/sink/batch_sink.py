@@ -5,6 +5,8 @@ own in this folder; `loghub_worker.sink.sinks` makes the one that the settings n
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from loghub_worker.batch_plan import Range
@@ -25,6 +27,25 @@ class SinkUnreachableError(OSError):
 
 class RowsRejectedError(Exception):
     """The sink refuses rows because of what they contain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOwner:
+    """The worker that a sink of files or a Delta table is made for."""
+
+    group_path: tuple[str, str, str]  # project, logstore, group: where the sink's own records are
+    consumer: str  # part of the name of each batch; what an earlier process of that name left is removed
+    scratch: Path  # a folder of this worker alone
+    now_unix_s: float
+
+
+def require_rows(computed: int, written: int) -> None:
+    """Raise `OSError` if the sink has not found all rows that executors elsewhere have computed for it."""
+    if written < computed:
+        raise OSError(
+            f"Spark's executors have written {computed} rows, and the worker finds {written} of them: with"
+            " spec.spark.master the volume of the sink must be mounted in all executors, under the same path"
+        )
 
 
 class BatchSink(ShardRecord, Protocol):

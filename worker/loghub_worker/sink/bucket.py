@@ -128,6 +128,15 @@ class Bucket:
 
         return self._ask(ask, folder)
 
+    def any_key(self, wanted: Callable[[str], bool], *, folder: str | None = None) -> str | None:
+        """One key that is wanted, of those below a folder or the prefix; None if there is none."""
+
+        def ask(store: S3Store) -> str | None:
+            keys = (one["path"] for page in obstore.list(store, folder) for one in page)
+            return next((key for key in keys if wanted(key)), None)
+
+        return self._ask(ask, folder or "")
+
     def _ask(self, request: Callable[[S3Store], T], key: str) -> T:
         try:
             return request(self._connect())
@@ -136,7 +145,8 @@ class Bucket:
         except (BaseError, FileNotFoundError) as error:
             text = str(error)
             code = _CODE.search(text)
-            if isinstance(error, FileNotFoundError) and (code is None or code[1] == "NoSuchKey"):
+            # Only the storage itself says so. What stands before it may answer 404 while that is away.
+            if isinstance(error, FileNotFoundError) and code is not None and code[1] == "NoSuchKey":
                 raise
             raise ObjectStorageError(f"{self.url}/{key}: {plainly(text)}") from None
 

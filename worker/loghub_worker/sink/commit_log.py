@@ -31,8 +31,9 @@ made in the meantime, and fail. A range that must be delivered again, since the 
 purpose, gets one more attempt, of a batch that never commits.
 """
 
+import errno
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -101,15 +102,22 @@ class CommitLog:
         ranges: Iterable[tuple[ShardIncarnation, Range]],
         *,
         may_commit: Callable[[], bool],
+        written: Collection[str] = (),
     ) -> None:
-        """Make the staged files of `batch` part of the sink, once and permanently.
+        """Make the staged files of `batch` part of the sink, once and permanently. Those `written` must still
+        be there.
 
         Raises `RangeTakenError` or `SessionLostError`; nothing is visible then. After an `OSError` it may not
         be known whether the batch is committed; the next worker that finds its claims settles it.
         """
         ordered = sorted(ranges, key=lambda pair: pair[1])
+        # Those of now: if this worker opens a shard once more, it is for another batch.
+        openings = self._openings.ours(incarnation for incarnation, _ in ordered)
         try:
             files = self._storage.seal(batch)
+            if missing := sorted(set(written) - set(files)):
+                # Without its rows the batch would count as delivered.
+                raise OSError(errno.ENOENT, "a staged file was removed", str(self.stage(batch) / missing[0]))
             self._at_step("sealed")
             claims = self._claim_all(batch, ordered)
             # A worker that opens a shard from now on finds the claim and aborts this batch. If one has opened
@@ -117,7 +125,7 @@ class CommitLog:
             if not may_commit():
                 raise SessionLostError
             self._at_step("session checked")
-            lost = self._openings.lost(incarnation for incarnation, _ in ordered)
+            lost = self._openings.lost(openings)
             if lost is not None:
                 raise RangeTakenError(f"shard {lost.shard} was opened by another worker")
             self._at_step("openings checked")

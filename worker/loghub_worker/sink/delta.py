@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from loghub.sink_settings import DeltaSink as DeltaSettings
 from loghub.sink_settings import S3Settings
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, SinkOwner
 from loghub_worker.sink.bucket import SCHEME, Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
@@ -40,6 +40,7 @@ from loghub_worker.sink.sink_credentials import SinkCredentials
 
 # Without it Spark writes timestamps in a form without statistics.
 TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+UNUSABLE_IN_PATHS = frozenset("%\\")  # delta-rs takes them as parts of an escape, and as a slash
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # as Spark names the folder of a null, or of an empty text
 
 
@@ -84,6 +85,7 @@ class DeltaSink:
         nullable = {field["name"]: bool(field["nullable"]) for field in schema["fields"]}
         self._query = query = Query(fields=query_fields(schema), nullable=nullable)
         partitioning(query.fields, self._wanted)
+        self._require_place()
         self._table.create(query.fields, self._wanted)
         table = self._table.describe()
         if missing := self._missing(query, table):
@@ -95,6 +97,18 @@ class DeltaSink:
             self._write(empty, trial)
         finally:
             self._files.discard(trial)
+
+    def _require_place(self) -> None:
+        """Raises `InvalidSinkError` if a new table would be created among other files: VACUUM
+        would remove them."""
+        if self._table.exists():
+            return
+        found = self._files.any_file()
+        if found is not None and not self._table.exists():  # another worker may have created it just now
+            raise InvalidSinkError(
+                f"{self._table.url} has files, such as {found}, and is no Delta table, whose VACUUM would"
+                " remove them: give the table a place of its own, or convert them to a Delta table"
+            )
 
     def _missing(self, query: Query, table: TableDescription) -> tuple[Field, ...]:
         missing = missing_columns(table, query.fields, self._wanted, nullable=query.nullable)
@@ -153,7 +167,13 @@ class DeltaSink:
             inside = path.relative_to(stage).parts
             if path.name.startswith(("_", ".")):
                 continue  # Spark's own
-            rows, stats = rows_and_statistics(path)
+            try:
+                rows, stats = rows_and_statistics(path)
+            except UnicodeDecodeError as error:
+                raise RowsRejectedError(
+                    f"a text is not valid UTF-8 ({error}), so other readers could not read the table: use"
+                    " make_valid_utf8(column) in the query"
+                ) from None
             if rows:
                 values = dict(_partition_value(folder) for folder in inside[:-1])
                 staged.append(StagedFile(path=path, partition_values=values, stats=stats))
@@ -197,11 +217,16 @@ class DeltaSink:
         token = batch.rpartition("-")[2]  # a path in the log would need quoting, if a consumer's name does
         names = [f"part-{number:05}-{token}.parquet" for number in range(len(staged))]
         is_tried = False
+
+        def try_to_commit() -> bool:
+            nonlocal is_tried
+            is_tried = may_commit()
+            return is_tried
+
         try:
             added = [self._place(file, name) for file, name in zip(staged, names, strict=True)]
             self._files.placed()
-            is_tried = True
-            self._table.commit(batch, moves, added, may_commit=may_commit, check=self._require_fit)
+            self._table.commit(batch, moves, added, may_commit=try_to_commit, check=self._require_fit)
         except Exception as error:
             # After other errors of a commit it may have been made, or may yet be.
             if not is_tried or isinstance(error, RangeTakenError | SessionLostError | InvalidSinkError):
@@ -232,28 +257,23 @@ def _partition_value(folder: str) -> tuple[str, str | None]:
     return unquote(name), None if value == NULL_PARTITION else unquote(value)
 
 
-def make_delta_sink(
-    sink: DeltaSettings,
-    credentials: SinkCredentials,
-    *,
-    group_path: tuple[str, ...],
-    owner: str,
-    scratch: Path,
-    now_unix_s: float,
-) -> DeltaSink:
-    """The sink of these settings; `group_path` is project, logstore, group. Raises `InvalidSinkError`, or
-    `OSError` if its place cannot be used."""
+def make_delta_sink(sink: DeltaSettings, credentials: SinkCredentials, owner: SinkOwner) -> DeltaSink:
+    """The sink of these settings. Raises `InvalidSinkError`, or `OSError` if its place cannot be used."""
     settings = sink.s3 or S3Settings()
     files: TableFiles
     if sink.path.startswith(SCHEME):
         bucket = Bucket(sink.path, settings, credentials)
-        BucketStorage(bucket, scratch / "sink-trial", group_path=group_path).try_out()
-        files = BucketFiles(bucket, scratch / "sink-stage")
+        BucketStorage(bucket, owner.scratch / "sink-trial", group_path=owner.group_path).try_out()
+        files = BucketFiles(bucket, owner.scratch / "sink-stage")
     elif not Path(sink.path).is_absolute():
         raise InvalidSinkError(f"a Delta table needs an absolute path or an s3:// URL, not {sink.path!r}")
+    elif unusable := sorted(UNUSABLE_IN_PATHS & set(sink.path)):
+        raise InvalidSinkError(
+            f"the path of a Delta table must not have {' or '.join(unusable)}: {sink.path!r}"
+        )
     else:
         folder = Path(sink.path)
-        files = FolderFiles(folder, folder.joinpath(FOLDER, *group_path, "stage"))
-        files.prepare(owner=owner, now_unix_s=now_unix_s)
-    table = Table(sink.path, group_path=group_path, options=partial(s3_options, settings, credentials))
+        files = FolderFiles(folder, folder.joinpath(FOLDER, *owner.group_path, "stage"))
+        files.prepare(owner=owner.consumer, now_unix_s=owner.now_unix_s)
+    table = Table(sink.path, group_path=owner.group_path, options=partial(s3_options, settings, credentials))
     return DeltaSink(table, files, partition_by=sink.partition_by, add_columns=sink.add_columns)

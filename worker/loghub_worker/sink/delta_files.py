@@ -16,11 +16,15 @@ from loghub_worker.sink.exclusive_files import age_s, link_exclusively, sync, un
 
 log = structlog.get_logger()
 
+HIDDEN = ("_", ".")  # readers skip names that begin so
 ABANDONED_S = 86_400.0  # no batch takes that long
 
 
 class TableFiles(Protocol):
     """The data files in one place."""
+
+    def any_file(self) -> str | None:
+        """The name of one file or folder that readers see; None if there is none. Raises `OSError`."""
 
     def stage(self, batch: str) -> Path:
         """Where the files of a batch are written first. Spark creates the folder."""
@@ -62,6 +66,10 @@ class FolderFiles:
                 else:
                     path.unlink(missing_ok=True)
 
+    def any_file(self) -> str | None:
+        names = (path.name for path in self._folder.iterdir())
+        return next((name for name in names if not name.startswith(HIDDEN)), None)
+
     def stage(self, batch: str) -> Path:
         return self._stage / batch
 
@@ -89,6 +97,9 @@ class BucketFiles:
     def __init__(self, bucket: Bucket, stage: Path) -> None:
         self._bucket = bucket
         self._stage = stage
+
+    def any_file(self) -> str | None:
+        return self._bucket.any_key(lambda key: not key.startswith(HIDDEN))
 
     def stage(self, batch: str) -> Path:
         return self._stage / batch

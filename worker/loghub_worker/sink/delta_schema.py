@@ -66,8 +66,7 @@ def query_fields(schema: Mapping[str, Any]) -> tuple[Field, ...]:
     Raises `InvalidSinkError` if a Delta table cannot have them."""
     fields: Sequence[Field] = schema["fields"]
     problems = [problem for field in fields for problem in _column_problems(field)]
-    counted = Counter(str(field["name"]).lower() for field in fields)
-    problems += [f"{name!r} occurs more than once" for name, count in counted.items() if count > 1]
+    problems += [f"{name!r} occurs more than once" for name in _repeated(fields)]
     if problems:
         raise InvalidSinkError(f"a Delta table cannot have these columns: {'; '.join(problems)}")
     return tuple(
@@ -134,8 +133,16 @@ def missing_columns(
     return tuple(by_name.values())
 
 
+def _repeated(fields: Sequence[Field]) -> list[str]:
+    """Names that a reader that ignores case could not tell apart."""
+    counted = Counter(str(field["name"]).lower() for field in fields)
+    return [name for name, count in counted.items() if count > 1]
+
+
 def _column_problems(field: Field) -> Iterator[str]:
     name = str(field["name"])
+    if repeated := next(_repeated_inside(field["type"]), None):
+        yield f"{name!r} has more than one field {repeated!r}"
     if forbidden := sorted(_FORBIDDEN_IN_NAMES & set(name)):
         yield f"the name {name!r} has {', '.join(map(repr, forbidden))}; give it another one with AS"
     if bad := next(_unsupported(field["type"]), None):
@@ -149,6 +156,14 @@ def _unsupported(kind: Any) -> Iterator[str]:
         return
     for inner in _inner_types(kind):
         yield from _unsupported(inner)
+
+
+def _repeated_inside(kind: Any) -> Iterator[str]:
+    if isinstance(kind, str):
+        return
+    yield from _repeated(kind.get("fields", ()))
+    for inner in _inner_types(kind):
+        yield from _repeated_inside(inner)
 
 
 def _inner_types(kind: Mapping[str, Any]) -> list[Any]:
@@ -190,11 +205,7 @@ def _demands(table: TableDescription) -> Iterator[str]:
         if name == _TRANSACTION_RETENTION:
             yield f"the table forgets how far it has each shard: remove its property {name}"
     for column in table.fields:
-        used = [
-            key
-            for key in column.get("metadata", {})
-            if key.startswith(("delta.generation", "delta.identity", "delta.invariants"))
-        ]
+        used = [key for key in column.get("metadata", {}) if key.startswith(_COLUMN_RULES)]
         if used:
             yield f"column {column['name']!r} has {', '.join(sorted(used))}"
 

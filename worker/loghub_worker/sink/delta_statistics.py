@@ -37,10 +37,13 @@ def rows_and_statistics(file: Path) -> tuple[int, str]:
         with_values = [one for one in found if one.null_count < one.num_values + one.null_count]
         if not with_values or not all(one.has_min_max for one in with_values):
             continue
-        low, high = (
-            _bound(min(one.min for one in with_values), up=False),
-            _bound(max(one.max for one in with_values), up=True),
-        )
+        try:
+            low, high = (
+                _bound(min(one.min for one in with_values), up=False),
+                _bound(max(one.max for one in with_values), up=True),
+            )
+        except OverflowError:  # of a date or time before the year 1 or after 9999, which Python has not
+            continue
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
     statistics = {"numRecords": rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}

@@ -44,6 +44,7 @@ BATCH = "loghubBatch"  # in the commit's metadata
 # another time.
 NEW_TABLE_PROPERTIES = {"delta.logRetentionDuration": "interval 1 days"}
 MAX_COMMIT_RETRIES = 50  # commits of others, to other shards, that may come first
+MOST_COMMITS_TO_COMPARE = 20  # after more of them a snapshot is loaded again, which then costs less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,7 @@ class Table:
         # Between a snapshot's check and the commit onto it nobody else may refresh it.
         self._lock = threading.Lock()
         self._table: DeltaTable | None = None
+        self._last_commit: dict[str, Any] = {}  # of the snapshot, when it was loaded or refreshed last
         self._used_options: dict[str, str] = {}
 
     @property
@@ -101,19 +103,22 @@ class Table:
 
     # -- the table itself
 
+    def exists(self) -> bool:
+        """Whether there is a table. Raises `OSError`."""
+        with self._translated():
+            return DeltaTable.is_deltatable(self.url, self._options())
+
     def create(self, fields: Iterable[Mapping[str, Any]], partition_by: Sequence[str]) -> None:
         """Create the table unless it exists. Raises `OSError` and `InvalidSinkError`."""
         with self._translated():
-            options = self._options()
-            if not DeltaTable.is_deltatable(self.url, options):
-                DeltaTable.create(
-                    self.url,
-                    Schema.from_json(_schema_json(fields)),
-                    mode="ignore",  # another worker may be first
-                    partition_by=list(partition_by),
-                    configuration=dict(NEW_TABLE_PROPERTIES),
-                    storage_options=options,
-                )
+            DeltaTable.create(
+                self.url,
+                Schema.from_json(_schema_json(fields)),
+                mode="ignore",  # another worker may be first
+                partition_by=list(partition_by),
+                configuration=dict(NEW_TABLE_PROPERTIES),
+                storage_options=self._options(),
+            )
 
     def describe(self) -> TableDescription:
         """The table as it is now. Raises `OSError` and `InvalidSinkError`."""
@@ -212,16 +217,24 @@ class Table:
     def _refreshed(self) -> DeltaTable:
         """The newest snapshot."""
         options = self._options()
-        if self._table is not None and options == self._used_options:
-            try:
-                self._table.update_incremental()
-            except (DeltaError, OSError):
-                self._table = None  # such as a log whose next files are removed already
-            else:
-                return self._table
-        self._table = DeltaTable(self.url, storage_options=options)
-        self._used_options = options
+        if self._table is None or options != self._used_options or not self._is_refreshed(self._table):
+            self._table = None
+            self._table = DeltaTable(self.url, storage_options=options)
+            self._used_options = options
+        self._last_commit = next(iter(self._table.history(1)), {})
         return self._table
+
+    def _is_refreshed(self, table: DeltaTable) -> bool:
+        """Read the commits since the snapshot. Returns False if it is not one of the table that is there now.
+
+        The table may have been deleted and created again: later commits would be added to a snapshot with the
+        columns and properties of the former one, and fewer of them would never be seen."""
+        try:
+            table.update_incremental()
+            later = table.version() - int(self._last_commit.get("version", -1))
+            return later < MOST_COMMITS_TO_COMPARE and table.history(later + 1)[-1:] == [self._last_commit]
+        except (DeltaError, OSError):  # such as a log whose next files are removed already
+            return False
 
     def _make_durable(self, before: int) -> None:
         """Flush the commits after version `before` to disk: delta-rs does not."""

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from loghub.sink_settings import JsonSink, ParquetSink, S3Settings
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
 from loghub_worker.sink.bucket import SCHEME, Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation
@@ -17,6 +17,8 @@ from loghub_worker.sink.file_formats import JSON, PARQUET, FileFormat
 from loghub_worker.sink.folder_storage import EarlierLayoutError, FolderStorage
 from loghub_worker.sink.log_storage import LogStorage, data_files
 from loghub_worker.sink.sink_credentials import SinkCredentials
+
+DELTA_LOG = "_delta_log"  # the folder that makes a place a Delta table
 
 
 class FilesSink:
@@ -27,6 +29,7 @@ class FilesSink:
         self._commit_log = commit_log
         self._file_format = file_format
         self._created: dict[int, int] = {}
+        self._written: dict[str, list[str]] = {}  # the files of a batch that is not yet published
 
     def check(self, empty: DataFrame) -> None:
         trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
@@ -56,6 +59,7 @@ class FilesSink:
             files = files[:1]
         for path in rows.keys() - set(files):
             path.unlink()
+        self._written[batch] = [path.name for path in files]
         return sum(rows.values())
 
     def _write(self, result: DataFrame, stage: Path) -> None:
@@ -64,10 +68,12 @@ class FilesSink:
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         pairs = [(self._incarnation(shard_range.shard), shard_range) for shard_range in ranges]
-        self._commit_log.publish(batch, pairs, may_commit=may_commit)
+        written = self._written.pop(batch, ())
+        self._commit_log.publish(batch, pairs, may_commit=may_commit, written=written)
 
     def abort(self, batch: str) -> None:
         # It has claimed nothing, so nobody needs to know how it ended.
+        self._written.pop(batch, None)
         self._commit_log.discard(batch)
 
     def acknowledge(self, shard: int, checkpoint: int) -> None:
@@ -78,29 +84,23 @@ class FilesSink:
 
 
 def make_files_sink(
-    sink: ParquetSink | JsonSink,
-    credentials: SinkCredentials,
-    *,
-    group_path: tuple[str, ...],
-    owner: str,
-    scratch: Path,
-    now_unix_s: float,
+    sink: ParquetSink | JsonSink, credentials: SinkCredentials, owner: SinkOwner
 ) -> FilesSink:
-    """The sink of these settings; `group_path` is project, logstore, group. What an earlier process of the
-    consumer `owner` left is settled. Raises `InvalidSinkError`, or `OSError` if the place cannot be used."""
-    storage = _storage_of(sink, credentials, group_path, scratch)
+    """The sink of these settings. What an earlier process of the consumer left is settled. Raises
+    `InvalidSinkError`, or `OSError` if the place cannot be used."""
+    storage = _storage_of(sink, credentials, owner)
     storage.try_out()
     commit_log = CommitLog(storage)
-    commit_log.prune(owner=owner, now_unix_s=now_unix_s)
+    commit_log.prune(owner=owner.consumer, now_unix_s=owner.now_unix_s)
     return FilesSink(commit_log, JSON if isinstance(sink, JsonSink) else PARQUET)
 
 
-def _storage_of(
-    sink: ParquetSink | JsonSink, credentials: SinkCredentials, group_path: tuple[str, ...], scratch: Path
-) -> LogStorage:
+def _storage_of(sink: ParquetSink | JsonSink, credentials: SinkCredentials, owner: SinkOwner) -> LogStorage:
     if sink.path.startswith(SCHEME):
         bucket = Bucket(sink.path, sink.s3 or S3Settings(), credentials)
-        return BucketStorage(bucket, scratch / "sink-stage", group_path=group_path)
+        if bucket.any_key(lambda _: True, folder=DELTA_LOG) is not None:
+            raise _is_delta_table(sink.path)
+        return BucketStorage(bucket, owner.scratch / "sink-stage", group_path=owner.group_path)
     if "://" in sink.path:
         scheme = sink.path.split("://")[0]
         raise InvalidSinkError(
@@ -110,7 +110,16 @@ def _storage_of(
     folder = Path(sink.path)
     if not folder.is_absolute():
         raise InvalidSinkError(f"a file sink needs an absolute path, not {sink.path!r}")
+    if (folder / DELTA_LOG).exists():
+        raise _is_delta_table(sink.path)
     try:
-        return FolderStorage(folder, group_path=group_path)
+        return FolderStorage(folder, group_path=owner.group_path)
     except EarlierLayoutError as error:
         raise InvalidSinkError(str(error)) from error
+
+
+def _is_delta_table(path: str) -> InvalidSinkError:
+    return InvalidSinkError(
+        f"files of this sink need a place of their own: {path} is a Delta table, whose VACUUM would remove"
+        " them"
+    )

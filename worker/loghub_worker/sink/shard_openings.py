@@ -4,7 +4,7 @@ Two workers can believe that they hold a shard: the service may have given it aw
 first was still good, because the copy of an earlier heartbeat arrived late (docs/decisions/domain.md).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from loghub_worker.sink.log_storage import LogStorage
 from loghub_worker.sink.range_claims import ShardIncarnation
@@ -21,14 +21,15 @@ class ShardOpenings:
         """Open a shard; a worker that opened it before can no longer deliver it. Raises `OSError`."""
         self._ours[incarnation] = self._storage.open(_name(incarnation))
 
-    def lost(self, incarnations: Iterable[ShardIncarnation]) -> ShardIncarnation | None:
-        """One of these shards that another worker has opened since this worker did, if there is any. Raises
-        `OSError`."""
-        asked = list(incarnations)
-        last = self._storage.last_openings(map(_name, asked))
-        for incarnation in asked:
-            ours = self._ours.get(incarnation)
-            if ours is None or last.get(_name(incarnation)) != ours:
+    def ours(self, incarnations: Iterable[ShardIncarnation]) -> Mapping[ShardIncarnation, str | None]:
+        """The tokens of this worker's last openings of these shards; None if it opened none."""
+        return {incarnation: self._ours.get(incarnation) for incarnation in incarnations}
+
+    def lost(self, openings: Mapping[ShardIncarnation, str | None]) -> ShardIncarnation | None:
+        """One of these shards that was opened since, by any worker, if there is any. Raises `OSError`."""
+        last = self._storage.last_openings(map(_name, openings))
+        for incarnation, token in openings.items():
+            if token is None or last.get(_name(incarnation)) != token:
                 return incarnation
         return None
 

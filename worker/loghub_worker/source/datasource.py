@@ -38,6 +38,7 @@ from loghub_worker.sink.logstore import FORMAT, LogstoreArrowWriter, WriteOption
 from loghub_worker.source.arrow_decoder import SCHEMA, Selection, schema_of
 from loghub_worker.source.end_cursors import EndWatch
 from loghub_worker.source.log_group_copier import LogGroupCopier
+from loghub_worker.source.read_counts import ReadCount, as_logs, as_rows, with_counts
 from loghub_worker.source.shard_reader import read_ranges
 
 LOOK_S = 0.05  # how often the positions are read while there is no batch to begin
@@ -107,7 +108,8 @@ class LogHubDataSource(DataSource):
         if "settings" not in self.options:
             return from_arrow_schema(SCHEMA)
         settings = SourceOptions.from_option(self.options["settings"])
-        return from_arrow_schema(copied_schema() if settings.copy_to else schema_of(settings.selection))
+        logs = copied_schema() if settings.copy_to else schema_of(settings.selection)
+        return from_arrow_schema(with_counts(logs))
 
     # Spark passes the schema under exactly this name.
     def streamReader(self, schema: StructType) -> "LogHubStreamReader":  # noqa: ARG002, N802
@@ -210,20 +212,21 @@ class LogHubStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        exchange = ExchangeFiles(Path(self.options.exchange_dir))
-        client = shared_client(self.options.address)
         if self.options.copy_to:
-            yield self._copy(partition, exchange)
+            yield from self._copy(partition)
             return
-        yield from read_ranges(
-            client,
+        counts: dict[Range, ReadCount] = {}
+        for rows in read_ranges(
+            shared_client(self.options.address),
             self.options.logstore,
             partition.ranges,
-            counted=lambda read, count: exchange.write_count(count, plan=partition.plan, shard=read.shard),
+            counted=counts.__setitem__,
             selection=self.options.selection,
-        )
+        ):
+            yield as_logs(rows)
+        yield as_rows(counts, schema_of(self.options.selection))
 
-    def _copy(self, partition: RangePartition, exchange: ExchangeFiles) -> pa.RecordBatch:
+    def _copy(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
         options = self.options
         project, _, logstore = options.copy_to.partition("/")
         copier = LogGroupCopier(
@@ -234,7 +237,6 @@ class LogHubStreamReader(DataSourceStreamReader):
             begin_key=shared_shard_keys(options.address, options.logstore).begin_key,
         )
         counts = copier.copy_all(partition.ranges)
-        for shard_range, count in counts.items():
-            exchange.write_count(count, plan=partition.plan, shard=shard_range.shard)
         logs = pa.array([count.logs for count in counts.values()], pa.int64())
-        return pa.RecordBatch.from_arrays([logs], schema=copied_schema())
+        yield as_logs(pa.RecordBatch.from_arrays([logs], schema=copied_schema()))
+        yield as_rows(counts, copied_schema())

@@ -14,7 +14,6 @@ from loghub.wire.errors import LogHubError, LogHubException
 from loghub.wire.loggroup import split
 from loghub.wire.protobuf import fields
 from loghub_worker.batch_plan import Range
-from loghub_worker.exchange_files import ReadCount, ReadFailure
 from loghub_worker.log_service import (
     PIPELINE_FAILED,
     encode_cursor,
@@ -22,6 +21,7 @@ from loghub_worker.log_service import (
     rejects_content,
     to_reported_error,
 )
+from loghub_worker.source.read_counts import ReadCount, ReadFailure
 from loghub_worker.source.shard_reader import RangeCounts, ShortReadError, pull_range, require_count
 
 MAX_SHARDS_AT_ONCE = 8

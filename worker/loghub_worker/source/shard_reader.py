@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from loghub.client.port import LogHub, Pulled
 from loghub_worker.batch_plan import Range
-from loghub_worker.exchange_files import ReadCount, ReadFailure
 from loghub_worker.log_service import decode_cursor, encode_cursor
 from loghub_worker.source.arrow_decoder import EVERYTHING, Body, Selection, decode
 from loghub_worker.source.pull_ahead import PullAhead
+from loghub_worker.source.read_counts import ReadCount, ReadFailure
 
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
 

@@ -32,6 +32,20 @@ def answering(body: bytes = b"") -> Asgi:
     return application
 
 
+def receiving() -> Asgi:
+    """An application that answers every request once its body is there. The key is the path, without "/"."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        scope["state"][AUTHENTICATED](scope["path"][1:])
+        while (message := await receive())["type"] == "http.request":
+            if not message["more_body"]:
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                await send({"type": "http.response.body"})
+                break
+
+    return application
+
+
 class Served:
     """The running server: its address, and its connections."""
 
@@ -72,8 +86,31 @@ class Served:
         return self._server.connections
 
     @property
+    def protocols(self) -> int:
+        """The connections that uvicorn knows; it keeps each in memory until it is lost."""
+        assert self._server is not None
+        return len(self._server.server_state.connections)
+
+    @property
     def open_connections(self) -> int:
         return self.connections.unauthenticated_count + self.connections.authenticated_count
+
+    @property
+    def responses(self) -> int:
+        """How many were written so far."""
+        assert self._server is not None
+        return self._server.server_state.total_requests
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of responses, beyond what the operating system has taken."""
+        assert self._server is not None
+        known = list(self._server.server_state.connections)
+        return sum(one.transport.get_write_buffer_size() for one in known)
+
+    def shrink_buffers(self) -> None:
+        """Let the operating system take little of what is sent on later connections."""
+        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, GUARD_S)

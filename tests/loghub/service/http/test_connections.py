@@ -66,7 +66,7 @@ def test_among_authenticated_connections_the_longest_idle_one_of_the_busiest_key
 def test_a_connection_is_refused_only_if_all_others_have_a_request_in_progress() -> None:
     world = _World(2)
     for name in ("1", "2"):
-        world.arrive(name, key="k", busy=True)
+        world.arrive(name, key=f"key {name}", busy=True)
     assert not world.arrive("new")
     assert (world.closed, world.counts()) == ([], (0, 2))
     assert world.connections.refused == 1
@@ -105,6 +105,24 @@ def test_a_request_that_the_service_works_on_is_never_interrupted() -> None:
     assert world.arrive("new")
     assert world.arrive("newer")
     assert world.closed == ["slow", "new"]
+
+
+def test_a_key_has_requests_in_progress_in_at_most_three_quarters_of_the_places() -> None:
+    """Those could not be interrupted for another client, whose connection would be refused."""
+    world = _World(8)
+    for number in range(6):
+        world.arrive(f"busy {number}", key="greedy", busy=True)
+    for number in range(50):
+        world.arrive(f"more {number}")
+        assert not world.connections.authenticated(world.by_name[f"more {number}"], "greedy")
+    assert world.counts() == (2, 6)
+    assert world.arrive("consumer")
+    assert world.connections.authenticated(world.by_name["consumer"], "tenant")
+    assert world.connections.authenticated(world.by_name["busy 1"], "greedy")  # which goes on with its own
+    world.by_name["busy 2"].waiting = True
+    world.arrive("another")
+    assert world.connections.authenticated(world.by_name["another"], "greedy")
+    assert world.connections.refused == 0
 
 
 def test_forgetting_twice_or_after_an_eviction_changes_nothing() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from loghub.service.settings import MIB, Limits
-from tests.loghub.service.http.served import GUARD_S, Served, answering, is_closed, serving
+from tests.loghub.service.http.served import GUARD_S, Served, answering, is_closed, receiving, serving
 from tests.support import wait_until
 
 QUICK = Limits(head_timeout_s=0.3, linger_s=0.3)
@@ -149,6 +149,14 @@ def test_a_long_head_is_refused_although_each_header_is_short() -> None:
         assert sent < MIB
 
 
+@pytest.mark.parametrize("long", [b"GET /%s HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nname: %s\r\n\r\n"])
+def test_a_long_head_is_refused_although_it_arrives_at_once(quick: Served, long: bytes) -> None:
+    for size, status in ((QUICK.head_bytes - 100, b"200"), (QUICK.head_bytes + 1, b"400")):
+        with quick.connect() as connection:
+            connection.sendall(long % (b"v" * size))
+            assert connection.recv(12) == b"HTTP/1.1 " + status
+
+
 def test_a_body_before_a_head_is_not_counted_as_head(quick: Served) -> None:
     """The next request's first bytes may arrive together with a body."""
     post = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % QUICK.head_bytes
@@ -171,6 +179,49 @@ def test_at_the_bound_new_connections_replace_those_of_clients_without_a_key() -
             connection.close()
         wait_until(lambda: served.open_connections == 1, "the others to be forgotten")
         assert served.connections.evicted == 7
+
+
+def test_a_pipelined_request_without_its_body_gives_way_at_the_bound() -> None:
+    """The service works on the request before it, and then waits for the client."""
+    first, second = b"GET /greedy HTTP/1.1\r\n\r\n", b"POST /greedy HTTP/1.1\r\ncontent-length: 9\r\n\r\n"
+    with serving(receiving(), limits=Limits(connections=8, linger_s=GUARD_S)) as served:
+        greedy = [served.connect() for _ in range(8)]
+        for connection in greedy:
+            connection.sendall(first + second)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        for _ in range(3):
+            with served.connect() as consumer:
+                consumer.sendall(b"GET /consumer HTTP/1.1\r\n\r\n")
+                assert consumer.recv(65536).startswith(b"HTTP/1.1 200")
+        assert served.connections.refused == 0
+        for connection in greedy:
+            connection.close()
+
+
+@pytest.mark.parametrize("last", [b"GET /known HTTP/1.1\r\n\r\n", b"GET /known HTTP/1.0\r\n\r\n" + KNOWN])
+def test_a_client_that_does_not_read_the_last_response_keeps_no_connection(last: bytes) -> None:
+    """The response is shorter than what would make the service wait for the client, so nothing does."""
+    limits = Limits(linger_s=0.3, response_timeout_s=0.3)
+    with serving(answering(bytes(20_000)), limits=limits, keep_alive_s=1) as served:
+        served.shrink_buffers()
+        with served.connect() as connection:
+            while not served.unsent_bytes:
+                answered = served.responses
+                connection.sendall(KNOWN)
+                wait_until(lambda: served.responses > answered, "the response")  # noqa: B023
+            connection.sendall(last)
+            wait_until(lambda: served.open_connections == 0, "the connection to be closed")
+            wait_until(lambda: served.protocols == 0, "it to be lost")
+
+
+def test_a_flood_at_the_bound_leaves_nothing_behind() -> None:
+    """Many connections are closed for newer ones while they are being opened."""
+    with serving(answering(), limits=Limits(connections=4)) as served:
+        for _ in range(20):
+            for connection in [served.connect() for _ in range(20)]:
+                connection.close()
+        wait_until(lambda: served.open_connections == 0, "all to be forgotten")
+        wait_until(lambda: served.protocols == 0, "all to be lost")
 
 
 def test_a_stopped_server_accepts_nothing() -> None:

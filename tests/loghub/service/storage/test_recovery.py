@@ -152,6 +152,31 @@ def test_a_footer_or_any_part_of_it_is_recognized() -> None:
         assert inspected(partial.ljust(FILE_BYTES, b"\0")).tail is Tail.FOOTER
 
 
+@pytest.mark.parametrize("rest", [1, 16, 100, 2000])
+def test_damage_is_recognized_before_a_write_that_was_cut_short(rest: int) -> None:
+    """Of a later record, or of the footer: the tail does not end in the end mark, but the damaged record."""
+    data, (_, begin, end) = batches([100], [300])
+    more, _ = batches([100], [300], [3000])
+    found = inspected(data)
+    footer = pack_footer(found.marks, found.totals, end_mark=LAYOUT.end_mark)
+    for whole in (data[:end] + footer, more):
+        damaged = bytearray(whole[: end + rest].ljust(FILE_BYTES, b"\0"))
+        assert inspected(damaged).tail in (Tail.CLEAN, Tail.FOOTER, Tail.TORN)
+        damaged[begin + 40] ^= 1
+        assert inspected(damaged).tail is Tail.DAMAGED
+
+
+@pytest.mark.parametrize(("erased", "at"), [(0, 0), (0, 3), (0, 8), (0, 9), (0, 15), (8, 4), (8, 8), (8, 15)])
+def test_a_header_that_no_write_could_leave_is_damage_also_without_the_end_mark(erased: int, at: int) -> None:
+    """Its begin, perhaps after zeros, is what shows it: a torn write has what was written, or zeros."""
+    data, (_, begin, end) = batches([100], [2000])
+    damaged = bytearray(data)
+    damaged[begin : begin + erased] = bytes(erased)
+    damaged[begin + at] ^= 0x80
+    damaged[end - 4 : end] = bytes(4)
+    assert inspected(damaged).tail is Tail.DAMAGED
+
+
 def test_damage_before_a_footer_is_damage() -> None:
     data, (_, begin, end) = batches([100], [300])
     found = inspected(data)

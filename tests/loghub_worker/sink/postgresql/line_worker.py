@@ -65,9 +65,14 @@ class LineWorker:
         at_step: Callable[[str], None] = lambda step: None,
         groups: Callable[[], int] = lambda: 10,
         may_commit: Callable[[], bool] = lambda: True,
+        statement_timeout_s: float = 60.0,
     ) -> None:
-        settings = sink_settings(port)
-        database = Database(settings, SinkCredentials(credentials), client=name, statement_timeout_s=60.0)
+        database = Database(
+            sink_settings(port),
+            SinkCredentials(credentials),
+            client=name,
+            statement_timeout_s=statement_timeout_s,
+        )
         ranges = DeliveredRanges("public", ("p", "l", "g"))
         with database.transaction() as connection:
             ranges.create(connection)

@@ -337,7 +337,7 @@ def test_without_credentials_the_sink_is_invalid(server: PostgresqlServer, tmp_p
 
 
 REFUSED = {
-    "a NUL character": ("ALTER TABLE lines ADD other text", "x\0y", "NUL: remove it in the query"),
+    "a NUL character": ("ALTER TABLE lines ADD other text", "x\0y", "NUL, or is not valid UTF-8: change it"),
     "a violated constraint": (
         "ALTER TABLE lines ADD CHECK (line <> 'bad')",
         "bad",

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.batch_sink import SinkUnreachableError
+from loghub_worker.query.batch_errors import is_outage
+from loghub_worker.sink.batch_sink import RowsRejectedError, SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from tests.loghub_worker.sink.postgresql.line_worker import (
     BEGIN,
@@ -245,3 +246,24 @@ def test_another_group_in_the_same_schema_is_not_touched(
     first.run()
     assert server.rows("SELECT count(*) FROM loghub_ranges WHERE consumer_group = 'other'") == [(111,)]
     assert delivered(server) == everything()
+
+
+def test_a_batch_that_takes_the_server_too_long_is_divided(
+    worker: Callable[..., LineWorker], server: PostgresqlServer
+) -> None:
+    """As an outage it would be tried again as a whole, forever."""
+    server.execute(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$;"
+        " CREATE TRIGGER t AFTER INSERT ON lines FOR EACH ROW EXECUTE FUNCTION slow()"
+    )
+    groups = [10]
+    one = worker(statement_timeout_s=1.0, groups=lambda: groups[0])
+    one.assign((0,))
+    with pytest.raises(RowsRejectedError, match="took longer than") as caught:
+        one.deliver()
+    assert not is_outage(caught.value)
+    assert delivered(server).total() == 0
+    groups[0] = 1
+    one.deliver()
+    assert delivered(server) == lines_of(0, BEGIN, BEGIN + 1)

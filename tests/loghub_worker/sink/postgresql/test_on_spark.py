@@ -129,12 +129,13 @@ def test_every_column_that_does_not_fit_is_named(
 ) -> None:
     server.execute(
         'CREATE TABLE "Rows" (small integer, amount numeric(5, 1), flag boolean, needed text NOT NULL,'
-        " computed integer GENERATED ALWAYS AS (1) STORED, raw text, at timestamp)",
+        " computed integer GENERATED ALWAYS AS (1) STORED, raw text, at timestamp,"
+        " label name)",
         user=USER,
     )
     rows = spark.sql(
         "SELECT 1L AS small, CAST(1 AS DECIMAL(5, 2)) AS amount, 1 AS flag, 1 AS computed, 1 AS `Small`,"
-        " X'00' AS raw, now() AS at, INTERVAL '1' DAY AS age"
+        " X'00' AS raw, now() AS at, 'x' AS label, INTERVAL '1' DAY AS age"
     )
     sink = sink_of(server, credentials)
     with pytest.raises(InvalidSinkError) as caught:
@@ -148,6 +149,7 @@ def test_every_column_that_does_not_fit_is_named(
         "the table has no column 'Small'",
         "'raw' is binary in the query and text in the table",
         "'at' is timestamp in the query and timestamp in the table",
+        "'label' is string in the query and name in the table",
         "'age' is interval day, for which PostgreSQL has no type",
         "no column 'needed', which the table requires",
     ):
@@ -160,6 +162,8 @@ def test_every_column_that_does_not_fit_is_named(
         ("SELECT 1 AS a, 2 AS a", "two columns 'a'"),
         (f"SELECT 1 AS {'a' * 64}", "longer than 63 bytes"),
         ("SELECT INTERVAL '1' DAY AS age", "for which PostgreSQL has no type"),
+        ("SELECT 1 AS xmin", "'xmin' is one that no table can have"),
+        ("SELECT 1 AS ``", "'' is one that no table can have"),
     ],
 )
 def test_a_table_with_impossible_columns_is_not_created(
@@ -178,6 +182,28 @@ def test_a_missing_table_or_schema_is_named(
         sink_of(server, credentials, schema="absent")
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "timestamp_seconds(9000000000000)",  # the year 287168 would be 25024
+        "timestamp_seconds(1767225600000)",  # milliseconds
+        "timestamp_seconds(-62198755200)",
+        "date_add(DATE'9999-12-31', 20000000)",
+        "TIMESTAMP_NTZ'+287168-08-24 16:00:00'",
+    ],
+)
+def test_a_date_or_time_that_would_become_another_is_a_failure_of_its_logs(
+    spark: SparkSession, server: PostgresqlServer, credentials: Path, value: str
+) -> None:
+    sink = sink_of(server, credentials)
+    rows = spark.range(5).selectExpr(f"IF(id = 3, {value}, NULL) AS a")
+    sink.check(rows.limit(0))
+    with pytest.raises(RowsRejectedError, match="'a' has a date or time before the year 1 or after 32767"):
+        sink.write(rows, "b")
+    sink.abort("b")
+    assert sink.write(rows.where("id <> 3"), "c") == 4
+
+
 @pytest.mark.parametrize("value", ["concat('a', char(0))", "map('k', concat('a', char(0)))"])
 def test_a_nul_character_is_a_failure_of_its_logs(
     spark: SparkSession, server: PostgresqlServer, credentials: Path, value: str
@@ -185,7 +211,7 @@ def test_a_nul_character_is_a_failure_of_its_logs(
     sink = sink_of(server, credentials)
     rows = spark.range(5).selectExpr(f"IF(id = 3, {value}, NULL) AS a")
     sink.check(rows.limit(0))
-    with pytest.raises(RowsRejectedError, match="NUL: remove it in the query") as caught:
+    with pytest.raises(RowsRejectedError, match="NUL, or is not valid UTF-8: change it") as caught:
         sink.write(rows, "b")
     sink.abort("b")
     assert failure_of(caught.value).cause is Cause.REJECTED

@@ -35,6 +35,9 @@ LONGEST_NAME_BYTES = 63  # PostgreSQL cuts off the rest
 MOST_COLUMNS = 1600
 ANY = "any"
 _TEXTS = ("text", "varchar", "bpchar")
+_SHORTENING = ("name", "char")  # types that cut a longer text off without a word
+# Of every table, so no column can have such a name.
+_SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 _INTEGERS = ("int2", "int4", "int8")
 _FLOATS = ("float4", "float8")
 # The type of Spark -> the type of a new column, and the types of PostgreSQL that take every value of it
@@ -105,6 +108,11 @@ def problems_of_names(schema: StructType) -> list[str]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     found = [f"the query has two columns {name!r}" for name in repeated]
     found += [
+        f"the name of the column {name!r} is one that no table can have"
+        for name in names
+        if not name or name in _SYSTEM_COLUMNS
+    ]
+    found += [
         f"the name of the column {name!r} is longer than {LONGEST_NAME_BYTES} bytes"
         for name in names
         if len(name.encode()) > LONGEST_NAME_BYTES
@@ -147,7 +155,7 @@ def _fits(kind: DataType, column: TableColumn) -> bool:
     if isinstance(kind, BinaryType):
         return column.type in accepted
     if ANY in accepted or column.type in _TEXTS:
-        return True
+        return column.type not in _SHORTENING
     if column.type not in accepted:
         return False
     if column.type != "numeric" or column.precision is None or column.scale is None:

@@ -30,17 +30,20 @@ _SYSTEM_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 # Classes of errors, and single ones, that are due to the rows: data exceptions, violated constraints, two
 # rows for one place, limits such as the size of an index entry, and errors that a trigger raises.
 _OF_ROWS = ("22", "23", "21", "54", "P0001")
+_CANCELLED = "57014"
+_CHARACTER = (
+    "a text has a character that the database cannot store, such as NUL, or is not valid UTF-8: change it in"
+    " the query, for example with replace(column, char(0), '') or make_valid_utf8(column)"
+)
 _ADVICE = {
-    "22021": "a text has a character that the database cannot store, such as NUL: remove it in the query, for"
-    " example with replace(column, char(0), '')",
-    "22P05": "a text has a character that the database cannot store, such as NUL: remove it in the query, for"
-    " example with replace(column, char(0), '')",
+    "22021": _CHARACTER,
+    "22P05": _CHARACTER,
     "25006": "the server is read-only: sink.postgresql.host must name the primary",
     "42501": "grant the user the right",
     "53100": "the disk of the server is full",
     "53300": "the server has no connection left: each worker needs one, and two while it opens shards",
     "55P03": "another session holds a lock for too long",
-    "57014": "the statement took longer than pipeline.batchTimeoutSeconds",
+    _CANCELLED: "the statement took longer than pipeline.batchTimeoutSeconds",
 }
 
 
@@ -98,14 +101,17 @@ class Database:
         finally:
             close(connection)
 
-    def translated(self, error: psycopg.Error) -> RowsRejectedError | SinkUnreachableError:
-        """The error of the sink that an error of the database is."""
+    def translated(
+        self, error: psycopg.Error, *, of_rows: bool = False
+    ) -> RowsRejectedError | SinkUnreachableError:
+        """The error of the sink that an error of the database is. `of_rows`: of a statement that takes the
+        longer the more rows there are, so that fewer of them may succeed where it took too long."""
         code, message = error.sqlstate, _one_line(error.diag.message_primary or str(error))
         if place := _one_line(error.diag.context or ""):
             message = f"{message} ({place})"
         if code in _ADVICE:
             message = f"{message}: {_ADVICE[code]}"
-        if code is not None and code.startswith(_OF_ROWS):
+        if code is not None and (code.startswith(_OF_ROWS) or (of_rows and code == _CANCELLED)):
             return RowsRejectedError(f"{self} refuses the rows: {message}")
         return SinkUnreachableError(f"{self}: {message}")
 

@@ -6,14 +6,12 @@ and ends in `publish`. Shards are opened by another thread, on a second connecti
 """
 
 import contextlib
-import io
 import secrets
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 
 import psycopg
 import pyarrow as pa
-import pyarrow.csv
 import structlog
 from psycopg import sql
 from psycopg.pq import TransactionStatus
@@ -21,13 +19,12 @@ from psycopg.pq import TransactionStatus
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_sink import SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.postgresql.arrow_csv import csv_of
 from loghub_worker.sink.postgresql.database import Database, close
 from loghub_worker.sink.postgresql.delivered_ranges import Connection, DeliveredRanges
 from loghub_worker.sink.range_claims import ShardIncarnation
 
 log = structlog.get_logger()
-
-_CSV = pa.csv.WriteOptions(include_header=False)
 
 
 def _ignore_step(_step: str) -> None:
@@ -108,13 +105,11 @@ class Transactions:
             with contextlib.closing(batches), self._begin(batch).cursor() as cursor:
                 with cursor.copy(statement) as copy:
                     for one in batches:
-                        text = io.BytesIO()
-                        pa.csv.write_csv(one, text, _CSV)
-                        copy.write(text.getbuffer())
+                        copy.write(csv_of(one))
                 self._at_step("copied")
                 return max(cursor.rowcount, 0)
         except psycopg.Error as error:
-            raise self._database.translated(error) from error
+            raise self._database.translated(error, of_rows=True) from error
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         pairs = sorted(((self._incarnation(one.shard), one) for one in ranges), key=lambda pair: pair[1])

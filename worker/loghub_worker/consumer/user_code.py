@@ -1,4 +1,4 @@
-"""Calls the methods of one processor, which may be ``async``."""
+"""Calls user code that may be `async`, with one event loop for all calls of a thread."""
 
 import asyncio
 import inspect
@@ -10,14 +10,14 @@ class RemoteError(Exception):
     """User code failed in another process, which has logged it. The message is for the user."""
 
 
-class ProcessorCalls:
-    """All calls are made by one thread. The event loop, if one is needed, is the same for all."""
+class UserCode:
+    """Used by one thread."""
 
     def __init__(self) -> None:
         self._loop: asyncio.Runner | None = None
 
-    def __call__(self, method: Callable[..., Any], *arguments: object) -> Any:
-        """What the method returns, awaited if need be."""
+    def call(self, method: Callable[..., Any], *arguments: object) -> Any:
+        """What the method returns, or what it returns when awaited."""
         result = method(*arguments)
         if not inspect.isawaitable(result):
             return result

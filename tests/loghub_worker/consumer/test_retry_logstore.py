@@ -1,0 +1,166 @@
+"""Logs that wait in a retry logstore, on a real service: when they come again, and where they end."""
+
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+
+from loghub.wire import loggroup
+from loghub.wire.cursor import decode
+from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub_worker.api import (
+    Consumer,
+    ConsumerSettings,
+    DeadLetterLogstore,
+    LogBatch,
+    OnFailure,
+    RetryLogstore,
+    Tracker,
+)
+from loghub_worker.consumer.batch import select_logs, without_tags
+from loghub_worker.failure.dead_letter import TAG_PREFIX
+from loghub_worker.failure.origin import Origin
+from loghub_worker.failure.retry_logstore import RetryMark, mark_of
+from tests.loghub_worker.consumer.support import GROUP, PROJECT, Seen, Site, running, wait_for
+
+DELAYS_S = (0.4, 0.8)
+
+
+@pytest.fixture
+def waits(site: Site) -> Site:
+    """A site with a retry logstore and a dead letter."""
+    site.prepare()
+    for name in ("retry", "rejected"):
+        site.client.create_logstore(f"{site.logstore}-{name}", shards=1)
+    return site
+
+
+def settings(site: Site, name: str = "c-0", **changes: object) -> ConsumerSettings:
+    dead_letter = DeadLetterLogstore(project=PROJECT, logstore=f"{site.logstore}-rejected")
+    defaults: dict[str, object] = {
+        "on_failure": OnFailure(policy="DeadLetter", max_attempts=2, dead_letter=dead_letter),
+        "retry": RetryLogstore(logstore=f"{site.logstore}-retry", delays_s=DELAYS_S),
+        "redelivery_delay_s": 0.05,
+        "checkpoint_interval_s": 0.0,
+    }
+    return site.settings(name, **(defaults | changes))
+
+
+def end(site: Site, name: str) -> tuple[str, str]:
+    """The end of a further logstore, and its checkpoint in the group."""
+    logstore = f"{site.logstore}-{name}"
+    checkpoints = {one.shard: one.cursor for one in site.client.get_checkpoints(logstore, GROUP)}
+    return site.client.get_cursor(logstore, 0, "end"), checkpoints.get(0, "")
+
+
+def is_done(site: Site) -> bool:
+    retry_end, saved = end(site, "retry")
+    return site.saved() == site.ends() and retry_end == saved
+
+
+class Refusing:
+    """Refuses each log as often as said; notes when and for which time each came."""
+
+    def __init__(self, times: dict[str, int]) -> None:
+        self._times = times
+        self._lock = threading.Lock()
+        self.came: dict[str, list[tuple[int, float]]] = {}
+
+    def __call__(self, logs: LogBatch, tracker: Tracker) -> None:
+        for group in logs.groups:
+            for log in group.logs:
+                name = str(log.get("id"))
+                with self._lock:
+                    self.came.setdefault(name, []).append((logs.delivery, time.monotonic()))
+                    times = len(self.came[name])
+                if times <= self._times.get(name, 0):
+                    tracker.nack(log, reason=f"time {times}")
+        tracker.save()
+
+    def deliveries(self, name: str) -> list[int]:
+        return [delivery for delivery, _ in self.came[name]]
+
+
+def test_logs_wait_in_the_retry_logstore_and_end_in_the_dead_letter(waits: Site) -> None:
+    ids = waits.put(3, logs=2)
+    begin = decode(waits.begin())
+    refusing = Refusing({ids[1]: 2, ids[2]: 3, ids[5]: 99})
+    with running(consumer := Consumer(settings(waits), Seen(refusing).factory)):
+        wait_for(lambda: len(refusing.came.get(ids[5], [])) == 4 and is_done(waits), "all to be settled")
+        assert consumer.errors() == ()
+    expected = {ids[1]: [1, 2, 3], ids[2]: [1, 2, 3, 4], ids[5]: [1, 2, 3, 4]}
+    assert {name: refusing.deliveries(name) for name in ids} == {name: [1] for name in ids} | expected
+    for name in expected:
+        times = [at for _, at in refusing.came[name]]
+        for (before, after), delay_s in zip(pairwise(times[1:]), DELAYS_S, strict=False):
+            assert after - before >= delay_s - 0.002, "the time is written in milliseconds"
+    (group,) = in_dead_letter(waits)
+    tags = {str(name): str(value) for name, value in group.tags}
+    assert not any(name.startswith("retry_") for name in tags)
+    found = {name.removeprefix(TAG_PREFIX): value for name, value in tags.items()}
+    assert (found["logstore"], found["shard"], decode(found["cursor"])) == (waits.logstore, "0", begin + 2)
+    assert (found["attempts"], found["retries"], found["message"]) == ("4", "2", "time 4")
+    assert [log.contents for log in group.logs] == [(("id", ids[5].encode()),)]
+
+
+def in_dead_letter(site: Site) -> list[LogGroup]:
+    name = f"{site.logstore}-rejected"
+    pulled = site.client.pull_logs(name, 0, cursor=site.client.get_cursor(name, 0, "begin"), count=100)
+    return [loggroup.decode(group) for group in loggroup.split(pulled.body)]
+
+
+def test_what_waits_comes_to_the_next_consumer_and_is_not_saved_before(waits: Site) -> None:
+    ids = waits.put(2, logs=1)
+    refusing = Refusing({ids[0]: 2})
+    long = RetryLogstore(logstore=f"{waits.logstore}-retry", delays_s=(3600.0,))
+    with running(Consumer(settings(waits, retry=long), Seen(refusing).factory)):
+        wait_for(lambda: waits.saved() == waits.ends(), "the refused log to be put away")
+        wait_for(lambda: end(waits, "retry")[1] != "", "the retry logstore to be opened")
+    retry_end, saved = end(waits, "retry")
+    assert decode(saved) == decode(retry_end) - 1, "what waits is not passed"
+    assert refusing.deliveries(ids[0]) == [1, 2]
+    pulled = waits.client.pull_logs(f"{waits.logstore}-retry", 0, cursor=saved, count=1)
+    (raw,) = loggroup.split(pulled.body)
+    mark = mark_of(bytes(raw))
+    assert mark is not None
+    assert (mark.delay_s, mark.attempts, mark.retries) == (3600.0, 2, 1)
+
+
+def test_what_others_wrote_into_the_retry_logstore_is_handed_over_at_once(waits: Site) -> None:
+    group = LogGroup(logs=(Log(time=1, contents=(("id", "foreign"),)),), tags=(("retry_delay_ms", "many"),))
+    waits.client.put_logs(f"{waits.logstore}-retry", encode(group))
+    seen = Seen()
+    with running(Consumer(settings(waits), seen.factory)):
+        wait_for(lambda: seen.ids() == ["foreign"] and is_done(waits), "the log")
+
+
+def test_a_retry_logstore_that_does_not_exist_is_an_error_at_the_start(site: Site) -> None:
+    site.prepare()
+    with pytest.raises(Exception, match="retry"):
+        Consumer(settings(site), Seen().factory).run()
+    with pytest.raises(ValueError, match="retry needs on_failure"):
+        settings(site, on_failure=OnFailure())
+    with pytest.raises(ValueError, match="must be above 0"):
+        settings(site, retry=RetryLogstore(logstore="r", delays_s=(0.0,)))
+
+
+def test_a_wait_is_never_longer_than_its_delay_whatever_the_clocks_say() -> None:
+    mark = RetryMark(
+        origin=Origin(project="p", logstore="l", consumer_group="g"),
+        shard=0, cursor=1, attempts=2, retries=1, not_before_unix_s=1000.0, delay_s=60.0,
+    )  # fmt: skip
+    assert [mark.wait_s(now) for now in (980.0, 1000.0, 5000.0, 0.0)] == [20.0, 0.0, 0.0, 60.0]
+
+
+def test_parts_and_tags_of_a_log_group_leave_the_rest_as_it_is() -> None:
+    logs = tuple(Log(time=n, time_ns=n, contents=(("k", b"\xff%d" % n),)) for n in range(3))
+    group = LogGroup(
+        logs=logs, topic="t", source="s", machine_uuid="u", tags=(("host", "h"), ("retry_a", "1"))
+    )
+    raw = encode(group)
+    assert select_logs(raw, None) is raw
+    assert loggroup.decode(select_logs(raw, (0, 2))).logs == (logs[0], logs[2])
+    cleaned = loggroup.decode(without_tags(raw, "retry_"))
+    assert cleaned.tags == (("host", b"h"),) or dict(cleaned.tags) == {"host": "h"}
+    assert (cleaned.logs, cleaned.topic, cleaned.source, cleaned.machine_uuid) == (logs, "t", "s", "u")

@@ -1,0 +1,260 @@
+"""Workers whose tasks run in a Spark standalone cluster that has neither their disk nor their code: nothing
+is lost, doubled or counted twice, also if executors are killed."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from loghub.sink_settings import ParquetSink
+from loghub.worker_contract import (
+    ENV_SINK_CREDENTIALS_DIR,
+    LOCAL_MASTER,
+    OnFailure,
+    PythonPipeline,
+    WorkerConfig,
+)
+from tests import spark_cluster
+from tests.loghub_worker.query.poison import LOWER, UPPER, ids, put, put_around_a_poison
+from tests.loghub_worker.sink.postgresql.line_worker import sink_settings
+from tests.loghub_worker.support import (
+    GROUP,
+    GUARD_S,
+    LOGSTORE,
+    WorkerProcess,
+    all_saved,
+    delivered,
+    prepare,
+    wait_delivered,
+    worker_config,
+    worker_processes,
+)
+from tests.postgresql_server import running_postgresql, write_credentials
+from tests.spark_cluster import Cluster, running_cluster
+from tests.support import ServiceProcess, running_service, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+HELD = "held"
+# A user's module. Its function holds a task until a file exists, so that the task can be killed.
+MODULE = """
+import os, signal, time
+from pyspark.sql import functions as F
+
+def hold(name):
+    if name == "held":
+        open(f"{FOLDER}/holding-{os.getpid()}", "w").close()
+        while not os.path.exists(f"{FOLDER}/go"):
+            time.sleep(0.02)
+    if name == "deadly":
+        daemon = open(f"/proc/{os.getppid()}/stat").read().split()
+        os.kill(int(daemon[3]), signal.SIGKILL)  # the executor
+        time.sleep(60)
+    return name
+
+def run(logs):
+    named = logs.select(F.udf(hold)("contents.id").alias("id"), "contents.status")
+    return named.selectExpr("id", "CAST(status AS INT) AS status")
+"""
+SMALL = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": spark_cluster.SMALL,
+    "spark.executor.memory": f"{spark_cluster.EXECUTOR_MIB}m",
+}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[ServiceProcess]:
+    with running_service(tmp_path / "service") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def driver_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders of all workers, which executors do not see."""
+    return tmp_path_factory.mktemp("driver")
+
+
+@pytest.fixture(scope="module")
+def cluster(driver_disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if missing := spark_cluster.missing():
+        pytest.skip(missing)
+    with running_cluster(tmp_path_factory.mktemp("spark") / "cluster", hidden=[driver_disk]) as running:
+        yield running
+
+
+@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.deep), "standalone"])
+def master(request: pytest.FixtureRequest) -> str:
+    if request.param == "local":
+        return LOCAL_MASTER
+    cluster: Cluster = request.getfixturevalue("cluster")
+    return cluster.url
+
+
+def config_of(service: ServiceProcess, sink: Path, **changes: Any) -> WorkerConfig:
+    return worker_config(service.endpoint, ParquetSink(path=str(sink)), cores=2, spark_conf=SMALL, **changes)
+
+
+def logs_of(worker: WorkerProcess) -> dict[int, int]:
+    status = worker.status
+    return {} if status is None else {one.shard: one.logs for one in status.shards}
+
+
+def test_code_arrives_killed_tasks_count_once_and_a_bad_log_stops_only_its_shard(
+    master: str, request: pytest.FixtureRequest, service: ServiceProcess, driver_disk: Path, tmp_path: Path
+) -> None:
+    client = prepare(service, shards=2, timeout_s=10)
+    sink = tmp_path / "sink"
+    sent: Counter[str] = Counter()
+    for name, key in ((HELD, LOWER), *((f"first-{n}", key) for n in range(20) for key in (LOWER, UPPER))):
+        put(client, f"{name}-{key[0]}" if name != HELD else name, hash_key=key)
+        sent[f"{name}-{key[0]}" if name != HELD else name] += 1
+    config = config_of(
+        service,
+        sink,
+        spark_master=master,
+        pipeline=PythonPipeline(
+            function="enrich:run", files={"enrich.py": MODULE.replace("{FOLDER}", str(tmp_path))}
+        ),
+        on_failure=OnFailure(policy="Skip", max_attempts=2),
+    )
+    with worker_processes(driver_disk / tmp_path.name, service) as workers:
+        worker = workers.start("w-0", config)
+
+        def is_held() -> bool:
+            assert worker.phase != "failed", worker.log_tail()
+            return any(tmp_path.glob("holding-*"))
+
+        wait_until(is_held, "the task to be held", guard_s=GUARD_S)
+        if master != LOCAL_MASTER:
+            cluster: Cluster = request.getfixturevalue("cluster")
+            for executor in cluster.executors():
+                os.kill(executor, signal.SIGKILL)
+            wait_until(lambda: len([*tmp_path.glob("holding-*")]) > 1, "the next attempt", guard_s=GUARD_S)
+        (tmp_path / "go").touch()
+        wait_delivered(sink, sent, [worker])
+        wait_until(lambda: all_saved(client), "the checkpoints", guard_s=GUARD_S)
+        assert delivered(sink) == sent
+        wait_until(lambda: logs_of(worker) == {0: 21, 1: 20}, "the logs to be counted", guard_s=GUARD_S)
+
+        put_around_a_poison(client)
+        sent += ids("before", "after", "other")
+        wait_delivered(sink, sent, [worker])
+        wait_until(lambda: all_saved(client), "the last checkpoints", guard_s=GUARD_S)
+        status = worker.status
+        assert status is not None
+        assert [(one.shard, one.log_groups) for one in status.skipped] == [(0, 1)]
+        wait_until(lambda: logs_of(worker) == {0: 31, 1: 30}, "all to be counted", guard_s=GUARD_S)
+        assert worker.status is not None
+        assert worker.status.rows_written == sent.total()
+        assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
+    assert delivered(sink) == sent
+
+
+def test_a_volume_that_executors_do_not_have_is_reported_and_nothing_counts_as_delivered(
+    cluster: Cluster, service: ServiceProcess, driver_disk: Path, tmp_path: Path
+) -> None:
+    """They write on their own disk, where the worker finds nothing: each batch would be an empty one."""
+    client = prepare(service, shards=2, timeout_s=10)
+    begins = [client.get_cursor(LOGSTORE, shard, "begin") for shard in (0, 1)]
+    for key in (LOWER, UPPER):
+        put(client, key, hash_key=key)
+    sink = driver_disk / "sink"
+    with worker_processes(driver_disk / tmp_path.name, service) as workers:
+        worker = workers.start("w-0", config_of(service, sink, spark_master=cluster.url))
+
+        def is_reported() -> bool:
+            assert worker.phase != "failed", worker.log_tail()
+            return worker.status is not None and worker.status.reason == "SinkUnavailable"
+
+        wait_until(is_reported, "the reason", guard_s=GUARD_S)
+        status = worker.status
+        assert status is not None
+        assert "spec.spark.master" in status.message
+        assert status.rows_written == 0
+        worker.kill_all()
+    shards = client.group_status(LOGSTORE, GROUP).shards
+    assert [one.checkpoint for one in shards] == begins
+    assert delivered(sink) == Counter()
+
+
+@pytest.mark.deep
+def test_a_table_gets_each_row_once_through_the_driver(
+    master: str, service: ServiceProcess, driver_disk: Path, tmp_path: Path
+) -> None:
+    credentials = write_credentials(tmp_path / "database")
+    with running_postgresql() as server:
+        client = prepare(service, shards=2, timeout_s=10)
+        sent = Counter({f"{n}-{key[0]}": 1 for n in range(50) for key in (LOWER, UPPER)})
+        for name in sent:
+            put(client, name, hash_key=LOWER if name.endswith(LOWER[0]) else UPPER)
+        config = worker_config(
+            service.endpoint,
+            sink_settings(server.port, create_table=True),
+            cores=2,
+            spark_conf=SMALL,
+            spark_master=master,
+        )
+        environment = {ENV_SINK_CREDENTIALS_DIR: str(credentials)}
+        with worker_processes(driver_disk / tmp_path.name, service, environment) as workers:
+            worker = workers.start("w-0", config)
+            wait_until(
+                lambda: worker.phase != "failed" and all_saved(client), "the checkpoints", guard_s=GUARD_S
+            )
+            assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
+        assert Counter(name for (name,) in server.rows("SELECT id FROM lines")) == sent
+
+
+@pytest.mark.deep
+def test_a_log_that_ends_each_executor_is_found_and_skipped(
+    cluster: Cluster, service: ServiceProcess, driver_disk: Path, tmp_path: Path
+) -> None:
+    client = prepare(service, shards=2, timeout_s=10)
+    sink = tmp_path / "sink"
+    for name in ("first", "deadly", "last"):
+        put(client, name)
+    put(client, "other", hash_key=UPPER)
+    config = config_of(
+        service,
+        sink,
+        spark_master=cluster.url,
+        pipeline=PythonPipeline(
+            function="enrich:run", files={"enrich.py": MODULE.replace("{FOLDER}", str(tmp_path))}
+        ),
+        on_failure=OnFailure(policy="Skip", max_attempts=1),
+    )
+    fewer = msgspec.structs.replace(config, spark_conf=SMALL | {"spark.task.maxFailures": "2"})
+    with worker_processes(driver_disk / tmp_path.name, service) as workers:
+        worker = workers.start("w-0", fewer)
+        reasons = set()
+
+        def is_skipped() -> bool:
+            assert worker.phase != "failed", worker.log_tail()
+            status = worker.status
+            reasons.update(one.reason for one in (status.failing if status is not None else ()))
+            return all_saved(client)
+
+        wait_until(is_skipped, "the checkpoints", guard_s=GUARD_S)
+        assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
+    assert delivered(sink) == Counter(["first", "last", "other"])
+    assert reasons == {"ExecutorLost"}
+
+
+@pytest.mark.deep
+def test_a_worker_that_gets_no_executor_ends_with_the_reason(
+    cluster: Cluster, service: ServiceProcess, driver_disk: Path, tmp_path: Path
+) -> None:
+    prepare(service)
+    config = config_of(service, tmp_path / "sink", spark_master=cluster.url)
+    large = msgspec.structs.replace(config, spark_conf=SMALL | {"spark.executor.memory": "64g"})
+    with worker_processes(driver_disk / tmp_path.name, service) as workers:
+        worker = workers.start("w-0", large)
+        assert worker.wait() != 0
+        message = (worker.folder / "termination").read_text()
+    assert message.startswith("NoExecutors: ")
+    assert "spark.executor.memory" in message

@@ -1,0 +1,153 @@
+"""A Spark standalone master and workers on loopback, as processes of their own, for tests of `spark.master`.
+
+Executors do not see the folders of the driver: the workers run in a mount namespace in which these are empty.
+That needs root, or a system that lets a user create such a namespace.
+"""
+
+import functools
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+from tests import java
+from tests.support import wait_until
+
+GUARD_S = 300.0
+SPARK = Path(pyspark.__file__).parent
+CLASSES = "org.apache.spark.deploy"
+SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+EXECUTOR_MIB = 512
+_MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
+_REGISTERED = "Successfully registered with master"
+_HIDE = 'for folder in $HIDDEN; do mount -t tmpfs none "$folder" || exit 1; done; exec "$@"'
+# `warn` is the default of Spark's shell; both lines above are at `info`.
+_LOGGING = """rootLogger.level = info
+rootLogger.appenderRef.stdout.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n%ex
+"""
+
+
+@functools.cache
+def missing() -> str:
+    """Why a cluster cannot run here; empty if it can."""
+    tried = subprocess.run(
+        [*_namespace(), "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True, text=True, check=False
+    )
+    if tried.returncode:
+        return f"no mount namespace to hide the driver's disk from executors, root has one: {tried.stderr}"
+    return java.missing()
+
+
+def _namespace() -> list[str]:
+    own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return ["unshare", *own, "--mount", "--propagation", "private"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A running cluster: its URL for `spark.master`, and its workers."""
+
+    url: str
+    workers: tuple["subprocess.Popen[bytes]", ...]
+
+    def executors(self) -> list[int]:
+        """The process ids of the executors."""
+        groups = {worker.pid for worker in self.workers}
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and _in_groups(int(entry.name), groups):
+                try:
+                    command = (entry / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                if b"CoarseGrainedExecutorBackend" in command:
+                    found.append(int(entry.name))
+        return found
+
+
+def _in_groups(pid: int, groups: set[int]) -> bool:
+    try:
+        return os.getpgid(pid) in groups
+    except OSError:
+        return False
+
+
+@contextmanager
+def running_cluster(
+    folder: Path, *, hidden: Sequence[Path], workers: int = 2, cores: int = 1
+) -> Iterator[Cluster]:
+    """A master and workers with so many cores each, for which the folders `hidden` are empty."""
+    folder.mkdir()
+    (folder / "conf").mkdir()
+    (folder / "conf" / "log4j2.properties").write_text(_LOGGING)
+    with ExitStack() as ends:
+        _start(ends, folder, "master", ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"], prefix=[])
+        log = folder / "master.log"
+        wait_until(lambda: _MASTER.search(log.read_text()) is not None, "the master", guard_s=GUARD_S)
+        match = _MASTER.search(log.read_text())
+        assert match is not None
+        started = []
+        for number in range(workers):
+            name = f"worker-{number}"
+            options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+            options += ["--cores", str(cores), "--memory", f"{2 * EXECUTOR_MIB}m"]
+            options += ["--work-dir", str(folder / name), match[1]]
+            prefix = [*_namespace(), "sh", "-c", _HIDE, "sh"]
+            started.append(_start(ends, folder, name, options, prefix=prefix, hidden=hidden))
+        for number in range(workers):
+            log = folder / f"worker-{number}.log"
+            wait_until(lambda log=log: _REGISTERED in log.read_text(), "a worker", guard_s=GUARD_S)  # type: ignore[misc]
+        yield Cluster(url=match[1], workers=tuple(started))
+
+
+def _start(
+    ends: ExitStack,
+    folder: Path,
+    name: str,
+    options: Sequence[str],
+    *,
+    prefix: Sequence[str],
+    hidden: Sequence[Path] = (),
+) -> "subprocess.Popen[bytes]":
+    kind = "worker.Worker" if prefix else "master.Master"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment |= {
+        "SPARK_HOME": str(SPARK),
+        "SPARK_CONF_DIR": str(folder / "conf"),
+        "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": SMALL,
+        "SPARK_NO_DAEMONIZE": "1",
+        "PYSPARK_PYTHON": sys.executable,
+        "HIDDEN": " ".join(map(str, hidden)),
+    }
+    (folder / f"{name}-local").mkdir()
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*prefix, str(SPARK / "bin" / "spark-class"), f"{CLASSES}.{kind}", *options],
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+    ends.callback(_end, process)
+    return process
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """The process, and the executors, which are in its process group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

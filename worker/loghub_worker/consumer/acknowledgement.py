@@ -1,0 +1,220 @@
+"""Acknowledging and refusing the logs of one assignment of a shard, under the lock of the table.
+
+There are two modes. By batch, which is the default, `process` acknowledges a batch by returning, and only
+what it refused is kept. By log, everything that was handed over is kept until it is acknowledged, which any
+thread may do at any time. What comes again is handed over by the thread of the shard, in order and in batches
+of logs with the same number of deliveries, while new logs go on.
+"""
+
+from collections.abc import Iterable
+
+from loghub_worker.consumer import shard_flow
+from loghub_worker.consumer.batch import LogBatch, LogPlace, Logs, count_logs
+from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
+from loghub_worker.consumer.unacknowledged import FINAL, Due, Redelivery, Unsettled
+from loghub_worker.failure.retry_logstore import mark_of
+from loghub_worker.failure.skip_limits import Cause, Failure
+
+REFUSED = "Refused"
+NO_SAVE = -1
+
+
+class Acknowledgement:
+    """Of one assignment of a shard. Thread-safe."""
+
+    def __init__(self, table: ShardTable, slot: ShardSlot, rules: Redelivery) -> None:
+        self._table = table
+        self._slot = slot
+        self._rules = rules
+        self._running: Kept | None = None
+        self._saved_to = NO_SAVE  # the running batch has saved everything before this cursor
+        self._has_news = False  # something was acknowledged since the checkpoint was last noted
+
+    # -- the thread of the shard
+
+    def begin(self, kept: Kept) -> None:
+        """`process` is called with this batch. Raises `ShortReadError`."""
+        is_kept = self._rules.by_log and kept.again is None
+        groups = list(kept.batch.raw_groups()) if is_kept else []
+        with self._table.lock:
+            self._running, self._saved_to = kept, NO_SAVE
+            if kept.generation == self._slot.flow.generation:
+                due_s = self._rules.again_s(self._table.clock.monotonic_s())
+                for cursor, raw, _ in groups:
+                    self._slot.unacknowledged.add(Unsettled(cursor, raw, None, 1, True, due_s))
+            self._changed()
+
+    def defer(self, kept: Kept) -> None:
+        """Keep the logs of a retry logstore until their time. Raises `ShortReadError`."""
+        groups = [(cursor, raw, mark_of(raw)) for cursor, raw, _ in kept.batch.raw_groups()]
+        with self._table.lock:
+            if kept.generation != self._slot.flow.generation:
+                return
+            now, unix_s = self._table.clock.monotonic_s(), self._table.clock.unix_s()
+            for cursor, raw, mark in groups:
+                attempts, wait_s = (0, 0.0) if mark is None else (mark.attempts, mark.wait_s(unix_s))
+                one = Unsettled(cursor, raw, None, attempts, False, now + wait_s, mark=mark)
+                one.is_limited = True  # its attempts were made elsewhere
+                self._slot.unacknowledged.add(one)
+            self._changed()
+
+    def returned(self) -> bool:
+        """`process` has returned: by batch, what it did not refuse is acknowledged. Returns whether all of it
+        was refused."""
+        with self._table.lock:
+            running, unacknowledged = self._running, self._slot.unacknowledged
+            assert running is not None
+            if running.again is not None:
+                refused_all = not any(one.is_out or one.is_gone for one in running.again)
+                if not self._rules.by_log:
+                    unacknowledged.acknowledge_out(running.again)
+            else:
+                groups = len(running.batch.groups)
+                refused_all = len(unacknowledged) >= groups and all(
+                    place.cursor in unacknowledged for place in running.batch.places()
+                )
+            self._changed()
+            return refused_all
+
+    def settled(self) -> None:
+        """Logs were settled: the checkpoint may pass them."""
+        with self._table.lock:
+            self._has_news = True
+            self._changed()
+
+    def raised(self, failure: Failure) -> bool:
+        """`process` has raised. Returns whether the whole batch must come again, before anything else;
+        otherwise what it has not acknowledged counts as refused."""
+        with self._table.lock:
+            running = self._running
+            assert running is not None
+            unacknowledged, batch = self._slot.unacknowledged, running.batch
+            keeps_order = running.again is None and not self._rules.by_log
+            if keeps_order:
+                if running.generation == self._slot.flow.generation:
+                    unacknowledged.discard(batch.begin, batch.end)
+            else:
+                of_batch = (one for one in unacknowledged if batch.begin <= one.cursor < batch.end)
+                due_s = self._due_s(batch.delivery, None, now=self._table.clock.monotonic_s())
+                unacknowledged.refuse_out(running.again or of_batch, due_s=due_s, failure=failure)
+            self._changed()
+            return keeps_order
+
+    def ended(self) -> None:
+        """The position of the shard follows from how `process` ended."""
+        with self._table.lock:
+            self._running = None
+
+    # -- any thread
+
+    @property
+    def floor(self) -> int | None:
+        """The first cursor that a checkpoint must not pass; None: there is none."""
+        with self._table.lock:
+            return self._slot.unacknowledged.floor
+
+    def saved(self, position: int) -> None:
+        """The processor says that everything before is done, the running batch included: by batch, what comes
+        again in it is acknowledged."""
+        with self._table.lock:
+            running = self._running
+            if running is None or self._rules.by_log:
+                return
+            self._saved_to = max(self._saved_to, position)
+            if running.again is not None:
+                done = [one for one in running.again if one.cursor < position]
+                self._slot.unacknowledged.acknowledge_out(done)
+                self._changed()
+
+    def take_prefix(self) -> int | None:
+        """By log, the cursor before which all is acknowledged; None if nothing was since the last call."""
+        with self._table.lock:
+            if not self._has_news or not self._rules.by_log:
+                return None
+            self._has_news = False
+            running, flow = self._running, self._slot.flow
+            floor = self._slot.unacknowledged.floor
+            if floor is not None:
+                return floor
+            is_next = running is not None and running.again is None and running.generation == flow.generation
+            return running.batch.end if running is not None and is_next else flow.position
+
+    def acknowledge(self, logs: Iterable[Logs]) -> None:
+        """These are done; without any, the running batch is."""
+        with self._table.lock:
+            for place in self._places(logs):
+                self._slot.unacknowledged.acknowledge(place.cursor, place.index)
+            if self._table.failures is not None:
+                self._table.failures.skips.succeeded(self._slot.flow.shard)
+            self._has_news = True
+            self._changed()
+
+    def refuse(
+        self, logs: Iterable[Logs], delay_s: float | None, reason: str, *, is_final: bool = False
+    ) -> None:
+        """Hand these over again, after so long or after a pause that grows; without any, the running batch.
+        `is_final`: settle them instead. Raises `ValueError` for what was acknowledged
+        already."""
+        if delay_s is not None and not delay_s >= 0:
+            raise ValueError(f"the delay is {delay_s}; it must be at least 0")
+        with self._table.lock:
+            now = self._table.clock.monotonic_s()
+            failure = Failure(cause=Cause.REJECTED, reason=FINAL if is_final else REFUSED, message=reason)
+            for place in self._places(logs):
+                self._refuse(
+                    place,
+                    lambda delivery: self._due_s(delivery, delay_s, now=now, is_final=is_final),
+                    failure,
+                )
+            self._changed()
+
+    def _due_s(self, delivery: int, delay_s: float | None, *, now: float, is_final: bool = False) -> float:
+        if self._rules.is_settled(delivery, is_final=is_final):
+            return now
+        return now + (self._rules.backoff.pause_s(delivery) if delay_s is None else delay_s)
+
+    def _refuse(self, place: LogPlace, due: Due, failure: Failure) -> None:
+        unacknowledged = self._slot.unacknowledged
+        if place.cursor < self._saved_to:
+            raise ValueError(
+                f"{place} was saved by this batch already; call nack before save, or save(cursor=..) with the"
+                " cursor of the first log that is not done"
+            )
+        running = self._running
+        if running is not None and running.again is None and not self._rules.by_log:
+            if running.generation != self._slot.flow.generation:
+                return  # the position was sought, and what is read there counts
+            found = running.batch.raw_group(place.cursor)
+            if found is not None:
+                if place.index is not None and place.index >= count_logs(found[0]):
+                    raise ValueError(f"{place} does not exist: the log group has {count_logs(found[0])} logs")
+                unacknowledged.refuse_first(
+                    place.cursor, place.index, raw=found[0], due_s=due(1), failure=failure
+                )
+                return
+        is_here = unacknowledged.refuse(place.cursor, place.index, due=due, failure=failure)
+        if not is_here and not self._rules.by_log:
+            raise ValueError(
+                f"{place} is acknowledged, since process has returned; call nack before it returns, or set"
+                " acknowledge='log'"
+            )
+
+    def _places(self, logs: Iterable[Logs]) -> list[LogPlace]:
+        given: list[Logs] = list(logs)
+        if not given:
+            if self._running is None:
+                raise ValueError("no batch is being processed; name the logs")
+            given = [self._running.batch]
+        places: list[LogPlace] = []
+        for one in given:
+            if isinstance(one, LogBatch):
+                places += one.places()
+            else:
+                places.append(one if isinstance(one, LogPlace) else one.place)
+        return places
+
+    def _changed(self) -> None:
+        self._table.apply_locked(
+            self._slot, lambda flow, _: shard_flow.retained(flow, size=self._slot.unacknowledged.bytes)
+        )
+        self._slot.changed.notify_all()  # the next redelivery may be earlier

@@ -1,0 +1,151 @@
+"""Processes the logs of a shard on several threads: those of one key in order, on one thread.
+
+Each log is acknowledged by itself (`ConsumerSettings.acknowledge` is ``"log"``), so that the checkpoint
+follows the first log that is not done, whatever the threads do. Queues need no bound of their own: nothing is
+handed over beyond `max_unacknowledged` log groups and the shard's part of the buffered bytes.
+"""
+
+import queue
+import random
+import threading
+import zlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import structlog
+
+from loghub_worker.backoff import Backoff
+from loghub_worker.consumer.batch import LogBatch, ReceivedLog, ReceivedLogGroup
+from loghub_worker.consumer.processor import OUTAGES, Processor, Tracker
+from loghub_worker.consumer.user_code import UserCode
+
+log = structlog.get_logger()
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
+
+Handle: TypeAlias = Callable[[ReceivedLog, ReceivedLogGroup], Awaitable[None] | None]
+Key: TypeAlias = Callable[[ReceivedLog, ReceivedLogGroup], str]
+
+
+def fan_out(handle: Handle, *, key: Key, threads: int, max_attempts: int | None = None) -> "FanOutFactory":
+    """A factory of processors that call `handle` for each log, on so many threads for each shard. It needs
+    ``acknowledge="log"``.
+
+    `handle` may be ``async``. If it raises, it is called again after a pause that grows, and the logs behind
+    it on its thread wait. After `max_attempts` the log is rejected, so that `ConsumerSettings.on_failure`
+    settles it; None, or an outage such as `UnavailableError`: never."""
+    if threads < 1:
+        raise ValueError(f"threads is {threads}; it must be at least 1")
+    return FanOutFactory(handle, key, threads, max_attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class FanOutFactory:
+    """The result of `fan_out`."""
+
+    handle: Handle
+    key: Key
+    threads: int
+    max_attempts: int | None
+
+    def __call__(self) -> Processor:
+        return FanOut(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    log: ReceivedLog
+    group: ReceivedLogGroup
+
+
+class FanOut(Processor):
+    """The processor of one shard."""
+
+    def __init__(self, how: FanOutFactory) -> None:
+        self._key = how.key
+        self._lanes = [_Lane(how.handle, how.max_attempts, number) for number in range(how.threads)]
+
+    def initialize(self, shard: int) -> None:
+        for lane in self._lanes:
+            lane.shard = shard
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        """Pass the logs on. Raises what ended a thread, such as `SystemExit` in `handle`."""
+        for failure in (lane.failure for lane in self._lanes if lane.failure is not None):
+            raise failure
+        for group in logs.groups:
+            if not len(group):
+                tracker.ack(group)
+            for one in group.logs:
+                number = zlib.crc32(self._key(one, group).encode()) % len(self._lanes)
+                self._lanes[number].put(_Job(one, group), tracker)
+
+    def shutdown(self, tracker: Tracker) -> None:  # noqa: ARG002 - that of each log has acknowledged it
+        """What the threads are doing ends; what waits comes to the next consumer."""
+        for lane in self._lanes:
+            lane.stop()
+        for lane in self._lanes:
+            lane.join()
+
+
+class _Lane:
+    """One thread and its queue."""
+
+    def __init__(self, handle: Handle, max_attempts: int | None, number: int) -> None:
+        self.shard = -1
+        self._handle = handle
+        self._max_attempts = max_attempts
+        self._number = number
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._retries = Backoff(
+            first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=random.SystemRandom().random
+        )
+        self._thread: threading.Thread | None = None
+        self.failure: BaseException | None = None
+
+    def put(self, job: _Job, tracker: Tracker) -> None:
+        if self._thread is None:
+            name = f"shard-{self.shard}-{self._number}"
+            self._thread = threading.Thread(target=self._run, args=(tracker,), name=name, daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._jobs.put(None)
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, tracker: Tracker) -> None:
+        code = UserCode()
+        try:
+            while (job := self._jobs.get()) is not None and not self._stop.is_set():
+                if self._is_done(code, job, tracker):
+                    tracker.ack(job.log)
+        except BaseException as failure:
+            self.failure = failure
+            raise
+        finally:
+            code.close()
+
+    def _is_done(self, code: UserCode, job: _Job, tracker: Tracker) -> bool:
+        """Call `handle` until it returns. False if the log was rejected, or the shard is given up."""
+        attempts = failures = 0
+        while not self._stop.is_set():
+            try:
+                code.call(self._handle, job.log, job.group)
+            except Exception as error:
+                failures += 1
+                attempts += not isinstance(error, OUTAGES)
+                if failures == 1:
+                    log.warning("log not handled", shard=self.shard, place=job.log.place, exc_info=error)
+                if self._max_attempts is not None and attempts >= self._max_attempts:
+                    tracker.reject(job.log, reason=f"{type(error).__name__}: {error}")
+                    return False
+                self._stop.wait(self._retries.pause_s(failures))
+            else:
+                return True
+        return False

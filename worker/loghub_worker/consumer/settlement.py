@@ -1,0 +1,188 @@
+"""What becomes of logs that a processor has refused too often: the group's failure policy, carried out.
+
+`loghub_worker.failure` decides and writes, as for the workers on Spark. The thread of the shard waits for the
+write, so that other shards go on, and its checkpoint does not pass what is not written.
+"""
+
+from collections.abc import Sequence
+
+import structlog
+
+from loghub.wire.errors import LogHubException
+from loghub_worker.batch_plan import Range
+from loghub_worker.consumer import shard_flow
+from loghub_worker.consumer.batch import select_logs, without_tags
+from loghub_worker.consumer.failure_sink import FailureSink
+from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
+from loghub_worker.consumer.unacknowledged import FINAL, TIMED_OUT, Redelivery, Unsettled
+from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, Rejection
+from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure, WaitState
+from loghub_worker.failure.retry_logstore import RETRY_PREFIX, RetryMark
+from loghub_worker.log_service import ReportedError, encode_cursor
+
+log = structlog.get_logger()
+
+
+class Settlement:
+    """Settles the logs of one assignment of a shard; used by its thread only."""
+
+    def __init__(self, table: ShardTable, slot: ShardSlot, sink: FailureSink, rules: Redelivery) -> None:
+        self._table = table
+        self._slot = slot
+        self._shard = slot.flow.shard
+        self._sink = sink
+        self._rules = rules
+
+    # -- logs that come again
+
+    def settle(self, again: Sequence[Unsettled]) -> list[Unsettled]:
+        """Settle those that were refused too often. Returns those that must be handed over now."""
+        return [one for one in again if not self._has_settled(one)]
+
+    def _has_settled(self, one: Unsettled) -> bool:
+        limits, shard = self._sink.policy.skips, self._shard
+        attempts = one.delivery - 1  # this one did not happen yet
+        failure = one.failure or TIMED_OUT
+        with self._table.lock:
+            now = self._table.clock.monotonic_s()
+            next_s = now + self._rules.backoff.pause_s(attempts)
+            if not self._rules.is_settled(attempts, is_final=failure.reason == FINAL):
+                return False
+            counted = max(attempts, limits.settings.max_attempts)
+            state, due_s = limits.decide(shard, counted, failure.cause, not_before_s=next_s, now=now)
+            if state is WaitState.RETRYING or one.is_limited:
+                one.is_limited = False
+                return False
+            if state is not WaitState.SETTLING:
+                self._wait(one, state, due_s, failure)
+                return True
+        rejection = self._rejection(one.cursor, failure, attempts, one.mark)
+        error = self._write(select_logs(one.raw, one.only), rejection)
+        with self._table.lock:
+            now = self._table.clock.monotonic_s()
+            if error is not None:
+                one.settle_failures += 1
+                pause_s = self._rules.backoff.pause_s(one.settle_failures)
+                self._put_back(one, now + pause_s)
+            else:
+                limits.skipped(shard, one.cursor, now=now)
+                self._slot.unacknowledged.acknowledge_out([one])
+        return True
+
+    def _wait(self, one: Unsettled, state: WaitState, due_s: float | None, failure: Failure) -> None:
+        """Too much was skipped, or the policy stops. A shard that stopped continues after `resume`."""
+        one.is_limited = True
+        self._put_back(one, self._table.clock.monotonic_s() if due_s is None else due_s)
+        if state is WaitState.STOPPED:
+            self._table.apply_locked(self._slot, lambda flow, _: shard_flow.paused(flow))
+        self._report(state, one.cursor, failure)
+
+    def _put_back(self, one: Unsettled, due_s: float | None) -> None:
+        one.delivery -= 1
+        self._slot.unacknowledged.put_back(one, due_s)
+
+    # -- a batch that failed, in order
+
+    def is_due(self, kept: Kept) -> bool:
+        """Whether the batch is one log group that failed too often, alone."""
+        batch = kept.batch
+        part = Range(self._shard, batch.begin, batch.end)
+        with self._table.lock:
+            return kept.again is None and self._sink.policy.to_settle((part,)) is not None
+
+    def settle_alone(self, kept: Kept) -> bool:
+        """Settle this log group. False if it is not written; it is tried again later."""
+        begin = kept.batch.begin
+        with self._table.lock:
+            failing = self._failing()
+        ((_, raw, _),) = kept.batch.raw_groups()
+        error = self._write(raw, self._rejection(begin, failing.failure, failing.attempts, None))
+        with self._table.lock:
+            now = self._table.clock.monotonic_s()
+            if error is None:
+                self._sink.policy.settled(self._shard, now=now)
+                return True
+            failure = Failure(cause=Cause.REJECTED, reason=error.reason, message=error.message)
+            self._sink.policy.settling_failed(self._shard, failure, now=now)
+            return False
+
+    def failed(self, kept: Kept, failure: Failure) -> None:
+        """`process` raised with these logs."""
+        batch = kept.batch
+        with self._table.lock:
+            policy, now = self._sink.policy, self._table.clock.monotonic_s()
+            policy.failed((Range(self._shard, batch.begin, batch.end),), failure, now=now)
+            state = self._failing().state
+        if state in (WaitState.STOPPED, WaitState.LIMITED):
+            self._report(state, batch.begin, failure)
+
+    def divide(self, kept: Kept) -> None:
+        """The shard waits at a batch that failed: next are fewer of these logs, down to one log group."""
+        with self._table.lock:
+            failing = self._failing()
+            if not self._slot.flow.keeps_batch or failing.begin != kept.batch.begin:
+                return  # the position was sought, or the shard is given up
+            first, rest = kept.batch.divided(failing.log_groups)
+            self._slot.kept = Kept(first, kept.generation)
+            if rest is not None:
+                self._slot.buffer.put_back(rest)
+            at_s = failing.not_before_s
+            self._table.apply_locked(self._slot, lambda flow, _: shard_flow.postponed(flow, due_s=at_s))
+
+    def _failing(self) -> FailingRange:
+        return next(one for one in self._sink.policy.failing if one.shard == self._shard)
+
+    def succeeded(self, kept: Kept, *, refused_all: bool) -> None:
+        """`process` returned. What it refused of new logs is settled on its own, if it is."""
+        with self._table.lock:
+            policy = self._sink.policy
+            if not refused_all:
+                policy.skips.succeeded(self._shard)
+            if kept.again is None:
+                part = Range(self._shard, kept.batch.begin, kept.batch.end)
+                policy.passed((part,), now=self._table.clock.monotonic_s())
+
+    # -- both
+
+    def _rejection(self, cursor: int, failure: Failure, attempts: int, mark: RetryMark | None) -> Rejection:
+        retries = 0 if mark is None else mark.retries
+        delays_s = () if self._sink.retry is None else self._sink.retry.delays_s[retries:]
+        return Rejection(
+            shard=self._shard if mark is None else mark.shard,
+            cursor=cursor if mark is None else mark.cursor,
+            reason=failure.reason,
+            message=failure.message,
+            attempts=attempts,
+            rejected_unix_s=self._table.clock.unix_s(),
+            origin=None if mark is None else mark.origin,
+            retries=retries + 1 if delays_s else retries,
+            delay_s=delays_s[0] if delays_s else None,
+        )
+
+    def _write(self, raw: bytes, rejection: Rejection) -> ReportedError | None:
+        """None if the log group is settled."""
+        place = {"shard": rejection.shard, "cursor": encode_cursor(rejection.cursor)}
+        waits = rejection.delay_s is not None
+        target = self._sink.retry_target if waits else self._sink.target
+        if target is not None:
+            try:
+                target.write(without_tags(raw, RETRY_PREFIX), rejection)
+            except (LogHubException, OSError) as error:
+                log.warning("dead letter not written, will retry", **place, message=str(error))
+                self._slot.failure_error = ReportedError(DEAD_LETTER_UNAVAILABLE, str(error))
+                return self._slot.failure_error
+        self._slot.failure_error = ReportedError()
+        done = "put into the retry logstore" if waits else "dead-lettered" if target else "skipped"
+        log.warning(
+            f"logs {done}",
+            **place,
+            attempts=rejection.attempts,
+            reason=rejection.reason,
+            message=rejection.message,
+        )
+        return None
+
+    def _report(self, state: WaitState, cursor: int, failure: Failure) -> None:
+        message = f"shard {self._shard} at cursor {encode_cursor(cursor)}, {state}: {failure.message}"
+        self._slot.failure_error = ReportedError(failure.reason, message)
+        log.warning("logs wait", shard=self._shard, cursor=encode_cursor(cursor), state=str(state))

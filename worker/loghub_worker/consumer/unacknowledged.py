@@ -1,0 +1,274 @@
+"""The logs of one shard that are not acknowledged: which must be handed over again, and when.
+
+A log group stays here from the moment at which it was refused, or handed over to a processor that
+acknowledges each log itself, until all its logs are acknowledged. Parts of a log group may be refused with
+different delays. The first log group that is here bounds the checkpoint (`floor`), so that everything here is
+read again by the next consumer, whatever happens to this one.
+
+Nothing here knows threads or clocks: times are arguments, in seconds of the monotonic clock, and
+`loghub_worker.consumer.acknowledgement` has the lock.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeAlias
+
+from loghub_worker.backoff import Backoff
+from loghub_worker.failure.retry_logstore import RetryMark
+from loghub_worker.failure.skip_limits import Cause, Failure
+
+TIMED_OUT = Failure(
+    cause=Cause.REJECTED, reason="AckTimedOut", message="it was neither acknowledged nor refused in time"
+)
+FINAL = "Rejected"  # the reason of a failure after which another delivery would change nothing
+Due: TypeAlias = Callable[[int], float]  # when logs come again, by the number of their deliveries
+GRID_S = 0.05
+ENTRY_BYTES = 500  # what Python needs besides the bytes of a log group, about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redelivery:
+    """How logs are acknowledged, and when they come again."""
+
+    by_log: bool  # and not by the return of `process`
+    backoff: Backoff  # by the number of deliveries
+    ack_timeout_s: float | None  # None: what was handed over does not come again by itself
+    max_unacknowledged: int  # log groups, from the first that is here to the last that was handed over
+
+    defers: bool = False  # every log is kept until its time, which is written with it
+    max_attempts: int | None = None  # deliveries, then they are settled; None: they come again forever
+
+    def is_settled(self, delivery: int, *, is_final: bool) -> bool:
+        """Whether logs that were handed over so often are settled next. `is_final`: another delivery would
+        change nothing."""
+        return self.max_attempts is not None and (is_final or delivery >= self.max_attempts)
+
+    def again_s(self, now: float) -> float | None:
+        """When logs that are handed over now come again unless something happens to them."""
+        return None if self.ack_timeout_s is None else now + self.ack_timeout_s
+
+    def room(self, *, floor: int | None, position: int) -> int | None:
+        """How many log groups may be handed over now; None: any number, since returning acknowledges them."""
+        if floor is None:
+            return self.max_unacknowledged if self.by_log or self.defers else None
+        return max(0, self.max_unacknowledged - (position - floor))
+
+
+@dataclass(slots=True, eq=False)
+class Unsettled:
+    """Logs of one log group that are not acknowledged. Compared by identity."""
+
+    cursor: int
+    raw: bytes  # the whole log group as it was written
+    only: set[int] | None  # the logs that are meant, by index; None: all
+    delivery: int  # how often they were handed over
+    is_out: bool  # handed over, and neither acknowledged nor refused since
+    due_s: float | None = None  # when they are handed over again; None: not as things are
+    failure: Failure | None = None  # why it was refused last; None: it was not
+    settle_failures: int = 0  # consecutive, of the dead letter
+    is_limited: bool = False  # it is not settled before it was handed over once more
+    mark: RetryMark | None = None  # of logs that waited in a retry logstore
+    is_gone: bool = False  # acknowledged or discarded
+
+
+class Unacknowledged:
+    """The logs of one assignment of a shard. Not thread-safe."""
+
+    def __init__(self, count_logs: Callable[[bytes], int]) -> None:
+        """`count_logs` says how many logs a log group has, given its bytes."""
+        self._count_logs = count_logs
+        self._by_cursor: dict[int, list[Unsettled]] = {}
+        self._cursors: list[int] = []  # a heap, with cursors that are no longer here
+        self._due: list[tuple[float, int, Unsettled]] = []  # a heap, with times that hold no longer
+        self._numbers = count()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        """The number of log groups."""
+        return len(self._by_cursor)
+
+    def __contains__(self, cursor: int) -> bool:
+        return cursor in self._by_cursor
+
+    def __iter__(self) -> Iterator[Unsettled]:
+        return (one for parts in tuple(self._by_cursor.values()) for one in tuple(parts))
+
+    @property
+    def floor(self) -> int | None:
+        """The first cursor that a checkpoint must not pass; None if nothing is here."""
+        while self._cursors and self._cursors[0] not in self._by_cursor:
+            heapq.heappop(self._cursors)
+        return self._cursors[0] if self._cursors else None
+
+    @property
+    def due_s(self) -> float | None:
+        """When the next logs are handed over again; None: not as things are."""
+        while self._due and not _holds(*self._due[0]):
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    # -- what happens to logs
+
+    def add(self, one: Unsettled) -> None:
+        """Logs were handed over for the first time, or refused in a batch that returning acknowledges."""
+        parts = self._by_cursor.get(one.cursor)
+        if parts is None:
+            self._by_cursor[one.cursor] = parts = []
+            heapq.heappush(self._cursors, one.cursor)
+        parts.append(one)
+        self.bytes += len(one.raw) + ENTRY_BYTES
+        self._set_due(one, one.due_s)
+
+    def acknowledge(self, cursor: int, index: int | None = None) -> bool:
+        """A log, or all of a log group, is done. False if it was not here."""
+        if index is None:
+            return self._remove(self._by_cursor.get(cursor, ()))
+        one = self._find(cursor, index)
+        if one is None:
+            return False
+        if one.only == {index}:
+            return self._remove((one,))
+        self._logs_of(one).remove(index)
+        return True
+
+    def refuse(self, cursor: int, index: int | None, *, due: Due, failure: Failure | None = None) -> bool:
+        """A log, or all of a log group, is handed over again at the time that `due` returns for the
+        number of its deliveries. False if it was not here."""
+        if index is not None:
+            one = self._find(cursor, index)
+            if one is None:
+                return False
+            self._refuse_log(one, index, due_s=_on_grid(due(one.delivery)), failure=failure)
+            return True
+        parts = tuple(self._by_cursor.get(cursor, ()))
+        for one in parts:
+            one.is_out, one.failure = False, failure
+            self._set_due(one, _on_grid(due(one.delivery)))
+        return bool(parts)
+
+    def refuse_first(
+        self, cursor: int, index: int | None, *, raw: bytes, due_s: float, failure: Failure | None = None
+    ) -> None:
+        """Keep a log, or all of a log group, of a batch whose other logs are acknowledged."""
+        due_s = _on_grid(due_s)
+        if index is None:
+            self.discard(cursor, cursor + 1)
+            self.add(Unsettled(cursor, raw, None, 1, False, due_s, failure))
+            return
+        if (one := self._find(cursor, index)) is not None:
+            self._refuse_log(one, index, due_s=due_s, failure=failure)
+        else:
+            self._join(Unsettled(cursor, raw, {index}, 1, False, due_s, failure))
+
+    def _refuse_log(self, one: Unsettled, index: int, *, due_s: float, failure: Failure | None) -> None:
+        if one.only == {index}:
+            one.is_out, one.failure = False, failure
+            self._set_due(one, due_s)
+            return
+        self._logs_of(one).remove(index)
+        self._join(
+            Unsettled(one.cursor, one.raw, {index}, one.delivery, False, due_s, failure, mark=one.mark)
+        )
+
+    def _join(self, refused: Unsettled) -> None:
+        """Add logs to those of their log group that come again at the same time, if there are any."""
+        for other in self._by_cursor.get(refused.cursor, ()):
+            if other.only is not None and not other.is_out and _alike(other, refused):
+                other.only |= refused.only or set()
+                return
+        self.add(refused)
+
+    def refuse_out(self, some: Iterable[Unsettled], *, due_s: float, failure: Failure | None = None) -> None:
+        """Hand those over again that are neither acknowledged nor refused."""
+        for one in some:
+            if one.is_out and not one.is_gone:
+                one.is_out, one.failure = False, failure
+                self._set_due(one, due_s)
+
+    def put_back(self, one: Unsettled, due_s: float | None) -> None:
+        """It was not handed over after all: that is tried again later."""
+        if not one.is_gone:
+            one.is_out = False
+            self._set_due(one, due_s)
+
+    def acknowledge_out(self, some: Iterable[Unsettled]) -> None:
+        """Those that are neither acknowledged nor refused are done."""
+        self._remove([one for one in some if one.is_out and not one.is_gone])
+
+    def discard(self, begin: int, end: int | None = None) -> None:
+        """Forget the log groups from one cursor to another: they are read again from the shard."""
+        if end == begin + 1:
+            cursors = [begin] if begin in self._by_cursor else []
+        else:
+            cursors = [c for c in self._by_cursor if c >= begin and (end is None or c < end)]
+        for cursor in cursors:
+            self._remove(self._by_cursor[cursor])
+
+    def take_due(self, *, max_bytes: int, now: float, again_s: float | None) -> list[Unsettled]:
+        """Hand over again what is due: logs with the same number of deliveries, in order, at least one. If
+        nothing happens to them, that is repeated at `again_s`."""
+        taken: list[Unsettled] = []
+        later: list[tuple[float, int, Unsettled]] = []
+        size = 0
+        while (due_s := self.due_s) is not None and due_s <= now:
+            entry = heapq.heappop(self._due)
+            one = entry[2]
+            if taken and (one.delivery != taken[0].delivery or size + len(one.raw) > max_bytes):
+                later.append(entry)
+                if one.delivery == taken[0].delivery:
+                    break
+                continue
+            taken.append(one)
+            size += len(one.raw)
+        for entry in later:
+            heapq.heappush(self._due, entry)
+        for one in taken:
+            if one.is_out:
+                one.failure = TIMED_OUT
+            one.delivery += 1
+            one.is_out = True
+            self._set_due(one, again_s)
+        return sorted(taken, key=lambda one: (one.cursor, min(one.only or (0,))))
+
+    # -- parts of a log group
+
+    def _logs_of(self, one: Unsettled) -> set[int]:
+        if one.only is None:
+            one.only = set(range(self._count_logs(one.raw)))
+        return one.only
+
+    def _find(self, cursor: int, index: int) -> Unsettled | None:
+        parts = self._by_cursor.get(cursor, ())
+        return next((one for one in parts if index in self._logs_of(one)), None)
+
+    def _remove(self, some: Iterable[Unsettled]) -> bool:
+        found = tuple(some)
+        for one in found:
+            one.is_gone = True
+            self.bytes -= len(one.raw) + ENTRY_BYTES
+            parts = self._by_cursor[one.cursor]
+            parts.remove(one)
+            if not parts:
+                del self._by_cursor[one.cursor]
+        return bool(found)
+
+    def _set_due(self, one: Unsettled, due_s: float | None) -> None:
+        one.due_s = due_s
+        if due_s is not None:
+            heapq.heappush(self._due, (due_s, next(self._numbers), one))
+
+
+def _alike(one: Unsettled, other: Unsettled) -> bool:
+    return (one.delivery, one.due_s, one.failure) == (other.delivery, other.due_s, other.failure)
+
+
+def _on_grid(due_s: float) -> float:
+    """Logs that are refused one after the other come again together."""
+    return math.ceil(due_s / GRID_S) * GRID_S
+
+
+def _holds(due_s: float, _: int, one: Unsettled) -> bool:
+    return not one.is_gone and one.due_s == due_s
