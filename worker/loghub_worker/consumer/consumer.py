@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import structlog
 
@@ -47,6 +48,7 @@ from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.shard_record import NoRecord
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 STEP_S = 0.2  # how often `wakeup`, which takes no lock, is noticed
 MAX_LEAVE_S = 10.0  # for leaving the group once every shard is given up
@@ -74,13 +76,21 @@ class Consumer:
     processors and the listener."""
 
     def __init__(
-        self, settings: ConsumerSettings, factory: ProcessorFactory, listener: Listener | None = None
+        self,
+        settings: ConsumerSettings,
+        factory: ProcessorFactory,
+        listener: Listener | None = None,
+        *,
+        timeout_s: int | None = None,
     ) -> None:
+        """`timeout_s` is the group's; None: it is read from the group."""
         if isinstance(factory, FanOutFactory) and settings.acknowledge != "log":
             raise ValueError(
                 "fan_out needs acknowledge='log', since its threads end after process has returned"
             )
         log_to_logging()
+        self._timeout_s = timeout_s
+        self._leaves = settings.leave
         self._settings = settings
         self._factory = factory
         self._listener = listener or Listener()
@@ -129,6 +139,11 @@ class Consumer:
         """Let `run` return once running batches have ended. Returns at once and takes no lock, so that a
         signal
         handler may call it."""
+        self._stop = True
+
+    def leave(self) -> None:
+        """As `wakeup`, and leave the group in any case."""
+        self._leaves = True
         self._stop = True
 
     def shutdown(self, timeout_s: float | None = None) -> bool:
@@ -206,13 +221,20 @@ class Consumer:
             if error.reason
         ) + tuple(replace(error, shard=None) for error in of_retries)
 
+    def inspect(self, view: Callable[[Membership, float, ShardManager], T]) -> T | None:
+        """What `view` makes of the membership, at the present monotonic time; None before `run`."""
+        if self._shared_state is None or self._shard_manager is None:
+            return None
+        with self._shared_state.use() as (membership, now):
+            return view(membership, now, self._shard_manager)
+
     # -- start
 
     def _start(self) -> SharedState:
         settings = self._settings
         if self._failure_sink is not None:
             self._failure_sink.check()
-        timeout_s = group_timeout_s(self._client, settings)
+        timeout_s = self._timeout_s or group_timeout_s(self._client, settings)
         interval_s = min(settings.heartbeat_interval_s, timeout_s / HEARTBEATS_PER_TIMEOUT)
         timings = MembershipTimings.of(interval_s=interval_s, timeout_s=timeout_s)
         shared_state = SharedState(
@@ -344,7 +366,7 @@ class Consumer:
         then the shards are abandoned, so that other consumers continue with them."""
         if self._retries is not None:
             self._retries.stop()
-        mode = ShutdownMode.LEAVE if self._settings.leave else ShutdownMode.STOP
+        mode = ShutdownMode.LEAVE if self._leaves else ShutdownMode.STOP
         with shared_state.use() as (membership, _):
             membership.set_shutdown_mode(mode)
         if self._await_drained(shared_state, mode):

@@ -22,7 +22,7 @@ from loghub_worker.consumer.shard_step import Step
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable, kept_again
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
-from loghub_worker.consumer.user_code import UserCode
+from loghub_worker.consumer.user_code import RemoteError, UserCode
 from loghub_worker.failure.failure_policy import Cause, Failure
 from loghub_worker.log_service import ReportedError, decode_cursor, rejects_content
 from loghub_worker.source.shard_reader import ShortReadError
@@ -232,9 +232,12 @@ class ShardRunner:
         self._table.apply(self._slot, event)
 
     def _report(self, method: str, error: Exception) -> None:
-        message = f"{method} of shard {self._tracker.shard} raised {type(error).__name__}: {error}"
+        is_remote = isinstance(error, RemoteError)
+        what = "failed" if is_remote else f"raised {type(error).__name__}"
+        message = f"{method} of shard {self._tracker.shard} {what}: {error}"
         if self._slot.user_error.message != message:
-            log.warning("processor failed", shard=self._tracker.shard, method=method, exc_info=error)
+            about = {"message": str(error)} if is_remote else {"exc_info": error}
+            log.warning("processor failed", shard=self._tracker.shard, method=method, **about)
         self._slot.user_error = ReportedError(PROCESSOR_FAILED, message)
 
 
