@@ -197,9 +197,7 @@ def test_a_database_that_is_away_at_the_start_or_later_loses_nothing(site: Site,
         wait_for(lambda: not consumer.errors(), "no error")
 
 
-def test_a_transaction_that_failed_counts_as_a_failure_though_process_returns(
-    site: Site, tmp_path: Path
-) -> None:
+def test_a_transaction_that_failed_is_a_failure_though_process_returns(site: Site, tmp_path: Path) -> None:
     site.prepare()
     ids = site.put(2, logs=1)
     address = str(tmp_path / "database")

@@ -155,6 +155,7 @@ def test_settings_that_cannot_work_with_fan_out_are_refused(site: Site) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.deep
 def test_after_kills_each_log_was_handled_and_each_key_in_order(site: Site, tmp_path: Path) -> None:
     site.prepare(timeout_s=3)
     ids = site.put(200, logs=5)
